@@ -1,0 +1,1 @@
+"""A storage node: journal, write cache, entry log, index, checkpoint, replay, fencing, cookie."""

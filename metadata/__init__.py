@@ -1,0 +1,1 @@
+"""MetadataStore: a small tree of versioned values, with the meaning of ZooKeeper's znodes."""

@@ -1,0 +1,141 @@
+"""The MetadataStore protocol: what brokers, ledgers and bookies may ask of metadata.
+
+A tree of nodes named by absolute paths («/ledgers/00/0000/L0013»). A node has data (bytes) and a
+version that starts at 0 and rises by 1 with every put; a node that was deleted and made again
+starts anew at 0. All meanings are ZooKeeper's, so that kazoo is one implementation; `memory` and
+`sqlite` are the others, and one contract suite (tests/metadata/contract.py) runs against all.
+
+Every change is durable when the call returns. A call that raises `MetadataUnknownOutcome` may or
+may not have happened: the caller re-reads before it decides (ledgers.md 2.1.8, 2.1.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import trio
+
+ANY_VERSION = -1
+
+
+class MetadataError(Exception):
+    """Root of all that a MetadataStore raises; `path` names the node."""
+
+    def __init__(self, path: str, detail: str = "") -> None:
+        super().__init__(f"{path}: {detail}" if detail else path)
+        self.path = path
+
+
+class NoNodeError(MetadataError):
+    """The node, or the parent of a node to be made, does not exist."""
+
+
+class NodeExistsError(MetadataError):
+    """A node of that name exists already."""
+
+
+class BadVersionError(MetadataError):
+    """The node's version is not the one that was expected (a lost compare-and-set)."""
+
+
+class NotEmptyError(MetadataError):
+    """The node has children and cannot be deleted."""
+
+
+class MetadataUnknownOutcomeError(MetadataError):
+    """The connection was lost before the answer came; the change may have happened."""
+
+
+class MetadataUnavailableError(MetadataError):
+    """The store cannot be reached, or the session is gone; nothing happened."""
+
+
+@dataclass(slots=True, frozen=True)
+class Node:
+    data: bytes
+    version: int
+
+
+@dataclass(slots=True, frozen=True)
+class CreateOp:
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    make_parents: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class PutOp:
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(slots=True, frozen=True)
+class DeleteOp:
+    path: str
+    version: int = ANY_VERSION
+
+
+Op = CreateOp | PutOp | DeleteOp
+
+
+class Watch(Protocol):
+    """Tells that something changed; never what. Changes between two looks are merged into one."""
+
+    async def changed(self) -> None:
+        """Returns when the watched thing changed since the last return (or since the watch was
+        made). After a session was lost it returns once too: everything must be read again."""
+
+    def close(self) -> None: ...
+
+
+class MetadataStore(Protocol):
+    async def get(self, path: str) -> Node:
+        """NoNodeError if it is not there."""
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """One answer for each path, None for a missing node; not one instant's picture."""
+
+    async def exists(self, path: str) -> bool: ...
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """Returns the path made; with `sequence`, ten digits of the parent's counter are appended
+        («/a/n-» → «/a/n-0000000007»). Ephemeral nodes vanish when this store's session ends, and
+        have no children. NodeExistsError, NoNodeError (parent), as ZooKeeper."""
+
+    async def put(self, path: str, data: bytes, version: int) -> int:
+        """Replaces the data if the version is `version` (or ANY_VERSION) and returns the new
+        version. NoNodeError, BadVersionError."""
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """NoNodeError, BadVersionError, NotEmptyError."""
+
+    async def children(self, path: str) -> list[str]:
+        """Names (not paths) of the children, sorted. NoNodeError."""
+
+    async def multi(self, ops: Sequence[Op]) -> None:
+        """All or nothing, in order; raises the first op's error (with its path) and changes
+        nothing."""
+
+    def watch(self, path: str) -> Watch:
+        """Fires when the node is made, put or deleted."""
+
+    def watch_children(self, path: str) -> Watch:
+        """Fires when a child is made or deleted (not when a child's data changes)."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
+        """Keeps the session; to be started in the node's nursery before any other call."""
+
+    async def aclose(self) -> None: ...

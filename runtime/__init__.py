@@ -1,0 +1,1 @@
+"""The only rooms that touch the operating system: clock, entropy, network, disk, logs, metrics."""

@@ -1,0 +1,104 @@
+"""Disk: files, with durability as a thing of its own.
+
+`Disk` and `File` are the seam behind which a simulation loses unsynced writes, tears them, fills up
+and fails. Everything a bookie or a metadata store keeps goes through here.
+
+Three kinds of calls:
+- plain `def`: short, on the caller's thread (page-cache writes, opens, renames);
+- `File.sync(done)`: durability without a task. `done(None)` or `done(error)` is called exactly once
+  on the loop's thread: before `sync` returns if the disk chose to sync inline, else later;
+- `await disk.run(function, *args)`: a long blocking function on a worker thread (inline in a
+  simulation, where a thread would not advance virtual time).
+
+A sync that failed is never retried: the kernel may have dropped the dirty pages, so the file's
+state is unknown (features.md #5, ledgers.md 2.5.7). Callers end the bookie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from wire.buffers import Buffer, Buffers
+
+T = TypeVar("T")
+SyncDone = Callable[[OSError | None], None]
+
+
+class File(Protocol):
+    """An open file. All offsets and sizes in bytes; OSError as the operating system gives it."""
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def pwrite(self, buffers: Buffers, offset: int) -> None:
+        """Writes all the buffers, back to back, at `offset` (pwritev; loops over short writes and
+        over IOV_MAX). Into the page cache: durable only after a sync."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; shorter only at the end of the file."""
+
+    def pread_nowait(self, size: int, offset: int) -> bytes | None:
+        """As `pread` if that needs no disk access (preadv2 RWF_NOWAIT), else None."""
+
+    def view(self, size: int, offset: int) -> memoryview:
+        """Read-only view of existing bytes, without a copy where the disk can map files. The view
+        stays valid after the file is unlinked or closed. ValueError beyond the end."""
+
+    def is_cached(self, size: int, offset: int) -> bool:
+        """A cheap guess (first and last page) whether `view` of this range would not wait for the
+        disk."""
+
+    def prefetch(self, size: int, offset: int) -> None:
+        """Starts reading the range into the cache (fadvise WILLNEED); never waits."""
+
+    def allocate(self, size: int, offset: int) -> None:
+        """Reserves space with zeros written to it, so that a later sync of it need not change the
+        file's metadata (design.md §3). ENOSPC if there is none."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self, done: SyncDone) -> None:
+        """Makes all that was written to this file before this call durable (fdatasync)."""
+
+    async def wait_synced(self) -> None:
+        """`sync` for those who can wait; raises its OSError."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> File:
+        """Opens for reading and writing. FileNotFoundError without `create`; FileExistsError with
+        `exclusive`. A created file's *name* is durable only after `sync_directory`."""
+
+    def list(self, directory: str) -> list[str]:
+        """Names of the entries, sorted."""
+
+    def exists(self, path: str) -> bool: ...
+    def make_directory(self, path: str) -> None:
+        """Makes it and its parents; fine if it is there already."""
+
+    def remove(self, path: str) -> None: ...
+    def rename(self, source: str, target: str) -> None:
+        """Replaces `target` atomically."""
+
+    def sync_directory(self, path: str) -> None:
+        """Makes creations, renames and removals in it durable."""
+
+    def write_file(self, path: str, data: Buffer) -> None:
+        """A small file, whole or not at all, durable on return: temporary file, fsync, rename,
+        fsync of the directory."""
+
+    def usage(self, path: str) -> tuple[int, int]:
+        """(total, free) bytes of the file system that holds `path`."""
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Takes an exclusive lock on the file (flock; made if missing) and returns the function
+        that lets it go. BlockingIOError if another process or another holder has it."""
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        """Runs a long blocking function on a worker thread; not cancellable."""

@@ -1,0 +1,75 @@
+"""Env: all that a node takes from the world, in one value that a simulation can replace.
+
+Real and simulated versions of each part pass one contract suite (tests/runtime). Sleeping is
+`trio.sleep`, which a simulation drives with `trio.testing.MockClock`; only *reading* a clock goes
+through here.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from runtime.disk import Disk
+    from runtime.net import Net
+    from runtime.turn import Turn
+
+
+class Clock(Protocol):
+    def time_ms(self) -> int:
+        """Wall clock, milliseconds since the epoch; may step backwards."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; only differences mean something."""
+
+
+class Rng(Protocol):
+    """The part of `random.Random` that we use; seeded in simulations, the OS's entropy otherwise."""
+
+    def random(self) -> float: ...
+    def getrandbits(self, k: int, /) -> int: ...
+    def randrange(self, stop: int, /) -> int: ...
+    def randbytes(self, n: int, /) -> bytes: ...
+
+
+class RealClock:
+    __slots__ = ()
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+@dataclass(slots=True, frozen=True)
+class Env:
+    clock: Clock
+    rng: Rng
+    net: Net
+    disk: Disk
+    turn: Turn
+
+    def new_uuid(self) -> uuid.UUID:
+        """A random (version 4) UUID from this world's entropy."""
+        return uuid.UUID(int=self.rng.getrandbits(128), version=4)
+
+
+def real_env(*, turn: Turn | None = None) -> Env:
+    """The operating system's clock, entropy, sockets and files. Call it inside a trio run."""
+    from runtime.disk import RealDisk
+    from runtime.net import RealNet
+    from runtime.turn import Turn as TurnClass
+
+    turn = turn if turn is not None else TurnClass()
+    return Env(
+        clock=RealClock(),
+        rng=random.SystemRandom(),
+        net=RealNet(turn),
+        disk=RealDisk(),
+        turn=turn,
+    )

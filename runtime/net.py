@@ -1,0 +1,88 @@
+"""Net: connections as sans-IO objects, fed by a driver.
+
+A server gives `Net.serve` a factory; the driver makes one `Connection` (the protocol's side) for
+each socket, hands it bytes and takes bytes from it. There is a driver for plain sockets (one task
+over one epoll, all that is ready in one burst, see runtime.turn), one for the simulation, and later
+one for TLS; no connection knows which one feeds it.
+
+Reading: the connection says where the next bytes go (`receive_buffer`), so that a large frame lands
+in memory of its own and is never copied. Writing: buffers are queued by reference and sent with one
+`sendmsg` at the end of the turn; a buffer must not change until it was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import trio
+
+    from wire.buffers import Buffer, Buffers
+
+
+class Transport(Protocol):
+    """The driver's side of one connection. Plain `def`s, on the loop's thread."""
+
+    @property
+    def peer(self) -> str:
+        """host:port of the other side, for logs."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes queued and not yet taken by the operating system."""
+
+    def write(self, buffers: Buffers) -> None:
+        """Queues buffers, in order, by reference. Ignored once closed."""
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None:
+        """Closes after what is queued was sent, or at once if the peer does not take it. The
+        connection's `closed` follows. Calling it again changes nothing."""
+
+
+class Connection(Protocol):
+    """The protocol's side of one connection. Plain `def`s: nothing here may block or await."""
+
+    def receive_buffer(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+
+    def received(self, count: int) -> None:
+        """The first `count` (> 0) bytes of the buffer were filled. May write and close; raises
+        nothing that is the peer's fault."""
+
+    def drained(self) -> None:
+        """All that was written has been taken by the operating system."""
+
+    def closed(self) -> None:
+        """The last call: either side closed, or the connection broke."""
+
+
+ConnectionFactory = Callable[[Transport], Connection]
+
+
+class Listener(Protocol):
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that are really bound (port 0 was asked for)."""
+
+
+class Net(Protocol):
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        factory: ConnectionFactory,
+        *,
+        task_status: trio.TaskStatus[Listener] = ...,
+    ) -> None:
+        """Listens and drives connections until cancelled; then closes them. OSError if the address
+        cannot be bound."""
+
+    async def connect(self, host: str, port: int, factory: ConnectionFactory) -> Connection:
+        """Opens one connection, driven by this Net; OSError if refused. Needs a running `serve` or
+        `drive` of the same Net."""
+
+
+__all__ = ["Buffer", "Connection", "ConnectionFactory", "Listener", "Net", "Transport"]

@@ -1,0 +1,62 @@
+"""Turn: work that is put off to the end of the present burst of input, and done once.
+
+One burst of input (all that the sockets held when the loop looked) may add hundreds of records to
+one partition. Whoever wants to do something once for all of them, such as cutting entries, writing
+the journal, or sending replies, calls `defer(function)` when the first of them arrives; the
+function runs at the end of the burst, after every request of it was decoded and queued. Functions
+deferred while the turn runs (a partition's flush makes the journal dirty) run in the same turn, in
+the order they were deferred.
+
+The network driver calls `run()` after each burst. Work deferred outside of a burst (by a timer, a
+background task) is run by the task `Turn.serve`, which costs one task switch.
+
+Owner: the event loop's thread. Nothing here may block or await.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import trio
+
+Deferred = Callable[[], None]
+
+
+class Turn:
+    __slots__ = ("_in_burst", "_queue", "_wake")
+
+    def __init__(self) -> None:
+        self._queue: deque[Deferred] = deque()
+        self._in_burst = False
+        self._wake: trio.Event | None = None
+
+    def defer(self, function: Deferred) -> None:
+        """Runs `function()` once, at the end of this burst. The caller sees to it that it defers
+        itself only once (a dirty flag); the turn does not compare."""
+        self._queue.append(function)
+        if not self._in_burst and self._wake is not None:
+            self._wake.set()
+
+    def begin(self) -> None:
+        """A burst of input starts: what is deferred now waits for `run`."""
+        self._in_burst = True
+
+    def run(self) -> None:
+        """Ends the burst: runs all that was deferred, and what that defers in turn.
+
+        An exception is a broken invariant: it is not caught, and the rest of the queue stays."""
+        queue = self._queue
+        while queue:
+            queue.popleft()()
+        self._in_burst = False
+
+    async def serve(self) -> None:
+        """Runs what is deferred outside of bursts; never returns. One per Turn."""
+        while True:
+            self._wake = trio.Event()
+            if not self._queue:
+                await self._wake.wait()
+            else:
+                await trio.lowlevel.checkpoint()
+            self.run()

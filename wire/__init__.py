@@ -1,0 +1,1 @@
+"""Bytes <-> values. Pure: no trio, sockets, clocks or entropy; imports nothing of ours."""

@@ -1,0 +1,1 @@
+"""BookKeeper's bytes: entries and digests, status codes, ledger metadata; the protocols later."""
