@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any
 
-from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import Message
+
+if TYPE_CHECKING:
+    from wire.kafka.api_keys import ApiKey
 
 
 @dataclass(slots=True)
@@ -34,33 +36,37 @@ class ConnectionInfo:
     principal: str = "User:ANONYMOUS"
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
+    close: Callable[[], None] = lambda: None
 
 
 class Reply:
-    """A response that is not there yet. `resolve` once, on the loop's thread."""
+    """A response that is not there yet. `resolve` once, on the loop's thread.
 
-    __slots__ = ("_on_resolved", "message")
+    A handler that would rather not go on for a client that left sets `on_abandoned`."""
+
+    __slots__ = ("_on_resolved", "message", "on_abandoned")
 
     def __init__(self) -> None:
         self.message: Message | None = None
-        self._on_resolved: Callable[[Reply], None] | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.message is not None
+        self.on_abandoned: Callable[[], None] | None = None
+        self._on_resolved: Callable[[Message], None] | None = None
 
     def resolve(self, message: Message) -> None:
         assert self.message is None, "a reply is resolved once"
         self.message = message
         if self._on_resolved is not None:
-            self._on_resolved(self)
+            self._on_resolved(message)
 
-    def on_resolved(self, function: Callable[[Reply], None]) -> None:
-        """Dispatch's hook; called at once if the reply is there already."""
-        assert self._on_resolved is None
+    def on_resolved(self, function: Callable[[Message], None]) -> None:
+        """Dispatch's hook; called at once if the response is there already."""
         self._on_resolved = function
         if self.message is not None:
-            function(self)
+            function(self.message)
+
+    def abandon(self) -> None:
+        """Dispatch: the connection is gone, nobody will see the response."""
+        if self.message is None and self.on_abandoned is not None:
+            self.on_abandoned()
 
 
 @dataclass(slots=True)
@@ -75,7 +81,7 @@ class Request:
     body: Any
 
 
-HandlerResult = Union[Message, Reply, Awaitable[Message], None]
+HandlerResult = Message | Reply | Awaitable[Message] | None
 HandlerFunction = Callable[[Request], HandlerResult]
 
 

@@ -40,21 +40,36 @@ class BookieClient(Protocol):
         """
 
     async def read_entry(
-        self, bookie: BookieId, ledger_id: int, entry_id: int, *, flags: int = 0,
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        entry_id: int,
+        *,
+        flags: int = 0,
         master_key: bytes | None = None,
     ) -> tuple[Status, memoryview]:
         """One whole entry, digest included; LAST_ADD_CONFIRMED_ENTRY for the last. FLAG_DO_FENCING
         (with the key) fences first, durably. The view is empty unless EOK."""
 
     async def read_entries(
-        self, bookie: BookieId, ledger_id: int, first_entry_id: int, *, count_max: int,
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        count_max: int,
         size_max: int,
     ) -> tuple[Status, Sequence[memoryview]]:
         """Consecutive entries from `first_entry_id`, as BATCH_READ: at least one if it exists, even
         if larger than `size_max` bytes; stops at the first that is missing."""
 
     def read_entries_nowait(
-        self, bookie: BookieId, ledger_id: int, first_entry_id: int, *, count_max: int,
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        count_max: int,
         size_max: int,
     ) -> tuple[Status, Sequence[memoryview]] | None:
         """As `read_entries` if it can be answered from memory (or the page cache) now, else None.

@@ -3,7 +3,7 @@
 A tree of nodes named by absolute paths («/ledgers/00/0000/L0013»). A node has data (bytes) and a
 version that starts at 0 and rises by 1 with every put; a node that was deleted and made again
 starts anew at 0. All meanings are ZooKeeper's, so that kazoo is one implementation; `memory` and
-`sqlite` are the others, and one contract suite (tests/metadata/contract.py) runs against all.
+`sqlite` are the others, and one contract suite (tests/metadata/test_contract.py) runs against all.
 
 Every change is durable when the call returns. A call that raises `MetadataUnknownOutcome` may or
 may not have happened: the caller re-reads before it decides (ledgers.md 2.1.8, 2.1.9).
@@ -11,11 +11,12 @@ may not have happened: the caller re-reads before it decides (ledgers.md 2.1.8, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import trio
 
 ANY_VERSION = -1

@@ -62,7 +62,7 @@ class Env:
 def real_env(*, turn: Turn | None = None) -> Env:
     """The operating system's clock, entropy, sockets and files. Call it inside a trio run."""
     from runtime.disk import RealDisk
-    from runtime.net import RealNet
+    from runtime.real_net import RealNet
     from runtime.turn import Turn as TurnClass
 
     turn = turn if turn is not None else TurnClass()

@@ -1,6 +1,6 @@
 """Net: connections as sans-IO objects, fed by a driver.
 
-A server gives `Net.serve` a factory; the driver makes one `Connection` (the protocol's side) for
+A server gives `Net.listen` a factory; the driver makes one `Connection` (the protocol's side) for
 each socket, hands it bytes and takes bytes from it. There is a driver for plain sockets (one task
 over one epoll, all that is ready in one burst, see runtime.turn), one for the simulation, and later
 one for TLS; no connection knows which one feeds it.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import trio
 
-    from wire.buffers import Buffer, Buffers
+    from wire.buffers import Buffers
 
 
 class Transport(Protocol):
@@ -67,22 +67,17 @@ class Listener(Protocol):
     def address(self) -> tuple[str, int]:
         """Host and port that are really bound (port 0 was asked for)."""
 
+    def close(self) -> None:
+        """Accepts no more; connections that are open stay."""
+
 
 class Net(Protocol):
-    async def serve(
-        self,
-        host: str,
-        port: int,
-        factory: ConnectionFactory,
-        *,
-        task_status: trio.TaskStatus[Listener] = ...,
-    ) -> None:
-        """Listens and drives connections until cancelled; then closes them. OSError if the address
-        cannot be bound."""
+    async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
+        """Drives every connection until cancelled, then closes them all. Start it before
+        `listen` and `connect` are called; one per Net."""
+
+    def listen(self, host: str, port: int, factory: ConnectionFactory) -> Listener:
+        """Binds and listens at once. OSError if the address cannot be bound."""
 
     async def connect(self, host: str, port: int, factory: ConnectionFactory) -> Connection:
-        """Opens one connection, driven by this Net; OSError if refused. Needs a running `serve` or
-        `drive` of the same Net."""
-
-
-__all__ = ["Buffer", "Connection", "ConnectionFactory", "Listener", "Net", "Transport"]
+        """Opens one connection; OSError if refused or unreachable."""

@@ -1,0 +1,1 @@
+"""A partition on ledgers: chain, segments, offset index, producer state, retention."""

@@ -1,0 +1,114 @@
+"""Checkpoints: up to where the journal is not needed any more (features.md #11).
+
+Two small files in the ledger directory, each replaced as a whole. `checkpoint` is ours: the mark,
+the number of the last group before it, and what the entry log being written holds up to there.
+`lastMark` is BookKeeper's, 16 bytes, written after it: journal id and offset.
+
+The mark never goes back (bk#4105): one task writes it, and it is asserted.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from bookie.errors import CorruptionError
+from bookie.journal_format import UNKNOWN_SEQUENCE, Position
+
+if TYPE_CHECKING:
+    from runtime.disk import Disk
+
+LAST_MARK_NAME = "lastMark"
+CHECKPOINT_NAME = "checkpoint"
+MAGIC = b"QKCP"
+VERSION = 1
+_LAST_MARK = struct.Struct(">qq")
+_FIXED = struct.Struct(">4sIqqqqqI")
+_LEDGER = struct.Struct(">qq")
+_CRC = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    #: Everything journaled before it is in entry logs and in the index.
+    mark: Position
+    #: The entry log being written then (-1: none), where its records ended, and its bytes by
+    #: ledger. All of it was durable, and nothing else in the index points behind it.
+    log_id: int
+    log_end: int
+    ledgers: dict[int, int]
+
+
+NO_CHECKPOINT = Checkpoint(Position(0, 0, 0), -1, 0, {})
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    mark = checkpoint.mark
+    parts = [
+        _FIXED.pack(
+            MAGIC,
+            VERSION,
+            mark.journal_id,
+            mark.offset,
+            mark.sequence,
+            checkpoint.log_id,
+            checkpoint.log_end,
+            len(checkpoint.ledgers),
+        )
+    ]
+    parts.extend(_LEDGER.pack(*item) for item in sorted(checkpoint.ledgers.items()))
+    data = b"".join(parts)
+    return data + _CRC.pack(crc32c(data))
+
+
+def decode_checkpoint(path: str, data: bytes) -> Checkpoint:
+    """CorruptionError names `path`."""
+    if len(data) < _FIXED.size + _CRC.size or data[:4] != MAGIC:
+        raise CorruptionError(path, 0, "not a checkpoint")
+    body, (crc,) = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])
+    if crc32c(body) != crc:
+        raise CorruptionError(path, len(body), "the checksum does not match")
+    _, version, journal_id, offset, sequence, log_id, log_end, count = _FIXED.unpack_from(body)
+    if version != VERSION:
+        raise CorruptionError(path, 4, f"checkpoint version {version}, known is {VERSION}")
+    if len(body) != _FIXED.size + count * _LEDGER.size:
+        raise CorruptionError(path, _FIXED.size, f"{len(body)} bytes for {count} ledgers")
+    ledgers = dict(_LEDGER.iter_unpack(body[_FIXED.size :]))
+    return Checkpoint(Position(journal_id, offset, sequence), log_id, log_end, ledgers)
+
+
+def read_checkpoint(disk: Disk, directory: str) -> Checkpoint:
+    """The newest, NO_CHECKPOINT if there is none. CorruptionError.
+
+    If `lastMark` is ahead, Apache BookKeeper wrote it: its mark counts, and what this checkpoint
+    says of the entry log does not."""
+    checkpoint = NO_CHECKPOINT
+    if (data := _read(disk, path := f"{directory}/{CHECKPOINT_NAME}")) is not None:
+        checkpoint = decode_checkpoint(path, data)
+    if (data := _read(disk, path := f"{directory}/{LAST_MARK_NAME}")) is not None:
+        if len(data) != _LAST_MARK.size:
+            raise CorruptionError(path, 0, f"{len(data)} bytes instead of {_LAST_MARK.size}")
+        journal_id, offset = _LAST_MARK.unpack(data)
+        if (journal_id, offset) > checkpoint.mark[:2]:
+            checkpoint = Checkpoint(Position(journal_id, offset, UNKNOWN_SEQUENCE), -1, 0, {})
+    return checkpoint
+
+
+def write_checkpoint(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
+    """Durable on return; blocks. OSError."""
+    disk.write_file(f"{directory}/{CHECKPOINT_NAME}", encode_checkpoint(checkpoint))
+    mark = checkpoint.mark
+    disk.write_file(f"{directory}/{LAST_MARK_NAME}", _LAST_MARK.pack(mark.journal_id, mark.offset))
+
+
+def _read(disk: Disk, path: str) -> bytes | None:
+    if not disk.exists(path):
+        return None
+    file = disk.open(path)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()

@@ -1,0 +1,173 @@
+"""The flush: a generation of the write cache goes to the entry log, sorted, then to the index.
+
+The order is that of ledgers.md 2.6: entry log written, its data synced, then the index's batches,
+then the index synced. Who calls it persists the mark after that.
+
+What it may not do is get in the journal's way. Dirty pages are bounded: after every
+`flush_entry_log_bytes` the log is synced and the index of that part written. And the loop stays
+free: copying and syncing run on worker threads without the interpreter's lock, what is Python runs
+on the loop's thread in slices of a few hundred entries (on a worker it would hold the lock for
+milliseconds each time the loop lets go of it).
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from bookie.config import BookieConfig
+    from bookie.entry_log import EntryLogs
+    from bookie.index import EntryIndex
+    from bookie.write_cache import Generation, LedgerRun
+    from runtime.disk import Disk
+    from wire.buffers import Buffer
+
+_unpack_length = struct.Struct(">i").unpack_from
+LENGTH_SIZE = 4
+_OFFSET_MASK = 0xFFFFFFFF
+
+#: Handed to one `pwritev`, in a thread.
+CHUNK_SIZE_BYTES = 1 << 20
+CHUNK_BUFFERS_MAX = 1000
+#: Entries that are prepared, or put into the index, before the loop gets its turn.
+SLICE_COUNT = 200
+
+
+@dataclass(slots=True)
+class FlushStatistics:
+    flushes: int = 0
+    entries: int = 0
+    written_bytes: int = 0
+    seconds: float = 0.0
+
+
+class Flusher:
+    __slots__ = (
+        "_buffers",
+        "_chunk_bytes",
+        "_config",
+        "_disk",
+        "_index",
+        "_logs",
+        "_position",
+        "_window",
+        "_window_bytes",
+        "statistics",
+    )
+
+    def __init__(
+        self, config: BookieConfig, disk: Disk, logs: EntryLogs, index: EntryIndex
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._logs = logs
+        self._index = index
+        # Of the flush under way: slices for the next write, and what was placed in the log but is
+        # not in the index yet, by ledger: entry ids and locations.
+        self._buffers: list[Buffer] = []
+        self._chunk_bytes = 0
+        self._position = 0
+        self._window: list[tuple[int, array[int], array[int]]] = []
+        self._window_bytes = 0
+        self.statistics = FlushStatistics()
+
+    async def flush(self, generation: Generation) -> None:
+        """Writes all of it; durable on return, log and index. OSError: the bookie ends."""
+        assert not self._buffers and not self._window
+        for ledger_id in sorted(generation.runs):
+            run = generation.runs.get(ledger_id)
+            if run is not None:  # else it was deleted meanwhile
+                await self._flush_run(generation, ledger_id, run)
+        await self._end_window()
+        await self._disk.run(self._index.sync)
+        self.statistics.flushes += 1
+
+    async def _flush_run(self, generation: Generation, ledger_id: int, run: LedgerRun) -> None:
+        assert self._logs.current is not None
+        segments = generation.segments
+        log = self._logs.current
+        entry_ids, locations = self._placed(ledger_id)
+        segment_index = -1
+        slice_start = slice_end = 0
+        self._position = log.size_bytes + self._chunk_bytes
+        for entry_id, place in run.sorted_places():
+            start = place & _OFFSET_MASK
+            (size,) = _unpack_length(segments[place >> 32].view, start - LENGTH_SIZE)
+            # Records that follow each other in memory too are one slice.
+            if place >> 32 != segment_index or start - LENGTH_SIZE != slice_end:
+                self._add_slice(generation, segment_index, slice_start, slice_end)
+                segment_index = place >> 32
+                slice_start = start - LENGTH_SIZE
+            slice_end = start + size
+            entry_ids.append(entry_id)
+            locations.append(log.log_id << 32 | (self._position + LENGTH_SIZE))
+            self._position += LENGTH_SIZE + size
+            pending = self._chunk_bytes + slice_end - slice_start
+            if (
+                pending >= CHUNK_SIZE_BYTES
+                or len(self._buffers) >= CHUNK_BUFFERS_MAX
+                or len(entry_ids) >= SLICE_COUNT
+            ):
+                self._add_slice(generation, segment_index, slice_start, slice_end)
+                segment_index = -1
+                await self._end_slice(pending)
+                log = self._logs.current
+                self._position = log.size_bytes + self._chunk_bytes
+                entry_ids, locations = self._placed(ledger_id)
+        self._add_slice(generation, segment_index, slice_start, slice_end)
+
+    def _placed(self, ledger_id: int) -> tuple[array[int], array[int]]:
+        """Lists for the next slice of a ledger's entries, in the window."""
+        entry_ids, locations = array("q"), array("q")
+        self._window.append((ledger_id, entry_ids, locations))
+        return entry_ids, locations
+
+    def _add_slice(self, generation: Generation, segment_index: int, start: int, end: int) -> None:
+        if segment_index >= 0:
+            self._buffers.append(generation.segments[segment_index].view[start:end])
+            self._chunk_bytes += end - start
+            log = self._logs.current
+            assert log is not None and log.ledgers is not None
+            ledger_id = self._window[-1][0]
+            log.ledgers[ledger_id] = log.ledgers.get(ledger_id, 0) + end - start
+
+    async def _end_slice(self, pending_bytes: int) -> None:
+        """Between two entries: writes, syncs and rolls if it is time; lets the loop run."""
+        full = len(self._buffers) >= CHUNK_BUFFERS_MAX or pending_bytes >= CHUNK_SIZE_BYTES
+        # The next entry, of whatever size, has to fit into the log.
+        room = pending_bytes + self._config.entry_size_max_bytes + LENGTH_SIZE
+        if not self._logs.has_room(room):
+            await self._end_window()
+            await self._logs.start_log()
+        elif self._window_bytes + pending_bytes >= self._config.flush_entry_log_bytes:
+            await self._end_window()
+        elif full:
+            await self._write_chunk()
+        else:
+            await trio.lowlevel.checkpoint()
+
+    async def _write_chunk(self) -> None:
+        buffers, self._buffers = self._buffers, []
+        size, self._chunk_bytes = self._chunk_bytes, 0
+        if buffers:
+            await self._logs.write(buffers, size)
+            self._window_bytes += size
+            self.statistics.written_bytes += size
+
+    async def _end_window(self) -> None:
+        """All that was placed becomes durable, then it goes to the index."""
+        await self._write_chunk()
+        window, self._window = self._window, []
+        if self._window_bytes:
+            await self._logs.sync()
+            self._window_bytes = 0
+        for ledger_id, entry_ids, locations in window:
+            if entry_ids:
+                self._index.put(ledger_id, entry_ids, locations)
+                self.statistics.entries += len(entry_ids)
+                await trio.lowlevel.checkpoint()

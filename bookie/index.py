@@ -1,0 +1,129 @@
+"""The index: (ledger, entry) -> location in an entry log, and each ledger's state.
+
+Keys and values are BookKeeper's (ledgers.md 3.3; docs/formats.md, «Index»): in `locations`
+`ledger id i64, entry id i64 -> log id << 32 | offset`, in `ledgers` `ledger id i64 -> LedgerData`.
+
+Two implementations: `RocksIndex` (bookie/rocks_index.py) and, for simulations, `MemoryIndex`.
+Only the flush writes. What was put may be read at once, and is durable after `sync`.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+class EntryIndex(Protocol):
+    def open(self) -> None:
+        """May block for as long as a database takes to open. OSError."""
+
+    def get(self, ledger_id: int, entry_id: int) -> int:
+        """The location, 0 if there is none."""
+
+    def last_entry_id(self, ledger_id: int) -> int:
+        """The highest entry id of the ledger, -1 if it has none here."""
+
+    def put(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int]) -> None:
+        """Of one ledger, a few hundred at a time: it runs on the loop's thread. OSError."""
+
+    def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        """All locations and the state of these ledgers. OSError."""
+
+    def put_ledgers(self, states: Iterable[tuple[int, bytes]]) -> None: ...
+
+    def ledgers(self) -> list[tuple[int, bytes]]:
+        """All ledgers' states."""
+
+    def sync(self) -> None:
+        """Makes all that was put before durable; blocks. OSError."""
+
+    def close(self) -> None: ...
+
+
+class _Tables:
+    __slots__ = ("ledgers", "locations", "sorted_ids")
+
+    def __init__(self) -> None:
+        self.locations: dict[int, dict[int, int]] = {}
+        self.sorted_ids: dict[int, list[int]] = {}
+        self.ledgers: dict[int, bytes] = {}
+
+    def put(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int]) -> None:
+        entries = self.locations.setdefault(ledger_id, {})
+        ids = self.sorted_ids.setdefault(ledger_id, [])
+        for entry_id, location in zip(entry_ids, locations, strict=True):
+            if entry_id not in entries:
+                insort(ids, entry_id)
+            entries[entry_id] = location
+
+    def delete(self, ledger_ids: Iterable[int]) -> None:
+        for ledger_id in ledger_ids:
+            self.locations.pop(ledger_id, None)
+            self.sorted_ids.pop(ledger_id, None)
+            self.ledgers.pop(ledger_id, None)
+
+    def copy(self) -> _Tables:
+        other = _Tables()
+        other.locations = {ledger: dict(entries) for ledger, entries in self.locations.items()}
+        other.sorted_ids = {ledger: list(ids) for ledger, ids in self.sorted_ids.items()}
+        other.ledgers = dict(self.ledgers)
+        return other
+
+
+class MemoryIndex:
+    """An index that forgets at a `crash` all that was put after the last `sync`.
+
+    The simulation keeps the object, hands it to each incarnation of its bookie, and calls `crash`
+    when it crashes the disk."""
+
+    __slots__ = ("_durable", "_tables", "_unsynced")
+
+    def __init__(self) -> None:
+        self._tables = _Tables()
+        self._durable = _Tables()
+        #: What was done to `_tables` and not to `_durable` yet.
+        self._unsynced: list[Callable[[_Tables], None]] = []
+
+    def open(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+    def crash(self) -> None:
+        self._tables = self._durable.copy()
+        self._unsynced.clear()
+
+    def sync(self) -> None:
+        for change in self._unsynced:
+            change(self._durable)
+        self._unsynced.clear()
+
+    def get(self, ledger_id: int, entry_id: int) -> int:
+        return self._tables.locations.get(ledger_id, {}).get(entry_id, 0)
+
+    def last_entry_id(self, ledger_id: int) -> int:
+        ids = self._tables.sorted_ids.get(ledger_id)
+        return ids[-1] if ids else -1
+
+    def put(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int]) -> None:
+        ids, places = list(entry_ids), list(locations)
+        self._do(lambda tables: tables.put(ledger_id, ids, places))
+
+    def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        ids = list(ledger_ids)
+        self._do(lambda tables: tables.delete(ids))
+
+    def put_ledgers(self, states: Iterable[tuple[int, bytes]]) -> None:
+        items = list(states)
+        self._do(lambda tables: tables.ledgers.update(items))
+
+    def _do(self, change: Callable[[_Tables], None]) -> None:
+        change(self._tables)
+        self._unsynced.append(change)
+
+    def ledgers(self) -> list[tuple[int, bytes]]:
+        return sorted(self._tables.ledgers.items())

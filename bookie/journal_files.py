@@ -1,0 +1,158 @@
+"""The journal's files: made ahead, written once before use, reused (journalReuseFiles).
+
+A sync is about half as long if the file does not grow and its blocks were written before, so the
+journal only ever writes into such files. The next one is prepared in the background under its final
+name; taking it into use is no more than turning to it. A journal whose records are all in entry
+logs becomes a spare; the identity in each group's header keeps its old bytes from being taken for
+records of its next life.
+
+Owner: the event loop's thread; slow calls go through `Disk.run`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from bookie.journal_format import align, file_name, journal_id_of, pack_file_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.config import BookieConfig
+    from runtime.disk import Disk, File
+
+logger = logging.getLogger(__name__)
+
+SPARE_PREFIX = "spare-"
+UNFINISHED_NAME = "unfinished"
+ALLOCATE_SLICE_SIZE_BYTES = 4 * 1024 * 1024
+
+
+def list_journals(disk: Disk, directory: str) -> list[int]:
+    """The ids of the journals in a directory, ascending."""
+    ids = [journal_id_of(name) for name in disk.list(directory)]
+    return sorted(journal_id for journal_id in ids if journal_id is not None)
+
+
+class JournalFiles:
+    __slots__ = (
+        "_config",
+        "_directory",
+        "_disk",
+        "_last_journal_id",
+        "_needed",
+        "_next",
+        "_used",
+        "size_bytes",
+    )
+
+    def __init__(self, config: BookieConfig, disk: Disk, directory: str) -> None:
+        self._config = config
+        self._disk = disk
+        self._directory = directory
+        self.size_bytes = align(config.journal_size_bytes, config.journal_alignment_bytes)
+        self._last_journal_id = 0
+        self._next: tuple[int, File] | None = None
+        self._needed = trio.Event()
+        #: Ids of journals that were written, or left by an earlier life: not yet recycled.
+        self._used: set[int] = set()
+
+    def load(self, last_journal_id: int) -> None:
+        """Takes note of what an earlier life left; new ids are above all of them and above
+        `last_journal_id`, the mark's."""
+        self._used = set(list_journals(self._disk, self._directory))
+        self._last_journal_id = max(self._used, default=0)
+        self._last_journal_id = max(self._last_journal_id, last_journal_id)
+
+    def take_next(self) -> tuple[int, File] | None:
+        """The prepared journal (its id, the file), or None while it is not ready yet."""
+        taken, self._next = self._next, None
+        if taken is not None:
+            self._used.add(taken[0])
+        self._needed.set()
+        return taken
+
+    async def run(self, kick: Callable[[], None]) -> None:
+        """Prepares the next journal whenever there is none, then calls `kick`. Never returns.
+        OSError if a disk call fails."""
+        while True:
+            if self._next is not None:
+                await self._needed.wait()
+            self._needed = trio.Event()
+            if self._next is None:
+                await self.prepare()
+                kick()
+
+    async def prepare(self) -> None:
+        """Makes the next journal: a spare with a new header, or a new file full of zeros. When it
+        returns, the file and its name are durable."""
+        disk, config = self._disk, self._config
+        journal_id = self._last_journal_id + 1
+        path = f"{self._directory}/{file_name(journal_id)}"
+        source = self._find_spare()
+        if source is None:
+            source = f"{self._directory}/{UNFINISHED_NAME}"
+            await self._make_file(source)
+        disk.rename(source, path)
+        self._last_journal_id = journal_id
+        file = disk.open(path)
+        header = pack_file_header(journal_id, config.journal_alignment_bytes, self.size_bytes)
+        file.pwrite([header], 0)
+        await file.wait_synced()
+        await disk.run(disk.sync_directory, self._directory)
+        self._next = (journal_id, file)
+
+    def _find_spare(self) -> str | None:
+        """A spare of the right size; others are removed."""
+        for name in self._disk.list(self._directory):
+            if name.startswith(SPARE_PREFIX):
+                path = f"{self._directory}/{name}"
+                file = self._disk.open(path)
+                size = file.size()
+                file.close()
+                if size == self.size_bytes:
+                    return path
+                self._disk.remove(path)
+        return None
+
+    async def _make_file(self, path: str) -> None:
+        file = self._disk.open(path, create=True)
+        file.truncate(0)
+        at = 0
+        while at < self.size_bytes:
+            # In slices, each synced: a journal's worth of dirty pages at once would make the
+            # syncs of the journal in use wait behind them.
+            size = min(ALLOCATE_SLICE_SIZE_BYTES, self.size_bytes - at)
+            await self._disk.run(file.allocate, size, at)
+            await file.wait_synced()
+            at += size
+        file.close()
+
+    async def recycle(self, mark_journal_id: int) -> None:
+        """Journals before the mark's are not needed any more: a few become spares, the others are
+        removed. Call it only when the mark is durable."""
+        old = sorted(journal_id for journal_id in self._used if journal_id < mark_journal_id)
+        if not old:
+            return
+        names = set(self._disk.list(self._directory))
+        spare_count = sum(name.startswith(SPARE_PREFIX) for name in names)
+        for journal_id in old:
+            name = file_name(journal_id)
+            if name in names:
+                path = f"{self._directory}/{name}"
+                if spare_count < self._config.journal_spare_files_max:
+                    self._disk.rename(path, f"{self._directory}/{SPARE_PREFIX}{journal_id:x}")
+                    spare_count += 1
+                else:
+                    await self._disk.run(self._disk.remove, path)
+            self._used.discard(journal_id)
+        await self._disk.run(self._disk.sync_directory, self._directory)
+        logger.debug("journals recycled before=%x count=%d", mark_journal_id, len(old))
+
+    def close(self) -> None:
+        if self._next is not None:
+            self._next[1].close()
+            self._next = None

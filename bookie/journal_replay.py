@@ -1,0 +1,197 @@
+"""Replay: reads journals back from the mark, after a crash (features.md #12).
+
+What may be missing or damaged without being an error is what no one was told of: the groups after
+the last durable one, which a crash can lose, tear, or keep in any mixture. Every group says which
+groups were durable when it was written, so the end of the journal is told apart from a hole in it:
+
+- a damaged group, and none after it that says it was durable: the torn tail. It is cut.
+- a damaged group, and an undamaged one after it that says it was durable: corruption. The start is
+  refused, with the file and the offset (ledgers.md 2.5.4: never answer as if it had not been).
+
+Groups are numbered over all files without a gap, so a lost journal, or one cut short in the middle
+of a chain, is found too.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from bookie.errors import BookieStartError, CorruptionError
+from bookie.journal_files import list_journals
+from bookie.journal_format import (
+    FILE_HEADER_SIZE,
+    GROUP_HEADER_SIZE,
+    GROUP_MAGIC,
+    UNKNOWN_SEQUENCE,
+    GroupHeader,
+    Position,
+    align,
+    file_name,
+    group_matches,
+    parse_file_header,
+    parse_group_header,
+    records,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from runtime.disk import Disk, File
+
+logger = logging.getLogger(__name__)
+
+SCAN_CHUNK_SIZE_BYTES = 1024 * 1024
+
+
+class JournalReplay:
+    """Iterate over `records()` to the end, then `sequence` is the last good group's."""
+
+    def __init__(self, disk: Disk, directory: str, mark: Position) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._mark = mark
+        #: Of the last good group; `UNKNOWN_SEQUENCE` while none is known.
+        self.sequence = mark.sequence
+        self.group_count = 0
+        self.record_count = 0
+        self._alignment = 0
+
+    def records(self) -> Iterator[tuple[int, int, memoryview]]:
+        """(ledger id, entry id or kind, record without its length), in the order of writing.
+
+        BookieStartError if a journal is missing, CorruptionError if one is damaged."""
+        last_path, last_end = "", 0
+        for journal_id in self._journal_ids():
+            path = f"{self._directory}/{file_name(journal_id)}"
+            file = self._disk.open(path)
+            try:
+                start = self._start_offset(file, journal_id)
+                if start is None:
+                    logger.info("journal=%s was never taken into use", path)
+                    continue
+                first = self._read_group(file, journal_id, start)
+                if first is not None and not self._follows(first[0]):
+                    raise CorruptionError(
+                        last_path or path,
+                        last_end or start,
+                        f"group {self.sequence + 1} is missing; the next is "
+                        f"{first[0].sequence}, in {path}",
+                    )
+                last_path, last_end = path, (yield from self._file_records(file, journal_id, start))
+            finally:
+                file.close()
+
+    def _journal_ids(self) -> list[int]:
+        marked = self._mark.journal_id
+        ids = [i for i in list_journals(self._disk, self._directory) if i >= marked]
+        if marked and (not ids or ids[0] != marked):
+            raise BookieStartError(
+                f"{self._directory}/{file_name(marked)} is missing: the last checkpoint needs the "
+                "journal from there on"
+            )
+        for previous, journal_id in zip(ids, ids[1:], strict=False):
+            if journal_id != previous + 1:
+                raise BookieStartError(
+                    f"{self._directory}/{file_name(previous + 1)} is missing: there are journals "
+                    "before and after it"
+                )
+        return ids
+
+    def _start_offset(self, file: File, journal_id: int) -> int | None:
+        """Where the groups start that are to be replayed; None if this journal has no header of
+        its own, because the crash came while it was being made."""
+        size = file.size()
+        marked = journal_id == self._mark.journal_id
+        try:
+            found_id, alignment, full_size = parse_file_header(file.pread(FILE_HEADER_SIZE, 0))
+            if found_id != journal_id:
+                raise ValueError(f"the header is of journal {found_id:x}")
+        except ValueError as error:
+            # A journal's header is durable before any group is written behind it.
+            used = size < FILE_HEADER_SIZE or self._find_group(file, journal_id, 0) is not None
+            if marked or used:
+                raise CorruptionError(file.path, 0, str(error)) from error
+            return None
+        if size < full_size:
+            raise CorruptionError(
+                file.path, size, f"the journal ends here, it was made with {full_size} bytes"
+            )
+        self._alignment = alignment
+        return max(self._mark.offset, alignment) if marked else alignment
+
+    def _file_records(
+        self, file: File, journal_id: int, offset: int
+    ) -> Generator[tuple[int, int, memoryview], None, int]:
+        """Yields the records from `offset` on; returns the offset where good groups end."""
+        while (group := self._read_group(file, journal_id, offset)) is not None:
+            header, body = group
+            if not self._follows(header):
+                raise CorruptionError(
+                    file.path,
+                    offset,
+                    f"group {header.sequence} where {self.sequence + 1} should be",
+                )
+            self.sequence = header.sequence
+            self.group_count += 1
+            self.record_count += header.record_count
+            try:
+                yield from records(body, header.record_count)
+            except ValueError as error:
+                raise CorruptionError(file.path, offset, str(error)) from error
+            offset = align(offset + GROUP_HEADER_SIZE + header.body_size, self._alignment)
+        self._check_tail(file, journal_id, offset)
+        return offset
+
+    def _check_tail(self, file: File, journal_id: int, offset: int) -> None:
+        """What follows the last good group must not prove that there were more."""
+        at = offset
+        while (found := self._find_group(file, journal_id, at)) is not None:
+            unknown = self.sequence == UNKNOWN_SEQUENCE
+            if unknown or found.durable_sequence > self.sequence:
+                raise CorruptionError(
+                    file.path,
+                    offset,
+                    f"damaged group; group {found.sequence} at {found.offset} is good and says "
+                    f"that all up to {found.durable_sequence} were durable",
+                )
+            logger.info(
+                "journal=%s torn tail: group=%d at offset=%d was never durable",
+                file.path, found.sequence, found.offset,
+            )
+            at = found.offset + 1
+        logger.info("journal=%s ends at offset=%d group=%d", file.path, offset, self.sequence)
+
+    def _follows(self, header: GroupHeader) -> bool:
+        return self.sequence in (UNKNOWN_SEQUENCE, header.sequence - 1)
+
+    def _read_group(
+        self, file: File, journal_id: int, offset: int
+    ) -> tuple[GroupHeader, memoryview] | None:
+        """The undamaged group of this journal at `offset`, None if there is none."""
+        parsed = parse_group_header(file.pread(GROUP_HEADER_SIZE, offset))
+        if parsed is None:
+            return None
+        crc, header = parsed
+        if header.journal_id != journal_id or header.offset != offset:
+            return None
+        data = file.pread(GROUP_HEADER_SIZE + header.body_size, offset)
+        if not group_matches(data, crc, header.body_size):
+            return None
+        return header, memoryview(data)[GROUP_HEADER_SIZE:]
+
+    def _find_group(self, file: File, journal_id: int, start: int) -> GroupHeader | None:
+        """The first undamaged group of this journal at or after `start`."""
+        magic = GROUP_MAGIC.to_bytes(4, "big")
+        at = start
+        while chunk := file.pread(SCAN_CHUNK_SIZE_BYTES, at):
+            found = chunk.find(magic)
+            while found >= 0:
+                group = self._read_group(file, journal_id, at + found)
+                if group is not None:
+                    return group[0]
+                found = chunk.find(magic, found + 1)
+            if len(chunk) < len(magic):
+                break
+            at += len(chunk) - (len(magic) - 1)
+        return None

@@ -1,0 +1,146 @@
+"""What a bookie knows of each ledger besides its entries: master key, fence, explicit LAC.
+
+All of it is in memory; what changed is written to the index with each checkpoint, as BookKeeper's
+LedgerData message (DbLedgerStorageDataFormats.proto): exists 1, fenced 2, masterKey 3,
+explicitLac 4, limbo 5.
+
+Owner: the event loop's thread. Invariants (ledgers.md 2.5): the first master key sticks; a fenced
+ledger stays fenced; a deleted ledger stays refused, as long as it is remembered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bookie.journal import Group
+
+#: Deleted ledgers that are remembered, to refuse a writer that has not heard of it yet.
+TOMBSTONES_MAX = 100_000
+
+
+class LedgerState:
+    __slots__ = ("explicit_lac", "fence_group", "fenced", "ledger_id", "master_key")
+
+    def __init__(self, ledger_id: int, master_key: bytes | None) -> None:
+        self.ledger_id = ledger_id
+        #: None only while the journal is replayed and the key has not come by yet.
+        self.master_key = master_key
+        self.fenced = False
+        #: The journal's group with the fence, until it is durable.
+        self.fence_group: Group | None = None
+        #: The LAC packet of the last WRITE_LAC.
+        self.explicit_lac: bytes | None = None
+
+    def encode(self) -> bytes:
+        key = self.master_key
+        assert key is not None
+        parts = [b"\x08\x01\x10", b"\x01" if self.fenced else b"\x00", b"\x1a", _varint(len(key))]
+        parts.append(key)
+        if self.explicit_lac is not None:
+            parts += [b"\x22", _varint(len(self.explicit_lac)), self.explicit_lac]
+        return b"".join(parts)
+
+
+def decode_ledger_state(ledger_id: int, data: bytes) -> LedgerState:
+    """ValueError if it is no LedgerData message with a key."""
+    state = LedgerState(ledger_id, None)
+    at = 0
+    while at < len(data):
+        tag, at = _read_varint(data, at)
+        if tag & 7 == 0:
+            value, at = _read_varint(data, at)
+            if tag >> 3 == 2:
+                state.fenced = bool(value)
+        elif tag & 7 == 2:
+            size, at = _read_varint(data, at)
+            if at + size > len(data):
+                raise ValueError(f"ledger {ledger_id}: a field of {size} bytes goes beyond the end")
+            if tag >> 3 == 3:
+                state.master_key = data[at : at + size]
+            elif tag >> 3 == 4:
+                state.explicit_lac = data[at : at + size]
+            at += size
+        else:
+            raise ValueError(f"ledger {ledger_id}: field tag {tag} is not known")
+    if state.master_key is None:
+        raise ValueError(f"ledger {ledger_id}: there is no master key")
+    return state
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise ValueError(f"a number at {at} does not end")
+
+
+class LedgerTable:
+    __slots__ = ("_dirty", "_ledgers", "_tombstones", "get")
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, LedgerState] = {}
+        self._dirty: set[int] = set()
+        self._tombstones: dict[int, None] = {}
+        #: `get(ledger_id) -> LedgerState | None`, without a call in between: the add's first step.
+        self.get = self._ledgers.get
+
+    def load(self, stored: Iterable[tuple[int, bytes]]) -> None:
+        """ValueError names the ledger that cannot be read."""
+        for ledger_id, data in stored:
+            self._ledgers[ledger_id] = decode_ledger_state(ledger_id, data)
+
+    def ids(self) -> list[int]:
+        return list(self._ledgers)
+
+    def create(self, ledger_id: int, master_key: bytes | None) -> LedgerState:
+        assert ledger_id not in self._ledgers
+        state = self._ledgers[ledger_id] = LedgerState(ledger_id, master_key)
+        self._dirty.add(ledger_id)
+        return state
+
+    def changed(self, state: LedgerState) -> None:
+        self._dirty.add(state.ledger_id)
+
+    def take_dirty(self) -> list[LedgerState]:
+        """What has to be written to the index; the caller writes it or ends."""
+        dirty, self._dirty = self._dirty, set()
+        return [self._ledgers[ledger_id] for ledger_id in sorted(dirty)]
+
+    @property
+    def has_dirty(self) -> bool:
+        return bool(self._dirty)
+
+    def delete(self, ledger_id: int) -> None:
+        self._ledgers.pop(ledger_id, None)
+        self._dirty.discard(ledger_id)
+        self._tombstones[ledger_id] = None
+        while len(self._tombstones) > TOMBSTONES_MAX:
+            del self._tombstones[next(iter(self._tombstones))]
+
+    def is_deleted(self, ledger_id: int) -> bool:
+        return ledger_id in self._tombstones
+
+    def forget_tombstones(self) -> None:
+        """After a replay: what was deleted in an earlier life may come again only if metadata
+        says so, which is not for this table to know."""
+        self._tombstones.clear()
+
+    def without_key(self) -> list[int]:
+        return [i for i, state in self._ledgers.items() if state.master_key is None]

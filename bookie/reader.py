@@ -1,0 +1,271 @@
+"""Reads: from the write cache, else from the entry logs (features.md #34).
+
+The read cache is the page cache. A flush sorts a generation by ledger, so what follows an entry in
+its log is mostly the next entry of the ledger: the index is asked for the first entry of a run only,
+and not even for that if the last read ended right before it. Entries are views into the mapped log,
+nothing is copied. What is not in memory is read on a worker thread, with read-ahead, so that a
+reader that goes on finds the next range in memory.
+
+A record that is not what the index says is never «no such entry»: DamagedRecordError, which the
+bookie answers EIO (ledgers.md 2.5.4).
+
+Owner: the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bookie.entry_log import LENGTH_SIZE, RECORD_START_SIZE
+from bookie.errors import DamagedRecordError
+
+if TYPE_CHECKING:
+    from bookie.config import BookieConfig
+    from bookie.entry_log import EntryLog, EntryLogs
+    from bookie.index import EntryIndex
+    from bookie.write_cache import WriteCache
+    from runtime.disk import Disk
+
+_unpack_record = struct.Struct(">iqq").unpack_from
+ENTRY_SIZE_MIN = 32
+#: Positions right behind what was read last, by the entry that is expected there.
+HINTS_MAX = 4096
+#: A run is looked at in windows of this size if the reader takes less.
+WINDOW_SIZE_MIN_BYTES = 64 * 1024
+_LOCATION_OFFSET_MASK = 0xFFFFFFFF
+
+
+@dataclass(slots=True)
+class ReadStatistics:
+    cache_entries: int = 0
+    log_entries: int = 0
+    entry_bytes: int = 0
+    #: Reads that had to wait for the disk.
+    misses: int = 0
+
+
+class _Run:
+    """Consecutive entries found in one log, from `position` (of a record's length)."""
+
+    __slots__ = ("entries", "missing", "position", "size")
+
+    def __init__(self, position: int) -> None:
+        self.entries: list[memoryview] = []
+        self.size = 0
+        self.position = position
+        #: The window ended inside the next record: its whole size, if it is that.
+        self.missing = 0
+
+
+class Reader:
+    __slots__ = ("_cache", "_config", "_disk", "_hints", "_index", "_logs", "statistics")
+
+    def __init__(
+        self,
+        config: BookieConfig,
+        disk: Disk,
+        cache: WriteCache,
+        logs: EntryLogs,
+        index: EntryIndex,
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._cache = cache
+        self._logs = logs
+        self._index = index
+        self._hints: dict[tuple[int, int], tuple[int, int]] = {}
+        self.statistics = ReadStatistics()
+
+    def last_entry_id(self, ledger_id: int) -> int:
+        """The highest entry id of the ledger, -1 if it has none."""
+        return max(self._cache.last_entry_id(ledger_id), self._index.last_entry_id(ledger_id))
+
+    def read_nowait(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
+    ) -> list[memoryview] | None:
+        """Consecutive entries from `first_entry_id`, as many as are there: the first always, if it
+        exists, then while their number and bytes stay within the limits. None if the first is not
+        in memory; an empty list if it does not exist. DamagedRecordError, OSError."""
+        entries: list[memoryview] = []
+        size = 0
+        statistics = self.statistics
+        while True:
+            count = len(entries)
+            # The first entry of all goes whatever its size; the cache lets its first go too.
+            if count and (count >= count_max or size >= size_max):
+                break
+            found = self._cache.read(
+                ledger_id, first_entry_id + count, count_max - count, size_max - size,
+                entries,
+            )
+            if len(entries) > count:
+                if count and size + found > size_max:
+                    del entries[count:]
+                    break
+                statistics.cache_entries += len(entries) - count
+                size += found
+                continue
+            run = self._read_log_nowait(
+                ledger_id, first_entry_id + count, count_max - count, size_max - size, count == 0
+            )
+            if run is None:
+                if not entries:
+                    return None
+                break
+            if not run.entries:
+                break
+            entries += run.entries
+            size += run.size
+            statistics.log_entries += len(run.entries)
+        statistics.entry_bytes += size
+        return entries
+
+    async def read(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
+    ) -> list[memoryview]:
+        """As `read_nowait`, waiting for the disk where that is needed."""
+        entries = self.read_nowait(ledger_id, first_entry_id, count_max, size_max)
+        if entries is not None:
+            return entries
+        self.statistics.misses += 1
+        located = self._locate(ledger_id, first_entry_id)
+        if located is None:
+            return []
+        log, position = located
+        file = self._logs.file(log)
+        log.readers += 1
+        try:
+            file.prefetch(
+                min(self._config.read_ahead_size_bytes, log.size_bytes - position), position
+            )
+            run = _Run(position)
+            window = max(size_max + RECORD_START_SIZE, WINDOW_SIZE_MIN_BYTES)
+            while not run.entries:
+                size = min(max(window, run.missing), log.size_bytes - position)
+                data = await self._disk.run(file.pread, size, position)
+                run = _Run(position)
+                self._follow(
+                    memoryview(data), log, run, ledger_id, first_entry_id, count_max, size_max, True
+                )
+        finally:
+            self._logs.release(log)
+        self._remember(ledger_id, first_entry_id, log, run)
+        self.statistics.log_entries += len(run.entries)
+        self.statistics.entry_bytes += run.size
+        return run.entries
+
+    def _read_log_nowait(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int, always: bool
+    ) -> _Run | None:
+        """None if it would have to wait. `always`: the first goes even if it is too large."""
+        located = self._locate(ledger_id, first_entry_id)
+        if located is None:
+            return _Run(0)
+        log, position = located
+        file = self._logs.file(log)
+        rest = log.size_bytes - position
+        size = min(max(size_max + RECORD_START_SIZE, WINDOW_SIZE_MIN_BYTES), rest)
+        while True:
+            if not file.is_cached(size, position):
+                return None
+            run = _Run(position)
+            self._follow(
+                file.view(size, position), log, run, ledger_id, first_entry_id, count_max,
+                size_max, always,
+            )
+            if run.entries or not run.missing:
+                self._remember(ledger_id, first_entry_id, log, run)
+                return run
+            size = run.missing
+
+    def _locate(self, ledger_id: int, entry_id: int) -> tuple[EntryLog, int] | None:
+        """The log and the position of the record, its length included; None if there is none."""
+        hint = self._hints.pop((ledger_id, entry_id), None)
+        if hint is not None:
+            log = self._logs.get(hint[0])
+            if log is not None and self._is_at(log, hint[1], ledger_id, entry_id):
+                return log, hint[1]
+        location = self._index.get(ledger_id, entry_id)
+        if location == 0:
+            return None
+        log = self._logs.get(location >> 32)
+        if log is None:
+            raise DamagedRecordError(
+                f"ledger {ledger_id} entry {entry_id}: the index says entry log "
+                f"{location >> 32:x}, which is not there"
+            )
+        return log, (location & _LOCATION_OFFSET_MASK) - LENGTH_SIZE
+
+    def _is_at(self, log: EntryLog, position: int, ledger_id: int, entry_id: int) -> bool:
+        """Whether the record is there, as far as that can be said without waiting."""
+        if position + RECORD_START_SIZE > log.size_bytes:
+            return False
+        start = self._logs.file(log).pread_nowait(RECORD_START_SIZE, position)
+        return start is not None and _unpack_record(start)[1:] == (ledger_id, entry_id)
+
+    def _remember(self, ledger_id: int, first_entry_id: int, log: EntryLog, run: _Run) -> None:
+        hints = self._hints
+        if len(hints) >= HINTS_MAX:
+            del hints[next(iter(hints))]
+        hints[ledger_id, first_entry_id + len(run.entries)] = (log.log_id, run.position)
+
+    def _follow(
+        self,
+        window: memoryview,
+        log: EntryLog,
+        run: _Run,
+        ledger_id: int,
+        entry_id: int,
+        count_max: int,
+        size_max: int,
+        always: bool,
+    ) -> None:
+        """Takes records from the window while they are the next entries of the ledger.
+
+        The first is where the index says it is, so anything else there is damage; `run.missing`
+        says how large a window has to be that holds it."""
+        entries = run.entries
+        origin = run.position
+        at = total = 0
+        end = len(window)
+        first = True
+        window = window.toreadonly()
+        while at + RECORD_START_SIZE <= end:
+            size, found_ledger_id, found_entry_id = _unpack_record(window, at)
+            if found_ledger_id != ledger_id or found_entry_id != entry_id:
+                if first:
+                    self._damaged(log, origin, ledger_id, entry_id)
+                break
+            start = at + LENGTH_SIZE
+            at = start + size
+            if size < ENTRY_SIZE_MIN or origin + at > log.size_bytes:
+                if first:
+                    self._damaged(log, origin, ledger_id, entry_id)
+                break
+            if total + size > size_max and not (first and always):
+                at = start - LENGTH_SIZE
+                break
+            if at > end:
+                if first:
+                    run.missing = at
+                at = start - LENGTH_SIZE
+                break
+            entries.append(window[start:at])
+            total += size
+            entry_id += 1
+            first = False
+            if len(entries) >= count_max:
+                break
+        else:
+            if first:
+                self._damaged(log, origin, ledger_id, entry_id)
+        run.size = total
+        run.position = origin + at
+
+    def _damaged(self, log: EntryLog, position: int, ledger_id: int, entry_id: int) -> None:
+        raise DamagedRecordError(
+            f"{log.path}: offset {position}: not the record of ledger {ledger_id} entry "
+            f"{entry_id} that the index says is there"
+        )

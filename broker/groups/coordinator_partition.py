@@ -1,0 +1,373 @@
+"""One partition of `__consumer_offsets` that this broker leads, and the groups that live in it.
+
+    LOADING --all records applied--> ACTIVE --log lost--> CLOSED
+    LOADING --cannot be read-------> CLOSED
+
+The log is the truth. Offsets and deletions change the tables only when their records are
+acknowledged, in the log's order; a group's state machine runs ahead in memory, as Kafka's does, and
+answers its members only after what they rely on is stored (`Persist`).
+
+Records of one turn of the loop go into one batch: `write` queues a unit (the records of one
+request, never split over two batches), the end of the turn builds the batch, and one ack answers
+all of its units in order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.groups.group_core import ClassicGroup
+from broker.groups.group_records import (
+    StoredGroup,
+    StoredOffset,
+    StoredRecord,
+    group_record,
+    parse_record,
+)
+from broker.groups.group_types import Answer, ArmTimer, Effect, GroupLimits, Persist
+from broker.groups.offsets_core import GroupOffsets
+from wire.kafka.errors import ErrorCode, KafkaError, WireError
+from wire.kafka.records.batch import build_batch, iter_records, scan_batches
+from wire.kafka.records.record import Record
+
+if TYPE_CHECKING:
+    from broker.groups.config import GroupConfig
+    from broker.groups.coordinator_timers import GroupTimers
+    from broker.groups.ports import Appended, Log
+    from runtime.env import Env
+
+logger = logging.getLogger(__name__)
+
+#: A record's key and value; a None value is a tombstone.
+KeyValue = tuple[bytes, bytes | None]
+Done = Callable[[ErrorCode], None]
+
+#: What a record costs beside its key and value, at most: lengths, deltas, attributes.
+_RECORD_OVERHEAD = 24
+#: Decompressed records of one batch, at most: more is no batch that a coordinator wrote.
+_BATCH_SIZE_MAX = 256 * 1024 * 1024
+
+#: What members are told if their group's records could not be stored (Kafka's
+#: `appendGroupMetadataErrorToResponseError`); others pass as they are.
+_APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class PartitionState(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class _Unit:
+    """The records of one request, and who waits for them. Without records: a mark in the order."""
+
+    records: Sequence[KeyValue]
+    done: Done
+    size_bytes: int
+
+
+class GroupEntry:
+    """One group: its members' state machine and its offsets."""
+
+    __slots__ = ("group", "offsets", "partition", "timer_at_ms")
+
+    def __init__(self, partition: CoordinatorPartition, group: ClassicGroup) -> None:
+        self.partition = partition
+        self.group = group
+        self.offsets = GroupOffsets()
+        self.timer_at_ms: int | None = None
+
+    def on_timer(self, now_ms: int) -> None:
+        if self.partition.state is PartitionState.ACTIVE:
+            self.partition.carry_out(self, self.group.tick(now_ms))
+
+
+class CoordinatorPartition:
+    """Owner of its groups; made by the coordinator for one tenure of the log."""
+
+    def __init__(
+        self,
+        index: int,
+        log: Log,
+        env: Env,
+        config: GroupConfig,
+        timers: GroupTimers,
+        on_closed: Callable[[CoordinatorPartition], None],
+    ) -> None:
+        self.index = index
+        self.state = PartitionState.LOADING
+        self.groups: dict[str, GroupEntry] = {}
+        self.settled = trio.Event()  # no longer LOADING
+        self.pending_bytes = 0
+        self.batch_count = 0
+        self._log = log
+        self._env = env
+        self._config = config
+        self._timers = timers
+        self._on_closed = on_closed
+        self._limits = GroupLimits(
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            members_max=config.group_max_size,
+        )
+        self._queue: list[_Unit] = []
+        self._last_units: list[_Unit] | None = None  # of the last batch that waits for its ack
+
+    # --- groups
+
+    def create(self, group_id: str) -> GroupEntry:
+        entry = GroupEntry(self, ClassicGroup(group_id, self._limits))
+        self.groups[group_id] = entry
+        return entry
+
+    def forget(self, entry: GroupEntry) -> None:
+        """The log does not know this group; nor does anybody who waits."""
+        self._timers.cancel(entry)
+        if self.groups.get(entry.group.group_id) is entry:
+            del self.groups[entry.group.group_id]
+
+    def carry_out(
+        self, entry: GroupEntry, effects: Iterable[Effect], stored: Done | None = None
+    ) -> bool:
+        """Does what the state machine wants, in its order. `stored` is called when what it wants
+        to be stored is; True: there was such a thing."""
+        has_persist = False
+        for effect in effects:
+            if isinstance(effect, Answer):
+                assert callable(effect.token)
+                effect.token(effect.result)
+            elif isinstance(effect, ArmTimer):
+                self._timers.arm(entry, effect.at_ms)
+            else:
+                has_persist = True
+                done = partial(self._persisted, entry, effect, stored)
+                self.write([group_record(effect.snapshot)], done)
+        return has_persist
+
+    def _persisted(
+        self, entry: GroupEntry, effect: Persist, stored: Done | None, error: ErrorCode
+    ) -> None:
+        effects = entry.group.stored(effect.then, error, self._timers.now_ms())
+        self.carry_out(entry, effects)
+        if stored is not None:
+            stored(error)
+
+    # --- writing
+
+    def write(self, records: Sequence[KeyValue], done: Done) -> None:
+        """Queues the records of one request; `done(NONE)` once they are durable, `done(error)` as
+        members are told if not. `done` may be called before this returns."""
+        if self.state is not PartitionState.ACTIVE:
+            done(ErrorCode.NOT_COORDINATOR)
+            return
+        size = sum(len(key) + len(value or b"") + _RECORD_OVERHEAD for key, value in records)
+        if self.pending_bytes and self.pending_bytes + size > self._config.pending_bytes_max:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        self.pending_bytes += size
+        if not self._queue:
+            self._env.turn.defer(self._flush)
+        self._queue.append(_Unit(records, done, size))
+
+    def write_in_units(self, records: Sequence[KeyValue], done: Done) -> None:
+        """As `write`, for as many records as there may be: in units of a batch's size. `done` is
+        called once, after the last; the first error stands for all."""
+        units: list[list[KeyValue]] = []
+        size = self._config.batch_bytes_max
+        for record in records:
+            cost = len(record[0]) + len(record[1] or b"") + _RECORD_OVERHEAD
+            if size + cost > self._config.batch_bytes_max:
+                units.append([])
+                size = 0
+            units[-1].append(record)
+            size += cost
+        if not units:
+            done(ErrorCode.NONE)
+            return
+        errors: list[ErrorCode] = []
+
+        def one_done(error: ErrorCode) -> None:
+            errors.append(error)
+            if len(errors) == len(units):
+                done(next((each for each in errors if each), ErrorCode.NONE))
+
+        for unit in units:
+            self.write(unit, one_done)
+
+    def after_pending(self, function: Callable[[], None]) -> None:
+        """Calls `function()` once all that was written until now is acknowledged or has failed;
+        at once if nothing waits."""
+        mark = _Unit([], lambda _error: function(), 0)
+        if self._queue:
+            self._queue.append(mark)
+        elif self._last_units is not None:
+            self._last_units.append(mark)
+        else:
+            function()
+
+    def _flush(self) -> None:
+        queue, self._queue = self._queue, []
+        units: list[_Unit] = []
+        size = 0
+        for unit in queue:
+            if units and unit.records and size + unit.size_bytes > self._config.batch_bytes_max:
+                self._append(units)
+                units, size = [], 0
+            units.append(unit)
+            size += unit.size_bytes
+        if units:
+            self._append(units)
+
+    def _append(self, units: list[_Unit]) -> None:
+        records = [record for unit in units for record in unit.records]
+        if self.state is not PartitionState.ACTIVE or not records:
+            self._finish(units, ErrorCode.NOT_COORDINATOR)
+            return
+        batch = build_batch(
+            [Record(at, 0, key, value) for at, (key, value) in enumerate(records)],
+            base_timestamp=self._timers.wall_ms(),
+            compression=self._config.offsets_topic_compression_codec,
+        )
+        self.batch_count += 1
+        self._last_units = units
+        self._log.append_nowait(
+            memoryview(bytearray(batch)), partial(self._appended, units), internal=True
+        )
+
+    def _appended(self, units: list[_Unit], append: Appended) -> None:
+        if self._last_units is units:
+            self._last_units = None
+        error = _APPEND_ERRORS.get(append.error, append.error)
+        if error:
+            logger.warning(
+                "partition=%d append of %d requests failed: %s",
+                self.index, len(units), append.error.name,
+            )  # fmt: skip
+        self._finish(units, error)
+        if error is ErrorCode.NOT_COORDINATOR:
+            self.close()
+
+    def _finish(self, units: list[_Unit], error: ErrorCode) -> None:
+        for unit in units:
+            self.pending_bytes -= unit.size_bytes
+            unit.done(error)
+
+    # --- the log's tenure
+
+    async def load(self) -> None:
+        """Applies every record of the log, then serves. Closes itself if that cannot be done."""
+        try:
+            await self._load_records()
+        except (KafkaError, WireError) as error:
+            logger.warning("partition=%d cannot be loaded: %s", self.index, error)
+            self.close()
+            return
+        if self.state is not PartitionState.LOADING:
+            return  # lost meanwhile
+        self.state = PartitionState.ACTIVE
+        self._log.watch(self._look_at_log)
+        now_ms = self._timers.now_ms()
+        for entry in list(self.groups.values()):
+            self.carry_out(entry, entry.group.start(now_ms))
+        logger.info("partition=%d loaded groups=%d", self.index, len(self.groups))
+        self.settled.set()
+        self._look_at_log()
+
+    async def _load_records(self) -> None:
+        log = self._log
+        await log.wait_loaded()
+        if log.state.value != "online":
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        offset, end = log.log_start_offset, log.high_watermark
+        while offset < end and self.state is PartitionState.LOADING:
+            result = await log.read(offset, self._config.offsets_load_buffer_size)
+            for part in result.parts:
+                self._apply_batches(part)
+            if result.next_offset <= offset:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"nothing to read at {offset}")
+            offset = result.next_offset
+            await trio.lowlevel.checkpoint()
+
+    def _apply_batches(self, part: memoryview) -> None:
+        at = 0
+        for header in scan_batches(part):
+            batch = part[at : at + header.size]
+            at += header.size
+            if header.is_control or header.is_transactional:
+                # Nothing here writes either; a log that another server wrote may hold them.
+                logger.warning(
+                    "partition=%d transactional batch at offset=%d is not applied",
+                    self.index, header.base_offset,
+                )  # fmt: skip
+                continue
+            for record in iter_records(batch, header, size_max=_BATCH_SIZE_MAX):
+                if record.key is not None:
+                    stored = parse_record(record.key, record.value)
+                    if stored is not None:
+                        self.apply(stored)
+
+    def apply(self, stored: StoredRecord) -> None:
+        """A record of the log, when it is loaded."""
+        if isinstance(stored, StoredGroup):
+            if stored.snapshot is None:
+                self.groups.pop(stored.group_id, None)
+                return
+            before = self.groups.get(stored.group_id)
+            group = ClassicGroup.restore(stored.snapshot, self._limits)
+            self.groups[stored.group_id] = entry = GroupEntry(self, group)
+            if before is not None:
+                entry.offsets = before.offsets
+        elif isinstance(stored, StoredOffset):
+            self.apply_offset(stored)
+
+    def apply_offset(self, stored: StoredOffset) -> None:
+        """An offset's record that the log has. A commit makes its group, if that is not there: a
+        simple consumer's. A tombstone finds what it deletes, or nothing to do."""
+        entry = self.groups.get(stored.group_id)
+        if entry is None:
+            if stored.value is None:
+                return
+            entry = self.create(stored.group_id)
+        entry.offsets.apply(stored.topic, stored.partition, stored.value)
+
+    def apply_deletion(self, entry: GroupEntry) -> None:
+        """The log has this group's tombstone. If somebody joined since that was queued the group
+        stays, as its generation follows in the log; and if a commit was queued since, it begins
+        anew as that of a simple consumer, which is how a load would read the same records."""
+        if not entry.group.is_forgettable:
+            return
+        self.forget(entry)
+        if not entry.offsets.is_unused:
+            self.create(entry.group.group_id).offsets = entry.offsets
+
+    def close(self) -> None:
+        """The log is no longer ours: everybody is told to find the coordinator again."""
+        if self.state is PartitionState.CLOSED:
+            return
+        self.state = PartitionState.CLOSED
+        self._log.unwatch(self._look_at_log)
+        for entry in self.groups.values():
+            self._timers.cancel(entry)
+            self.carry_out(entry, entry.group.close(ErrorCode.NOT_COORDINATOR))
+        self.settled.set()
+        self._on_closed(self)
+
+    def _look_at_log(self) -> None:
+        if self._log.state.value == "offline":
+            self.close()

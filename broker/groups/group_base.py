@@ -1,0 +1,344 @@
+"""What a group is, apart from what happens to it: its state, its stored form, its way to give
+effects. `ClassicGroup` (group_core) adds the inputs. Pure; owner as there.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Self
+
+from broker.groups.group_members import Member, Members
+from broker.groups.group_types import (
+    Answer,
+    ArmTimer,
+    Effect,
+    GroupLimits,
+    GroupSnapshot,
+    GroupState,
+    JoinResult,
+    MemberSnapshot,
+    SyncInput,
+    SyncResult,
+)
+from wire.kafka.errors import ErrorCode
+
+EMPTY = GroupState.EMPTY
+PREPARING = GroupState.PREPARING_REBALANCE
+COMPLETING = GroupState.COMPLETING_REBALANCE
+STABLE = GroupState.STABLE
+DEAD = GroupState.DEAD
+
+_VERSION_AND_COUNT = struct.Struct(">hi")
+_LENGTH = struct.Struct(">h")
+
+#: The protocol type of groups whose members are consumers of topics.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+#: A deadline that does not come.
+NEVER_MS = 2**63 - 1
+
+
+class GroupBase:
+    """One group. Plain reads are fine at any time; changes go through `ClassicGroup`'s inputs."""
+
+    __slots__ = (
+        "_armed_at_ms",
+        "_effects",
+        "_initial_delay_ms",
+        "_initial_remaining_ms",
+        "_is_initial",
+        "_join_deadline_ms",
+        "_limits",
+        "_new_member_added",
+        "_sync_deadline_ms",
+        "generation_id",
+        "group_id",
+        "members",
+        "pending_join",
+        "pending_sync",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "subscribed",
+    )
+
+    def __init__(self, group_id: str, limits: GroupLimits) -> None:
+        self.group_id = group_id
+        self.state = EMPTY
+        self.state_timestamp_ms = -1
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.members = Members()
+        #: Member ids that were handed out and not yet joined by -> when they lapse.
+        self.pending_join: dict[str, int] = {}
+        #: Members of this generation that did not yet ask for their assignment.
+        self.pending_sync: set[str] = set()
+        #: Topics of all members' subscriptions; None: not known, or not a group of consumers.
+        self.subscribed: frozenset[str] | None = None
+        self._limits = limits
+        self._effects: list[Effect] = []
+        self._armed_at_ms = NEVER_MS
+        self._join_deadline_ms = NEVER_MS
+        self._sync_deadline_ms = NEVER_MS
+        self._is_initial = False
+        self._initial_delay_ms = 0
+        self._initial_remaining_ms = 0
+        self._new_member_added = False
+
+    # --- what others read
+
+    def touch(self, member_id: str, now_ms: int) -> None:
+        """A commit proves that its member lives, as a heartbeat does."""
+        member = self.members.by_id.get(member_id)
+        if member is not None and self.state in (STABLE, PREPARING):
+            self._postpone(member, now_ms)
+
+    def commit_error(
+        self, member_id: str, instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """Whether this member may commit offsets now; NONE if so.
+
+        Who gives no generation and no member id manages partitions itself (a simple consumer, the
+        admin client): that is fine while the group has no members."""
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and self.state is EMPTY:
+            return ErrorCode.NONE
+        if generation_id < 0 and not member_id and instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = self._member_error(member_id, instance_id)
+        if error:
+            return error
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is COMPLETING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is EMPTY
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Empty, and no id was handed out by which somebody is about to join."""
+        return self.state is EMPTY and not self.pending_join
+
+    @property
+    def is_of_consumers(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member may read this topic; of consumers whose subscription cannot be read,
+        any."""
+        if self.subscribed is not None:
+            return topic in self.subscribed
+        return self.is_of_consumers
+
+    def snapshot(self, assignments: dict[str, bytes] | None = None) -> GroupSnapshot:
+        """What is stored of this generation, with these assignments instead of the members'."""
+        members = []
+        for member in self.members.by_id.values():
+            assert self.protocol_name is not None
+            members.append(
+                MemberSnapshot(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.session_timeout_ms,
+                    member.metadata(self.protocol_name),
+                    member.assignment if assignments is None else assignments[member.member_id],
+                )
+            )
+        return GroupSnapshot(
+            self.group_id,
+            self.protocol_type or "",
+            self.generation_id,
+            self.protocol_name,
+            self.members.leader_id,
+            self.state_timestamp_ms,
+            tuple(members),
+        )
+
+    @classmethod
+    def restore(cls, snapshot: GroupSnapshot, limits: GroupLimits) -> Self:
+        """The group as its last stored generation left it; its clock starts with `start`."""
+        group = cls(snapshot.group_id, limits)
+        group.state = STABLE if snapshot.members else EMPTY
+        group.state_timestamp_ms = snapshot.state_timestamp_ms
+        group.generation_id = snapshot.generation_id
+        group.protocol_type = snapshot.protocol_type or None
+        group.protocol_name = snapshot.protocol_name
+        for stored in snapshot.members:
+            protocols = ((snapshot.protocol_name or "", stored.subscription),)
+            member = Member(
+                stored.member_id,
+                stored.instance_id,
+                stored.client_id,
+                stored.client_host,
+                stored.session_timeout_ms,
+                stored.rebalance_timeout_ms,
+                snapshot.protocol_type,
+                protocols,
+                stored.assignment,
+                session_deadline_ms=NEVER_MS,
+            )
+            group.members.add(member)
+        if snapshot.leader_id in group.members.by_id:
+            group.members.leader_id = snapshot.leader_id
+        group.subscribed = group._compute_subscribed()
+        return group
+
+    # --- small parts
+
+    def _member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        if instance_id is not None:
+            known = self.members.static_ids.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members.by_id else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _sync_error(self, request: SyncInput) -> ErrorCode:
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self._member_error(request.member_id, request.instance_id)
+        if error:
+            return error
+        if request.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if _differs(request.protocol_type, self.protocol_type) or _differs(
+            request.protocol_name, self.protocol_name
+        ):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is PREPARING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _join_result(self, member: Member) -> JoinResult:
+        assert self.protocol_name is not None
+        result = JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation_id,
+            self.protocol_type,
+            self.protocol_name,
+            self.members.leader_id or "",
+        )
+        if member.member_id == self.members.leader_id:
+            result.members = [
+                (each.member_id, each.instance_id, each.metadata(self.protocol_name))
+                for each in self.members.by_id.values()
+            ]
+        return result
+
+    def _sync_result(self, member: Member) -> SyncResult:
+        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def _refuse_join(self, token: object, member_id: str, error: ErrorCode) -> None:
+        self._effects.append(Answer(token, JoinResult(error, member_id)))
+
+    def _answer_join(self, member: Member, result: JoinResult) -> None:
+        if member.join_token is not None:
+            self._effects.append(Answer(member.join_token, result))
+            self.members.set_join_token(member, None)
+
+    def _answer_sync(self, member: Member, result: SyncResult) -> None:
+        if member.sync_token is not None:
+            self._effects.append(Answer(member.sync_token, result))
+            member.sync_token = None
+
+    def _drop(self, member: Member, error: ErrorCode) -> None:
+        # A new member may lapse while its JoinGroup waits; if it still lives, it tries again.
+        self._answer_join(member, JoinResult(error))
+        self._answer_sync(member, SyncResult(error))
+        self.members.remove(member.member_id)
+        self.pending_sync.discard(member.member_id)
+
+    def _rename(self, member: Member, new_id: str) -> None:
+        if member.member_id in self.pending_sync:
+            self.pending_sync.remove(member.member_id)
+            self.pending_sync.add(new_id)
+        self.members.replace_static(member.member_id, new_id)
+
+    def _compute_subscribed(self) -> frozenset[str] | None:
+        if not self.is_of_consumers:
+            return None
+        topics: set[str] = set()
+        for member in self.members.by_id.values():
+            parsed = subscribed_topics(member.metadata(self.protocol_name or ""))
+            if parsed is None:
+                return None
+            topics |= parsed
+        return frozenset(topics)
+
+    def _enter(self, state: GroupState, now_ms: int) -> None:
+        self.state = state
+        self.state_timestamp_ms = now_ms
+
+    def _postpone(self, member: Member, now_ms: int) -> None:
+        """Moves the deadline away without arming: the timer is armed for where it was, and `tick`
+        looks again. A member that is excused is armed for when it is answered."""
+        member.session_deadline_ms = now_ms + member.session_timeout_ms
+
+    def _schedule(self, member: Member, timeout_ms: int, now_ms: int) -> None:
+        member.session_deadline_ms = now_ms + timeout_ms
+        self._arm(member.session_deadline_ms)
+
+    def _set_join_deadline(self, at_ms: int) -> None:
+        self._join_deadline_ms = at_ms
+        self._arm(at_ms)
+
+    def _arm(self, at_ms: int) -> None:
+        if at_ms < self._armed_at_ms:
+            self._armed_at_ms = at_ms
+            self._effects.append(ArmTimer(at_ms))
+
+    def _next_deadline_ms(self) -> int:
+        sessions = (member.session_deadline_ms for member in self.members.by_id.values())
+        return min(
+            self._join_deadline_ms,
+            self._sync_deadline_ms,
+            min(self.pending_join.values(), default=NEVER_MS),
+            min(sessions, default=NEVER_MS),
+        )
+
+    def _take(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+
+def _differs(given: str | None, own: str | None) -> bool:
+    return given is not None and own is not None and given != own
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics that one member subscribes to; None if the metadata is not a subscription.
+
+    Layout (`ConsumerProtocolSubscription` version 0, which every later one starts with): version
+    i16, then topics as i32 count of (i16 length, UTF-8 bytes). What follows is not looked at: user
+    data, owned partitions (KIP-429), generation, rack.
+
+    A member may put anything into its metadata, so bad bytes are no error: the coordinator then
+    does not know the subscription, and treats every topic as subscribed."""
+    try:
+        version, count = _VERSION_AND_COUNT.unpack_from(metadata)
+        if version < 0 or count < 0:
+            return None
+        at = _VERSION_AND_COUNT.size
+        topics = []
+        for _ in range(count):
+            (size,) = _LENGTH.unpack_from(metadata, at)
+            at += _LENGTH.size
+            if size < 0 or at + size > len(metadata):
+                return None
+            topics.append(metadata[at : at + size].decode())
+            at += size
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return frozenset(topics)

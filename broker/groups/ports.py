@@ -1,0 +1,99 @@
+"""What the group coordinator needs of its neighbours, as protocols; see docs/contracts/broker.md.
+
+The real parts are broker/cluster's TopicCatalog and broker/log's LogManager and PartitionLog.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from wire.kafka.errors import ErrorCode
+
+
+class Topic(Protocol):
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def partition_count(self) -> int: ...
+
+
+class TopicEvent(Protocol):
+    """Something happened to a topic; what it is now, the catalog tells."""
+
+    @property
+    def topic(self) -> Topic: ...
+
+
+class Catalog(Protocol):
+    """The cluster's topics."""
+
+    def get(self, name: str, /) -> Topic | None: ...
+    def get_by_id(self, topic_id: UUID, /) -> Topic | None: ...
+    async def create(self, name: str, partition_count: int, configs: Mapping[str, str], /) -> Topic:
+        """KafkaError, TOPIC_ALREADY_EXISTS among others."""
+
+    def subscribe(self, listener: Callable[[Any], None], /) -> None:
+        """`listener(TopicEvent)` after each change."""
+
+
+class Appended(Protocol):
+    """How an append ended."""
+
+    error: ErrorCode
+
+
+class ReadResult(Protocol):
+    @property
+    def parts(self) -> Sequence[memoryview]: ...
+    @property
+    def next_offset(self) -> int: ...
+
+
+class Log(Protocol):
+    """One partition of `__consumer_offsets` that this broker holds."""
+
+    log_start_offset: int
+    high_watermark: int
+
+    @property
+    def state(self) -> Enum:
+        """Its value is «loading», «online» or «offline»."""
+
+    async def wait_loaded(self) -> None: ...
+    def append_nowait(
+        self, records: memoryview, done: Callable[[Any], None], /, *, internal: bool
+    ) -> None:
+        """`done(Appended)` exactly once, in offset order, possibly before this returns."""
+
+    async def read(self, offset: int, size_max: int, /) -> ReadResult: ...
+    def watch(self, function: Callable[[], None], /) -> None: ...
+    def unwatch(self, function: Callable[[], None], /) -> None: ...
+
+
+class Logs(Protocol):
+    def get(self, topic: str, partition: int, /) -> Log:
+        """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER."""
+
+
+class Endpoint(Protocol):
+    """Where a broker can be reached by the listener that a request came by."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
+class Leaders(Protocol):
+    """Who leads a partition, for FindCoordinator."""
+
+    def leader(self, topic: str, partition: int, listener: str, /) -> Endpoint | None:
+        """None: it has no leader at the moment, or that is not alive."""

@@ -1,0 +1,59 @@
+"""DeleteRecords (key 21), versions 0-2 (KIP-107).
+
+Raises a partition's log start, to the high watermark for offset -1. The records are unreadable when
+the answer leaves; whole ledgers before the new start are deleted after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.api import Api, Request
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.messages.topics import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from broker.log.manager import LogManager
+
+TO_HIGH_WATERMARK = -1
+
+
+class DeleteRecordsHandler:
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
+
+    def apis(self) -> list[Api]:
+        return [Api(ApiKey.DELETE_RECORDS, 0, 2, self.delete_records)]
+
+    async def delete_records(self, request: Request) -> DeleteRecordsResponse:
+        body: DeleteRecordsRequest = request.body
+        response = DeleteRecordsResponse()
+        for topic in body.topics:
+            result = DeleteRecordsTopicResult(name=topic.name)
+            response.topics.append(result)
+            for wanted in topic.partitions:
+                answer = DeleteRecordsPartitionResult(
+                    partition_index=wanted.partition_index, low_watermark=-1
+                )
+                result.partitions.append(answer)
+                try:
+                    log = self._logs.get(topic.name, wanted.partition_index)
+                    await log.wait_loaded()
+                    if log.topic.internal:
+                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+                    if "delete" not in log.config().cleanup_policy:
+                        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+                    if wanted.offset < TO_HIGH_WATERMARK:
+                        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+                    answer.low_watermark = await self._logs.delete_records(
+                        topic.name, wanted.partition_index, wanted.offset
+                    )
+                except KafkaError as error:
+                    answer.error_code = int(error.code)
+        return response

@@ -1,0 +1,290 @@
+"""Fetch (key 1), versions 4-18.
+
+What is in memory (or in the page cache) is answered in the same turn, as views that go out with one
+`sendmsg`; a fetch that must touch the disk becomes a task; one that finds too little waits, without
+a task, for its partitions' high watermarks or its time.
+
+- whole batches, from the one that contains the offset on; at least one, however large;
+- `max_bytes` and `partition_max_bytes` hold for everything behind the first batch;
+- sessions: KIP-227 (broker/fetch_sessions.py); topic ids from version 13 on;
+- leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), divergence is told (v12+);
+- `records` is empty, never null; the last stable offset is the high watermark.
+
+Known deviations: only consumers are served: a `replica_id` or replica state of a broker changes
+nothing. No preferred read replica is ever named.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.api import Api, Reply, Request
+from broker.log.partition import State
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from broker.fetch_sessions import FetchContext, FetchSessions, Wanted
+    from broker.log.manager import LogManager
+    from broker.log.partition import PartitionLog, ReadResult
+    from broker.timers import Timer, Timers
+
+logger = logging.getLogger(__name__)
+
+EMPTY = b""
+
+
+@dataclass(slots=True)
+class _Collected:
+    """One look at all partitions of a fetch."""
+
+    data: list[tuple[Wanted, PartitionData]]
+    size_bytes: int
+    failed: bool  # some partition answered with an error: do not wait
+    cold: list[PartitionLog]  # those that cannot be read without waiting
+
+
+class FetchHandler:
+    def __init__(
+        self, logs: LogManager, sessions: FetchSessions, timers: Timers, *, fetch_bytes_max: int
+    ) -> None:
+        """`fetch_bytes_max`: the broker's fetch.max.bytes, above any client's."""
+        self._logs = logs
+        self._sessions = sessions
+        self._timers = timers
+        self._fetch_bytes_max = fetch_bytes_max
+        self.requests_count = 0
+        self.bytes_out = 0
+        self.waiting_count = 0
+
+    def apis(self) -> list[Api]:
+        return [Api(ApiKey.FETCH, 4, 18, self.fetch)]
+
+    def fetch(self, request: Request) -> FetchResponse | Reply | Awaitable[FetchResponse]:
+        body: FetchRequest = request.body
+        self.requests_count += 1
+        try:
+            context = self._sessions.context(body, request.version)
+        except KafkaError as error:
+            return FetchResponse(error_code=int(error.code))
+        collected = self._collect(body, context)
+        if collected.cold:
+            return self._fetch_cold(body, context)
+        if self._is_enough(body, collected):
+            return self._response(context, collected)
+        return _WaitingFetch(self, body, context)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _collect(self, body: FetchRequest, context: FetchContext) -> _Collected:
+        """Reads what needs no waiting, in the session's order."""
+        collected = _Collected([], 0, False, [])
+        limit = min(body.max_bytes, self._fetch_bytes_max)
+        for wanted in context.wanted:
+            data = PartitionData(
+                partition_index=wanted.request.partition, high_watermark=-1, records=EMPTY
+            )
+            collected.data.append((wanted, data))
+            try:
+                log = self._log_of(wanted)
+                if log.state is State.LOADING:
+                    collected.cold.append(log)
+                    continue
+                if not self._check_epochs(log, wanted, data):
+                    collected.failed = True
+                    continue
+                got = log.read_nowait(
+                    wanted.request.fetch_offset,
+                    min(wanted.request.partition_max_bytes, limit - collected.size_bytes),
+                    at_least_one=not collected.size_bytes,
+                )
+            except KafkaError as error:
+                data.error_code = int(error.code)
+                collected.failed = True
+                continue
+            if got is None:
+                collected.cold.append(log)
+            else:
+                collected.size_bytes += got.size_bytes
+            self._fill(data, log, got)
+        return collected
+
+    def _log_of(self, wanted: Wanted) -> PartitionLog:
+        partition = wanted.request.partition
+        if isinstance(wanted.topic, str):
+            return self._logs.get(wanted.topic, partition)
+        return self._logs.get_by_id(wanted.topic, partition)
+
+    def _check_epochs(self, log: PartitionLog, wanted: Wanted, data: PartitionData) -> bool:
+        """Whether to read; KafkaError if the client knows another epoch than ours."""
+        check_leader_epoch(log, wanted.request.current_leader_epoch)
+        last_epoch = wanted.request.last_fetched_epoch
+        if last_epoch >= 0:
+            epoch, end = log.end_offset_for_epoch(last_epoch)
+            if epoch < last_epoch or end < wanted.request.fetch_offset:
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+                self._fill(data, log, None)
+                return False
+        return True
+
+    @staticmethod
+    def _fill(data: PartitionData, log: PartitionLog, got: ReadResult | None) -> None:
+        data.high_watermark = data.last_stable_offset = log.high_watermark
+        data.log_start_offset = log.log_start_offset
+        if got is not None and got.parts:
+            data.records = got.parts
+
+    async def _fetch_cold(self, body: FetchRequest, context: FetchContext) -> FetchResponse:
+        """Something is not in memory: wait for the first such partition, then look again. What was
+        read is then cached, so a few rounds are enough; the last one takes what there is."""
+        deadline = trio.current_time() + body.max_wait_ms / 1000
+        while True:
+            collected = self._collect(body, context)
+            if not collected.cold or collected.size_bytes >= max(body.min_bytes, 1):
+                break
+            log = collected.cold[0]
+            if log.state is State.LOADING:
+                with trio.move_on_at(deadline):
+                    await log.wait_loaded()
+                if log.state is State.LOADING:
+                    break
+                continue
+            await self._read_cold(body, collected, log)
+            if collected.size_bytes:
+                break
+        if self._is_enough(body, collected) or collected.cold:
+            return self._response(context, collected)
+        waiting = _WaitingFetch(self, body, context, deadline)
+        answered = trio.Event()
+        waiting.on_resolved(lambda _: answered.set())
+        await answered.wait()
+        assert isinstance(waiting.message, FetchResponse)
+        return waiting.message
+
+    async def _read_cold(
+        self, body: FetchRequest, collected: _Collected, log: PartitionLog
+    ) -> None:
+        for wanted, data in collected.data:
+            if data.records or data.error_code or self._is_other(wanted, log):
+                continue
+            limit = min(body.max_bytes, self._fetch_bytes_max) - collected.size_bytes
+            try:
+                got = await log.read(
+                    wanted.request.fetch_offset, min(wanted.request.partition_max_bytes, limit)
+                )
+            except KafkaError as error:
+                data.error_code = int(error.code)
+                collected.failed = True
+                return
+            collected.size_bytes += got.size_bytes
+            self._fill(data, log, got)
+            return
+
+    def _is_other(self, wanted: Wanted, log: PartitionLog) -> bool:
+        try:
+            return self._log_of(wanted) is not log
+        except KafkaError:
+            return True
+
+    # -- answering -----------------------------------------------------------------------------
+
+    @staticmethod
+    def _is_enough(body: FetchRequest, collected: _Collected) -> bool:
+        return (
+            collected.size_bytes >= body.min_bytes
+            or body.max_wait_ms <= 0
+            or collected.failed
+            or not collected.data
+        )
+
+    def _response(self, context: FetchContext, collected: _Collected) -> FetchResponse:
+        response = FetchResponse(session_id=context.session_id)
+        topic: FetchableTopicResponse | None = None
+        last: object = None
+        sent = []
+        for wanted, data in collected.data:
+            if not context.has_news(wanted, data):
+                continue
+            if topic is None or wanted.topic != last:
+                last = wanted.topic
+                topic = FetchableTopicResponse()
+                if isinstance(wanted.topic, str):
+                    topic.topic = wanted.topic
+                else:
+                    topic.topic_id = wanted.topic
+                response.responses.append(topic)
+            topic.partitions.append(data)
+            if data.records:
+                sent.append(wanted)
+        self.bytes_out += collected.size_bytes
+        context.rotate(sent)
+        return response
+
+
+class _WaitingFetch(Reply):
+    """A fetch that found less than min_bytes: waits for data or for max_wait_ms."""
+
+    __slots__ = ("_body", "_context", "_handler", "_logs", "_timer")
+
+    def __init__(
+        self,
+        handler: FetchHandler,
+        body: FetchRequest,
+        context: FetchContext,
+        deadline: float | None = None,
+    ) -> None:
+        super().__init__()
+        self._handler = handler
+        self._body = body
+        self._context = context
+        self._logs: list[PartitionLog] = []
+        delay = body.max_wait_ms / 1000
+        if deadline is not None:
+            delay = max(deadline - trio.current_time(), 0)
+        self._timer: Timer = handler._timers.after(delay, partial(self._look, True))
+        self.on_abandoned = self._leave
+        handler.waiting_count += 1
+        for wanted in context.wanted:
+            try:
+                log = handler._log_of(wanted)
+            except KafkaError:
+                continue
+            log.watch(self._look)
+            self._logs.append(log)
+
+    def _look(self, timed_out: bool = False) -> None:
+        handler = self._handler
+        collected = handler._collect(self._body, self._context)
+        if timed_out or handler._is_enough(self._body, collected) or collected.cold:
+            self._leave()
+            self.resolve(handler._response(self._context, collected))
+
+    def _leave(self) -> None:
+        self._timer.cancel()
+        for log in self._logs:
+            log.unwatch(self._look)
+        self._logs.clear()
+        self._handler.waiting_count -= 1
+
+
+def check_leader_epoch(log: PartitionLog, epoch: int) -> None:
+    """KafkaError if the client names another leader epoch than ours (KIP-320); -1 is no claim."""
+    if epoch < 0 or epoch == log.leader_epoch:
+        return
+    if epoch < log.leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)

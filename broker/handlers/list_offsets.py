@@ -1,0 +1,121 @@
+"""ListOffsets (key 2), versions 1-11, and OffsetForLeaderEpoch (key 23), versions 2-4.
+
+| timestamp | answer |
+|---|---|
+| -1 latest | high watermark (for both isolation levels: there are no open transactions) |
+| -2 earliest, -4 earliest local | log start |
+| -3 max timestamp (KIP-734) | offset and timestamp of the record with the largest timestamp |
+| -5 latest tiered, -6 earliest pending upload | -1: there is no tiered storage |
+| >= 0 | first record with that timestamp or a later one; -1 without one |
+
+The request's leader epochs are checked (KIP-320); the answer names the epoch that wrote the record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.api import Api, Request
+from broker.handlers.fetch import check_leader_epoch
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.messages.list_offsets import (
+    EpochEndOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from broker.log.manager import LogManager
+    from broker.log.partition import PartitionLog
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+UNKNOWN = -1
+
+
+class ListOffsetsHandler:
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(ApiKey.LIST_OFFSETS, 1, 11, self.list_offsets),
+            Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, self.offset_for_leader_epoch),
+        ]
+
+    async def list_offsets(self, request: Request) -> ListOffsetsResponse:
+        body: ListOffsetsRequest = request.body
+        response = ListOffsetsResponse()
+        for topic in body.topics:
+            result = ListOffsetsTopicResponse(name=topic.name)
+            response.topics.append(result)
+            for wanted in topic.partitions:
+                try:
+                    log = self._logs.get(topic.name, wanted.partition_index)
+                    await log.wait_loaded()
+                    answer = await self._offset(log, wanted, request.version)
+                except KafkaError as error:
+                    answer = ListOffsetsPartitionResponse(error_code=int(error.code))
+                answer.partition_index = wanted.partition_index
+                result.partitions.append(answer)
+        return response
+
+    async def _offset(
+        self, log: PartitionLog, wanted: ListOffsetsPartition, version: int
+    ) -> ListOffsetsPartitionResponse:
+        check_leader_epoch(log, wanted.current_leader_epoch)
+        log.check_online()
+        timestamp = wanted.timestamp
+        found: tuple[int, int] | None
+        if timestamp == LATEST:
+            found = log.high_watermark, UNKNOWN
+            epoch = log.leader_epoch
+        elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+            found = log.log_start_offset, UNKNOWN
+            epoch = log.epoch_of(log.log_start_offset)
+        elif timestamp == MAX_TIMESTAMP:
+            found = await log.max_timestamp_offset()
+            epoch = UNKNOWN if found is None else log.epoch_of(found[0])
+        elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            found, epoch = None, UNKNOWN
+        elif timestamp < 0:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        else:
+            found = await log.offset_for_timestamp(timestamp)
+            epoch = UNKNOWN if found is None else log.epoch_of(found[0])
+        if found is None:
+            return ListOffsetsPartitionResponse(leader_epoch=epoch)
+        return ListOffsetsPartitionResponse(timestamp=found[1], offset=found[0], leader_epoch=epoch)
+
+    async def offset_for_leader_epoch(self, request: Request) -> OffsetForLeaderEpochResponse:
+        body: OffsetForLeaderEpochRequest = request.body
+        response = OffsetForLeaderEpochResponse()
+        for topic in body.topics:
+            result = OffsetForLeaderTopicResult(topic=topic.topic)
+            response.topics.append(result)
+            for wanted in topic.partitions:
+                answer = EpochEndOffset(partition=wanted.partition)
+                result.partitions.append(answer)
+                try:
+                    log = self._logs.get(topic.topic, wanted.partition)
+                    await log.wait_loaded()
+                    log.check_online()
+                    check_leader_epoch(log, wanted.current_leader_epoch)
+                    answer.leader_epoch, answer.end_offset = log.end_offset_for_epoch(
+                        wanted.leader_epoch
+                    )
+                except KafkaError as error:
+                    answer.error_code = int(error.code)
+        return response

@@ -1,0 +1,322 @@
+"""AppendQueue: from numbered batches to acknowledged ledger entries, in order.
+
+Batches are put here with their offsets already given. `flush`, once per turn, cuts what is queued
+into entries: what came together travels together. Entries are acknowledged in order, and each ack
+moves the high watermark over its batches and answers them.
+
+A ledger is sealed synchronously: everything queued is pushed, then the offset index, then a
+snapshot of producer state, which at that moment describes exactly what was pushed before it. (A
+snapshot that knew of batches behind it would, after a crash, answer a producer's retry of a lost
+batch as a duplicate: a lost record.) For the same reason `push_snapshot` empties the queue first.
+
+Owner: the event loop's thread; every method is synchronous but `wait_drained`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.log.entry_format import (
+    FLAG_CONTINUED,
+    FLAG_CONTINUES,
+    HEADER_SIZE,
+    KIND_BATCHES,
+    KIND_INDEX,
+    KIND_SNAPSHOT,
+    pack_header,
+)
+from ledger.errors import LedgerError
+from wire.kafka.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.log.segment import Segment
+    from broker.log.settings import LogSettings
+    from ledger.writer import LedgerWriter
+    from runtime.turn import Turn
+
+
+class Append:
+    """One batch on its way: `done(append)` is called exactly once, in offset order, with either
+    the offsets or `error` set. `records` is released when it was answered."""
+
+    __slots__ = (
+        "base_offset", "done", "error", "error_message", "last_offset", "log_append_time_ms",
+        "max_timestamp", "records",
+    )  # fmt: skip
+
+    def __init__(self, records: memoryview, done: Callable[[Append], None]) -> None:
+        self.records = records
+        self.done = done
+        self.base_offset = -1
+        self.last_offset = -1
+        self.log_append_time_ms = -1
+        self.max_timestamp = -1
+        self.error = ErrorCode.NONE
+        self.error_message: str | None = None
+
+    def fail(self, error: KafkaError) -> None:
+        self.error, self.error_message = error.code, error.message
+        self.base_offset = -1
+        self.done(self)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One entry that was pushed and is not yet acknowledged."""
+
+    appends: list[Append]
+    end_offset: int
+    size_bytes: int
+    snapshot_entry_id: int = -1
+
+
+class AppendQueue:
+    def __init__(
+        self,
+        settings: LogSettings,
+        turn: Turn,
+        *,
+        on_progress: Callable[[], None],
+        on_lost: Callable[[str], None],
+        on_attention: Callable[[], None],
+        take_snapshot: Callable[[], bytes],
+    ) -> None:
+        """`on_progress`: the high watermark moved (once per acknowledged entry). `on_lost`: the
+        ledger failed, nothing more will be acknowledged. `on_attention`: the keeper should look (a
+        ledger is needed, or one is full)."""
+        self._settings = settings
+        self._turn = turn
+        self._on_progress = on_progress
+        self._on_lost = on_lost
+        self._on_attention = on_attention
+        self._take_snapshot = take_snapshot
+        self._writer: LedgerWriter | None = None
+        self._segment: Segment | None = None
+        self._queue: deque[Append] = deque()
+        self._in_flight: deque[_Entry] = deque()
+        self._bytes_in_flight = 0
+        self._bytes_since_snapshot = 0
+        self._flush_deferred = False
+        self._drained = trio.Event()
+        self._stopped = False
+        self.high_watermark = 0
+        self.pushed_offset = 0
+        self.sealed = True
+        self.roll_bytes = 1 << 62
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is queued (something may be in flight)."""
+        return not self._queue
+
+    @property
+    def needs_ledger(self) -> bool:
+        return bool(self._queue) and self.sealed
+
+    def statistics(self) -> tuple[int, int, int]:
+        """(batches queued, entries in flight, bytes in flight)."""
+        return len(self._queue), len(self._in_flight), self._bytes_in_flight
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def put(self, append: Append) -> None:
+        self._queue.append(append)
+        if not self._flush_deferred:
+            self._flush_deferred = True
+            self._turn.defer(self._flush)
+
+    def put_duplicate(self, append: Append) -> None:
+        """A batch that is here already: answered when its original is."""
+        append.records = _NOTHING
+        if append.last_offset < self.high_watermark:
+            append.done(append)
+        elif self._queue:
+            self._queue.append(append)
+        else:
+            self._in_flight[-1].appends.append(append)
+
+    def attach(self, writer: LedgerWriter, segment: Segment) -> None:
+        """A new open ledger: what is queued goes there."""
+        assert self.sealed
+        assert not self._in_flight, "the predecessor was drained before it was closed"
+        self._writer, self._segment = writer, segment
+        self.sealed = False
+        self._bytes_since_snapshot = 0
+        self._flush()
+
+    def seal(self) -> None:
+        """Pushes all that is queued, the index and a snapshot; nothing after them."""
+        if self.sealed or self._stopped:
+            return
+        self._push_queued(limited=False)
+        segment, writer = self._segment, self._writer
+        if self._stopped or segment is None or writer is None:
+            return
+        assert segment.index is not None
+        head = pack_header(KIND_INDEX, self.pushed_offset)
+        segment.info = replace(segment.info, index_entry=writer.last_add_pushed + 1)
+        self._push([head, segment.index.to_bytes()], _Entry([], self.pushed_offset, 0))
+        self.push_snapshot()
+        self.sealed = True
+
+    def push_snapshot(self) -> None:
+        """Writes the producers' state behind everything that was put until now."""
+        self._push_queued(limited=False)
+        writer = self._writer
+        if self._stopped or writer is None:
+            return
+        entry_id = writer.last_add_pushed + 1
+        head = pack_header(KIND_SNAPSHOT, self.pushed_offset)
+        self._bytes_since_snapshot = 0
+        self._push([head, self._take_snapshot()], _Entry([], self.pushed_offset, 0, entry_id))
+
+    def stop(self) -> list[Append]:
+        """Nothing more is pushed or acknowledged; gives back what was not."""
+        self._stopped = True
+        lost = [append for entry in self._in_flight for append in entry.appends]
+        lost += self._queue
+        self._in_flight.clear()
+        self._queue.clear()
+        self._drained.set()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abandon()
+        return lost
+
+    async def wait_drained(self) -> None:
+        """Every entry that was pushed is acknowledged, or the queue was stopped."""
+        while self._in_flight and not self._stopped:
+            self._drained = trio.Event()
+            await self._drained.wait()
+
+    # -- out -----------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._flush_deferred = False
+        if self.sealed:
+            if self._queue:
+                self._on_attention()
+            return
+        self._push_queued(limited=True)
+        if self._bytes_since_snapshot >= self._settings.snapshot_interval_bytes:
+            self.push_snapshot()
+        segment = self._segment
+        if segment is not None and segment.info.size_bytes >= self.roll_bytes:
+            self._on_attention()
+
+    def _push_queued(self, *, limited: bool) -> None:
+        settings = self._settings
+        queue = self._queue
+        target = settings.entry_bytes_target
+        while queue and not self._stopped:
+            if limited and (
+                len(self._in_flight) >= settings.entries_in_flight_max
+                or self._bytes_in_flight >= settings.bytes_in_flight_max
+            ):
+                return
+            append = queue.popleft()
+            appends = [append]
+            size = len(append.records)
+            while queue and size + len(queue[0].records) <= target:
+                append = queue.popleft()
+                size += len(append.records)
+                appends.append(append)
+            self._push_batches(appends, size)
+
+    def _push_batches(self, appends: list[Append], size: int) -> None:
+        first = appends[0].base_offset
+        end = max(appends[-1].last_offset + 1, self.pushed_offset)
+        if not size:  # duplicates only: their originals are in flight or acknowledged
+            self._attach_duplicates(appends)
+            return
+        self._note(appends, first, size + HEADER_SIZE)
+        self.pushed_offset = end
+        if size > self._settings.entry_bytes_max:
+            self._push_spanning(appends, first, end, size)
+            return
+        payload: list[bytes | memoryview] = [pack_header(KIND_BATCHES, first, end - first)]
+        payload += [append.records for append in appends]
+        self._push(payload, _Entry(appends, end, size))
+
+    def _attach_duplicates(self, appends: list[Append]) -> None:
+        if self._in_flight:
+            self._in_flight[-1].appends += appends
+        else:
+            for append in appends:
+                append.done(append)
+
+    def _push_spanning(self, appends: list[Append], first: int, end: int, size: int) -> None:
+        """One batch that is larger than an entry may be; its last entry acknowledges it."""
+        limit = self._settings.entry_bytes_max
+        records = appends[0].records
+        for start in range(0, size, limit):
+            last = start + limit >= size
+            flags = (FLAG_CONTINUED if start else 0) | (0 if last else FLAG_CONTINUES)
+            head = pack_header(KIND_BATCHES, first, end - first, flags)
+            part = records[start : start + limit]
+            entry = _Entry(appends, end, len(part)) if last else _Entry([], first, len(part))
+            self._push([head, part], entry)
+
+    def _push(self, payload: list[bytes | memoryview], entry: _Entry) -> None:
+        writer = self._writer
+        if writer is None or self._stopped:
+            return
+        self._in_flight.append(entry)
+        self._bytes_in_flight += entry.size_bytes
+        try:
+            writer.append_nowait(payload, self._entry_done)
+        except LedgerError as error:
+            self._on_lost(f"{type(error).__name__}: {error}")
+
+    def _note(self, appends: list[Append], first: int, size: int) -> None:
+        """Index and ledger facts of an entry that is about to be pushed."""
+        segment, writer = self._segment, self._writer
+        assert segment is not None
+        assert writer is not None
+        assert segment.index is not None
+        info = segment.info
+        segment.index.add(writer.last_add_pushed + 1, first, size, info.max_timestamp)
+        latest = max(appends, key=_max_timestamp)
+        newer = latest.max_timestamp > info.max_timestamp
+        segment.info = replace(
+            info,
+            size_bytes=info.size_bytes + size,
+            max_timestamp=latest.max_timestamp if newer else info.max_timestamp,
+            max_timestamp_offset=latest.base_offset if newer else info.max_timestamp_offset,
+        )
+        self._bytes_since_snapshot += size
+
+    def _entry_done(self, _entry_id: int, error: LedgerError | None) -> None:
+        """One entry is acknowledged (they come in order), or the ledger is lost to us."""
+        if self._stopped:
+            return
+        if error is not None:
+            self._on_lost(f"{type(error).__name__}: {error}")
+            return
+        entry = self._in_flight.popleft()
+        self._bytes_in_flight -= entry.size_bytes
+        self.high_watermark = max(self.high_watermark, entry.end_offset)
+        for append in entry.appends:
+            append.done(append)
+        if self._queue and not self._flush_deferred:
+            self._flush_deferred = True
+            self._turn.defer(self._flush)
+        if entry.snapshot_entry_id >= 0 and self._segment is not None:
+            self._segment.info = replace(self._segment.info, snapshot_entry=entry.snapshot_entry_id)
+            self._on_attention()
+        if not self._in_flight:
+            self._drained.set()
+        self._on_progress()
+
+
+_NOTHING = memoryview(b"")
+
+
+def _max_timestamp(append: Append) -> int:
+    return append.max_timestamp

@@ -1,0 +1,382 @@
+"""PartitionLog: one partition that this broker holds; the only writer of its chain.
+
+Order is fixed by synchronous code (design.md §3): `append_nowait` checks a batch against the
+topic's settings and the producers' state, gives it its offsets, patches them into its header and
+queues it. Everything after that (entries, acks, high watermark) is the AppendQueue's; everything
+that changes the chain in metadata is the Keeper's.
+
+    LOADING --taken over--> ONLINE --fence, conflict, close()--> OFFLINE
+
+OFFLINE is for good: it answers NOT_LEADER_OR_FOLLOWER, and the manager makes a new PartitionLog.
+The high watermark is the last add confirmed, in offsets.
+
+Owner of all state: the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.log.append_queue import Append, AppendQueue
+from broker.log.chain import Chain
+from broker.log.producer_state import ProducerState
+from broker.log.validation import recompressed, validated_header
+from ledger.errors import LedgerError
+from runtime.logs import kv
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.records.batch import parse_header, patch, patch_log_append_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.cluster.catalog import Topic
+    from broker.cluster.config import TopicConfig
+    from broker.log.segment import Segment
+    from broker.log.settings import LogSettings
+    from broker.log.takeover import TakenOver
+    from runtime.env import Env
+    from wire.kafka.records.batch import BatchHeader
+
+logger = logging.getLogger(__name__)
+
+#: Kafka's name for «as the producer sent it», and for none, in compression.type.
+COMPRESSION_OF_PRODUCER = "producer"
+
+
+class State(Enum):
+    LOADING = "loading"
+    ONLINE = "online"
+    OFFLINE = "offline"
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """Whole batches from the wanted offset on, as views; empty at the high watermark."""
+
+    parts: list[memoryview]
+    size_bytes: int
+    next_offset: int
+
+
+class PartitionLog:
+    def __init__(
+        self,
+        topic: Topic,
+        partition: int,
+        config: Callable[[], TopicConfig],
+        env: Env,
+        settings: LogSettings,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.config = config
+        self.state = State.LOADING
+        self.leader_epoch = -1
+        self.next_offset = 0
+        self.batches_in = 0
+        self.bytes_in = 0
+        self.chain = Chain()
+        self.segments: list[Segment] = []
+        self.producers = ProducerState(producers_max=settings.producers_max)
+        self._env = env
+        self._epoch_start_offset = 0
+        self._loading: list[tuple[Append, bool]] = []
+        self._watchers: dict[Callable[[], None], None] = {}
+        self._notify_deferred = False
+        self._loaded = trio.Event()
+        #: The keeper waits for it: a ledger is needed or full, or somebody asked for something.
+        self.attention = trio.Event()
+        self.queue = AppendQueue(
+            settings,
+            env.turn,
+            on_progress=self._progressed,
+            on_lost=self.go_offline,
+            on_attention=self.call_keeper,
+            take_snapshot=lambda: self.producers.snapshot(),
+        )
+
+    # -- facts ---------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic.name}-{self.partition}"
+
+    @property
+    def high_watermark(self) -> int:
+        return self.queue.high_watermark
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.chain.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.next_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.info.size_bytes for segment in self.segments)
+
+    async def wait_loaded(self) -> None:
+        """Returns once the take-over succeeded or failed (see `state`)."""
+        await self._loaded.wait()
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset): the largest known epoch <= `epoch`, and where it ended; (-1, -1) if
+        it is unknown (Kafka's OffsetForLeaderEpoch, KIP-279)."""
+        if epoch == self.leader_epoch:
+            return epoch, self.high_watermark
+        if epoch < 0 or epoch > self.leader_epoch:
+            return -1, -1
+        end = self._epoch_start_offset
+        for segment in reversed(self.segments):
+            info = segment.info
+            if info.leader_epoch <= epoch:
+                return info.leader_epoch, end
+            end = min(end, info.base_offset)
+        return epoch, max(end, self.log_start_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch under which the record at `offset` was written; -1 if unknown."""
+        position = self._position_of(offset)
+        if position < len(self.segments):
+            return self.segments[position].info.leader_epoch
+        return self.leader_epoch
+
+    # -- append --------------------------------------------------------------------------------
+
+    def append_nowait(
+        self, records: memoryview, done: Callable[[Append], None], *, internal: bool = False
+    ) -> None:
+        """Checks, numbers and queues one record batch v2, in writable memory that the caller does
+        not change until `done`. `done` carries any error, and may be called before this returns.
+        `internal`: from a coordinator of ours; control batches and any size are fine."""
+        append = Append(records, done)
+        if self.state is State.ONLINE:
+            self._append(append, internal)
+        elif self.state is State.LOADING:
+            self._loading.append((append, internal))
+        else:
+            append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    async def append(self, batch: bytes | bytearray) -> Append:
+        """For coordinators: appends and waits for the ack. KafkaError."""
+        event = trio.Event()
+        append = Append(memoryview(bytearray(batch)), lambda _: event.set())
+        if self.state is State.LOADING:
+            self._loading.append((append, True))
+        elif self.state is State.ONLINE:
+            self._append(append, internal=True)
+        else:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await event.wait()
+        if append.error:
+            raise KafkaError(append.error, append.error_message)
+        return append
+
+    def _append(self, append: Append, internal: bool) -> None:
+        config = self.config()
+        now_ms = self._env.clock.time_ms()
+        try:
+            header = validated_header(append.records, config, now_ms, internal=internal)
+            if header.producer_id >= 0:
+                duplicate = self.producers.check(header, now_ms)
+                if duplicate is not None:
+                    append.base_offset = duplicate.base_offset
+                    append.last_offset = duplicate.base_offset + header.last_offset_delta
+                    append.log_append_time_ms = duplicate.log_append_time_ms
+                    self.queue.put_duplicate(append)
+                    return
+            if config.compression_type != COMPRESSION_OF_PRODUCER and not internal:
+                append.records = self._recompressed(append.records, header, config)
+        except KafkaError as error:
+            append.fail(error)
+            return
+        self._number(append, header, config, now_ms)
+        self.queue.put(append)
+
+    def _number(
+        self, append: Append, header: BatchHeader, config: TopicConfig, now_ms: int
+    ) -> None:
+        """Gives the batch its offsets; from here on it is part of the log's order."""
+        records = append.records
+        base_offset = self.next_offset
+        patch(records, 0, base_offset, self.leader_epoch)
+        append.base_offset = base_offset
+        append.last_offset = base_offset + header.last_offset_delta
+        append.max_timestamp = header.max_timestamp
+        if config.message_timestamp_type == "LogAppendTime":
+            patch_log_append_time(records, 0, parse_header(records), now_ms)
+            append.log_append_time_ms = append.max_timestamp = now_ms
+        if header.producer_id >= 0:
+            self.producers.append(header, base_offset, now_ms)
+        self.next_offset = append.last_offset + 1
+        self.batches_in += 1
+        self.bytes_in += len(records)
+
+    def _recompressed(
+        self, records: memoryview, header: BatchHeader, config: TopicConfig
+    ) -> memoryview:
+        wanted = "none" if config.compression_type == "uncompressed" else config.compression_type
+        if header.compression.name.lower() == wanted:
+            return records
+        return memoryview(recompressed(records, header, wanted))
+
+    # -- lifecycle (called by the keeper and the manager) -----------------------------------------
+
+    def go_online(self, taken: TakenOver) -> None:
+        """The take-over succeeded: serve, first of all what waited for it."""
+        assert self.state is State.LOADING
+        self.chain = taken.chain
+        self.segments = taken.segments
+        self.producers = taken.producers
+        self.leader_epoch = taken.chain.leader_epoch
+        end = taken.chain.closed_end_offset
+        self.next_offset = self._epoch_start_offset = end
+        self.queue.high_watermark = self.queue.pushed_offset = end
+        self.state = State.ONLINE
+        self._loaded.set()
+        waiting, self._loading = self._loading, []
+        for append, internal in waiting:
+            self._append(append, internal)
+        self._notify()
+
+    def go_offline(self, reason: str) -> None:
+        """Nothing more is acknowledged. Outcome of what was queued: unknown to its producers, as
+        after a lost connection (ledgers.md 2.1.6)."""
+        if self.state is State.OFFLINE:
+            return
+        logger.warning(
+            "partition_offline",
+            kv(partition=self.name, leader_epoch=self.leader_epoch, reason=reason),
+        )
+        self.state = State.OFFLINE
+        lost = self.queue.stop() + [append for append, _ in self._loading]
+        self._loading.clear()
+        refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for append in lost:
+            append.fail(refusal)
+        self._loaded.set()
+        self.call_keeper()
+        self._notify()
+
+    def call_keeper(self) -> None:
+        self.attention.set()
+
+    # -- watching ------------------------------------------------------------------------------
+
+    def watch(self, function: Callable[[], None]) -> None:
+        """`function()` is called once per burst of acks, after the high watermark moved, and when
+        the partition goes offline; until `unwatch`."""
+        self._watchers[function] = None
+
+    def unwatch(self, function: Callable[[], None]) -> None:
+        self._watchers.pop(function, None)
+
+    def _progressed(self) -> None:
+        if self._watchers and not self._notify_deferred:
+            self._notify_deferred = True
+            self._env.turn.defer(self._notify)
+
+    def _notify(self) -> None:
+        self._notify_deferred = False
+        for function in list(self._watchers):
+            function()
+
+    # -- read ----------------------------------------------------------------------------------
+
+    def read_nowait(
+        self, offset: int, size_max: int, *, at_least_one: bool = True
+    ) -> ReadResult | None:
+        """Batches from `offset` up to the high watermark if that needs no waiting, else None.
+        KafkaError: OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
+        self._check_readable(offset)
+        result = ReadResult([], 0, offset)
+        position = self._position_of(offset)
+        try:
+            while result.next_offset < self.high_watermark and position < len(self.segments):
+                got = self.segments[position].read_nowait(
+                    result.next_offset,
+                    size_max - result.size_bytes,
+                    at_least_one=at_least_one and not result.parts,
+                )
+                if got is None:
+                    return result if result.parts else None
+                result.parts += got.parts
+                result.size_bytes += got.size_bytes
+                result.next_offset = max(result.next_offset, got.next_offset)
+                if got.full or result.size_bytes >= size_max:
+                    break
+                last = self.segments[position].info.last_offset
+                if last is not None and (got.next_offset < 0 or got.next_offset > last):
+                    position += 1
+                    if position < len(self.segments):
+                        base = self.segments[position].info.base_offset
+                        result.next_offset = max(result.next_offset, base)
+                elif got.next_offset < 0:
+                    break
+        except LedgerError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        return result
+
+    async def read(self, offset: int, size_max: int, *, at_least_one: bool = True) -> ReadResult:
+        """As `read_nowait`, waiting for disk or network where it must."""
+        got = self.read_nowait(offset, size_max, at_least_one=at_least_one)
+        if got is not None:
+            return got
+        segment = self.segments[self._position_of(offset)]
+        try:
+            part = await segment.read(offset, size_max, at_least_one=at_least_one)
+        except LedgerError as error:
+            self._check_readable(offset)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        return ReadResult(part.parts, part.size_bytes, max(part.next_offset, offset))
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after that time, None without one.
+        KafkaError as `read`."""
+        self._check_readable(self.log_start_offset)
+        for segment in list(self.segments):
+            if segment.info.max_timestamp < timestamp_ms:
+                continue
+            try:
+                found = await segment.find_timestamp(timestamp_ms, self.log_start_offset)
+            except LedgerError as error:
+                self._check_readable(self.log_start_offset)
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            if found is not None and found[0] < self.high_watermark:
+                return found
+        return None
+
+    async def max_timestamp_offset(self) -> tuple[int, int] | None:
+        """(offset, timestamp) of the record with the largest timestamp (KIP-734)."""
+        latest = max(self.segments, key=lambda item: item.info.max_timestamp, default=None)
+        if latest is None or latest.info.max_timestamp < 0:
+            return None
+        return await self.offset_for_timestamp(latest.info.max_timestamp)
+
+    def check_online(self) -> None:
+        """KafkaError NOT_LEADER_OR_FOLLOWER unless the partition is served here, now."""
+        if self.state is not State.ONLINE:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _check_readable(self, offset: int) -> None:
+        self.check_online()
+        if not self.log_start_offset <= offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in {self.log_start_offset}..{self.high_watermark}",
+            )
+
+    def _position_of(self, offset: int) -> int:
+        return max(bisect_right(self.segments, offset, key=_base_offset) - 1, 0)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.info.base_offset

@@ -1,0 +1,108 @@
+"""Reading a ledger's entries one after another, batch by batch: for take-over, time look-ups and
+ledgers whose index is missing. Not a hot path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from broker.log.entry_format import (
+    FLAG_CONTINUED,
+    FLAG_CONTINUES,
+    HEADER_SIZE,
+    KIND_BATCHES,
+    KIND_SNAPSHOT,
+    EntryHeader,
+    parse_header,
+)
+from wire.kafka.records.batch import scan_batches
+
+if TYPE_CHECKING:
+    from broker.log.offset_index import OffsetIndex
+    from ledger.reader import LedgerReader
+    from wire.kafka.records.batch import BatchHeader
+
+SCAN_BYTES = 1 << 20
+SCAN_ENTRIES = 1024
+
+
+@dataclass(slots=True)
+class ScannedEntry:
+    """One entry of batches (or the entries of one batch that spans several)."""
+
+    entry_id: int  # of the first one
+    header: EntryHeader
+    size_bytes: int  # payloads, headers included
+    body: memoryview  # the batches, back to back
+
+    def batches(self) -> list[tuple[BatchHeader, memoryview]]:
+        position = 0
+        result = []
+        for header in scan_batches(self.body):
+            result.append((header, self.body[position : position + header.size]))
+            position += header.size
+        return result
+
+
+@dataclass(slots=True)
+class ScanChunk:
+    entries: list[ScannedEntry] = field(default_factory=list)
+    snapshot: memoryview | None = None  # the newest producer snapshot seen
+    next_entry_id: int = 0
+
+
+async def scan(reader: LedgerReader, entry_id: int) -> ScanChunk:
+    """Some entries from `entry_id` (<= last add confirmed) on. LedgerError, EntryFormatError,
+    WireError if what is stored cannot be read."""
+    wanted = SCAN_BYTES
+    while True:
+        payloads = await reader.read(entry_id, count_max=SCAN_ENTRIES, size_max=wanted)
+        chunk = _parse(payloads, entry_id)
+        if chunk.next_entry_id > entry_id:
+            return chunk
+        # A batch that spans more entries than fit: read more, unless the ledger ends within it (its
+        # writer died), then nothing of it was ever acknowledged.
+        if entry_id + len(payloads) > reader.last_add_confirmed:
+            chunk.next_entry_id = entry_id + len(payloads)
+            return chunk
+        wanted *= 2
+
+
+def _parse(payloads: list[memoryview], first_entry_id: int) -> ScanChunk:
+    chunk = ScanChunk(next_entry_id=first_entry_id)
+    pending: list[memoryview] = []
+    pending_header: EntryHeader | None = None
+    for number, payload in enumerate(payloads):
+        header = parse_header(payload)
+        entry_id = first_entry_id + number
+        if header.kind == KIND_BATCHES and header.flags:
+            if not header.flags & FLAG_CONTINUED:
+                pending, pending_header = [], header
+            pending.append(payload[HEADER_SIZE:])
+            if header.flags & FLAG_CONTINUES:
+                continue
+            if pending_header is not None:
+                size = sum(map(len, pending)) + HEADER_SIZE * len(pending)
+                body = memoryview(b"".join(pending))
+                first = entry_id - len(pending) + 1
+                chunk.entries.append(ScannedEntry(first, pending_header, size, body))
+        elif header.kind == KIND_BATCHES:
+            chunk.entries.append(
+                ScannedEntry(entry_id, header, len(payload), payload[HEADER_SIZE:])
+            )
+        elif header.kind == KIND_SNAPSHOT:
+            chunk.snapshot = payload[HEADER_SIZE:]
+        chunk.next_entry_id = entry_id + 1
+    return chunk
+
+
+async def build_index(reader: LedgerReader, index: OffsetIndex) -> None:
+    """Fills an empty index by reading the whole ledger."""
+    entry_id, max_timestamp = 0, -1
+    while entry_id <= reader.last_add_confirmed:
+        chunk = await scan(reader, entry_id)
+        for entry in chunk.entries:
+            index.add(entry.entry_id, entry.header.first_offset, entry.size_bytes, max_timestamp)
+            for header, _ in entry.batches():
+                max_timestamp = max(max_timestamp, header.max_timestamp)
+        entry_id = chunk.next_entry_id

@@ -1,0 +1,157 @@
+"""One ledger of a partition, for reading: offset -> entry -> batches.
+
+A segment opens its ledger and loads its offset index on the first read that needs them; the open
+segment's index is the one that the appender fills. Sequential readers do not use the index: the
+place where one read stopped is remembered for the next (`_cursors`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from broker.log.batch_walk import Collected, collect
+from broker.log.entry_format import HEADER_SIZE
+from broker.log.offset_index import IndexFormatError, OffsetIndex
+from broker.log.scan import build_index, scan
+from runtime.logs import kv
+from wire.kafka.records.batch import TimestampType, iter_records
+
+if TYPE_CHECKING:
+    from broker.log.chain import LedgerInfo
+    from broker.log.settings import LogSettings
+    from ledger.client import LedgerClient
+    from ledger.reader import LedgerReader
+    from wire.kafka.records.batch import BatchHeader
+
+logger = logging.getLogger(__name__)
+
+CURSORS_MAX = 64
+DECOMPRESSED_BYTES_MAX = 256 << 20
+
+
+class Segment:
+    """`info` changes when the open ledger is closed; reader and index stay."""
+
+    __slots__ = ("_cursors", "_ledgers", "_settings", "index", "info", "reader")
+
+    def __init__(
+        self,
+        info: LedgerInfo,
+        ledgers: LedgerClient,
+        settings: LogSettings,
+        *,
+        reader: LedgerReader | None = None,
+        index: OffsetIndex | None = None,
+    ) -> None:
+        self.info = info
+        self.reader = reader
+        self.index = index
+        self._ledgers = ledgers
+        self._settings = settings
+        self._cursors: OrderedDict[int, int] = OrderedDict()
+
+    async def prepare(self) -> None:
+        """Opens the ledger and loads its index. LedgerError if it cannot be read."""
+        if self.reader is None:
+            self.reader = await self._ledgers.open_ledger(self.info.ledger_id, recover=False)
+        if self.index is None:
+            self.index = await self._load_index(self.reader)
+
+    async def _load_index(self, reader: LedgerReader) -> OffsetIndex:
+        entry_id = self.info.index_entry
+        if entry_id is not None:
+            payloads = await reader.read(entry_id, count_max=1, size_max=1)
+            try:
+                return OffsetIndex.from_bytes(payloads[0][HEADER_SIZE:])
+            except IndexFormatError as error:
+                logger.warning("offset_index_unusable", kv(ledger=self.info.ledger_id, error=error))
+        index = OffsetIndex()
+        await build_index(reader, index)
+        return index
+
+    def read_nowait(self, offset: int, size_max: int, *, at_least_one: bool) -> Collected | None:
+        """Batches from `offset` on that are in memory or in the page cache; None: would wait."""
+        reader, index = self.reader, self.index
+        if reader is None or index is None:
+            return None
+        entry_id = self._start_entry(offset, index)
+        wanted = size_max + self._settings.read_slack_bytes
+        while entry_id <= reader.last_add_confirmed:
+            payloads = reader.read_nowait(
+                entry_id, count_max=self._settings.read_entries_max, size_max=wanted
+            )
+            if payloads is None:
+                return None
+            got = collect(payloads, offset, size_max, at_least_one=at_least_one)
+            entry_id += got.entries_used
+            if got.next_offset >= 0 or got.full:
+                self._remember(got.next_offset, entry_id)
+                return got
+            if not got.entries_used:
+                wanted *= 2  # a batch that spans more entries than were read
+        return Collected()
+
+    async def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Collected:
+        """As `read_nowait`, waiting for the disk or the network. LedgerError."""
+        await self.prepare()
+        reader, index = self.reader, self.index
+        assert reader is not None
+        assert index is not None
+        entry_id = self._start_entry(offset, index)
+        wanted = size_max + self._settings.read_slack_bytes
+        while entry_id <= reader.last_add_confirmed:
+            payloads = await reader.read(
+                entry_id, count_max=self._settings.read_entries_max, size_max=wanted
+            )
+            got = collect(payloads, offset, size_max, at_least_one=at_least_one)
+            entry_id += got.entries_used
+            if got.next_offset >= 0 or got.full:
+                self._remember(got.next_offset, entry_id)
+                return got
+            if not got.entries_used:
+                wanted *= 2
+        return Collected()
+
+    def _start_entry(self, offset: int, index: OffsetIndex) -> int:
+        entry_id = self._cursors.get(offset)
+        return index.entry_for_offset(offset) if entry_id is None else entry_id
+
+    def _remember(self, next_offset: int, entry_id: int) -> None:
+        if next_offset < 0:
+            return
+        self._cursors[next_offset] = entry_id
+        if len(self._cursors) > CURSORS_MAX:
+            self._cursors.popitem(last=False)
+
+    async def find_timestamp(self, timestamp_ms: int, offset_min: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after both. LedgerError."""
+        await self.prepare()
+        assert self.reader is not None
+        assert self.index is not None
+        entry_id = self.index.entry_for_timestamp(timestamp_ms)
+        while entry_id <= self.reader.last_add_confirmed:
+            chunk = await scan(self.reader, entry_id)
+            for entry in chunk.entries:
+                for header, batch in entry.batches():
+                    if header.max_timestamp >= timestamp_ms and header.last_offset >= offset_min:
+                        found = first_record_at(batch, header, timestamp_ms, offset_min)
+                        if found is not None:
+                            return found
+            entry_id = chunk.next_entry_id
+        return None
+
+
+def first_record_at(
+    batch: memoryview, header: BatchHeader, timestamp_ms: int, offset_min: int
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the batch's first record with both or more."""
+    if header.timestamp_type == TimestampType.LOG_APPEND_TIME:  # all records have the batch's
+        return max(header.base_offset, offset_min), header.max_timestamp
+    for record in iter_records(batch, header, size_max=DECOMPRESSED_BYTES_MAX):
+        timestamp = header.base_timestamp + record.timestamp_delta
+        offset = header.base_offset + record.offset_delta
+        if timestamp >= timestamp_ms and offset >= offset_min:
+            return offset, timestamp
+    return None

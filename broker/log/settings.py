@@ -1,0 +1,26 @@
+"""Limits of the log layer; the composition fills them from the configuration."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class LogSettings:
+    """Sizes in bytes, times in milliseconds."""
+
+    #: Batches queued at one moment travel together up to this size; a larger batch goes alone.
+    entry_bytes_target: int = 1 << 20
+    #: The largest payload a bookie takes (5 MiB frames on Java bookies, less header and digest).
+    entry_bytes_max: int = (5 << 20) - (64 << 10)
+    #: Entries of one ledger that may be on their way; more batches wait and coalesce.
+    entries_in_flight_max: int = 64
+    bytes_in_flight_max: int = 32 << 20
+    #: A snapshot of producer state after so many bytes bounds what a take-over scans.
+    snapshot_interval_bytes: int = 64 << 20
+    producer_expiration_ms: int = 86_400_000
+    producers_max: int = 10_000
+    ensemble_size: int = 1
+    write_quorum_size: int = 1
+    ack_quorum_size: int = 1
+    #: What one read asks of a bookie beyond what the reader wants (index slots are sparse).
+    read_slack_bytes: int = 64 << 10
+    read_entries_max: int = 4096

@@ -1,0 +1,180 @@
+"""Take-over: from a partition's metadata to a state that can serve (design.md §4).
+
+1. recover (fence and close) the last ledger if it is open; read what its tail holds;
+2. rebuild producer state from the newest snapshot and what follows it;
+3. raise the leader epoch with the compare-and-set that also records the recovered end.
+
+Nothing is served before 3 succeeded. Losing that compare-and-set means that another broker was
+quicker: the caller steps back.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from broker.log.chain import Chain, LedgerInfo
+from broker.log.entry_format import HEADER_SIZE, EntryFormatError
+from broker.log.offset_index import OffsetIndex
+from broker.log.producer_state import ProducerState
+from broker.log.scan import scan
+from broker.log.segment import Segment
+from runtime.logs import kv
+from wire.kafka.errors import WireError
+
+if TYPE_CHECKING:
+    from broker.log.settings import LogSettings
+    from ledger.client import LedgerClient
+    from ledger.reader import LedgerReader
+    from metadata.store import MetadataStore
+
+logger = logging.getLogger(__name__)
+
+
+class TakenOver:
+    """What `take_over` gives: the chain as it is now in metadata, and the state of its end."""
+
+    __slots__ = ("chain", "producers", "segments", "version")
+
+    def __init__(
+        self, chain: Chain, version: int, segments: list[Segment], producers: ProducerState
+    ) -> None:
+        self.chain = chain
+        self.version = version
+        self.segments = segments
+        self.producers = producers
+
+
+async def take_over(
+    path: str,
+    store: MetadataStore,
+    ledgers: LedgerClient,
+    settings: LogSettings,
+    now_ms: int,
+) -> TakenOver:
+    """NoNodeError if the partition is gone, BadVersionError if another broker was quicker,
+    LedgerError if its ledgers cannot be recovered, ChainFormatError."""
+    node = await store.get(path)
+    chain = Chain.from_bytes(node.data)
+    producers = ProducerState(producers_max=settings.producers_max)
+    recovered: Segment | None = None
+    if chain.ledgers and chain.ledgers[-1].is_open:
+        chain, recovered = await _recover_last(chain, ledgers, settings, producers, now_ms)
+    else:
+        await _load_producers(chain, len(chain.ledgers), ledgers, producers, now_ms)
+    producers.expire(now_ms, settings.producer_expiration_ms)
+    chain = chain.with_epoch(chain.leader_epoch + 1)
+    version = await store.put(path, chain.to_bytes(), node.version)
+    segments = [Segment(info, ledgers, settings) for info in chain.ledgers]
+    if recovered is not None and segments and segments[-1].info == recovered.info:
+        segments[-1] = recovered
+    return TakenOver(chain, version, segments, producers)
+
+
+async def _recover_last(
+    chain: Chain,
+    ledgers: LedgerClient,
+    settings: LogSettings,
+    producers: ProducerState,
+    now_ms: int,
+) -> tuple[Chain, Segment | None]:
+    """Closes the ledger that its writer left open, and learns what it holds."""
+    info = chain.ledgers[-1]
+    reader = await ledgers.open_ledger(info.ledger_id, recover=True)
+    restored = info.snapshot_entry is not None and await _restore(
+        reader, info.snapshot_entry, producers
+    )
+    if not restored:
+        await _load_producers(chain, len(chain.ledgers) - 1, ledgers, producers, now_ms)
+    replay_from = info.snapshot_entry if restored and info.snapshot_entry is not None else 0
+    index = OffsetIndex()
+    closed = await _scan_tail(reader, info, index, producers, replay_from)
+    logger.info(
+        "ledger_recovered",
+        kv(
+            ledger=info.ledger_id,
+            base_offset=info.base_offset,
+            last_offset=closed.last_offset,
+            entries=closed.entry_count,
+        ),
+    )
+    if closed.end_offset == info.base_offset:  # nothing was ever acknowledged in it
+        return chain.without_last(), None
+    return chain.with_last(closed), Segment(closed, ledgers, settings, reader=reader, index=index)
+
+
+async def _scan_tail(
+    reader: LedgerReader,
+    info: LedgerInfo,
+    index: OffsetIndex,
+    producers: ProducerState,
+    replay_from: int,
+) -> LedgerInfo:
+    """Reads the whole ledger once: index, end, timestamps; producers from `replay_from` on."""
+    end, size = info.base_offset, 0
+    max_timestamp, max_timestamp_offset = -1, -1
+    entry_id = 0
+    while entry_id <= reader.last_add_confirmed:
+        chunk = await scan(reader, entry_id)
+        for entry in chunk.entries:
+            index.add(entry.entry_id, entry.header.first_offset, entry.size_bytes, max_timestamp)
+            size += entry.size_bytes
+            for header, _ in entry.batches():
+                if entry.entry_id >= replay_from:
+                    producers.append(header, header.base_offset, header.max_timestamp)
+                if header.max_timestamp > max_timestamp:
+                    max_timestamp = header.max_timestamp
+                    max_timestamp_offset = header.base_offset
+                end = header.last_offset + 1
+        entry_id = chunk.next_entry_id
+    return replace(
+        info,
+        last_offset=end - 1,
+        entry_count=reader.last_add_confirmed + 1,
+        size_bytes=size,
+        max_timestamp=max_timestamp,
+        max_timestamp_offset=max_timestamp_offset,
+    )
+
+
+async def _load_producers(
+    chain: Chain, count: int, ledgers: LedgerClient, producers: ProducerState, now_ms: int
+) -> None:
+    """The producers' state at the end of the first `count` ledgers: the newest snapshot among
+    them, then every batch after it. A closed ledger ends with one, so mostly one entry is read."""
+    start = count
+    while start > 0:
+        info = chain.ledgers[start - 1]
+        if info.snapshot_entry is not None:
+            reader = await ledgers.open_ledger(info.ledger_id, recover=False)
+            if await _restore(reader, info.snapshot_entry, producers):
+                await _replay(reader, info.snapshot_entry + 1, producers)
+                break
+        start -= 1
+    for info in chain.ledgers[start:count]:
+        await _replay(await ledgers.open_ledger(info.ledger_id, recover=False), 0, producers)
+
+
+async def _restore(reader: LedgerReader, entry_id: int, producers: ProducerState) -> bool:
+    """Whether the snapshot was there and whole. A recovered ledger may end before it."""
+    if entry_id > reader.last_add_confirmed:
+        return False
+    payloads = await reader.read(entry_id, count_max=1, size_max=1)
+    try:
+        producers.restore(payloads[0][HEADER_SIZE:])
+    except (EntryFormatError, WireError, ValueError) as error:
+        logger.warning(
+            "snapshot_unusable", kv(ledger=reader.ledger_id, entry=entry_id, error=error)
+        )
+        return False
+    return True
+
+
+async def _replay(reader: LedgerReader, entry_id: int, producers: ProducerState) -> None:
+    while entry_id <= reader.last_add_confirmed:
+        chunk = await scan(reader, entry_id)
+        for entry in chunk.entries:
+            for header, _ in entry.batches():
+                producers.append(header, header.base_offset, header.max_timestamp)
+        entry_id = chunk.next_entry_id

@@ -1,0 +1,91 @@
+"""Fixtures: server processes, clients, names; and the closing lines that suites print."""
+
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from harness import figures, servers
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def scratch():
+    """A folder for the whole run, outside of the tree, gone at its end."""
+    directory = Path(tempfile.mkdtemp(prefix="quire-compat-"))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server(scratch):
+    """The server that most tests share; tests keep apart by topic and group names."""
+    shared = servers.make_server(scratch / "shared").start()
+    yield shared
+    shared.discard()
+
+
+@pytest.fixture
+def start_server(scratch):
+    """start_server(settings) -> a running server of the test's own, killed at its end."""
+    mine = []
+
+    def start(settings=None):
+        mine.append(servers.make_server(scratch / f"own-{next(_numbers)}", settings))
+        return mine[-1].start()
+
+    yield start
+    for one in mine:
+        one.discard()
+
+
+@pytest.fixture
+def name(request):
+    """name("topic") -> a name no other test or run uses."""
+    base = request.node.name.split("[")[0].removeprefix("test_")[:40]
+
+    def make(suffix=""):
+        return "-".join(filter(None, (base, suffix, str(os.getpid()), str(next(_numbers)))))
+
+    return make
+
+
+@pytest.fixture
+def topic(name):
+    return name("topic")
+
+
+@pytest.fixture(scope="session")
+def admin(server):
+    return AdminClient({"bootstrap.servers": server.bootstrap})
+
+
+@pytest.fixture
+def closing_line():
+    """closing_line("text") -> printed after the run's summary."""
+    return figures.add
+
+
+def pytest_terminal_summary(terminalreporter):
+    if figures.LINES:
+        terminalreporter.section("figures")
+        for line in figures.LINES:
+            terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        for one in servers.LIVE:
+            report.sections.append((f"log of {one.name} at {one.bootstrap}", one.log_tail()))
+    return report
+
+
+def pytest_report_header():
+    return f"compat target: {servers.target()}"

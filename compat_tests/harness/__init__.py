@@ -1,0 +1,1 @@
+"""What the compatibility tests share: server processes, tools, hand-made frames, checkers."""

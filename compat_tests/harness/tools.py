@@ -1,0 +1,67 @@
+"""Runs other people's command line programs, and says clearly what they said when they fail."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from harness import paths
+
+
+class ToolFailed(AssertionError):
+    """A program ended with a code that was not expected."""
+
+
+def run(
+    command: list[str],
+    *,
+    input_text: str | None = None,
+    timeout_s: float = 90,
+    code: int | None = 0,
+    environment: dict[str, str] | None = None,
+    cwd: Path | None = None,
+) -> str:
+    """Standard output and error together, in the order written; checks the exit code.
+
+    `code=None` accepts any. Raises ToolFailed with everything that the program wrote.
+    """
+    done = subprocess.run(
+        command,
+        input=input_text,
+        stdin=subprocess.DEVNULL if input_text is None else None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        env={**os.environ, **(environment or {})},
+        cwd=cwd,
+        check=False,
+    )
+    if code is not None and done.returncode != code:
+        raise ToolFailed(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def java_environment() -> dict[str, str]:
+    return {"KAFKA_JARS": str(paths.jars("kafka"))}
+
+
+def java_command(name: str, *arguments: str) -> list[str]:
+    return [str(paths.COMPAT / "peers" / "kafka-tool"), name, *arguments]
+
+
+def java(name: str, *arguments: str, **options) -> str:
+    """Runs one of Kafka's tools, or a class of org.apache.kafka.tools; options as of `run`."""
+    return run(java_command(name, *arguments), environment=java_environment(), **options)
+
+
+def kafka_path(directory: Path) -> Path:
+    """A folder that looks like a Kafka installation to whoever calls bin/kafka-topics.sh there."""
+    script = paths.COMPAT / "peers" / "kafka-tool"
+    (directory / "bin").mkdir(parents=True, exist_ok=True)
+    for name in re.findall(r"^(kafka-[a-z0-9-]+)\)", script.read_text(), re.M):
+        link = directory / "bin" / f"{name}.sh"
+        if not link.is_symlink():
+            link.symlink_to(script)
+    return directory

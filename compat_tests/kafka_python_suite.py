@@ -1,0 +1,92 @@
+"""Runs kafka-python's integration tests against a broker and reads what became of each.
+
+By itself, against any broker:  python kafka_python_suite.py BOOTSTRAP
+kafka_python_tests.txt says which tests must pass; test_kafka_python_suite.py holds a server to it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from harness import paths
+
+LIST = paths.COMPAT / "kafka_python_tests.txt"
+TIMEOUT_S = 400
+
+
+def read_list(path: Path = LIST) -> tuple[set[str], dict[str, str]]:
+    """(tests that must pass, left-out test -> reason); names as `outcomes` gives them."""
+    wanted: set[str] = set()
+    left_out: dict[str, str] = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("-"):
+            name, _, reason = line[1:].partition(" because ")
+            if not reason:
+                raise ValueError(f"{path.name}:{number}: left out without a reason")
+            left_out[name] = reason
+        else:
+            wanted.add(line)
+    return wanted, left_out
+
+
+def outcomes(bootstrap: str, scratch: Path) -> tuple[dict[str, str], str]:
+    """Runs the whole suite; (file::test -> passed, skipped, failed or error; its output)."""
+    home = paths.needed(paths.cache_dir() / "kafka-python", "kafka-python")
+    report = scratch / "kafka-python.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["-o", "junit_family=xunit1", f"--junit-xml={report}"]
+    command += ["--basetemp", str(scratch / "kafka-python")]
+    # It starts brokers with TLS by itself, which a running broker cannot stand in for.
+    command += ["--deselect", "test/integration/test_ssl_integration.py", "test/integration"]
+    environment = {
+        **os.environ,
+        # What the client must infer from ApiVersions; it caps its requests by it.
+        "KAFKA_VERSION": "4.3",
+        "KAFKA_URI": f"kafka://{bootstrap}",
+        "KAFKA_ROOT": ".",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+        cwd=home,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if not report.exists():
+        raise RuntimeError(f"no report; the suite said:\n{done.stdout}")
+    found: dict[str, str] = {}
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        kinds = [child.tag for child in case if child.tag in ("skipped", "failure", "error")]
+        file = re.sub(r"^.*\.integration\.", "", case.get("classname", ""))
+        verdict = {"failure": "failed"}.get(kinds[0], kinds[0]) if kinds else "passed"
+        found[f"{file}::{case.get('name')}"] = verdict
+    return found, done.stdout
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="kafka-python-") as scratch:
+        found, output = outcomes(sys.argv[1], Path(scratch))
+    print(output)
+    for name, verdict in sorted(found.items()):
+        print(f"{verdict:8} {name}")
+    return 1 if {"failed", "error"} & set(found.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""LedgerClient: makes, opens, recovers and deletes ledgers (docs/contracts/ledger.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ledger.config import LedgerClientConfig
+from ledger.distribution import Schedule
+from ledger.errors import LedgerMetadataError, NotEnoughBookiesError, UnauthorizedError
+from ledger.metadata import LedgerManager, Versioned
+from ledger.placement import TooFewBookiesError
+from ledger.reader import LedgerReader
+from ledger.recovery import LedgerReads, Recovery
+from ledger.writer import LedgerWriter
+from ledger.writer_core import WriterCore
+from wire.bookkeeper.entry import Digest, DigestType, master_key
+from wire.bookkeeper.ledger_metadata import LedgerMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from ledger.bookie_client import BookieClient
+    from ledger.placement import Placement
+    from metadata.store import MetadataStore
+    from runtime.env import Env
+
+
+class LedgerClient:
+    """Makes handles and keeps none of them. `run` gives the tasks in which writers replace bookies
+    that failed; without it a bookie's failure ends the ledger's writing."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        bookies: BookieClient,
+        env: Env,
+        config: LedgerClientConfig | None = None,
+        *,
+        placement: Placement,
+    ) -> None:
+        self._config = config if config is not None else LedgerClientConfig()
+        self._bookies = bookies
+        self._env = env
+        self._placement = placement
+        self.manager = LedgerManager(store, env, self._config.ledgers_root)
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Runs until it is cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    async def create_ledger(
+        self,
+        *,
+        ensemble_size: int = 1,
+        write_quorum_size: int = 1,
+        ack_quorum_size: int = 1,
+        digest_type: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+    ) -> LedgerWriter:
+        """NotEnoughBookiesError, LedgerMetadataError; ValueError unless E >= Qw >= Qa >= 1."""
+        schedule = Schedule(ensemble_size, write_quorum_size, ack_quorum_size)
+        try:
+            ensemble = await self._placement.new_ensemble(
+                ensemble_size, write_quorum_size, ack_quorum_size
+            )
+        except TooFewBookiesError as error:
+            raise NotEnoughBookiesError(-1, f"for a new ledger: {error}") from error
+        ledger_id, versioned = await self.manager.create(
+            LedgerMetadata(
+                ensemble_size,
+                write_quorum_size,
+                ack_quorum_size,
+                ((0, ensemble),),
+                digest_type=digest_type,
+                password=password,
+                custom_metadata=dict(custom_metadata or {}),
+                ctime_ms=self._env.clock.time_ms(),
+            )
+        )
+        digest = Digest(digest_type, password)
+        return LedgerWriter(
+            WriterCore(ledger_id, schedule, ensemble),
+            self._bookies,
+            self._env.turn,
+            self._placement,
+            self._spawn,
+            digest,
+            master_key(password),
+            manager=self.manager,
+            versioned=versioned,
+            reader=LedgerReader(
+                ledger_id, versioned.metadata, -1, digest, self._bookies, self._config
+            ),
+            config=self._config,
+        )
+
+    async def open_ledger(
+        self, ledger_id: int, *, password: bytes = b"", recover: bool
+    ) -> LedgerReader:
+        """A reader of a closed ledger; of one that is not: with `recover` it is fenced, recovered
+        and closed first (its writer acks nothing more); without, the reader goes as far as the
+        bookies know to be confirmed, which may be one entry less than the writer knows.
+
+        NoSuchLedgerError, UnauthorizedError, NotEnoughBookiesError, LedgerReadError (the end cannot
+        be known now), LedgerMetadataError. Recovery may be tried again after any of them."""
+        versioned = await self.manager.read(ledger_id)
+        metadata = versioned.metadata
+        if metadata.password is not None and metadata.password != password:
+            raise UnauthorizedError(ledger_id, "the password is not the one it was made with")
+        digest = Digest(self._digest_type(ledger_id, metadata), password)
+        if recover and not metadata.is_closed:
+            metadata = (await self._recover(ledger_id, versioned, digest, password)).metadata
+        last_add_confirmed = metadata.last_entry_id
+        if not metadata.is_closed:
+            reads = LedgerReads(ledger_id, metadata, digest, None, self._bookies)
+            last_add_confirmed = (await reads.end()).last_add_confirmed
+        return LedgerReader(
+            ledger_id, metadata, last_add_confirmed, digest, self._bookies, self._config
+        )
+
+    async def delete_ledger(self, ledger_id: int) -> None:
+        """From the metadata; the bookies drop its entries when they next collect garbage. Fine if
+        it is gone."""
+        await self.manager.delete(ledger_id)
+
+    async def _recover(
+        self, ledger_id: int, versioned: Versioned, digest: Digest, password: bytes
+    ) -> Versioned:
+        recovery = Recovery(
+            ledger_id,
+            self.manager,
+            self._bookies,
+            self._env.turn,
+            self._placement,
+            self._spawn,
+            digest,
+            master_key(password),
+            self._config,
+        )
+        return await recovery.run(versioned)
+
+    @staticmethod
+    def _digest_type(ledger_id: int, metadata: LedgerMetadata) -> DigestType:
+        if metadata.digest_type is None:
+            raise LedgerMetadataError(
+                ledger_id, "its metadata (of an old format) does not tell the digest type"
+            )
+        return metadata.digest_type
+
+    def _spawn(self, function: Callable[[], Awaitable[None]]) -> bool:
+        nursery = self._nursery
+        if nursery is None or nursery.cancel_scope.cancel_called:
+            return False
+        nursery.start_soon(function)
+        return True

@@ -1,0 +1,197 @@
+"""LedgerManager: ledgers' metadata in BookKeeper's tree (bookkeeper.md §5; features.md #4).
+
+    /ledgers/LAYOUT, INSTANCEID           what the tree is
+    /ledgers/idgen/ID-                    its sequence numbers are the ledger ids
+    /ledgers/00/0000/L0013                metadata of ledger 13 (`%010d` split 2-4-4)
+    /ledgers/000/0001/0995/1162/L7781     of ids from 2^31-1 on (`%019d` split 3-4-4-4-4)
+
+All changes are compare-and-set on the node's version. A change whose outcome is unknown is read
+back before anything is decided (ledgers.md 2.1.8, 2.1.9).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ledger.errors import (
+    LedgerMetadataError,
+    NoSuchLedgerError,
+)
+from metadata.store import (
+    BadVersionError,
+    MetadataError,
+    MetadataUnknownOutcomeError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
+from wire.bookkeeper.ledger_metadata import (
+    LedgerMetadata,
+    MetadataFormatError,
+    parse,
+    serialize,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from metadata.store import MetadataStore
+    from runtime.env import Env
+
+LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
+#: Ids from here on have the long path (LegacyHierarchicalLedgerManager's limit).
+LONG_ID_MIN = 2**31 - 1
+
+
+@dataclass(slots=True, frozen=True)
+class Versioned:
+    """Metadata as read or written, with the version that the next compare-and-set needs."""
+
+    metadata: LedgerMetadata
+    version: int
+
+
+def ledger_path(root: str, ledger_id: int) -> str:
+    assert ledger_id >= 0
+    is_long = ledger_id >= LONG_ID_MIN
+    digits = f"{ledger_id:019d}" if is_long else f"{ledger_id:010d}"
+    ends = [3, 7, 11, 15] if is_long else [2, 6]
+    start, parts = 0, [root]
+    for end in ends:
+        parts.append(digits[start:end])
+        start = end
+    return "/".join(parts) + "/L" + digits[start:]
+
+
+class LedgerManager:
+    def __init__(self, store: MetadataStore, env: Env, root: str = "/ledgers") -> None:
+        self._store = store
+        self._env = env
+        self._root = root
+
+    async def ensure_layout(self) -> None:
+        """Makes the fixed part of the tree where it is missing (what `bookkeeper shell` calls
+        initnewcluster); LedgerMetadataError if there is a layout of another kind."""
+        nodes = {
+            "LAYOUT": LAYOUT,
+            "INSTANCEID": str(self._env.new_uuid()).encode(),
+            "available/readonly": b"",
+            "cookies": b"",
+            "idgen": b"",
+        }
+        for name, data in nodes.items():
+            path = f"{self._root}/{name}"
+            if not await self._store.exists(path):
+                with suppress(NodeExistsError):
+                    await self._store.create(path, data, make_parents=True)
+        layout = (await self._store.get(f"{self._root}/LAYOUT")).data
+        if b"HierarchicalLedgerManagerFactory" not in layout:
+            raise LedgerMetadataError(-1, f"{self._root}/LAYOUT is {layout!r}: unknown")
+
+    async def create(self, metadata: LedgerMetadata) -> tuple[int, Versioned]:
+        """A new ledger's id and its metadata, which got a creator token."""
+        metadata = replace(metadata, ctoken=self._env.rng.getrandbits(62) | 1)
+        data = serialize(metadata)
+        while True:
+            ledger_id = await self._new_id()
+            path = ledger_path(self._root, ledger_id)
+            try:
+                await self._store.create(path, data, make_parents=True)
+            except (NodeExistsError, MetadataUnknownOutcomeError):
+                # Ours, if it has our token: then only the reply was lost. Else (idgen was made
+                # anew, or nothing happened) another id serves as well.
+                node = (await self._store.get_many([path]))[0]
+                if node is None or parse(node.data).ctoken != metadata.ctoken:
+                    continue
+            return ledger_id, Versioned(metadata, 0)
+
+    async def _new_id(self) -> int:
+        prefix = f"{self._root}/idgen/ID-"
+        path = await self._store.create(prefix, sequence=True, ephemeral=True, make_parents=True)
+        ledger_id = int(path[len(prefix) :])
+        # It is ephemeral, and nothing depends on it.
+        with suppress(NoNodeError, MetadataUnknownOutcomeError):
+            await self._store.delete(path)
+        if ledger_id >= LONG_ID_MIN:
+            raise LedgerMetadataError(ledger_id, "the 2^31-1 ids of idgen are used up")
+        return ledger_id
+
+    async def read(self, ledger_id: int) -> Versioned:
+        """NoSuchLedgerError; LedgerMetadataError if it cannot be parsed."""
+        try:
+            node = await self._store.get(ledger_path(self._root, ledger_id))
+        except NoNodeError as error:
+            raise NoSuchLedgerError(ledger_id, "not in the metadata") from error
+        except MetadataError as error:
+            raise LedgerMetadataError(ledger_id, f"not read: {error}") from error
+        try:
+            return Versioned(parse(node.data), node.version)
+        except MetadataFormatError as error:
+            raise LedgerMetadataError(ledger_id, f"bad metadata: {error}") from error
+
+    async def update(
+        self,
+        ledger_id: int,
+        current: Versioned,
+        transform: Callable[[LedgerMetadata], LedgerMetadata | None],
+    ) -> Versioned:
+        """Writes `transform(metadata)`. On a conflict or an unknown outcome it reads again and asks
+        `transform` again, which must therefore recognise its own work: it returns None when
+        nothing is (or is left) to do, and raises when its premise is gone."""
+        path = ledger_path(self._root, ledger_id)
+        while True:
+            wanted = transform(current.metadata)
+            if wanted is None:
+                return current
+            # As BookKeeper does: the token has served once the ledger was created.
+            wanted = replace(wanted, ctoken=0)
+            try:
+                version = await self._store.put(path, serialize(wanted), current.version)
+            except NoNodeError as error:
+                raise NoSuchLedgerError(ledger_id, "was deleted") from error
+            except (BadVersionError, MetadataUnknownOutcomeError):
+                current = await self.read(ledger_id)
+                if current.metadata == wanted:
+                    return current
+            except MetadataError as error:
+                raise LedgerMetadataError(ledger_id, f"not written: {error}") from error
+            else:
+                return Versioned(wanted, version)
+
+    async def delete(self, ledger_id: int) -> None:
+        """Fine if it is gone. The directories above are deleted if they are empty."""
+        path = ledger_path(self._root, ledger_id)
+        try:
+            await self._store.delete(path)
+        except NoNodeError:
+            return
+        parent = path.rpartition("/")[0]
+        while parent != self._root:
+            try:
+                await self._store.delete(parent)
+            except (NotEmptyError, NoNodeError, BadVersionError):
+                return
+            parent = parent.rpartition("/")[0]
+
+    async def ledger_ids(self) -> list[int]:
+        """All ledgers, ascending; not one instant's picture."""
+        found: list[int] = []
+        for top in await self._children(self._root):
+            if top.isdigit() and len(top) in (2, 3):
+                await self._collect(f"{self._root}/{top}", top, found)
+        return sorted(found)
+
+    async def _collect(self, path: str, digits: str, found: list[int]) -> None:
+        for name in await self._children(path):
+            if name.startswith("L"):
+                found.append(int(digits + name[1:]))
+            else:
+                await self._collect(f"{path}/{name}", digits + name, found)
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._store.children(path)
+        except NoNodeError:
+            return []

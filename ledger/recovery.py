@@ -1,0 +1,402 @@
+"""Recovery: fence a ledger, find its end, make it final (ledgers.md 2.3, bookkeeper.md §6).
+
+1. OPEN -> IN_RECOVERY by compare-and-set.
+2. Fencing read of the last entry from every bookie of the last segment, until no Qa bookies of any
+   write set are left that might not be fenced. The highest LAC seen is the start.
+3. From LAC + 1: read each entry, fencing again (a bookie that missed the first fence must not ack
+   later, bk#2614), and write it again to its whole write set; stop at the first entry that
+   provably was not acked.
+4. Compare-and-set to CLOSED at the last entry written.
+
+All reads use the ensembles as they were at the start; ensembles changed while writing back stay in
+memory until step 4. Otherwise a second recoverer would ask bookies that never had an entry, and cut
+acked entries off. Recovery may be repeated and may run several times at once: whoever closes first
+decides, the others adopt it.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import trio
+
+from ledger.distribution import Schedule
+from ledger.errors import (
+    LedgerError,
+    LedgerReadError,
+    NotEnoughBookiesError,
+    UnauthorizedError,
+)
+from ledger.pipeline import AddPipeline
+from ledger.recovery_core import EndCore, EntryCore, Verdict
+from ledger.writer_core import WriterCore
+from wire.bookkeeper.entry import Digest, DigestMismatchError, EntryHeader, parse_header
+from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from wire.bookkeeper.status import (
+    FLAG_DO_FENCING,
+    FLAG_HIGH_PRIORITY,
+    FLAG_RECOVERY_ADD,
+    LAST_ADD_CONFIRMED_ENTRY,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ledger.bookie_client import BookieClient
+    from ledger.config import LedgerClientConfig
+    from ledger.metadata import LedgerManager, Versioned
+    from ledger.pipeline import Spawn
+    from ledger.placement import Placement
+    from ledger.writer_core import ChangeRequest
+    from runtime.turn import Turn
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class LedgerEnd(NamedTuple):
+    last_add_confirmed: int
+    #: Payload bytes up to that entry; None if no answer told.
+    length: int | None
+
+
+class RecoveredEntry(NamedTuple):
+    payload: memoryview
+    #: As the writer counted: payload bytes up to and including this entry.
+    length: int
+
+
+class RecoveryPipeline(AddPipeline):
+    """Writes entries back. New ensembles are only remembered, in `segments`."""
+
+    __slots__ = ("failure", "segments")
+
+    def __init__(
+        self,
+        core: WriterCore,
+        bookies: BookieClient,
+        turn: Turn,
+        placement: Placement,
+        spawn: Spawn,
+        digest: Digest,
+        master_key: bytes,
+    ) -> None:
+        super().__init__(
+            core,
+            bookies,
+            turn,
+            placement,
+            spawn,
+            digest,
+            master_key,
+            FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY,
+        )
+        #: First entry id -> ensemble, ascending.
+        self.segments: dict[int, tuple[str, ...]] = {}
+        self.failure: LedgerError | None = None
+
+    @property
+    def confirmed_length(self) -> int:
+        return self._core.confirmed_length
+
+    async def add(self, entry: RecoveredEntry, pending_max: int) -> None:
+        """Sends the next entry, when fewer than `pending_max` are in flight."""
+        if self.pending_count >= pending_max:
+            await self.finish()
+        size = len(entry.payload)
+        # The entry keeps the length that its first writer gave it.
+        self._core.length = entry.length - size
+        self._append((entry.payload,), size, self._on_done)
+
+    async def finish(self) -> None:
+        """Waits until all are acked; raises why not."""
+        await self._wait_drained()
+        if self.failure is not None:
+            raise self.failure
+
+    def _on_done(self, entry_id: int, error: LedgerError | None) -> None:
+        if error is not None and self.failure is None:
+            self.failure = error
+
+    async def _store_ensemble(self, request: ChangeRequest, ensemble: tuple[str, ...]) -> None:
+        self.segments[request.first_entry_id] = ensemble
+
+
+class LedgerReads:
+    """The questions of one recovery (or of an opening without one), with one ledger's keys."""
+
+    def __init__(
+        self,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        digest: Digest,
+        master_key: bytes | None,
+        bookies: BookieClient,
+    ) -> None:
+        """With a `master_key` all reads fence; without, none does."""
+        self._ledger_id = ledger_id
+        self._metadata = metadata
+        self._digest = digest
+        self._key = master_key
+        self._flags = 0 if master_key is None else FLAG_DO_FENCING
+        self._bookies = bookies
+        self.schedule = Schedule(
+            metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size
+        )
+
+    async def end(self) -> LedgerEnd:
+        """The LAC that the last segment's bookies know of; NotEnoughBookiesError if too few of them
+        answer, UnauthorizedError."""
+        first_entry_id, bookies = self._metadata.last_segment
+        core = EndCore(self.schedule, first_entry_id)
+        statuses: list[str] = []
+
+        def on_reply(index: int, answer: tuple[Status, memoryview]) -> Verdict:
+            status, view = answer
+            statuses.append(f"{bookies[index]}: {status.name}")
+            header = None
+            if status is Status.EOK:
+                with suppress(ValueError):  # a damaged last entry tells nothing, but was fenced
+                    found = parse_header(view)
+                    self._digest.open(view, self._ledger_id, found.entry_id)
+                    header = found
+            return core.reply(index, status, header)
+
+        asks = [partial(self._read, bookie, LAST_ADD_CONFIRMED_ENTRY) for bookie in bookies]
+        if await self._decide(asks, on_reply) is not Verdict.FOUND:
+            raise NotEnoughBookiesError(
+                self._ledger_id, f"too few bookies know its end ({'; '.join(statuses)})"
+            )
+        return LedgerEnd(core.last_add_confirmed, self._length(core))
+
+    def _length(self, core: EndCore) -> int | None:
+        if core.last_add_confirmed < 0:
+            return 0
+        header: EntryHeader | None = core.header
+        if header is not None and header.entry_id == core.last_add_confirmed:
+            return header.length
+        return None
+
+    async def entry(self, entry_id: int) -> RecoveredEntry | None:
+        """The entry, from whichever replica has it intact; None if it provably was never acked.
+        LedgerReadError if neither can be known now."""
+        bookies = self._metadata.ensemble_at(entry_id)
+        core = EntryCore(self.schedule)
+        found: list[RecoveredEntry] = []
+        statuses: list[str] = []
+        asked = [bookies[index] for index in self.schedule.write_set(entry_id)]
+
+        def on_reply(position: int, answer: tuple[Status, memoryview]) -> Verdict:
+            status, view = answer
+            words = status.name
+            if status is Status.EOK:
+                try:
+                    payload = self._digest.open(view, self._ledger_id, entry_id)
+                    found.append(RecoveredEntry(payload, parse_header(view).length))
+                except DigestMismatchError as error:
+                    words = str(error)
+            statuses.append(f"{asked[position]}: {words}")
+            return core.reply(status, bool(found))
+
+        verdict = await self._decide(
+            [partial(self._read, bookie, entry_id) for bookie in asked], on_reply
+        )
+        if verdict is Verdict.UNDECIDED:
+            raise LedgerReadError(
+                self._ledger_id,
+                f"whether entry {entry_id} exists cannot be known now ({'; '.join(statuses)})",
+            )
+        return found[0] if verdict is Verdict.FOUND else None
+
+    async def _read(self, bookie: str, entry_id: int) -> tuple[Status, memoryview]:
+        flags = self._flags
+        if flags and entry_id != LAST_ADD_CONFIRMED_ENTRY:
+            flags |= FLAG_HIGH_PRIORITY
+        answer = await self._bookies.read_entry(
+            bookie, self._ledger_id, entry_id, flags=flags, master_key=self._key
+        )
+        if answer[0] is Status.EUA:
+            words = f"bookie {bookie} knows the ledger with another master key"
+            raise UnauthorizedError(self._ledger_id, words)
+        return answer
+
+    async def _decide(
+        self,
+        asks: Sequence[Callable[[], Awaitable[T]]],
+        on_reply: Callable[[int, T], Verdict],
+    ) -> Verdict:
+        """Asks all at once; the first answer that decides ends it."""
+        verdict = Verdict.UNDECIDED
+        failure: LedgerError | None = None
+        is_decided = False
+
+        async def ask_one(position: int, scope: trio.CancelScope) -> None:
+            nonlocal verdict, failure, is_decided
+            try:
+                answer = await asks[position]()
+            except LedgerError as error:
+                failure = error
+            if is_decided:
+                return
+            if failure is None:
+                verdict = on_reply(position, answer)
+            if failure is not None or verdict is not Verdict.WAITING:
+                is_decided = True
+                scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for position in range(len(asks)):
+                nursery.start_soon(ask_one, position, nursery.cancel_scope)
+        if failure is not None:
+            raise failure
+        return verdict
+
+
+class Recovery:
+    """One recovery of one ledger. `await run()`; make another for another try."""
+
+    def __init__(
+        self,
+        ledger_id: int,
+        manager: LedgerManager,
+        bookies: BookieClient,
+        turn: Turn,
+        placement: Placement,
+        spawn: Spawn,
+        digest: Digest,
+        master_key: bytes,
+        config: LedgerClientConfig,
+    ) -> None:
+        self._ledger_id = ledger_id
+        self._manager = manager
+        self._bookies = bookies
+        self._turn = turn
+        self._placement = placement
+        self._spawn = spawn
+        self._digest = digest
+        self._master_key = master_key
+        self._config = config
+
+    async def run(self, versioned: Versioned) -> Versioned:
+        """The closed ledger's metadata. NotEnoughBookiesError, LedgerReadError: not possible now,
+        the ledger stays IN_RECOVERY. UnauthorizedError, LedgerMetadataError."""
+        ledger_id = self._ledger_id
+        versioned = await self._manager.update(ledger_id, versioned, _mark_in_recovery)
+        if versioned.metadata.is_closed:
+            return versioned
+        metadata = versioned.metadata
+        reads = LedgerReads(ledger_id, metadata, self._digest, self._master_key, self._bookies)
+        end = await reads.end()
+        core = WriterCore(
+            ledger_id,
+            reads.schedule,
+            metadata.last_segment[1],
+            last_add_confirmed=end.last_add_confirmed,
+        )
+        pipeline = RecoveryPipeline(
+            core,
+            self._bookies,
+            self._turn,
+            self._placement,
+            self._spawn,
+            self._digest,
+            self._master_key,
+        )
+        await self._write_back(reads, pipeline, end.last_add_confirmed + 1)
+        last_entry_id = pipeline.last_add_confirmed
+        if last_entry_id > end.last_add_confirmed:
+            length = pipeline.confirmed_length
+        else:
+            length = await self._length(reads, end)
+        versioned = await self._manager.update(
+            ledger_id,
+            versioned,
+            lambda stored: _close(ledger_id, stored, pipeline.segments, last_entry_id, length),
+        )
+        logger.info(
+            "ledger=%d recovered: lac=%d last_entry=%d length=%d",
+            ledger_id,
+            end.last_add_confirmed,
+            versioned.metadata.last_entry_id,
+            versioned.metadata.length,
+        )
+        return versioned
+
+    async def _write_back(
+        self, reads: LedgerReads, pipeline: RecoveryPipeline, entry_id: int
+    ) -> None:
+        batch = self._config.recovery_read_batch
+        while True:
+            results = await _read_batch(reads, range(entry_id, entry_id + batch))
+            for result in results:
+                if isinstance(result, LedgerError):
+                    raise result
+                if result is None:
+                    await pipeline.finish()
+                    return
+                await pipeline.add(result, 2 * batch)
+                assert pipeline.last_add_pushed == entry_id
+                entry_id += 1
+
+    async def _length(self, reads: LedgerReads, end: LedgerEnd) -> int:
+        """Of a ledger to which nothing was written back: its last entry tells. If nobody has that
+        now, the ledger is closed all the same (its end is certain), with a length of 0."""
+        if end.length is not None:
+            return end.length
+        with suppress(LedgerReadError):
+            entry = await reads.entry(end.last_add_confirmed)
+            if entry is not None:
+                return entry.length
+        logger.warning(
+            "ledger=%d last_entry=%d is on no bookie that answers: its length is not known",
+            self._ledger_id,
+            end.last_add_confirmed,
+        )
+        return 0
+
+
+async def _read_batch(
+    reads: LedgerReads, entry_ids: range
+) -> list[RecoveredEntry | LedgerError | None]:
+    """In order; an error takes its entry's place: it matters only if the ledger goes that far."""
+    results: list[RecoveredEntry | LedgerError | None] = [None] * len(entry_ids)
+
+    async def read_one(position: int) -> None:
+        try:
+            results[position] = await reads.entry(entry_ids[position])
+        except LedgerError as error:
+            results[position] = error
+
+    async with trio.open_nursery() as nursery:
+        for position in range(len(entry_ids)):
+            nursery.start_soon(read_one, position)
+    return results
+
+
+def _mark_in_recovery(metadata: LedgerMetadata) -> LedgerMetadata | None:
+    if metadata.state is not LedgerState.OPEN:
+        return None
+    return replace(metadata, state=LedgerState.IN_RECOVERY)
+
+
+def _close(
+    ledger_id: int,
+    stored: LedgerMetadata,
+    segments: dict[int, tuple[str, ...]],
+    last_entry_id: int,
+    length: int,
+) -> LedgerMetadata | None:
+    """The stored metadata, closed here with the ensembles of the write-back; None if another
+    recoverer has closed it, whose end then is the end."""
+    if stored.is_closed:
+        return None
+    assert stored.state is LedgerState.IN_RECOVERY, f"ledger {ledger_id} is open again"
+    for first_entry_id, bookies in segments.items():
+        stored = stored.with_segment(first_entry_id, bookies)
+    return stored.closed_at(last_entry_id, length)

@@ -1,0 +1,229 @@
+"""The rules of writing one ledger (ledgers.md 2.1). Pure: no loop, sockets, clock or entropy.
+
+Owner of: the entries in flight, the LAC, the ensemble that is written to. The shell (`pipeline`)
+sends what it is told to, hands in every reply, and acts on the flags that come back:
+
+    DELIVER   the oldest entries are acked: call `confirm()`, then their callbacks
+    CHANGE    a bookie failed: make a new ensemble durable as `change_request()` says, then call
+              `ensemble_changed()`; until then LAC and callbacks stand still
+    STOPPED   nothing more will be acked: `take_failed()` has what was in flight
+
+Invariants: entry ids are dense; an entry is confirmed only when Qa bookies of its write set *in the
+ensemble that is durable* have it, and all before it are confirmed; the LAC never goes back; after
+`stop` nothing is confirmed.
+
+An ack is recorded also when the entry has enough of them, and is taken away again when its bookie
+is replaced, so an entry that was complete can become incomplete (2.1.3). Confirmation happens only
+in `confirm`, never while acks are being taken away (bk#3005, bk#4097).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ledger.errors import LedgerError, LedgerFencedError, UnauthorizedError
+from wire.bookkeeper.status import Status
+
+if TYPE_CHECKING:
+    from ledger.distribution import Schedule
+    from wire.buffers import Buffer
+
+NOTHING = 0
+DELIVER = 1
+CHANGE = 2
+STOPPED = 4
+
+#: done(entry id, None or why it failed)
+AppendDone = Callable[[int, LedgerError | None], None]
+
+_FENCED = int(Status.EFENCED)
+_UNAUTHORIZED = int(Status.EUA)
+
+
+class PendingAdd:
+    """One entry in flight. `acks` has a bit for each ensemble index that has it."""
+
+    __slots__ = ("acks", "done", "entry", "entry_id", "last_add_confirmed", "length", "size")
+
+    def __init__(
+        self, entry_id: int, last_add_confirmed: int, length: int, size: int, done: AppendDone
+    ) -> None:
+        self.entry_id = entry_id
+        #: What the entry itself tells of the LAC.
+        self.last_add_confirmed = last_add_confirmed
+        #: Payload bytes of the ledger up to and including this entry.
+        self.length = length
+        self.size = size
+        self.done = done
+        self.acks = 0
+        #: Header, digest and payload; set by the shell before it sends.
+        self.entry: tuple[Buffer, ...] = ()
+
+
+class ChangeRequest(NamedTuple):
+    """Wanted: an ensemble without the failed bookies, valid from entry `first_entry_id` on."""
+
+    first_entry_id: int
+    ensemble: tuple[str, ...]
+    #: Ensemble index -> the bookie there that failed.
+    failed: dict[int, str]
+
+
+class WriterCore:
+    __slots__ = (
+        "_ack_quorum_size",
+        "_failed",
+        "changing",
+        "confirmed_length",
+        "ensemble",
+        "error",
+        "last_add_confirmed",
+        "last_add_pushed",
+        "ledger_id",
+        "length",
+        "pending",
+        "pending_bytes",
+        "schedule",
+    )
+
+    def __init__(
+        self,
+        ledger_id: int,
+        schedule: Schedule,
+        ensemble: tuple[str, ...],
+        *,
+        last_add_confirmed: int = -1,
+        length: int = 0,
+    ) -> None:
+        assert len(ensemble) == schedule.ensemble_size
+        self.ledger_id = ledger_id
+        self.schedule = schedule
+        self._ack_quorum_size = schedule.ack_quorum_size
+        self.ensemble = ensemble
+        self.last_add_confirmed = last_add_confirmed
+        self.last_add_pushed = last_add_confirmed
+        #: Payload bytes of all entries that were added, and of those that are confirmed.
+        self.length = length
+        self.confirmed_length = length
+        self.pending: deque[PendingAdd] = deque()
+        self.pending_bytes = 0
+        #: A new ensemble is being made: LAC and callbacks stand still.
+        self.changing = False
+        self._failed: dict[int, str] = {}
+        #: Why this core stopped; None while it works.
+        self.error: LedgerError | None = None
+
+    def add(self, size: int, done: AppendDone) -> PendingAdd:
+        """Takes the next entry id. The shell then sends it to `targets(pending)`."""
+        assert self.error is None
+        entry_id = self.last_add_pushed + 1
+        self.last_add_pushed = entry_id
+        self.length = length = self.length + size
+        self.pending_bytes += size
+        pending = PendingAdd(entry_id, self.last_add_confirmed, length, size, done)
+        self.pending.append(pending)
+        return pending
+
+    def targets(self, pending: PendingAdd) -> tuple[int, ...]:
+        """Ensemble indexes to send a new entry to. Indexes whose bookie has failed are left out:
+        `ensemble_changed` asks to send there once there is another bookie."""
+        write_set = self.schedule.write_sets[pending.entry_id % self.schedule.ensemble_size]
+        if self._failed:
+            return tuple(index for index in write_set if index not in self._failed)
+        return write_set
+
+    def reply(self, pending: PendingAdd, index: int, bookie: str, status: int) -> int:
+        """A bookie's answer to an add that was sent to it as number `index` of the ensemble."""
+        # An answer from a bookie that was replaced meanwhile says nothing (2.1.2).
+        if self.ensemble[index] != bookie or self.error is not None:
+            return NOTHING
+        if status:
+            return self._refused(index, bookie, status)
+        pending.acks |= 1 << index
+        # Only the oldest entry can make anything happen; those behind it are found by confirm().
+        if pending.entry_id == self.last_add_confirmed + 1 and self._is_head_complete():
+            return DELIVER
+        return NOTHING
+
+    def _refused(self, index: int, bookie: str, status: int) -> int:
+        if status == _FENCED:
+            return self.stop(LedgerFencedError(self.ledger_id, f"bookie {bookie} was fenced"))
+        if status == _UNAUTHORIZED:
+            words = f"bookie {bookie} knows the ledger with another master key"
+            return self.stop(UnauthorizedError(self.ledger_id, words))
+        self._failed[index] = bookie
+        if self.changing:
+            return NOTHING  # ensemble_changed() asks for another round
+        self.changing = True
+        return CHANGE
+
+    def _is_head_complete(self) -> bool:
+        return (
+            not self.changing
+            and bool(self.pending)
+            and self.pending[0].acks.bit_count() >= self._ack_quorum_size
+        )
+
+    def confirm(self) -> list[PendingAdd]:
+        """Moves the LAC over all complete entries at the head, and returns them in order."""
+        confirmed: list[PendingAdd] = []
+        if self.changing or self.error is not None:
+            return confirmed
+        queue, ack_quorum_size = self.pending, self._ack_quorum_size
+        while queue and queue[0].acks.bit_count() >= ack_quorum_size:
+            pending = queue.popleft()
+            self.pending_bytes -= pending.size
+            confirmed.append(pending)
+        if confirmed:
+            last = confirmed[-1]
+            assert last.entry_id == self.last_add_confirmed + len(confirmed)
+            self.last_add_confirmed = last.entry_id
+            self.confirmed_length = last.length
+        return confirmed
+
+    def change_request(self) -> ChangeRequest:
+        """What the ensemble must lose. The new one starts behind the LAC, which stands still until
+        `ensemble_changed`, so that no entry is confirmed in between (bk#4097, bk#4651)."""
+        assert self.changing
+        return ChangeRequest(self.last_add_confirmed + 1, self.ensemble, dict(self._failed))
+
+    def ensemble_changed(
+        self, ensemble: tuple[str, ...]
+    ) -> tuple[list[tuple[PendingAdd, int]], int]:
+        """The new ensemble is durable: which entries to send again, to which of its indexes; and
+        flags. All acks of replaced bookies are gone before anything can be confirmed."""
+        assert len(ensemble) == self.schedule.ensemble_size
+        if self.error is not None:
+            return [], NOTHING
+        assert self.changing
+        replaced = [i for i, bookie in enumerate(ensemble) if bookie != self.ensemble[i]]
+        kept_mask = ~sum(1 << index for index in replaced)
+        self.ensemble = ensemble
+        # Failures that came in during the change, of bookies that are still there.
+        self._failed = {i: bookie for i, bookie in self._failed.items() if ensemble[i] == bookie}
+        resend: list[tuple[PendingAdd, int]] = []
+        for pending in self.pending:
+            pending.acks &= kept_mask
+            write_set = self.schedule.write_set(pending.entry_id)
+            resend.extend((pending, index) for index in replaced if index in write_set)
+        if self._failed:
+            return resend, CHANGE
+        self.changing = False
+        return resend, DELIVER if self._is_head_complete() else NOTHING
+
+    def stop(self, error: LedgerError) -> int:
+        """For good; the first reason stays. Nothing is confirmed from here on (2.1.6)."""
+        if self.error is not None:
+            return NOTHING
+        self.error = error
+        return STOPPED
+
+    def take_failed(self) -> list[PendingAdd]:
+        """What was in flight when the core stopped, in order; once."""
+        assert self.error is not None
+        failed = list(self.pending)
+        self.pending.clear()
+        self.pending_bytes = 0
+        return failed

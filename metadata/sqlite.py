@@ -1,0 +1,371 @@
+"""MetadataStore in one SQLite file: the default of `quire standalone`.
+
+Format (docs/formats.md, «metadata.sqlite»): one table `node(parent, name, data, version, sequence,
+owner)` whose primary key is (parent, name), so that the children of a node are a range of it; the
+root is ("", ""). `application_id` and `user_version` say what the file is. Write-ahead log,
+synchronous=FULL: a call that returned is on the disk.
+
+One task (`run`) owns the connection. It takes all requests that wait, runs them in one transaction
+on a worker thread, and answers them after the commit: a hundred concurrent puts cost one fsync. A
+request that is refused (a lost compare-and-set) does not disturb the others of its transaction.
+
+Ephemeral nodes belong to the process: they are deleted when the store is closed, or when the file
+is opened the next time. Watches see the changes of this store only: the file is opened in SQLite's
+exclusive mode, so nobody else can make any.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import trio
+
+from metadata import rules
+from metadata.rules import NO_OWNER, ROOT, Change, Row, split_path
+from metadata.store import (
+    ANY_VERSION,
+    MetadataError,
+    MetadataUnavailableError,
+    MetadataUnknownOutcomeError,
+    Node,
+    Op,
+)
+from metadata.watches import LocalWatch, WatchRegistry
+
+if TYPE_CHECKING:
+    from metadata.rules import Table
+
+T = TypeVar("T")
+
+APPLICATION_ID = 0x51524D44  # «QRMD»
+FORMAT_VERSION = 1
+#: This process; the file is exclusive, so one number is enough.
+_OWNER = 1
+#: Requests in one transaction: bounds how long the first of them waits for the last.
+_BATCH_MAX = 1_000
+_QUEUE_MAX = 10_000
+
+_SCHEMA = """
+CREATE TABLE node (
+    parent TEXT NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL,
+    sequence INTEGER NOT NULL, owner INTEGER NOT NULL, PRIMARY KEY (parent, name)
+) WITHOUT ROWID
+"""
+
+
+class Run(Protocol):
+    """`Disk.run`: a blocking function on a worker thread, or inline."""
+
+    def __call__(self, function: Callable[..., T], *args: object) -> Awaitable[T]: ...
+
+
+class MetadataCorruptError(MetadataError):
+    """The file is damaged, of a newer format, or no metadata file at all; `path` is the file's."""
+
+
+class _SqliteTable:
+    """`rules.Table` on a connection. All on the worker thread, inside a transaction."""
+
+    __slots__ = ("_connection", "_execute")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+
+    def find(self, path: str) -> Row | None:
+        found = self._execute(
+            "SELECT data, version, sequence, owner FROM node WHERE parent = ? AND name = ?",
+            split_path(path),
+        ).fetchone()
+        return None if found is None else Row(*found)
+
+    def insert(self, path: str, row: Row) -> None:
+        self._execute("INSERT INTO node VALUES (?, ?, ?, ?, ?, ?)", (*split_path(path), *row))
+
+    def update(self, path: str, row: Row) -> None:
+        self._execute(
+            "UPDATE node SET data = ?, version = ?, sequence = ?, owner = ? "
+            "WHERE parent = ? AND name = ?",
+            (*row, *split_path(path)),
+        )
+
+    def remove(self, path: str) -> None:
+        self._execute("DELETE FROM node WHERE parent = ? AND name = ?", split_path(path))
+
+    def children(self, path: str) -> list[str]:
+        found = self._execute("SELECT name FROM node WHERE parent = ? ORDER BY name", (path,))
+        return [name for (name,) in found]
+
+    def has_children(self, path: str) -> bool:
+        found = self._execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,))
+        return found.fetchone() is not None
+
+    def owned(self, owner: int) -> list[str]:
+        found = self._execute("SELECT parent, name FROM node WHERE owner = ?", (owner,))
+        return [f"{parent.rstrip('/')}/{name}" for parent, name in found]
+
+    def savepoint(self) -> None:
+        self._execute("SAVEPOINT multi")
+
+    def rollback(self) -> None:
+        # Some errors (a full disk) make SQLite roll the whole transaction back by itself.
+        if not self._connection.in_transaction:
+            return
+        self._execute("ROLLBACK TO multi")
+        self._execute("RELEASE multi")
+
+    def release(self) -> None:
+        self._execute("RELEASE multi")
+
+
+#: What a request does in the transaction.
+_Action = Callable[["Table", list[Change]], object]
+
+
+class _Request:
+    __slots__ = ("action", "done", "error", "path", "result")
+
+    def __init__(self, path: str, action: _Action) -> None:
+        self.path = path
+        self.action = action
+        self.done = trio.Event()
+        self.result: object = None
+        self.error: Exception | None = None
+
+
+class SqliteStore:
+    """Implements `metadata.store.MetadataStore`. `file` is made if it is missing; its directory
+    must exist. MetadataCorruptError from `run` if the file is damaged or something else."""
+
+    def __init__(self, file: str, run: Run) -> None:
+        self._file = file
+        self._run_blocking = run
+        self._watches = WatchRegistry()
+        self._queue: deque[_Request] = deque()
+        self._wake = trio.Event()
+        self._slots = trio.Semaphore(_QUEUE_MAX)
+        self._connection: sqlite3.Connection | None = None
+        self._closing = False
+        self._finished: trio.Event | None = None
+
+    async def get(self, path: str) -> Node:
+        row = await self._submit(path, lambda table, _: rules.get(table, path))
+        return Node(row.data, row.version)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        for path in paths:
+            rules.check_path(path)
+        rows = await self._submit(ROOT, lambda table, _: list(map(table.find, paths)))
+        return [None if row is None else Node(row.data, row.version) for row in rows]
+
+    async def exists(self, path: str) -> bool:
+        return await self._submit(path, lambda table, _: table.find(path) is not None)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        rules.check_path(path + "0" if sequence else path)
+
+        def action(table: Table, changes: list[Change]) -> str:
+            return rules.create(
+                table,
+                path,
+                data,
+                changes,
+                owner=_OWNER if ephemeral else NO_OWNER,
+                sequence=sequence,
+                make_parents=make_parents,
+            )
+
+        return await self._submit(path, action, checked=True)
+
+    async def put(self, path: str, data: bytes, version: int) -> int:
+        return await self._submit(
+            path, lambda table, changes: rules.put(table, path, data, version, changes)
+        )
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._submit(path, lambda table, changes: rules.delete(table, path, version, changes))
+
+    async def children(self, path: str) -> list[str]:
+        return await self._submit(path, lambda table, _: rules.children(table, path))
+
+    async def multi(self, ops: Sequence[Op]) -> None:
+        for op in ops:
+            rules.check_path(op.path)
+        await self._submit(ROOT, lambda table, changes: rules.multi(table, ops, _OWNER, changes))
+
+    def watch(self, path: str) -> LocalWatch:
+        rules.check_path(path)
+        return self._watches.add(("node", path), _OWNER)
+
+    def watch_children(self, path: str) -> LocalWatch:
+        rules.check_path(path)
+        return self._watches.add(("children", path), _OWNER)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Opens the file, serves until `aclose` or cancellation, closes the file. OSError-like
+        failures of SQLite end it with MetadataCorruptError or MetadataUnavailableError."""
+        assert self._finished is None, "run() was called before"
+        self._finished = trio.Event()
+        try:
+            with trio.CancelScope(shield=True):
+                self._connection = connection = await self._run_blocking(self._open)
+            task_status.started()
+            while not (self._closing and not self._queue):
+                if not self._queue:
+                    self._wake = trio.Event()
+                    await self._wake.wait()
+                    continue
+                await self._run_batch(connection)
+        finally:
+            self._closing = True
+            with trio.CancelScope(shield=True):
+                if self._connection is not None:
+                    await self._run_blocking(self._close, self._connection)
+            self._fail(self._queue, MetadataUnavailableError, "the metadata store is closed")
+            self._queue.clear()
+            self._watches.session_ended(_OWNER)
+            self._finished.set()
+
+    async def aclose(self) -> None:
+        """Answers what is queued, deletes the ephemeral nodes, closes the file."""
+        self._closing = True
+        self._wake.set()
+        if self._finished is not None:
+            await self._finished.wait()
+
+    async def _submit(
+        self, path: str, action: Callable[[Table, list[Change]], T], *, checked: bool = False
+    ) -> T:
+        if not checked:
+            rules.check_path(path)
+        async with self._slots:
+            if self._closing or self._connection is None:
+                words = "closed" if self._closing else "not running: start run() first"
+                raise MetadataUnavailableError(path, f"the metadata store is {words}")
+            request = _Request(path, action)
+            self._queue.append(request)
+            self._wake.set()
+            await request.done.wait()
+        if request.error is not None:
+            raise request.error
+        return request.result  # type: ignore[return-value]
+
+    async def _run_batch(self, connection: sqlite3.Connection) -> None:
+        queue = self._queue
+        batch = [queue.popleft() for _ in range(min(len(queue), _BATCH_MAX))]
+        try:
+            # Those requests left the queue: they are answered even if this task is cancelled.
+            with trio.CancelScope(shield=True):
+                changes = await self._run_blocking(partial(_execute, connection, batch))
+        except sqlite3.Error as error:
+            if _is_full(error):
+                self._fail(batch, MetadataUnavailableError, f"{self._file}: {error}")
+                return
+            self._fail(batch, MetadataUnknownOutcomeError, f"{self._file}: {error}")
+            raise MetadataCorruptError(self._file, f"SQLite failed: {error}") from error
+        self._watches.notify(changes)
+        for request in batch:
+            request.done.set()
+
+    def _fail(
+        self,
+        requests: Sequence[_Request],
+        kind: type[MetadataUnavailableError | MetadataUnknownOutcomeError],
+        words: str,
+    ) -> None:
+        for request in requests:
+            request.error = kind(request.path, words)
+            request.done.set()
+
+    def _open(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = None
+        try:
+            # One thread at a time has it, though not always the same one.
+            connection = sqlite3.connect(
+                self._file, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            _prepare(connection, self._file)
+        except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
+            if "locked" in str(error):
+                raise MetadataUnavailableError(
+                    self._file, "another process has this metadata file open"
+                ) from error
+            raise MetadataCorruptError(self._file, f"cannot be opened: {error}") from error
+        except MetadataCorruptError:
+            assert connection is not None
+            connection.close()
+            raise
+        return connection
+
+    def _close(self, connection: sqlite3.Connection) -> None:
+        # What fails here is done again at the next start, which deletes them first.
+        with suppress(sqlite3.Error):
+            _execute(connection, [_Request(ROOT, _end_session)])
+        connection.close()
+
+
+def _end_session(table: Table, changes: list[Change]) -> None:
+    rules.end_session(table, _OWNER, changes)
+
+
+def _prepare(connection: sqlite3.Connection, file: str) -> None:
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("BEGIN IMMEDIATE")
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (table_count,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if table_count == 0:
+        connection.execute(_SCHEMA)
+        connection.execute("INSERT INTO node VALUES ('', '', x'', 0, 0, 0)")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+    elif application_id != APPLICATION_ID:
+        raise MetadataCorruptError(file, "it is an SQLite file, but none of quire's metadata")
+    elif version != FORMAT_VERSION:
+        raise MetadataCorruptError(
+            file, f"its format version is {version}, this program knows {FORMAT_VERSION}"
+        )
+    _end_session(_SqliteTable(connection), [])
+    connection.execute("COMMIT")
+
+
+def _execute(connection: sqlite3.Connection, batch: Sequence[_Request]) -> list[Change]:
+    """Runs the requests in one transaction; their refusals go into them. sqlite3.Error if the
+    transaction failed as a whole, after it was rolled back."""
+    table = _SqliteTable(connection)
+    changes: list[Change] = []
+    connection.execute("BEGIN")
+    try:
+        for request in batch:
+            try:
+                request.result = request.action(table, changes)
+            except MetadataError as error:
+                request.error = error
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return changes
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    """The disk is full, and the transaction was rolled back: nothing happened."""
+    return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"

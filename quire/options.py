@@ -1,0 +1,24 @@
+"""What the command line asks of a role; the seam between `quire.cli` and the composition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(slots=True, frozen=True)
+class StandaloneOptions:
+    """`quire standalone`: broker, bookie and metadata in one process."""
+
+    #: Where Kafka clients connect; port 0 takes a free one.
+    listen: tuple[str, int] = ("127.0.0.1", 9092)
+    data_dir: str = "data"
+    #: The text of the properties file, "" without one.
+    properties: str = ""
+    #: `--set` settings, which win over the file's.
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    #: Where Prometheus asks, if it may.
+    metrics: tuple[str, int] | None = None

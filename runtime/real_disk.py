@@ -1,0 +1,404 @@
+"""RealDisk: the operating system's files behind the seam of `runtime.disk`.
+
+Owner: the event loop's thread. Worker threads see a file descriptor for the time of one fdatasync,
+and whatever function is given to `run`.
+
+How a sync is made. A file has at most one fdatasync under way; requests that arrive meanwhile share
+the next one, which starts after all of their writes. Two at once would be wrong, not only wasteful:
+Linux reports a write-back error once for each open file, so the second could succeed over pages
+that the first one lost. For the same reason a file whose sync failed fails all later ones.
+
+Where it is made depends on what was measured on that device: on the loop's own thread while a sync
+of that many dirty bytes is expected to be short, on a worker thread when it is not. A hop to a
+thread and back costs about as much as a sync of a fast disk, and the interpreter's lock besides.
+
+Non-obvious: a `view` looks into a mapping of the file. If the disk fails to read a mapped page the
+process gets SIGBUS, and so it does when it touches a view beyond a `truncate`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import outcome
+
+    from runtime.disk import SyncDone, T
+    from wire.buffers import Buffer, Buffers
+
+IOV_MAX = os.sysconf("SC_IOV_MAX")
+ALLOCATE_CHUNK_SIZE_BYTES = 1 << 20
+#: A sync that is expected to take longer than this does not run on the loop's thread.
+INLINE_SYNC_MAX_SECONDS = 0.001
+#: Syncs of at most this many dirty bytes teach a device's latency, larger ones its rate.
+SMALL_SYNC_SIZE_BYTES = 64 * 1024
+WORKER_THREADS_MAX = 16
+PAGE_SIZE_BYTES = mmap.PAGESIZE
+
+_NOWAIT_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_FLAG_NOWAIT = os.RWF_NOWAIT
+
+
+@dataclass(slots=True)
+class DiskStatistics:
+    """Counters since the start, and the present estimate for a sync of little dirty data."""
+
+    syncs_inline: int = 0
+    syncs_threaded: int = 0
+    sync_seconds: float = 0.0
+    sync_errors: int = 0
+
+
+class SyncCost:
+    """What a sync costs on one device: a latency, plus the dirty bytes at a rate.
+
+    Both estimates follow a rise fast and a fall slowly: one stall of a busy disk sends the next
+    few dozen syncs to a thread, where they are measured until they are short again. Until the
+    first measurement a sync is taken to be slow."""
+
+    __slots__ = ("_latency_seconds", "_seconds_per_byte")
+
+    def __init__(self) -> None:
+        self._latency_seconds = 2 * INLINE_SYNC_MAX_SECONDS
+        self._seconds_per_byte = 1 / 200e6
+
+    def expected_seconds(self, dirty_bytes: int) -> float:
+        return self._latency_seconds + dirty_bytes * self._seconds_per_byte
+
+    def learn(self, dirty_bytes: int, seconds: float) -> None:
+        if dirty_bytes <= SMALL_SYNC_SIZE_BYTES:
+            self._latency_seconds = _follow(self._latency_seconds, seconds)
+        else:
+            over = max(0.0, seconds - self._latency_seconds)
+            self._seconds_per_byte = _follow(self._seconds_per_byte, over / dirty_bytes)
+
+
+def _follow(estimate: float, sample: float) -> float:
+    weight = 0.25 if sample > estimate else 0.0625
+    return estimate + (sample - estimate) * weight
+
+
+class RealFile:
+    """See `runtime.disk.File`."""
+
+    __slots__ = (
+        "_busy",
+        "_closing",
+        "_cost",
+        "_dirty_bytes",
+        "_failure",
+        "_fd",
+        "_map",
+        "_path",
+        "_statistics",
+        "_waiting",
+    )
+
+    def __init__(self, path: str, fd: int, cost: SyncCost, statistics: DiskStatistics) -> None:
+        self._path = path
+        self._fd = fd
+        self._cost = cost
+        self._statistics = statistics
+        self._map: memoryview | None = None
+        self._dirty_bytes = 0
+        self._waiting: list[SyncDone] = []
+        self._busy = False
+        self._closing = False
+        self._failure: OSError | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pwrite(self, buffers: Buffers, offset: int) -> None:
+        if len(buffers) <= IOV_MAX:
+            size = sum(map(len, buffers))
+            written = os.pwritev(self._fd, buffers, offset)
+            self._dirty_bytes += written
+            if written < size:
+                self._pwrite_rest(buffers, offset + written, written)
+            return
+        for start in range(0, len(buffers), IOV_MAX):
+            part = buffers[start : start + IOV_MAX]
+            self.pwrite(part, offset)
+            offset += sum(map(len, part))
+
+    def _pwrite_rest(self, buffers: Buffers, offset: int, skip: int) -> None:
+        """A short write is rare (a full disk, a signal, 2 GiB): the plain way from here on."""
+        for buffer in buffers:
+            rest = memoryview(buffer)[skip:]
+            skip = max(0, skip - len(buffer))
+            while rest:
+                written = os.pwrite(self._fd, rest, offset)
+                self._dirty_bytes += written
+                offset += written
+                rest = rest[written:]
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size and (data := os.pread(self._fd, size - got, offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def pread_nowait(self, size: int, offset: int) -> bytes | None:
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [buffer], offset, _FLAG_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in _NOWAIT_UNSUPPORTED:
+                return None
+            raise
+        if count == size:
+            return bytes(buffer)
+        # Short either at the end of the file or where the cached pages end.
+        return bytes(memoryview(buffer)[:count]) if offset + count >= self.size() else None
+
+    def view(self, size: int, offset: int) -> memoryview:
+        end = offset + size
+        mapped = self._map
+        if mapped is None or end > len(mapped):
+            mapped = self._map_to(end)
+        return mapped[offset:end]
+
+    def _map_to(self, end: int) -> memoryview:
+        """Maps the whole file as it is now. A former mapping lives on as long as views look into
+        it, which is why it is dropped here and never closed."""
+        size = self.size()
+        if end > size:
+            raise ValueError(f"{self._path}: view ends at {end}, the file at {size}")
+        if size == 0:
+            return memoryview(b"")
+        self._map = memoryview(mmap.mmap(self._fd, size, access=mmap.ACCESS_READ))
+        return self._map
+
+    def is_cached(self, size: int, offset: int) -> bool:
+        last = offset + max(size, 1) - 1
+        if not self._is_byte_cached(offset):
+            return False
+        if last // PAGE_SIZE_BYTES == offset // PAGE_SIZE_BYTES:
+            return True
+        return self._is_byte_cached(last)
+
+    def _is_byte_cached(self, offset: int) -> bool:
+        try:
+            os.preadv(self._fd, [bytearray(1)], offset, _FLAG_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in _NOWAIT_UNSUPPORTED:
+                return False
+            raise
+        return True
+
+    def prefetch(self, size: int, offset: int) -> None:
+        os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_WILLNEED)
+
+    def allocate(self, size: int, offset: int) -> None:
+        zeros = bytes(min(size, ALLOCATE_CHUNK_SIZE_BYTES))
+        end = offset + size
+        while offset < end:
+            chunk = memoryview(zeros)[: end - offset]
+            self.pwrite([chunk], offset)
+            offset += len(chunk)
+
+    def truncate(self, size: int) -> None:
+        if self._map is not None and size < len(self._map):
+            self._map = None
+        os.ftruncate(self._fd, size)
+
+    def sync(self, done: SyncDone) -> None:
+        if self._fd < 0 or self._closing:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+        self._waiting.append(done)
+        if not self._busy:
+            self._sync_waiting()
+
+    async def wait_synced(self) -> None:
+        event = trio.Event()
+        errors: list[OSError | None] = []
+
+        def done(error: OSError | None) -> None:
+            errors.append(error)
+            event.set()
+
+        self.sync(done)
+        await event.wait()
+        if (error := errors[0]) is not None:
+            raise error
+
+    def close(self) -> None:
+        self._map = None
+        if self._busy:
+            self._closing = True  # the descriptor's number must not be reused under a sync
+        elif self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _sync_waiting(self) -> None:
+        """Syncs until nobody waits or a worker thread took over. A `done` that syncs again only
+        adds to `_waiting` and is served by this loop, so the stack does not grow."""
+        self._busy = True
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            dirty_bytes, self._dirty_bytes = self._dirty_bytes, 0
+            if self._failure is None and not self._starts_inline(dirty_bytes):
+                self._sync_in_thread(batch, dirty_bytes)
+                return
+            seconds, error = _timed_sync(self._fd) if self._failure is None else (0.0, None)
+            self._statistics.syncs_inline += 1
+            self._synced(batch, dirty_bytes, seconds, error)
+        self._busy = False
+        if self._closing:
+            self.close()
+
+    def _starts_inline(self, dirty_bytes: int) -> bool:
+        if self._cost.expected_seconds(dirty_bytes) <= INLINE_SYNC_MAX_SECONDS:
+            return True
+        return not trio.lowlevel.in_trio_run()
+
+    def _sync_in_thread(self, batch: list[SyncDone], dirty_bytes: int) -> None:
+        fd = self._fd
+        token = trio.lowlevel.current_trio_token()
+        self._statistics.syncs_threaded += 1
+
+        def finish(seconds: float, error: OSError | None) -> None:
+            self._synced(batch, dirty_bytes, seconds, error)
+            self._sync_waiting()
+
+        def deliver(result: outcome.Outcome[tuple[float, OSError | None]]) -> None:
+            try:
+                token.run_sync_soon(finish, *result.unwrap())
+            except trio.RunFinishedError:
+                return  # the loop ended without waiting for its syncs: nobody is left to tell
+
+        trio.lowlevel.start_thread_soon(lambda: _timed_sync(fd), deliver, "quire-sync")
+
+    def _synced(
+        self, batch: list[SyncDone], dirty_bytes: int, seconds: float, error: OSError | None
+    ) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error
+            self._statistics.sync_errors += 1
+        elif error is None and self._failure is None:
+            self._cost.learn(dirty_bytes, seconds)
+            self._statistics.sync_seconds += seconds
+        for done in batch:
+            done(self._failure)
+
+
+def _timed_sync(fd: int) -> tuple[float, OSError | None]:
+    start = time.perf_counter()
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        return time.perf_counter() - start, error
+    return time.perf_counter() - start, None
+
+
+class RealDisk:
+    """See `runtime.disk.Disk`."""
+
+    def __init__(self) -> None:
+        self._statistics = DiskStatistics()
+        self._costs: dict[int, SyncCost] = {}
+        self._limiter: trio.CapacityLimiter | None = None
+
+    def statistics(self) -> DiskStatistics:
+        """The live counters; the caller does not change them."""
+        return self._statistics
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        if create:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_CREAT | os.O_EXCL
+        fd = os.open(path, flags, 0o640)
+        device = os.fstat(fd).st_dev
+        cost = self._costs.get(device)
+        if cost is None:
+            cost = self._costs[device] = SyncCost()
+        return RealFile(path, fd, cost, self._statistics)
+
+    def list(self, directory: str) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, 0o750, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)
+        else:
+            os.remove(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def write_file(self, path: str, data: Buffer) -> None:
+        temporary = f"{path}.{os.getpid()}.tmp"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            if os.path.exists(temporary):
+                os.remove(temporary)
+            raise
+        self.sync_directory(os.path.dirname(path) or ".")
+
+    def usage(self, path: str) -> tuple[int, int]:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+
+    def lock(self, path: str) -> Callable[[], None]:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        held = [fd]
+
+        def release() -> None:
+            if held:
+                os.close(held.pop())
+
+        return release
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        if self._limiter is None:
+            self._limiter = trio.CapacityLimiter(WORKER_THREADS_MAX)
+        return await trio.to_thread.run_sync(function, *args, limiter=self._limiter)

@@ -1,0 +1,359 @@
+"""RealNet: plain TCP sockets, all of them driven by one task over one epoll.
+
+An epoll descriptor can itself be waited for, so trio sees a single descriptor, and one wake-up
+serves every socket that is ready: their bytes are read and handed to the connections, then the turn
+runs once for all (runtime.turn), then the replies leave, one `sendmsg` for each connection. A task
+per connection was measured at half the requests per second (design.md §3).
+
+Owner of all state here: the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import select
+import socket
+from collections import deque
+from typing import TYPE_CHECKING
+
+import trio
+
+from runtime.logs import kv
+
+if TYPE_CHECKING:
+    from runtime.net import Connection, ConnectionFactory
+    from runtime.turn import Turn
+    from wire.buffers import Buffer, Buffers
+
+logger = logging.getLogger(__name__)
+
+#: Bursts that are served before other tasks get their turn.
+BURSTS_PER_WAKE_MAX = 8
+#: Sockets looked at in one burst, and bytes read from one of them: fairness between connections.
+EVENTS_PER_BURST_MAX = 1024
+READ_PER_BURST_BYTES_MAX = 1 << 20
+#: Connections accepted in one burst; the backlog keeps the rest.
+ACCEPTS_PER_BURST_MAX = 64
+LISTEN_BACKLOG = 1024
+#: Buffers for one sendmsg (IOV_MAX is 1024 on Linux), and the size up to which they are joined:
+#: one copy of a few kilobytes is cheaper than many vector elements.
+SEND_BUFFERS_MAX = 512
+JOIN_BYTES_MAX = 16 << 10
+#: How long accepting rests after the process ran out of descriptors.
+ACCEPT_REST_SECONDS = 0.1
+
+_READ = select.EPOLLIN | select.EPOLLRDHUP
+_BROKEN = select.EPOLLERR | select.EPOLLHUP
+
+
+class SocketTransport:
+    """One connected socket (runtime.net.Transport)."""
+
+    __slots__ = (
+        "_closing", "_connection", "_dirty", "_fd", "_mask", "_net", "_output", "_paused",
+        "_socket", "peer", "unsent_bytes",
+    )  # fmt: skip
+
+    def __init__(self, net: RealNet, sock: socket.socket, peer: str) -> None:
+        self._net = net
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._output: deque[Buffer] = deque()
+        self._connection: Connection | None = None
+        self._dirty = False
+        self._paused = False
+        self._closing = False
+        self._mask = _READ
+        self.peer = peer
+        self.unsent_bytes = 0
+
+    def attach(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def write(self, buffers: Buffers) -> None:
+        if self._closing or self._connection is None:
+            return
+        self._output.extend(buffers)
+        self.unsent_bytes += sum(map(len, buffers))
+        if not self._dirty:
+            self._dirty = True
+            self._net.flush_later(self)
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        self._update_mask()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._update_mask()
+
+    def close(self) -> None:
+        if self._closing or self._connection is None:
+            return
+        self._closing = True
+        if not self._dirty:
+            self._dirty = True
+            self._net.flush_later(self)
+
+    # -- called by the driver ---------------------------------------------------------------
+
+    def on_events(self, mask: int) -> None:
+        if mask & _BROKEN:
+            self.abort()
+            return
+        if mask & select.EPOLLOUT:
+            self.flush()
+        if mask & _READ and not self._paused:
+            self._read()
+
+    def _read(self) -> None:
+        connection = self._connection
+        budget = READ_PER_BURST_BYTES_MAX
+        while connection is not None and budget > 0 and not self._paused and not self._closing:
+            buffer = connection.receive_buffer()
+            try:
+                count = self._socket.recv_into(buffer)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                logger.debug("read_failed", kv(peer=self.peer, error=error))
+                self.abort()
+                return
+            if count == 0:
+                self.abort()
+                return
+            connection.received(count)
+            if count < len(buffer):
+                return
+            budget -= count
+            connection = self._connection
+
+    def flush(self) -> None:
+        """Sends what the socket takes; waits for EPOLLOUT with the rest."""
+        self._dirty = False
+        if self._connection is None:
+            return
+        output = self._output
+        try:
+            while output:
+                sent = self._send_some()
+                self.unsent_bytes -= sent
+                while sent:
+                    first = output[0]
+                    size = len(first)
+                    if size > sent:
+                        output[0] = memoryview(first)[sent:]
+                        break
+                    sent -= size
+                    output.popleft()
+                while output and not len(output[0]):
+                    output.popleft()
+        except BlockingIOError:
+            if self._closing:  # the peer does not take it; nobody waits for a peer to leave
+                self.abort()
+            else:
+                self._update_mask()
+            return
+        except OSError as error:
+            logger.debug("write_failed", kv(peer=self.peer, error=error))
+            self.abort()
+            return
+        if self._closing:
+            self.abort()
+            return
+        if self._mask & select.EPOLLOUT:
+            self._update_mask()
+        self._connection.drained()
+
+    def _send_some(self) -> int:
+        output = self._output
+        if len(output) == 1:
+            return self._socket.send(output[0])
+        if self.unsent_bytes <= JOIN_BYTES_MAX:
+            joined = b"".join(output)
+            output.clear()
+            output.append(joined)
+            return self._socket.send(joined) if joined else 0
+        if len(output) <= SEND_BUFFERS_MAX:
+            return self._socket.sendmsg(output)
+        return self._socket.sendmsg([output[i] for i in range(SEND_BUFFERS_MAX)])
+
+    def _update_mask(self) -> None:
+        if self._connection is None:
+            return
+        mask = 0 if self._paused else _READ
+        if self._output and not self._dirty:
+            mask |= select.EPOLLOUT
+        if mask != self._mask:
+            self._mask = mask
+            self._net.modify(self._fd, mask)
+
+    def abort(self) -> None:
+        """Closes the socket now; what was not sent is dropped."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        self._closing = True
+        self._output.clear()
+        self.unsent_bytes = 0
+        self._net.forget(self._fd)
+        self._socket.close()
+        connection.closed()
+
+
+class SocketListener:
+    """One listening socket (runtime.net.Listener)."""
+
+    __slots__ = ("_factory", "_net", "_socket", "address", "fd")
+
+    def __init__(self, net: RealNet, sock: socket.socket, factory: ConnectionFactory) -> None:
+        self._net = net
+        self._socket = sock
+        self._factory = factory
+        self.fd = sock.fileno()
+        host, port = sock.getsockname()[:2]
+        self.address: tuple[str, int] = (host, port)
+
+    def on_events(self, _mask: int) -> None:
+        for _ in range(ACCEPTS_PER_BURST_MAX):
+            try:
+                sock, address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # A connection that was reset before it was accepted is no fault of ours. Without
+                # descriptors the listener would be reported ready for ever: let it rest.
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    logger.warning("accept_failed", kv(error=error))
+                    self._net.rest(self.fd)
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._net.adopt(sock, f"{address[0]}:{address[1]}", self._factory)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            self._net.forget(self.fd)
+            self._socket.close()
+            self.fd = -1
+
+
+class RealNet:
+    """The operating system's TCP (runtime.net.Net). Make it inside a trio run."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, SocketTransport | SocketListener] = {}
+        self._dirty: list[SocketTransport] = []
+        self._resting: list[int] = []
+        self.accepted_count = 0
+
+    @property
+    def connection_count(self) -> int:
+        return sum(isinstance(item, SocketTransport) for item in self._by_fd.values())
+
+    def listen(self, host: str, port: int, factory: ConnectionFactory) -> SocketListener:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setblocking(False)
+            sock.bind((host, port))
+            sock.listen(LISTEN_BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        listener = SocketListener(self, sock, factory)
+        self._by_fd[listener.fd] = listener
+        self._epoll.register(listener.fd, select.EPOLLIN)
+        return listener
+
+    async def connect(self, host: str, port: int, factory: ConnectionFactory) -> Connection:
+        stream = trio.socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            await stream.connect((host, port))
+        except BaseException:
+            stream.close()
+            raise
+        # The driver owns the descriptor from here on; trio's wrapper would only get in the way.
+        sock = socket.socket(fileno=stream.detach())
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self.adopt(sock, f"{host}:{port}", factory)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._wake_resting)
+                while True:
+                    await trio.lowlevel.wait_readable(self._epoll.fileno())
+                    for _ in range(BURSTS_PER_WAKE_MAX):
+                        if not self._burst():
+                            break
+        finally:
+            for item in list(self._by_fd.values()):
+                if isinstance(item, SocketTransport):
+                    item.flush()
+                    item.abort()
+                else:
+                    item.close()
+            self._epoll.close()
+
+    def _burst(self) -> bool:
+        """Serves all that is ready now; whether there was anything."""
+        events = self._epoll.poll(0, EVENTS_PER_BURST_MAX)
+        if not events:
+            return False
+        self._turn.begin()
+        by_fd = self._by_fd
+        for fd, mask in events:
+            item = by_fd.get(fd)
+            if item is not None:
+                item.on_events(mask)
+        self._turn.run()
+        return True
+
+    # -- called by transports and listeners ---------------------------------------------------
+
+    def adopt(self, sock: socket.socket, peer: str, factory: ConnectionFactory) -> Connection:
+        transport = SocketTransport(self, sock, peer)
+        fd = sock.fileno()
+        self._by_fd[fd] = transport
+        self._epoll.register(fd, _READ)
+        self.accepted_count += 1
+        connection = factory(transport)
+        transport.attach(connection)
+        return connection
+
+    def flush_later(self, transport: SocketTransport) -> None:
+        if not self._dirty:
+            self._turn.defer(self._flush_dirty)
+        self._dirty.append(transport)
+
+    def _flush_dirty(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for transport in dirty:
+            transport.flush()
+
+    def modify(self, fd: int, mask: int) -> None:
+        self._epoll.modify(fd, mask)
+
+    def forget(self, fd: int) -> None:
+        if self._by_fd.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def rest(self, fd: int) -> None:
+        """Leaves a listener alone for a moment (out of descriptors)."""
+        self._epoll.modify(fd, 0)
+        self._resting.append(fd)
+
+    async def _wake_resting(self) -> None:
+        while True:
+            await trio.sleep(ACCEPT_REST_SECONDS)
+            resting, self._resting = self._resting, []
+            for fd in resting:
+                if fd in self._by_fd:
+                    self._epoll.modify(fd, select.EPOLLIN)

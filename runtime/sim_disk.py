@@ -1,0 +1,434 @@
+"""SimDisk: files in memory that forget what was not synced.
+
+The same seam as `RealDisk` (one contract suite runs over both), for simulations: no thread, no
+operating system, every choice from the given entropy, slow syncs in trio's (virtual) time.
+
+What a crash keeps:
+- of each file, all that a finished sync covered; of every write or truncate after it, each one
+  by itself, all of it, nothing, or (a write) its first bytes. So a later write may survive an
+  earlier one, and a lost write that made the file grow leaves zeros under a later one;
+- of each directory, the changes before its last `sync_directory`, and of those after it any
+  number of the oldest. A file whose name was lost is gone, however often it was synced.
+
+Files opened before the crash are dead: every call on them fails with EBADF, and a sync that was
+under way never reports.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runtime.disk import SyncDone, T
+    from runtime.env import Rng
+    from wire.buffers import Buffer, Buffers
+
+
+@dataclass(slots=True)
+class DiskFaults:
+    """What goes wrong; may be changed at any time."""
+
+    #: Writes that would take the files' sizes beyond this fail with ENOSPC.
+    capacity_bytes: int = 1 << 40
+    #: The sync with this number (counted over the disk, the first is 1) fails with EIO.
+    failing_sync_number: int | None = None
+    #: Each sync takes a time from this range, in seconds; (0, 0) is at once, inline.
+    sync_seconds: tuple[float, float] = (0.0, 0.0)
+    #: Share of reads that find their pages in memory.
+    cached_share: float = 1.0
+
+
+@dataclass(slots=True)
+class _Change:
+    """A write (data) or a truncate (no data) that is not durable yet."""
+
+    offset: int
+    data: bytes | None
+
+    def apply(self, content: bytearray, size: int | None = None) -> None:
+        """Does it to `content`; of a write only the first `size` bytes."""
+        if self.data is None:
+            del content[self.offset :]
+            content.extend(bytes(self.offset - len(content)))
+        elif data := self.data[:size]:
+            content.extend(bytes(max(0, self.offset - len(content))))
+            content[self.offset : self.offset + len(data)] = data
+
+
+@dataclass(slots=True)
+class _Node:
+    """A file or a directory, whatever names it has."""
+
+    is_directory: bool = False
+    content: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    changes: list[_Change] = field(default_factory=list)
+    waiting: list[SyncDone] = field(default_factory=list)
+    busy: bool = False
+    failure: OSError | None = None
+
+
+@dataclass(slots=True)
+class _NameChange:
+    """`path` will name `node` (None: nothing), and `source`, if given, will name nothing."""
+
+    path: str
+    node: _Node | None
+    source: str | None = None
+
+    def apply(self, names: dict[str, _Node]) -> None:
+        if self.source is not None:
+            names.pop(self.source, None)
+        if self.node is None:
+            names.pop(self.path, None)
+        else:
+            names[self.path] = self.node
+
+    def touches(self, directory: str) -> bool:
+        paths = (self.path,) if self.source is None else (self.path, self.source)
+        return any(posixpath.dirname(path) == directory for path in paths)
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
+
+
+class SimFile:
+    """See `runtime.disk.File`."""
+
+    __slots__ = ("_disk", "_generation", "_node", "_open", "_path")
+
+    def __init__(self, disk: SimDisk, path: str, node: _Node) -> None:
+        self._disk = disk
+        self._path = path
+        self._node = node
+        self._open = True
+        self._generation = disk.generation
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def _content(self) -> bytearray:
+        if not self._open or self._generation != self._disk.generation:
+            raise _error(errno.EBADF, self._path)
+        return self._node.content
+
+    def size(self) -> int:
+        return len(self._content())
+
+    def pwrite(self, buffers: Buffers, offset: int) -> None:
+        content = self._content()
+        data = b"".join(buffers)
+        room = max(0, len(content) + self._disk.free_bytes() - offset)
+        if room < len(data):
+            self._change(_Change(offset, data[:room]))
+            raise _error(errno.ENOSPC, self._path)
+        self._change(_Change(offset, data))
+
+    def _change(self, change: _Change) -> None:
+        before = len(self._node.content)
+        change.apply(self._node.content)
+        self._disk.used_bytes += len(self._node.content) - before
+        self._node.changes.append(change)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return bytes(memoryview(self._content())[offset : offset + size])
+
+    def pread_nowait(self, size: int, offset: int) -> bytes | None:
+        return self.pread(size, offset) if self._disk.is_lucky() else None
+
+    def view(self, size: int, offset: int) -> memoryview:
+        content = self._content()
+        if offset + size > len(content):
+            raise ValueError(
+                f"{self._path}: view ends at {offset + size}, the file at {len(content)}"
+            )
+        return memoryview(self.pread(size, offset))
+
+    def is_cached(self, size: int, offset: int) -> bool:
+        self._content()
+        return self._disk.is_lucky()
+
+    def prefetch(self, size: int, offset: int) -> None:
+        self._content()
+
+    def allocate(self, size: int, offset: int) -> None:
+        self.pwrite([bytes(size)], offset)
+
+    def truncate(self, size: int) -> None:
+        self._content()
+        self._change(_Change(size, None))
+
+    def sync(self, done: SyncDone) -> None:
+        self._content()
+        self._node.waiting.append(done)
+        if not self._node.busy:
+            self._disk.sync_waiting(self._path, self._node)
+
+    async def wait_synced(self) -> None:
+        event = trio.Event()
+        errors: list[OSError | None] = []
+
+        def done(error: OSError | None) -> None:
+            errors.append(error)
+            event.set()
+
+        self.sync(done)
+        await event.wait()
+        if (error := errors[0]) is not None:
+            raise error
+
+    def close(self) -> None:
+        self._open = False
+
+
+class SimDisk:
+    """See `runtime.disk.Disk`. Paths are absolute or relative to `/`; `/` is there."""
+
+    def __init__(self, rng: Rng, faults: DiskFaults | None = None) -> None:
+        self.faults = faults if faults is not None else DiskFaults()
+        self.generation = 0
+        self.used_bytes = 0
+        self.sync_count = 0
+        self._rng = rng
+        self._names: dict[str, _Node] = {"/": _Node(is_directory=True)}
+        self._durable_names = dict(self._names)
+        self._name_changes: list[_NameChange] = []
+        self._locks: set[str] = set()
+
+    # What the simulation does to it.
+
+    def crash(self) -> None:
+        """The machine loses power: see the module's contract for what is left."""
+        self.generation += 1
+        self._locks.clear()
+        survivors: dict[str, int] = {}  # by directory: how many more of its changes are kept
+        for change in self._name_changes:
+            directory = posixpath.dirname(change.path)
+            if directory not in survivors:
+                pending = sum(posixpath.dirname(c.path) == directory for c in self._name_changes)
+                survivors[directory] = self._rng.randrange(pending + 1)
+            if survivors[directory] > 0:
+                survivors[directory] -= 1
+                change.apply(self._durable_names)
+        self._name_changes.clear()
+        # An entry of a directory that was lost, or of one that is now a file, cannot be reached.
+        kept: dict[str, _Node] = {}
+        for path, node in sorted(self._durable_names.items()):
+            parent = kept.get(posixpath.dirname(path))
+            if path == "/" or (parent is not None and parent.is_directory):
+                kept[path] = node
+        self._names = kept
+        self._durable_names = dict(kept)
+        for node in kept.values():
+            self._crash_node(node)
+        self.used_bytes = sum(len(node.content) for node in kept.values())
+
+    def _crash_node(self, node: _Node) -> None:
+        for change in node.changes:
+            fate = self._rng.randrange(4)
+            if fate == 0 and change.data:
+                change.apply(node.durable, self._rng.randrange(len(change.data)))
+            elif fate >= 2:
+                change.apply(node.durable)
+        node.content = bytearray(node.durable)
+        node.changes = []
+        node.waiting = []
+        node.busy = False
+        node.failure = None
+
+    def flip_bit(self, path: str, offset: int, bit: int = 0) -> None:
+        """Bit rot: changes one bit of what is stored, durably. IndexError beyond the end."""
+        node = self._node(path)
+        node.content[offset] ^= 1 << bit
+        if offset < len(node.durable):
+            node.durable[offset] ^= 1 << bit
+
+    # What files ask.
+
+    def free_bytes(self) -> int:
+        return max(0, self.faults.capacity_bytes - self.used_bytes)
+
+    def is_lucky(self) -> bool:
+        share = self.faults.cached_share
+        return share >= 1.0 or self._rng.random() < share
+
+    def sync_waiting(self, path: str, node: _Node) -> None:
+        """As in `RealFile`: one sync of a file at a time, and one for all who asked meanwhile."""
+        node.busy = True
+        while node.waiting:
+            batch, node.waiting = node.waiting, []
+            low, high = self.faults.sync_seconds
+            if high > 0:
+                seconds = low + (high - low) * self._rng.random()
+                finish = partial(self._finish_sync, path, node, batch, len(node.changes))
+                trio.lowlevel.spawn_system_task(
+                    self._sync_later, path, node, finish, seconds, self.generation
+                )
+                return
+            self._finish_sync(path, node, batch, len(node.changes))
+        node.busy = False
+
+    async def _sync_later(
+        self, path: str, node: _Node, finish: Callable[[], None], seconds: float, generation: int
+    ) -> None:
+        await trio.sleep(seconds)
+        if generation == self.generation:
+            finish()
+            self.sync_waiting(path, node)
+
+    def _finish_sync(self, path: str, node: _Node, batch: list[SyncDone], count: int) -> None:
+        if node.failure is None:
+            try:
+                self._count_sync(path)
+            except OSError as error:
+                node.failure = error
+            else:
+                for change in node.changes[:count]:
+                    change.apply(node.durable)
+                del node.changes[:count]
+        for done in batch:
+            done(node.failure)
+
+    def _count_sync(self, path: str) -> None:
+        self.sync_count += 1
+        if self.sync_count == self.faults.failing_sync_number:
+            raise _error(errno.EIO, path)
+
+    # The disk's own calls.
+
+    def _path(self, path: str) -> str:
+        return posixpath.normpath(posixpath.join("/", path))
+
+    def _node(self, path: str) -> _Node:
+        node = self._names.get(self._path(path))
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        return node
+
+    def _rename_node(self, path: str, node: _Node | None, source: str | None = None) -> None:
+        parent = self._names.get(posixpath.dirname(path))
+        if parent is None:
+            raise _error(errno.ENOENT, path)
+        if not parent.is_directory:
+            raise _error(errno.ENOTDIR, path)
+        change = _NameChange(path, node, source)
+        change.apply(self._names)
+        self._name_changes.append(change)
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> SimFile:
+        full = self._path(path)
+        node = self._names.get(full)
+        if node is None:
+            if not (create or exclusive):
+                raise _error(errno.ENOENT, path)
+            node = _Node()
+            self._rename_node(full, node)
+        elif exclusive:
+            raise _error(errno.EEXIST, path)
+        elif node.is_directory:
+            raise _error(errno.EISDIR, path)
+        return SimFile(self, path, node)
+
+    def list(self, directory: str) -> list[str]:
+        full = self._path(directory)
+        if not self._node(directory).is_directory:
+            raise _error(errno.ENOTDIR, directory)
+        return sorted(
+            posixpath.basename(path)
+            for path in self._names
+            if path != "/" and posixpath.dirname(path) == full
+        )
+
+    def exists(self, path: str) -> bool:
+        return self._path(path) in self._names
+
+    def make_directory(self, path: str) -> None:
+        full = self._path(path)
+        node = self._names.get(full)
+        if node is None:
+            self.make_directory(posixpath.dirname(full))
+            self._rename_node(full, _Node(is_directory=True))
+        elif not node.is_directory:
+            raise _error(errno.EEXIST, path)
+
+    def remove(self, path: str) -> None:
+        node = self._node(path)
+        if node.is_directory and self.list(path):
+            raise _error(errno.ENOTEMPTY, path)
+        self.used_bytes -= len(node.content)
+        self._rename_node(self._path(path), None)
+
+    def rename(self, source: str, target: str) -> None:
+        node = self._node(source)
+        full_source, full_target = self._path(source), self._path(target)
+        if node.is_directory:
+            raise _error(errno.EISDIR, source)
+        replaced = self._names.get(full_target)
+        if replaced is node:
+            return
+        self._rename_node(full_target, node, full_source)
+        if replaced is not None:
+            self.used_bytes -= len(replaced.content)
+
+    def sync_directory(self, path: str) -> None:
+        full = self._path(path)
+        if not self._node(path).is_directory:
+            raise _error(errno.ENOTDIR, path)
+        self._count_sync(path)
+        rest = []
+        for change in self._name_changes:
+            if change.touches(full):
+                change.apply(self._durable_names)
+            else:
+                rest.append(change)
+        self._name_changes = rest
+
+    def write_file(self, path: str, data: Buffer) -> None:
+        temporary = f"{path}.tmp"
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.pwrite([data], 0)
+            failures: list[OSError | None] = []
+            node = self._node(temporary)
+            self._finish_sync(path, node, [failures.append], len(node.changes))
+            if failures[0] is not None:
+                raise failures[0]
+            self.rename(temporary, path)
+        except OSError:
+            self.remove(temporary)
+            raise
+        self.sync_directory(posixpath.dirname(self._path(path)))
+
+    def usage(self, path: str) -> tuple[int, int]:
+        self._node(path)
+        return self.faults.capacity_bytes, self.free_bytes()
+
+    def lock(self, path: str) -> Callable[[], None]:
+        full = self._path(path)
+        if full in self._locks:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+        self.open(path, create=True)
+        self._locks.add(full)
+        generation = self.generation
+
+        def release() -> None:
+            if generation == self.generation:
+                self._locks.discard(full)
+
+        return release
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        await trio.lowlevel.checkpoint()
+        return function(*args)

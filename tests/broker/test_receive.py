@@ -1,0 +1,103 @@
+"""Frames are cut alike however the bytes are torn, and memory follows what really arrived."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.receive import (
+    LARGE_FIRST_BYTES,
+    LARGE_FRAME_BYTES,
+    FrameReceiver,
+    FrameTooLargeError,
+    ReceiveChunks,
+)
+
+
+def feed(receiver, data, sizes):
+    """Hands `data` over in pieces; `sizes` is cycled through."""
+    position = 0
+    turn = 0
+    while position < len(data):
+        buffer = receiver.buffer()
+        count = min(len(buffer), sizes[turn % len(sizes)], len(data) - position)
+        buffer[:count] = data[position : position + count]
+        receiver.received(count)
+        position += count
+        turn += 1
+
+
+def framed(bodies):
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=300), max_size=30),
+    st.lists(st.integers(1, 400), min_size=1, max_size=5),
+)
+def test_small_frames_survive_any_tearing(bodies, sizes):
+    got = []
+    receiver = FrameReceiver(ReceiveChunks(), 1 << 20, lambda frame: got.append(frame) or True)
+    feed(receiver, framed(bodies), sizes)
+    # Looked at only now: what later frames and other connections received must not show through.
+    assert [bytes(frame) for frame in got] == bodies
+
+
+@given(
+    st.lists(
+        st.sampled_from([1, 100, LARGE_FRAME_BYTES, LARGE_FRAME_BYTES + 1, 200_000, 3_000_000]),
+        max_size=6,
+    ),
+    st.lists(st.sampled_from([3, 4096, 65536, 1 << 20]), min_size=1, max_size=3),
+)
+def test_large_frames_get_their_own_memory(lengths, sizes):
+    if 3 in sizes:
+        lengths = [min(length, 1000) for length in lengths]
+    bodies = [bytes([number]) * length for number, length in enumerate(lengths)]
+    got = []
+    receiver = FrameReceiver(ReceiveChunks(), 1 << 23, lambda frame: got.append(frame) or True)
+    feed(receiver, framed(bodies), sizes)
+    assert [bytes(frame) for frame in got] == bodies
+
+
+def test_two_connections_share_a_chunk_without_mixing():
+    chunks = ReceiveChunks()
+    one, two = [], []
+    first = FrameReceiver(chunks, 1000, lambda frame: one.append(frame) or True)
+    second = FrameReceiver(chunks, 1000, lambda frame: two.append(frame) or True)
+    for number in range(2000):
+        feed(first, framed([b"a%05d" % number])[:5], [100])
+        feed(second, framed([b"b%05d" % number]), [7])
+        feed(first, framed([b"a%05d" % number])[5:], [100])
+    assert [bytes(frame) for frame in one] == [b"a%05d" % number for number in range(2000)]
+    assert [bytes(frame) for frame in two] == [b"b%05d" % number for number in range(2000)]
+
+
+@pytest.mark.parametrize("size", [0, -1, 1001, 2**31 - 1])
+def test_sizes_out_of_bounds_are_refused(size):
+    receiver = FrameReceiver(ReceiveChunks(), 1000, lambda frame: True)
+    with pytest.raises(FrameTooLargeError, match=str(size)):
+        feed(receiver, struct.pack(">i", size) + b"x" * 10, [100])
+
+
+def test_an_announced_size_costs_no_memory():
+    receiver = FrameReceiver(ReceiveChunks(), 100 << 20, lambda frame: True)
+    feed(receiver, struct.pack(">i", 100 << 20) + b"x" * 100, [200])
+    assert receiver.held_bytes <= LARGE_FIRST_BYTES + 4
+
+
+def test_frames_are_writable():
+    got = []
+    receiver = FrameReceiver(ReceiveChunks(), 1 << 20, lambda frame: got.append(frame) or True)
+    feed(receiver, framed([b"abc", b"x" * 100_000]), [1 << 20])
+    for frame in got:
+        frame[:1] = b"z"
+    assert got[0] == b"zbc"
+
+
+def test_a_refused_frame_ends_the_burst():
+    got = []
+    receiver = FrameReceiver(ReceiveChunks(), 100, lambda frame: got.append(bytes(frame)) or False)
+    feed(receiver, framed([b"one", b"two"]), [100])
+    assert got == [b"one"]

@@ -1,0 +1,280 @@
+"""One contract for every Disk: the operating system's and the simulated one."""
+
+import errno
+import random
+from dataclasses import dataclass
+
+import pytest
+import trio
+
+from runtime.disk import Disk, RealDisk
+from runtime.sim_disk import SimDisk
+
+
+@dataclass
+class Place:
+    disk: Disk
+    root: str
+
+    def path(self, name):
+        return f"{self.root}/{name}"
+
+    def file(self, name="file", content=b""):
+        file = self.disk.open(self.path(name), create=True)
+        if content:
+            file.pwrite([content], 0)
+        return file
+
+
+@pytest.fixture(params=["real", "sim"])
+def place(request, tmp_path):
+    if request.param == "real":
+        return Place(RealDisk(), str(tmp_path))
+    disk = SimDisk(random.Random(7))
+    disk.make_directory("/data")
+    return Place(disk, "/data")
+
+
+async def test_open_says_what_is_missing_or_in_the_way(place):
+    with pytest.raises(FileNotFoundError):
+        place.disk.open(place.path("none"))
+    first = place.disk.open(place.path("a"), create=True, exclusive=True)
+    with pytest.raises(FileExistsError):
+        place.disk.open(place.path("a"), create=True, exclusive=True)
+    first.pwrite([b"kept"], 0)
+    again = place.disk.open(place.path("a"), create=True)
+    assert again.pread(10, 0) == b"kept"
+    with pytest.raises(FileNotFoundError):
+        place.disk.open(place.path("no-directory/a"), create=True)
+    first.close()
+    again.close()
+
+
+async def test_write_joins_buffers_and_leaves_zeros_in_holes(place):
+    file = place.file()
+    file.pwrite([b"ab", bytearray(b"cd"), memoryview(b"xefx")[1:3]], 3)
+    assert file.size() == 9
+    assert file.pread(100, 0) == b"\0\0\0abcdef"
+    file.pwrite([b"ZZ"], 4)
+    assert file.pread(4, 3) == b"aZZd"
+    assert file.pread(4, 9) == b""
+    assert file.pread(4, 7) == b"ef"
+    file.close()
+
+
+async def test_write_of_more_buffers_than_one_call_takes(place):
+    file = place.file()
+    buffers = [index.to_bytes(3, "big") for index in range(5000)]
+    file.pwrite(buffers, 5)
+    assert file.pread(20000, 5) == b"".join(buffers)
+    file.close()
+
+
+async def test_view_outlives_growth_close_and_removal(place):
+    file = place.file(content=b"0123456789")
+    early = file.view(4, 2)
+    assert bytes(early) == b"2345"
+    assert early.readonly
+    file.pwrite([b"x" * 100_000], 10)
+    late = file.view(3, 99_000)
+    file.close()
+    place.disk.remove(place.path("file"))
+    assert bytes(early) == b"2345"
+    assert bytes(late) == b"xxx"
+
+
+async def test_view_beyond_the_end_is_refused(place):
+    file = place.file(content=b"0123456789")
+    assert bytes(file.view(10, 0)) == b"0123456789"
+    assert bytes(file.view(0, 10)) == b""
+    with pytest.raises(ValueError, match="view ends at 11"):
+        file.view(2, 9)
+    empty = place.file("empty")
+    assert bytes(empty.view(0, 0)) == b""
+    file.close()
+    empty.close()
+
+
+async def test_read_nowait_of_cached_bytes_is_a_read_or_none(place):
+    file = place.file(content=b"0123456789" * 1000)
+    for size, offset in ((10, 0), (10_000, 0), (50, 9_990), (5, 10_000)):
+        got = file.pread_nowait(size, offset)
+        assert got is None or got == file.pread(size, offset)
+    assert file.is_cached(10_000, 0) in (True, False)
+    file.prefetch(10_000, 0)
+    file.close()
+
+
+async def test_truncate_cuts_and_grows(place):
+    file = place.file(content=b"0123456789")
+    assert bytes(file.view(10, 0)) == b"0123456789"
+    file.truncate(4)
+    assert file.size() == 4
+    with pytest.raises(ValueError, match="the file at 4"):
+        file.view(5, 0)
+    file.truncate(6)
+    assert file.pread(10, 0) == b"0123\0\0"
+    file.close()
+
+
+async def test_allocate_reserves_zeros(place):
+    file = place.file(content=b"head")
+    size = (1 << 20) + 4096 * 3 + 1
+    file.allocate(size, 4)
+    assert file.size() == 4 + size
+    assert file.pread(size, 4) == bytes(size)
+    assert file.pread(4, 0) == b"head"
+    file.close()
+
+
+async def test_sync_reports_exactly_once(place):
+    file = place.file(content=b"x" * 100)
+    reports = []
+    for index in range(50):
+        file.pwrite([b"y"], index)
+        file.sync(lambda error, index=index: reports.append((index, error)))
+    await file.wait_synced()
+    assert reports == [(index, None) for index in range(50)]
+    file.close()
+
+
+async def test_sync_from_within_a_report(place):
+    file = place.file(content=b"x")
+    left = [2000]
+    ended = trio.Event()
+
+    def again(error):
+        assert error is None
+        left[0] -= 1
+        if left[0]:
+            file.pwrite([b"y"], left[0])
+            file.sync(again)
+        else:
+            ended.set()
+
+    file.sync(again)
+    with trio.fail_after(30):
+        await ended.wait()
+    file.close()
+
+
+async def test_sync_goes_on_when_its_waiter_is_cancelled(place):
+    file = place.file(content=b"x")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await file.wait_synced()
+    await file.wait_synced()
+    file.close()
+
+
+async def test_closed_file_refuses(place):
+    file = place.file(content=b"x")
+    file.close()
+    file.close()
+    for call in (
+        file.size,
+        lambda: file.pread(1, 0),
+        lambda: file.pwrite([b"y"], 0),
+        lambda: file.sync(lambda error: None),
+    ):
+        with pytest.raises(OSError, match="Bad file descriptor") as info:
+            call()
+        assert info.value.errno == errno.EBADF
+
+
+async def test_directories(place):
+    disk = place.disk
+    disk.make_directory(place.path("a/b"))
+    disk.make_directory(place.path("a/b"))
+    assert disk.list(place.path("a")) == ["b"]
+    for name in ("z", "y", "x"):
+        place.file(f"a/b/{name}").close()
+    assert disk.list(place.path("a/b")) == ["x", "y", "z"]
+    disk.sync_directory(place.path("a/b"))
+    with pytest.raises(FileNotFoundError):
+        disk.list(place.path("none"))
+    with pytest.raises(OSError, match="not empty"):
+        disk.remove(place.path("a/b"))
+    with pytest.raises(FileExistsError):
+        disk.make_directory(place.path("a/b/x"))
+
+
+async def test_rename_replaces(place):
+    place.file("old", b"new content").close()
+    place.file("target", b"to be replaced").close()
+    place.disk.rename(place.path("old"), place.path("target"))
+    assert place.disk.list(place.root) == ["target"]
+    file = place.disk.open(place.path("target"))
+    assert file.pread(100, 0) == b"new content"
+    file.close()
+    with pytest.raises(FileNotFoundError):
+        place.disk.rename(place.path("old"), place.path("target"))
+
+
+async def test_remove(place):
+    place.file("a").close()
+    assert place.disk.exists(place.path("a"))
+    place.disk.remove(place.path("a"))
+    assert not place.disk.exists(place.path("a"))
+    with pytest.raises(FileNotFoundError):
+        place.disk.remove(place.path("a"))
+
+
+async def test_write_file_replaces_whole(place):
+    place.disk.write_file(place.path("cookie"), b"first, the longer one")
+    place.disk.write_file(place.path("cookie"), memoryview(b"second"))
+    assert place.disk.list(place.root) == ["cookie"]
+    file = place.disk.open(place.path("cookie"))
+    assert file.pread(100, 0) == b"second"
+    file.close()
+    with pytest.raises(FileNotFoundError):
+        place.disk.write_file(place.path("none/cookie"), b"")
+
+
+async def test_lock_has_one_holder(place):
+    release = place.disk.lock(place.path("lock"))
+    with pytest.raises(BlockingIOError):
+        place.disk.lock(place.path("lock"))
+    release()
+    release()
+    place.disk.lock(place.path("lock"))()
+
+
+async def test_usage(place):
+    total, free = place.disk.usage(place.root)
+    assert 0 < free <= total
+
+
+async def test_run_gives_the_result_and_the_error(place):
+    assert await place.disk.run(divmod, 17, 5) == (3, 2)
+    with pytest.raises(ZeroDivisionError):
+        await place.disk.run(divmod, 17, 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_any_sequence_of_calls_behaves_like_a_bytearray(place, seed):
+    rng = random.Random(seed)
+    file = place.file()
+    model = bytearray()
+    for _ in range(200):
+        offset = rng.randrange(9000)
+        match rng.randrange(5):
+            case 0 | 1:
+                parts = [rng.randbytes(rng.randrange(3000)) for _ in range(rng.randrange(1, 5))]
+                data = b"".join(parts)
+                file.pwrite(parts, offset)
+                if data:
+                    model.extend(bytes(max(0, offset - len(model))))
+                    model[offset : offset + len(data)] = data
+            case 2:
+                size = rng.randrange(5000)
+                assert file.pread(size, offset) == model[offset : offset + size]
+            case 3 if offset < len(model):
+                size = rng.randrange(len(model) - offset)
+                assert file.view(size, offset) == model[offset : offset + size]
+            case 4 if rng.random() < 0.2:
+                file.truncate(offset)
+                del model[offset:]
+                model.extend(bytes(offset - len(model)))
+        assert file.size() == len(model)
+    file.close()

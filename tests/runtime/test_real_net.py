@@ -1,0 +1,178 @@
+"""RealNet against plain sockets: bursts, order, half-sent frames, slow readers, closing."""
+
+import socket
+
+import pytest
+import trio
+
+from runtime.real_net import RealNet
+from runtime.turn import Turn
+
+
+class Echo:
+    """Sends back what came, at the end of the turn."""
+
+    def __init__(self, transport):
+        self.transport = transport
+        self.buffer = bytearray(4096)
+        self.is_closed = False
+        self.drains = 0
+
+    def receive_buffer(self):
+        return memoryview(self.buffer)
+
+    def received(self, count):
+        self.transport.write([bytes(self.buffer[:count])])
+
+    def drained(self):
+        self.drains += 1
+
+    def closed(self):
+        assert not self.is_closed
+        self.is_closed = True
+
+
+@pytest.fixture
+async def net(nursery):
+    turn = Turn()
+    real = RealNet(turn)
+    nursery.start_soon(turn.serve)
+    await nursery.start(real.run)
+    return real
+
+
+async def exchange(port, data):
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        got = bytearray()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.send_all, data)
+            while len(got) < len(data):
+                got += await stream.receive_some()
+    return bytes(got)
+
+
+async def test_echo_keeps_bytes_and_order(net):
+    listener = net.listen("127.0.0.1", 0, Echo)
+    data = bytes(range(256)) * 5000
+    with trio.fail_after(20):
+        assert await exchange(listener.address[1], data) == data
+
+
+async def test_many_connections_at_once(net):
+    listener = net.listen("127.0.0.1", 0, Echo)
+    results = []
+
+    async def one(number):
+        results.append(await exchange(listener.address[1], b"%06d" % number) == b"%06d" % number)
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            for number in range(200):
+                nursery.start_soon(one, number)
+    assert results == [True] * 200
+    with trio.fail_after(5):
+        while net.connection_count:
+            await trio.sleep(0.01)
+
+
+async def test_a_reader_that_does_not_read_holds_up_nobody(net):
+    made = []
+
+    class Flood(Echo):
+        def __init__(self, transport):
+            super().__init__(transport)
+            made.append(self)
+
+        def received(self, count):
+            self.transport.write([b"x" * (8 << 20)])
+
+    flood = net.listen("127.0.0.1", 0, Flood)
+    echo = net.listen("127.0.0.1", 0, Echo)
+    with socket.create_connection(("127.0.0.1", flood.address[1])) as slow:
+        slow.sendall(b"go")
+        with trio.fail_after(10):
+            assert await exchange(echo.address[1], b"hello") == b"hello"
+            while not made or not made[0].transport.unsent_bytes:
+                await trio.sleep(0.01)
+    with trio.fail_after(10):
+        while not made[0].is_closed:
+            await trio.sleep(0.01)
+
+
+async def test_paused_reading_resumes_where_it_stopped(net):
+    made = []
+
+    class Pausing(Echo):
+        def __init__(self, transport):
+            super().__init__(transport)
+            made.append(self)
+
+        def received(self, count):
+            super().received(count)
+            self.transport.pause_reading()
+
+    listener = net.listen("127.0.0.1", 0, Pausing)
+    async with await trio.open_tcp_stream("127.0.0.1", listener.address[1]) as stream:
+        with trio.fail_after(10):
+            await stream.send_all(b"one")
+            assert await stream.receive_some() == b"one"
+            await stream.send_all(b"two")
+            with trio.move_on_after(0.1) as scope:
+                await stream.receive_some()
+            assert scope.cancelled_caught
+            made[0].transport.resume_reading()
+            assert await stream.receive_some() == b"two"
+
+
+async def test_close_sends_what_was_written_first(net):
+    class Farewell(Echo):
+        def received(self, count):
+            self.transport.write([b"bye"])
+            self.transport.close()
+            self.transport.write([b"never"])
+
+    listener = net.listen("127.0.0.1", 0, Farewell)
+    async with await trio.open_tcp_stream("127.0.0.1", listener.address[1]) as stream:
+        with trio.fail_after(10):
+            await stream.send_all(b"x")
+            assert await stream.receive_some() == b"bye"
+            assert await stream.receive_some() == b""
+
+
+async def test_connect_is_driven_too(net):
+    heard = trio.Event()
+
+    class Caller(Echo):
+        def received(self, count):
+            self.text = bytes(self.buffer[:count])
+            heard.set()
+
+    listener = net.listen("127.0.0.1", 0, Echo)
+    caller = await net.connect("127.0.0.1", listener.address[1], Caller)
+    caller.transport.write([b"pi", b"ng"])
+    with trio.fail_after(10):
+        await heard.wait()
+    assert caller.text == b"ping"
+
+
+async def test_refused_connection_and_taken_address(net):
+    listener = net.listen("127.0.0.1", 0, Echo)
+    with pytest.raises(OSError, match="in use"):
+        net.listen("127.0.0.1", listener.address[1], Echo)
+    listener.close()
+    with pytest.raises(OSError, match="refused"):
+        await net.connect("127.0.0.1", listener.address[1], Echo)
+
+
+async def test_turn_runs_deferred_work_once_and_in_order(nursery):
+    turn = Turn()
+    nursery.start_soon(turn.serve)
+    await trio.testing.wait_all_tasks_blocked()
+    seen = []
+    turn.defer(lambda: (seen.append(1), turn.defer(lambda: seen.append(3))))
+    turn.defer(lambda: seen.append(2))
+    assert seen == []
+    with trio.fail_after(5):
+        while len(seen) < 3:
+            await trio.sleep(0)
+    assert seen == [1, 2, 3]

@@ -1,0 +1,191 @@
+"""The house rules that no linter knows: sizes, docstrings, dead modules, the file map, bans."""
+
+import ast
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+#: The rooms of the product; a module of them that nothing imports is dead.
+PACKAGES = ("wire", "runtime", "metadata", "bookie", "ledger", "broker", "quire")
+WORKSHOPS = ("sim", "tests", "compat_tests", "bench", "spark_examples")
+
+LINE_LENGTH_MAX = 100
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 500
+
+
+@cache
+def python_files(*folders):
+    return sorted(
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if "__pycache__" not in path.parts
+    )
+
+
+@cache
+def tree_of(path):
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def where(path, line):
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def none(found):
+    """Fails with the whole list, one per line."""
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def test_lines_are_short():
+    found = [
+        where(path, number)
+        for path in python_files(*PACKAGES, *WORKSHOPS)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > LINE_LENGTH_MAX
+    ]
+    none(found)
+
+
+def test_functions_fit_on_a_screen():
+    found = [
+        f"{where(path, node.lineno)} {node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for path in python_files(*PACKAGES, *WORKSHOPS)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    none(found)
+
+
+def test_files_hold_one_thing():
+    found = [
+        f"{path.relative_to(ROOT)}: {count} lines"
+        for path in python_files(*PACKAGES)
+        if (count := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
+    ]
+    none(found)
+
+
+def test_modules_say_what_they_are():
+    found = [
+        str(path.relative_to(ROOT))
+        for path in python_files(*PACKAGES, *WORKSHOPS)
+        if path.stat().st_size and not ast.get_docstring(tree_of(path))
+    ]
+    none(found)
+
+
+def test_nothing_is_left_undone():
+    words = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|NotImpl" + r"emented\b(?!Error))\b")
+    found = [
+        where(path, number)
+        for path in python_files(*PACKAGES, *WORKSHOPS)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if words.search(line)
+    ]
+    none(found)
+
+
+def imported_names(path):
+    """Full names of all that a file imports: modules, and modules or attributes of modules."""
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*base, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def entry_points():
+    """Modules that are started from outside: scripts, and what is run with `python -m`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {target.partition(":")[0] for target in project.get("scripts", {}).values()}
+
+
+def test_no_module_is_dead():
+    """A module needs an importer beside its own tests, or to be an entry point."""
+    importers = {}
+    for path in python_files(*PACKAGES, *WORKSHOPS):
+        for name in imported_names(path):
+            importers.setdefault(name, set()).add(path)
+    started = entry_points()
+    dead = []
+    for path in python_files(*PACKAGES):
+        name = module_name(path)
+        if path.name in ("__init__.py", "__main__.py") or name in started:
+            continue
+        others = {p for p in importers.get(name, ()) if p != path}
+        if not [p for p in others if not p.name.startswith(f"test_{path.stem}")]:
+            dead.append(name)
+    none(dead)
+
+
+def test_file_map_is_true():
+    """The fenced block `file map` of docs/architecture.md names every folder with modules, and no
+    other: a line for each, that starts with the folder's path and a slash."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    block = re.search(r"^```file map\n(.*?)^```", text, re.M | re.S)
+    assert block, "docs/architecture.md has no ```file map block"
+    mapped = re.findall(r"^\s*([\w./-]+)/(?=\s|$)", block.group(1), re.M)
+    assert len(mapped) == len(set(mapped))
+    rooms = {str(path.parent.relative_to(ROOT)) for path in python_files(*PACKAGES)}
+    rooms |= {folder for folder in WORKSHOPS if python_files(folder)}
+    assert set(mapped) == rooms
+
+
+BANS = [
+    # (what, pattern, files that may)
+    ("print is for command lines", r"^\s*print\(", ()),
+    ("threads stay in runtime", r"^\s*(import|from) (threading|concurrent|asyncio)\b", "runtime"),
+    ("bare except", r"^\s*except\s*:", ()),
+    ("paths of one machine", r"[\"' ](/wo" + r"rk|/ro" + r"ot|/ho" + r"me)/", ()),
+]
+
+
+@pytest.mark.parametrize(("what", "pattern", "allowed"), BANS, ids=[ban[0] for ban in BANS])
+def test_bans(what, pattern, allowed):
+    compiled = re.compile(pattern)
+    found = [
+        where(path, number)
+        for path in python_files(*PACKAGES)
+        if not (allowed and path.relative_to(ROOT).parts[0] == allowed)
+        and not path.name.startswith("zookeeper")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if compiled.search(line)
+    ]
+    none(found)
+
+
+def test_catch_alls_are_few():
+    """Errors have owners (docs/architecture.md); who catches everything and does not raise it
+    again says why next to it."""
+    found = []
+    for path in python_files(*PACKAGES):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Name):
+                if node.type.id not in ("Exception", "BaseException"):
+                    continue
+                if any(isinstance(inner, ast.Raise) and not inner.exc for inner in ast.walk(node)):
+                    continue
+                lines = path.read_text(encoding="utf-8").splitlines()
+                around = lines[node.lineno - 3 : node.lineno + 2]
+                if not any("#" in line or '"""' in line for line in around):
+                    found.append(where(path, node.lineno))
+    none(found)

@@ -1,0 +1,160 @@
+"""Request and response headers, and whole frames.
+
+A frame is an int32 size and so many bytes: header, then body. Request header v1 is key, version,
+correlation id, client id; v2 adds tagged fields, and its client id keeps the int16 length, unlike
+every other string of a flexible message (KIP-482). Response header v0 is the correlation id; v1
+adds tagged fields. ApiVersions answers with v0 in every version, since its client cannot know yet
+which one the broker speaks (KIP-511). Request header v0, of ControlledShutdown alone, went with
+Kafka 4.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct as PackedStruct
+from typing import TYPE_CHECKING
+
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.codec import decode, encode, encode_after, encoder_of, response_class
+from wire.kafka.errors import UnsupportedVersionError, WireError
+from wire.kafka.message import REQUESTS, Message
+from wire.kafka.primitives import MalformedError, skip_tags
+
+if TYPE_CHECKING:
+    from wire.buffers import Buffer
+
+_FIXED = PackedStruct(">hhih")
+_KEYS_AND_ID = PackedStruct(">hhi")
+_SIZE_AND_ID = PackedStruct(">ii")
+_SIZE_ID_TAGS = PackedStruct(">iiB")
+_ID = PackedStruct(">i")
+
+
+@dataclass(slots=True)
+class RequestHeader:
+    """What every request begins with. `client_id` is None if the client sent null."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def _layouts() -> dict[tuple[int, int], bool]:
+    """Whether the header is flexible, for each (key, version) that is declared."""
+    return {
+        (key, version): cls.INFO.flexible.covers(version)
+        for key, cls in REQUESTS.items()
+        for version in cls.INFO.versions
+    }
+
+
+_FLEXIBLE = _layouts()
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """Decode the header of a request frame (without its size); gives the offset of the body.
+
+    Raises UnsupportedVersionError for a key or version without a declaration, which the caller may
+    answer by its correlation id, and WireError if the header itself is malformed.
+    """
+    size = len(frame)
+    if size < _FIXED.size:
+        if size < _KEYS_AND_ID.size:
+            raise WireError(f"a request of {size} bytes has no room for its header")
+        key, version, correlation_id = _KEYS_AND_ID.unpack_from(frame)
+        _require_declared(key, version, correlation_id)
+        raise WireError(f"a request header ends at byte {size}, before the client id")
+    key, version, correlation_id, length = _FIXED.unpack_from(frame)
+    header_flexible = _FLEXIBLE.get((key, version))
+    if header_flexible is None:
+        _require_declared(key, version, correlation_id)
+    offset = 10
+    client_id = None
+    if length >= 0:
+        offset += length
+        if offset > size:
+            raise WireError(f"a client id of {length} bytes, {size - 10} are left")
+        try:
+            client_id = str(frame[10:offset], "utf-8")
+        except UnicodeDecodeError as error:
+            raise WireError(f"the client id is not UTF-8: {error}") from None
+    elif length != -1:
+        raise WireError(f"a client id of length {length}")
+    if header_flexible:
+        try:
+            count = frame[offset]
+            offset += 1
+            if count:
+                offset = skip_tags(frame, offset, count, size)
+        except (MalformedError, IndexError) as error:
+            raise WireError(f"tagged fields of a request header: {error}") from None
+    return RequestHeader(key, version, correlation_id, client_id), offset
+
+
+def _require_declared(key: int, version: int, correlation_id: int) -> None:
+    if (key, version) not in _FLEXIBLE:
+        raise UnsupportedVersionError(key, version, correlation_id, known_key=key in REQUESTS)
+
+
+def encode_response(
+    message: Message, api_key: int, version: int, correlation_id: int
+) -> list[Buffer]:
+    """A response frame as buffers for one `sendmsg`: size, header, body; records by reference."""
+    tagged = _has_tagged_header(api_key, version)
+    parts = encode_after(_SIZE_ID_TAGS.pack(0, 0, 0) if tagged else bytes(8), message, version)
+    head = bytearray(parts[0])
+    size = sum(map(len, parts)) - 4
+    _SIZE_AND_ID.pack_into(head, 0, size, correlation_id)
+    parts[0] = head
+    return parts
+
+
+def encode_response_bytes(
+    message: Message, api_key: int, version: int, correlation_id: int
+) -> bytes:
+    """A response frame in one buffer: the fast way for all but responses with records."""
+    pieces: list[Buffer] = []
+    encoder_of(type(message), version)(message, pieces, None)
+    body = b"".join(pieces)
+    if _has_tagged_header(api_key, version):
+        return _SIZE_ID_TAGS.pack(len(body) + 5, correlation_id, 0) + body
+    return _SIZE_AND_ID.pack(len(body) + 4, correlation_id) + body
+
+
+def _has_tagged_header(api_key: int, version: int) -> bool:
+    return _FLEXIBLE.get((api_key, version), False) and api_key != ApiKey.API_VERSIONS
+
+
+def encode_request(
+    message: Message, version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """A request frame with its size: for clients in tests and benchmarks."""
+    info = message.INFO
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    head = _FIXED.pack(info.key, version, correlation_id, length) + name
+    if info.flexible.covers(version):
+        head += b"\0"
+    frame = head + encode(message, version)
+    return _ID.pack(len(frame)) + frame
+
+
+def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Message]:
+    """Decode a whole response frame (without its size): correlation id and body.
+
+    Raises WireError if it is malformed or if bytes are left after the body.
+    """
+    if len(frame) < 4:
+        raise WireError(f"a response of {len(frame)} bytes has no correlation id")
+    (correlation_id,) = _ID.unpack_from(frame)
+    offset = 4
+    if _has_tagged_header(api_key, version):
+        try:
+            offset = skip_tags(frame, 5, frame[4], len(frame))
+        except (MalformedError, IndexError) as error:
+            raise WireError(f"tagged fields of a response header: {error}") from None
+    body, offset = decode(response_class(api_key), version, frame, offset)
+    if offset != len(frame):
+        raise WireError(f"{len(frame) - offset} bytes after the body of a response")
+    return correlation_id, body
