@@ -16,11 +16,11 @@ HOST = "127.0.0.1"
 START_TIMEOUT_SECONDS = 60
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 #: What Kafka's own start script gives its JVM.
-KAFKA_JVM = (
-    "-Xmx1g -Xms1g -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 "
-    "-XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent "
-    "-Djava.awt.headless=true"
-).split()
+KAFKA_JVM = [
+    *("-Xmx1g", "-Xms1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+    "-Djava.awt.headless=true",
+]
 
 
 def cache_directory() -> Path:

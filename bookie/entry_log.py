@@ -126,9 +126,9 @@ class EntryLogs:
         "_config",
         "_directory",
         "_disk",
+        "_last_log_id",
         "_logs",
         "_open",
-        "_unsynced_bytes",
         "current",
     )
 
@@ -139,13 +139,15 @@ class EntryLogs:
         self._logs: dict[int, EntryLog] = {}
         #: Logs with an open file, the one used last at the end.
         self._open: OrderedDict[int, EntryLog] = OrderedDict()
-        self._unsynced_bytes = 0
+        self._last_log_id = -1
         self.current: EntryLog | None = None
 
     # Start.
 
-    def load(self) -> None:
-        """Finds the logs of earlier lives and reads their ledgers maps."""
+    def load(self, last_log_id: int) -> None:
+        """Finds the logs of earlier lives and reads their ledgers maps. New logs get ids above
+        theirs and above `last_log_id`, which the checkpoint knows: no id is used twice."""
+        self._last_log_id = last_log_id
         for name in self._disk.list(self._directory):
             log_id = log_id_of(name)
             if log_id is None:
@@ -160,6 +162,7 @@ class EntryLogs:
                 # index says, not here.
                 logger.warning("entry log without a readable map: %s", error)
             self._logs[log_id] = log
+            self._last_log_id = max(self._last_log_id, log_id)
             self._opened(log)
 
     def incomplete(self) -> list[EntryLog]:
@@ -198,7 +201,7 @@ class EntryLogs:
         """Completes the current log and starts the next one."""
         if (log := self.current) is not None:
             await self._write_map(log)
-        log_id = max(self._logs, default=-1) + 1
+        log_id = self._last_log_id = self._last_log_id + 1
         path = f"{self._directory}/{log_name(log_id)}"
         file = self._disk.open(path, create=True, exclusive=True)
         file.pwrite([pack_header(0, 0)], 0)
@@ -207,6 +210,15 @@ class EntryLogs:
         log = EntryLog(log_id, path, HEADER_SIZE, {}, file=file)
         self._logs[log_id] = self.current = log
         self._opened(log)
+
+    async def complete_current(self) -> None:
+        """The end of this life's writing. A log with nothing in it is removed."""
+        log, self.current = self.current, None
+        assert log is not None
+        if log.ledgers:
+            await self._write_map(log)
+        else:
+            self.remove(log)
 
     async def _write_map(self, log: EntryLog) -> None:
         assert log.ledgers is not None

@@ -50,6 +50,7 @@ class Flusher:
     __slots__ = (
         "_buffers",
         "_chunk_bytes",
+        "_chunk_size",
         "_config",
         "_disk",
         "_index",
@@ -67,6 +68,7 @@ class Flusher:
         self._disk = disk
         self._logs = logs
         self._index = index
+        self._chunk_size = min(CHUNK_SIZE_BYTES, config.entry_log_size_limit_bytes // 4)
         # Of the flush under way: slices for the next write, and what was placed in the log but is
         # not in the index yet, by ledger: entry ids and locations.
         self._buffers: list[Buffer] = []
@@ -78,7 +80,9 @@ class Flusher:
 
     async def flush(self, generation: Generation) -> None:
         """Writes all of it; durable on return, log and index. OSError: the bookie ends."""
-        assert not self._buffers and not self._window
+        assert not self._buffers
+        assert not self._window
+        await self._roll_unless_room(0)
         for ledger_id in sorted(generation.runs):
             run = generation.runs.get(ledger_id)
             if run is not None:  # else it was deleted meanwhile
@@ -109,7 +113,7 @@ class Flusher:
             self._position += LENGTH_SIZE + size
             pending = self._chunk_bytes + slice_end - slice_start
             if (
-                pending >= CHUNK_SIZE_BYTES
+                pending >= self._chunk_size
                 or len(self._buffers) >= CHUNK_BUFFERS_MAX
                 or len(entry_ids) >= SLICE_COUNT
             ):
@@ -132,24 +136,30 @@ class Flusher:
             self._buffers.append(generation.segments[segment_index].view[start:end])
             self._chunk_bytes += end - start
             log = self._logs.current
-            assert log is not None and log.ledgers is not None
+            assert log is not None
+            assert log.ledgers is not None
             ledger_id = self._window[-1][0]
             log.ledgers[ledger_id] = log.ledgers.get(ledger_id, 0) + end - start
 
     async def _end_slice(self, pending_bytes: int) -> None:
         """Between two entries: writes, syncs and rolls if it is time; lets the loop run."""
-        full = len(self._buffers) >= CHUNK_BUFFERS_MAX or pending_bytes >= CHUNK_SIZE_BYTES
-        # The next entry, of whatever size, has to fit into the log.
-        room = pending_bytes + self._config.entry_size_max_bytes + LENGTH_SIZE
-        if not self._logs.has_room(room):
+        if await self._roll_unless_room(pending_bytes):
+            return
+        if self._window_bytes + pending_bytes >= self._config.flush_entry_log_bytes:
             await self._end_window()
-            await self._logs.start_log()
-        elif self._window_bytes + pending_bytes >= self._config.flush_entry_log_bytes:
-            await self._end_window()
-        elif full:
+        elif len(self._buffers) >= CHUNK_BUFFERS_MAX or pending_bytes >= self._chunk_size:
             await self._write_chunk()
         else:
             await trio.lowlevel.checkpoint()
+
+    async def _roll_unless_room(self, pending_bytes: int) -> bool:
+        """The next slice, with its last entry of whatever size, has to fit into the log."""
+        slice_max = self._chunk_size + self._config.entry_size_max_bytes + LENGTH_SIZE
+        if self._logs.has_room(pending_bytes + slice_max):
+            return False
+        await self._end_window()
+        await self._logs.start_log()
+        return True
 
     async def _write_chunk(self) -> None:
         buffers, self._buffers = self._buffers, []

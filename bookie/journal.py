@@ -11,7 +11,8 @@ Owner: the event loop's thread. A state machine without a task: it moves when re
 Invariants:
 - `done` is called only after the sync that covers its record, never twice, in order;
 - groups are numbered without a gap over all files; a file is left only when all of it is synced;
-- the first OSError ends the journal: nothing is written or acknowledged after it (ledgers.md 2.5.7).
+- the first OSError ends the journal: nothing is written or acknowledged after it (ledgers.md
+  2.5.7).
 """
 
 from __future__ import annotations
@@ -78,14 +79,15 @@ class Journal:
         "_completing",
         "_deferred",
         "_durable",
-        "_failure",
         "_fail",
+        "_failure",
         "_file",
         "_file_size",
         "_files",
         "_group_size_max",
         "_journal_id",
         "_offset",
+        "_progressed",
         "_pumping",
         "_run_end",
         "_run_start",
@@ -107,8 +109,11 @@ class Journal:
         turn: Turn,
         files: JournalFiles,
         fail: Callable[[OSError], None],
+        progressed: Callable[[], None],
     ) -> None:
-        """`fail` is told the first error, once; whoever owns the journal ends the bookie."""
+        """`fail` is told the first error, once; whoever owns the journal ends the bookie.
+        `progressed` is called when groups were completed: the queue has room again."""
+        self._progressed = progressed
         self._turn = turn
         self._files = files
         self._fail = fail
@@ -330,7 +335,7 @@ class Journal:
     def _complete(self) -> None:
         """Tells those who wait. One of them may append, and so come here again: then the loop that
         is already running tells the others, in order."""
-        if self._completing:
+        if self._completing or not self._completed:
             return
         self._completing = True
         try:
@@ -346,6 +351,7 @@ class Journal:
                     group.synced.set()
         finally:
             self._completing = False
+        self._progressed()
 
     # The end.
 

@@ -100,9 +100,13 @@ class JournalFiles:
         self._last_journal_id = journal_id
         file = disk.open(path)
         header = pack_file_header(journal_id, config.journal_alignment_bytes, self.size_bytes)
-        file.pwrite([header], 0)
-        await file.wait_synced()
-        await disk.run(disk.sync_directory, self._directory)
+        try:
+            file.pwrite([header], 0)
+            await file.wait_synced()
+            await disk.run(disk.sync_directory, self._directory)
+        except BaseException:
+            file.close()
+            raise
         self._next = (journal_id, file)
 
     def _find_spare(self) -> str | None:
@@ -120,16 +124,16 @@ class JournalFiles:
 
     async def _make_file(self, path: str) -> None:
         file = self._disk.open(path, create=True)
-        file.truncate(0)
-        at = 0
-        while at < self.size_bytes:
-            # In slices, each synced: a journal's worth of dirty pages at once would make the
-            # syncs of the journal in use wait behind them.
-            size = min(ALLOCATE_SLICE_SIZE_BYTES, self.size_bytes - at)
-            await self._disk.run(file.allocate, size, at)
-            await file.wait_synced()
-            at += size
-        file.close()
+        try:
+            file.truncate(0)
+            for at in range(0, self.size_bytes, ALLOCATE_SLICE_SIZE_BYTES):
+                # In slices, each synced: a journal's worth of dirty pages at once would make the
+                # syncs of the journal in use wait behind them.
+                size = min(ALLOCATE_SLICE_SIZE_BYTES, self.size_bytes - at)
+                await self._disk.run(file.allocate, size, at)
+                await file.wait_synced()
+        finally:
+            file.close()
 
     async def recycle(self, mark_journal_id: int) -> None:
         """Journals before the mark's are not needed any more: a few become spares, the others are

@@ -15,6 +15,7 @@ of a chain, is found too.
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bookie.errors import BookieStartError, CorruptionError
@@ -90,7 +91,7 @@ class JournalReplay:
                 f"{self._directory}/{file_name(marked)} is missing: the last checkpoint needs the "
                 "journal from there on"
             )
-        for previous, journal_id in zip(ids, ids[1:], strict=False):
+        for previous, journal_id in pairwise(ids):
             if journal_id != previous + 1:
                 raise BookieStartError(
                     f"{self._directory}/{file_name(previous + 1)} is missing: there are journals "
@@ -157,7 +158,9 @@ class JournalReplay:
                 )
             logger.info(
                 "journal=%s torn tail: group=%d at offset=%d was never durable",
-                file.path, found.sequence, found.offset,
+                file.path,
+                found.sequence,
+                found.offset,
             )
             at = found.offset + 1
         logger.info("journal=%s ends at offset=%d group=%d", file.path, offset, self.sequence)

@@ -1,8 +1,8 @@
 """Reads: from the write cache, else from the entry logs (features.md #34).
 
 The read cache is the page cache. A flush sorts a generation by ledger, so what follows an entry in
-its log is mostly the next entry of the ledger: the index is asked for the first entry of a run only,
-and not even for that if the last read ended right before it. Entries are views into the mapped log,
+its log is mostly the next entry of the ledger: the index is asked for the first entry of a run
+only, and not even for that if the last read ended right before it. Entries are views into the mapped log,
 nothing is copied. What is not in memory is read on a worker thread, with read-ahead, so that a
 reader that goes on finds the next range in memory.
 
@@ -49,14 +49,16 @@ class ReadStatistics:
 class _Run:
     """Consecutive entries found in one log, from `position` (of a record's length)."""
 
-    __slots__ = ("entries", "missing", "position", "size")
+    __slots__ = ("entries", "is_followed", "missing", "position", "size")
 
     def __init__(self, position: int) -> None:
         self.entries: list[memoryview] = []
         self.size = 0
         self.position = position
-        #: The window ended inside the next record: its whole size, if it is that.
+        #: The window ended inside the next record: how large it has to be to hold that too.
         self.missing = 0
+        #: At `position` is the next entry of the ledger.
+        self.is_followed = False
 
 
 class Reader:
@@ -97,7 +99,10 @@ class Reader:
             if count and (count >= count_max or size >= size_max):
                 break
             found = self._cache.read(
-                ledger_id, first_entry_id + count, count_max - count, size_max - size,
+                ledger_id,
+                first_entry_id + count,
+                count_max - count,
+                size_max - size,
                 entries,
             )
             if len(entries) > count:
@@ -172,8 +177,14 @@ class Reader:
                 return None
             run = _Run(position)
             self._follow(
-                file.view(size, position), log, run, ledger_id, first_entry_id, count_max,
-                size_max, always,
+                file.view(size, position),
+                log,
+                run,
+                ledger_id,
+                first_entry_id,
+                count_max,
+                size_max,
+                always,
             )
             if run.entries or not run.missing:
                 self._remember(ledger_id, first_entry_id, log, run)
@@ -183,10 +194,8 @@ class Reader:
     def _locate(self, ledger_id: int, entry_id: int) -> tuple[EntryLog, int] | None:
         """The log and the position of the record, its length included; None if there is none."""
         hint = self._hints.pop((ledger_id, entry_id), None)
-        if hint is not None:
-            log = self._logs.get(hint[0])
-            if log is not None and self._is_at(log, hint[1], ledger_id, entry_id):
-                return log, hint[1]
+        if hint is not None and (log := self._logs.get(hint[0])) is not None:
+            return log, hint[1]
         location = self._index.get(ledger_id, entry_id)
         if location == 0:
             return None
@@ -198,18 +207,12 @@ class Reader:
             )
         return log, (location & _LOCATION_OFFSET_MASK) - LENGTH_SIZE
 
-    def _is_at(self, log: EntryLog, position: int, ledger_id: int, entry_id: int) -> bool:
-        """Whether the record is there, as far as that can be said without waiting."""
-        if position + RECORD_START_SIZE > log.size_bytes:
-            return False
-        start = self._logs.file(log).pread_nowait(RECORD_START_SIZE, position)
-        return start is not None and _unpack_record(start)[1:] == (ledger_id, entry_id)
-
     def _remember(self, ledger_id: int, first_entry_id: int, log: EntryLog, run: _Run) -> None:
-        hints = self._hints
-        if len(hints) >= HINTS_MAX:
-            del hints[next(iter(hints))]
-        hints[ledger_id, first_entry_id + len(run.entries)] = (log.log_id, run.position)
+        if run.is_followed:
+            hints = self._hints
+            if len(hints) >= HINTS_MAX:
+                del hints[next(iter(hints))]
+            hints[ledger_id, first_entry_id + len(run.entries)] = (log.log_id, run.position)
 
     def _follow(
         self,
@@ -230,42 +233,34 @@ class Reader:
         origin = run.position
         at = total = 0
         end = len(window)
-        first = True
         window = window.toreadonly()
         while at + RECORD_START_SIZE <= end:
             size, found_ledger_id, found_entry_id = _unpack_record(window, at)
-            if found_ledger_id != ledger_id or found_entry_id != entry_id:
-                if first:
-                    self._damaged(log, origin, ledger_id, entry_id)
-                break
             start = at + LENGTH_SIZE
-            at = start + size
-            if size < ENTRY_SIZE_MIN or origin + at > log.size_bytes:
-                if first:
-                    self._damaged(log, origin, ledger_id, entry_id)
+            record_end = start + size
+            if (
+                found_ledger_id != ledger_id
+                or found_entry_id != entry_id
+                or size < ENTRY_SIZE_MIN
+                or origin + record_end > log.size_bytes
+            ):
                 break
-            if total + size > size_max and not (first and always):
-                at = start - LENGTH_SIZE
+            # From here on the record is the next entry, whether it is taken or not.
+            if record_end > end or len(entries) >= count_max:
+                run.is_followed = True
+                run.missing = record_end
                 break
-            if at > end:
-                if first:
-                    run.missing = at
-                at = start - LENGTH_SIZE
+            if total + size > size_max and (entries or not always):
+                run.is_followed = True
                 break
-            entries.append(window[start:at])
+            entries.append(window[start:record_end])
+            at = record_end
             total += size
             entry_id += 1
-            first = False
-            if len(entries) >= count_max:
-                break
-        else:
-            if first:
-                self._damaged(log, origin, ledger_id, entry_id)
+        if not entries and not run.is_followed:
+            raise DamagedRecordError(
+                f"{log.path}: offset {origin}: not the record of ledger {ledger_id} entry "
+                f"{entry_id} that the index says is there"
+            )
         run.size = total
         run.position = origin + at
-
-    def _damaged(self, log: EntryLog, position: int, ledger_id: int, entry_id: int) -> None:
-        raise DamagedRecordError(
-            f"{log.path}: offset {position}: not the record of ledger {ledger_id} entry "
-            f"{entry_id} that the index says is there"
-        )

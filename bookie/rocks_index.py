@@ -133,7 +133,8 @@ class RocksIndex:
     def ledgers(self) -> list[tuple[int, bytes]]:
         """BookKeeper keeps its storage flags under a negative key: not a ledger."""
         assert self._ledgers is not None
-        found = [(_I64.unpack(key)[0], value) for key, value in self._ledgers.items()]
+        items: list[tuple[bytes, bytes]] = list(self._ledgers.items())
+        found = [(_I64.unpack(key)[0], value) for key, value in items]
         return [(ledger_id, value) for ledger_id, value in found if ledger_id >= 0]
 
     def sync(self) -> None:

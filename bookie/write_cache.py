@@ -284,7 +284,11 @@ class WriteCache:
         return last
 
     def read(
-        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int,
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        count_max: int,
+        size_max: int,
         entries: list[memoryview],
     ) -> int:
         """Appends consecutive entries from `first_entry_id`, until `count_max` are appended, until

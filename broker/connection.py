@@ -173,3 +173,8 @@ class KafkaConnection:
 
     def close(self) -> None:
         self._transport.close()
+
+    def refuse(self) -> None:
+        """Closes before anything was read."""
+        self._transport.pause_reading()
+        self._transport.close()

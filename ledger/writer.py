@@ -18,6 +18,7 @@ from ledger.errors import (
     NotEnoughBookiesError,
 )
 from ledger.pipeline import AddPipeline
+from ledger.writer_core import STOPPED
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 
 if TYPE_CHECKING:
@@ -104,13 +105,12 @@ class LedgerWriter(AddPipeline):
         `done(entry_id, error)` if the ledger failed: then it may or may not be in the ledger.
         Never called from inside this call. The payload must not change any more.
 
-        LedgerBusyError if the window is full (`has_room`, `when_room`); the ledger's error if it
-        has stopped: then nothing was appended, and `done` is not called."""
+        LedgerBusyError if the window is full (`has_room`, `when_room`), LedgerClosedError after
+        `close` or `abandon`: then nothing was appended, and `done` is not called. A ledger that
+        failed takes it and fails it like all that was in flight."""
         core = self._core
-        if core.error is not None or self._closing:
-            error = self.error
-            assert error is not None
-            raise error
+        if self._closing:
+            raise LedgerClosedError(self.ledger_id, "its writer was closed")
         if (
             core.pending_bytes >= self._window_bytes_max
             or len(core.pending) >= self._window_entries_max
@@ -122,6 +122,9 @@ class LedgerWriter(AddPipeline):
         size = 0
         for piece in payload:
             size += len(piece)
+        if core.error is not None:
+            self._act(STOPPED)
+            return core.add(size, done).entry_id
         return self._append(payload, size, done)
 
     def when_room(self, function: Callable[[], None]) -> None:

@@ -116,8 +116,8 @@ class WriterCore:
         self.error: LedgerError | None = None
 
     def add(self, size: int, done: AppendDone) -> PendingAdd:
-        """Takes the next entry id. The shell then sends it to `targets(pending)`."""
-        assert self.error is None
+        """Takes the next entry id. The shell then sends it to `targets(pending)`, unless the core
+        has stopped: then it only waits for `take_failed`."""
         entry_id = self.last_add_pushed + 1
         self.last_add_pushed = entry_id
         self.length = length = self.length + size

@@ -70,6 +70,7 @@ class SocketTransport:
 
     def attach(self, connection: Connection) -> None:
         self._connection = connection
+        self._update_mask()  # the factory may have paused it
 
     def write(self, buffers: Buffers) -> None:
         if self._closing or self._connection is None:
@@ -89,7 +90,7 @@ class SocketTransport:
         self._update_mask()
 
     def close(self) -> None:
-        if self._closing or self._connection is None:
+        if self._closing:
             return
         self._closing = True
         if not self._dirty:

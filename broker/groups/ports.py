@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from enum import Enum
     from uuid import UUID
 
     from wire.kafka.errors import ErrorCode

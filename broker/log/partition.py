@@ -215,7 +215,9 @@ class PartitionLog:
             patch_log_append_time(records, 0, parse_header(records), now_ms)
             append.log_append_time_ms = append.max_timestamp = now_ms
         if header.producer_id >= 0:
-            self.producers.append(header, base_offset, now_ms)
+            self.producers.append(
+                header, base_offset, now_ms, log_append_time_ms=append.log_append_time_ms
+            )
         self.next_offset = append.last_offset + 1
         self.batches_in += 1
         self.bytes_in += len(records)

@@ -89,7 +89,7 @@ async def _recover_last(
         await _load_producers(chain, len(chain.ledgers) - 1, ledgers, producers, now_ms)
     replay_from = info.snapshot_entry if restored and info.snapshot_entry is not None else 0
     index = OffsetIndex()
-    closed = await _scan_tail(reader, info, index, producers, replay_from)
+    closed = await _scan_tail(reader, info, index, producers, replay_from, now_ms)
     logger.info(
         "ledger_recovered",
         kv(
@@ -110,8 +110,12 @@ async def _scan_tail(
     index: OffsetIndex,
     producers: ProducerState,
     replay_from: int,
+    now_ms: int,
 ) -> LedgerInfo:
-    """Reads the whole ledger once: index, end, timestamps; producers from `replay_from` on."""
+    """Reads the whole ledger once: index, end, timestamps; producers from `replay_from` on.
+
+    Producers count as active now: a record's own timestamp may be anything, and one that expired
+    too early would let a retry in twice."""
     end, size = info.base_offset, 0
     max_timestamp, max_timestamp_offset = -1, -1
     entry_id = 0
@@ -122,7 +126,7 @@ async def _scan_tail(
             size += entry.size_bytes
             for header, _ in entry.batches():
                 if entry.entry_id >= replay_from:
-                    producers.append(header, header.base_offset, header.max_timestamp)
+                    producers.append(header, header.base_offset, now_ms)
                 if header.max_timestamp > max_timestamp:
                     max_timestamp = header.max_timestamp
                     max_timestamp_offset = header.base_offset
@@ -149,11 +153,13 @@ async def _load_producers(
         if info.snapshot_entry is not None:
             reader = await ledgers.open_ledger(info.ledger_id, recover=False)
             if await _restore(reader, info.snapshot_entry, producers):
-                await _replay(reader, info.snapshot_entry + 1, producers)
+                await _replay(reader, info.snapshot_entry + 1, producers, now_ms)
                 break
         start -= 1
     for info in chain.ledgers[start:count]:
-        await _replay(await ledgers.open_ledger(info.ledger_id, recover=False), 0, producers)
+        await _replay(
+            await ledgers.open_ledger(info.ledger_id, recover=False), 0, producers, now_ms
+        )
 
 
 async def _restore(reader: LedgerReader, entry_id: int, producers: ProducerState) -> bool:
@@ -171,10 +177,12 @@ async def _restore(reader: LedgerReader, entry_id: int, producers: ProducerState
     return True
 
 
-async def _replay(reader: LedgerReader, entry_id: int, producers: ProducerState) -> None:
+async def _replay(
+    reader: LedgerReader, entry_id: int, producers: ProducerState, now_ms: int
+) -> None:
     while entry_id <= reader.last_add_confirmed:
         chunk = await scan(reader, entry_id)
         for entry in chunk.entries:
             for header, _ in entry.batches():
-                producers.append(header, header.base_offset, header.max_timestamp)
+                producers.append(header, header.base_offset, now_ms)
         entry_id = chunk.next_entry_id

@@ -194,7 +194,7 @@ class QuireServer(Server):
         return command
 
     def is_ready(self) -> bool:
-        return re.search(r"\bready\b", self.log_since_start()) is not None
+        return re.search(r"^ready listen=", self.log_since_start(), re.M) is not None
 
 
 class ControlServer(Server):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 # Importing the package fills the registries that this module looks classes up in.
 import wire.kafka.messages  # noqa: F401
 from wire.kafka.decoder import compile_decoder
-from wire.kafka.encoder import compile_encoder
+from wire.kafka.encoder import compile_encoder, explain_unfit
 from wire.kafka.errors import WireError
 from wire.kafka.message import REQUESTS, RESPONSES, Message
 
@@ -53,7 +53,10 @@ def encode(message: Message, version: int) -> bytes:
     """Encode a message body. EncodeError if a value does not suit its field in this version."""
     pieces: list[Buffer] = []
     encoder_of(type(message), version)(message, pieces, None)
-    return b"".join(pieces)
+    try:
+        return b"".join(pieces)
+    except TypeError as error:  # a `bytes` or `records` value that is no buffer
+        raise explain_unfit(message, version, error) from error
 
 
 def encode_parts(message: Message, version: int) -> list[Buffer]:
@@ -71,7 +74,10 @@ def encode_after(prefix: bytes, message: Message, version: int) -> list[Buffer]:
 
     encoder_of(type(message), version)(message, pieces, parts)
     if pieces:
-        parts.append(b"".join(pieces))
+        try:
+            parts.append(b"".join(pieces))
+        except TypeError as error:
+            raise explain_unfit(message, version, error) from error
     return parts
 
 

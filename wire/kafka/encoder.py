@@ -48,6 +48,66 @@ def records_size(value: RecordsValue) -> int:
     return len(value)
 
 
+def explain_unfit(message: Message, version: int, error: Exception) -> EncodeError:
+    """The error for a message that could not be encoded.
+
+    One `pack` writes several fields: which of them failed is looked for only now.
+    """
+    cls = type(message)
+    place = _find_unfit(message, version, flexible=cls.INFO.flexible.covers(version))
+    return EncodeError(f"{describe(cls, version, place or '')}: {error}")
+
+
+def _find_unfit(value: Struct, version: int, *, flexible: bool) -> str | None:
+    """The path of the first field whose value its layout cannot carry; None if all can."""
+    cls = type(value)
+    for name, spec in carried_fields(cls, version) + tagged_fields(cls, version):
+        each = getattr(value, name)
+        if each is None and (spec.nullable.covers(version) or spec.tag is not None):
+            continue
+        if not isinstance(spec.kind, Array):
+            elements = [(name, each, spec.kind)]
+        elif isinstance(each, list | tuple):
+            kind = spec.kind.element
+            elements = [(f"{name}[{index}]", item, kind) for index, item in enumerate(each)]
+        else:
+            return name
+        for label, element, kind in elements:
+            try:
+                inner = _unfit_inside(element, kind, version, flexible=flexible)
+            except EXPECTED:
+                return label
+            if inner is not None:
+                return label + inner
+    return None
+
+
+def _unfit_inside(
+    value: Any,  # noqa: ANN401  # whatever was put into a field: this looks for what is wrong
+    kind: Primitive | type[Struct],
+    version: int,
+    *,
+    flexible: bool,
+) -> str | None:
+    """«.field» inside a struct that does not fit; raises one of `EXPECTED` for a bad primitive."""
+    if not isinstance(kind, Primitive):
+        if not isinstance(value, kind):
+            raise TypeError(f"{value!r} is no {kind.__name__}")
+        inner = _find_unfit(value, version, flexible=flexible)
+        return None if inner is None else f".{inner}"
+    if kind in FORMATS:
+        struct.pack(">" + FORMATS[kind], value.bytes if kind is Primitive.UUID else value)
+    elif kind is Primitive.STRING:
+        string_varint(len(value.encode()) + 1)
+    elif kind is Primitive.BYTES:
+        memoryview(value)
+    elif value is not None:
+        b"".join(value if isinstance(value, list | tuple) else [value])
+    else:
+        raise TypeError("null where null is not allowed")
+    return None
+
+
 class _EncoderGenerator:
     """Writes one encoder. In its code: out the pieces, n a length plus one.
 
@@ -73,22 +133,14 @@ class _EncoderGenerator:
     def generate(self) -> Encoder:
         source = self._source
         cls, version = self._cls, self._version
-        places: list[str] = []
-
-        def explain(error: Exception) -> EncodeError:
-            trace = error.__traceback__
-            place = places[trace.tb_lineno - 1] if trace is not None else ""
-            return EncodeError(f"{describe(cls, version, place)}: {error}")
-
-        source.names["explain"] = explain
+        source.names["explain"] = explain_unfit
         with source.block("def encode(m, out, parts):"):
             with source.block("try:"):
                 self._struct("m", cls)
                 source.add("pass")
             with source.block("except EXPECTED as error:"):
-                source.add("raise explain(error) from error")
-        encode, lines = source.compile("encode", f"{cls.__name__} v{version} encoder")
-        places.extend(lines)
+                source.add(f"raise explain(m, {version}, error) from error")
+        encode, _ = source.compile("encode", f"{cls.__name__} v{version} encoder")
         return encode  # type: ignore[no-any-return]
 
     # -- output -----------------------------------------------------------------------------

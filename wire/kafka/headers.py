@@ -15,7 +15,7 @@ from struct import Struct as PackedStruct
 from typing import TYPE_CHECKING
 
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.codec import decode, encode, encode_after, encoder_of, response_class
+from wire.kafka.codec import decode, encode, encode_after, response_class
 from wire.kafka.errors import UnsupportedVersionError, WireError
 from wire.kafka.message import REQUESTS, Message
 from wire.kafka.primitives import MalformedError, skip_tags
@@ -114,9 +114,7 @@ def encode_response_bytes(
     message: Message, api_key: int, version: int, correlation_id: int
 ) -> bytes:
     """A response frame in one buffer: the fast way for all but responses with records."""
-    pieces: list[Buffer] = []
-    encoder_of(type(message), version)(message, pieces, None)
-    body = b"".join(pieces)
+    body = encode(message, version)
     if _has_tagged_header(api_key, version):
         return _SIZE_ID_TAGS.pack(len(body) + 5, correlation_id, 0) + body
     return _SIZE_AND_ID.pack(len(body) + 4, correlation_id) + body

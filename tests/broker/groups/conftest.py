@@ -4,9 +4,20 @@ must always hold (a request is answered once; invariants of the member table).""
 from __future__ import annotations
 
 import itertools
+import random
+import uuid
+from dataclasses import replace
+from enum import Enum
+from inspect import isawaitable
+from types import SimpleNamespace
 
 import pytest
+import trio
+import trio.testing
 
+from broker.api import ConnectionInfo, Reply, Request
+from broker.groups.config import GroupConfig
+from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from broker.groups.group_core import ClassicGroup
 from broker.groups.group_types import (
     Answer,
@@ -17,7 +28,15 @@ from broker.groups.group_types import (
     Persist,
     SyncInput,
 )
-from wire.kafka.errors import ErrorCode
+from broker.groups.group_records import parse_record
+from broker.handlers.find_coordinator import FindCoordinatorHandler, KeyType
+from broker.handlers.groups import GroupsHandler
+from broker.handlers.offsets import OffsetsHandler
+from runtime.env import Env
+from runtime.turn import Turn
+from wire.kafka.codec import decode, encode
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.records.batch import iter_records, parse_header, patch
 
 
 class GroupDriver:
@@ -139,3 +158,285 @@ def driver() -> GroupDriver:
 @pytest.fixture
 def make_driver():
     return GroupDriver
+
+
+# --- a coordinator on logs in memory
+
+
+class MemoryLog:
+    """A partition's log as the coordinator sees it: numbers batches, acknowledges in order, either
+    at the end of the turn or when the test says so."""
+
+    class State(Enum):
+        LOADING = "loading"
+        ONLINE = "online"
+        OFFLINE = "offline"
+
+    def __init__(self, turn):
+        self.state = self.State.ONLINE
+        self.log_start_offset = 0
+        self.high_watermark = 0
+        self.batches = []  # (base offset, bytes), acknowledged
+        self.auto_ack = True
+        self.fail_with = None
+        self.reads_allowed = trio.Event()
+        self.reads_allowed.set()
+        self._turn = turn
+        self._next = 0
+        self._waiting = []
+        self._watchers = set()
+
+    async def wait_loaded(self):
+        await trio.lowlevel.checkpoint()
+
+    def append_nowait(self, records, done, *, internal):
+        assert internal
+        append = SimpleNamespace(error=ErrorCode.NONE)
+        if self.state is not self.State.ONLINE:
+            append.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            done(append)
+            return
+        if self.fail_with is not None:
+            append.error = self.fail_with
+            done(append)
+            return
+        header = parse_header(records)
+        patch(records, 0, self._next, 7)
+        self._waiting.append((self._next, bytes(records), done, append))
+        self._next += header.last_offset_delta + 1
+        if self.auto_ack and len(self._waiting) == 1:
+            self._turn.defer(self.ack)
+
+    def ack(self):
+        waiting, self._waiting = self._waiting, []
+        for base_offset, records, done, append in waiting:
+            self.batches.append((base_offset, records))
+            self.high_watermark = base_offset + parse_header(records).last_offset_delta + 1
+            done(append)
+        for watcher in list(self._watchers):
+            watcher()
+
+    def go_offline(self):
+        self.state = self.State.OFFLINE
+        waiting, self._waiting = self._waiting, []
+        for _base, _records, done, append in waiting:
+            append.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            done(append)
+        for watcher in list(self._watchers):
+            watcher()
+
+    async def read(self, offset, size_max):
+        await self.reads_allowed.wait()
+        parts, next_offset = [], offset
+        for base_offset, records in self.batches:
+            last = base_offset + parse_header(records).last_offset_delta
+            if last >= offset and sum(map(len, parts)) < size_max:
+                parts.append(memoryview(records))
+                next_offset = last + 1
+        return SimpleNamespace(parts=parts, next_offset=next_offset)
+
+    def watch(self, function):
+        self._watchers.add(function)
+
+    def unwatch(self, function):
+        self._watchers.discard(function)
+
+    def records(self):
+        """(parsed key and value) of every acknowledged record, in order."""
+        found = []
+        for _, records in self.batches:
+            header = parse_header(records)
+            for each in iter_records(records, header, size_max=1 << 20):
+                found.append(parse_record(each.key, each.value))
+        return found
+
+    def successor(self):
+        """What the next tenure of the same partition starts with."""
+        log = MemoryLog(self._turn)
+        log.batches = list(self.batches)
+        log.high_watermark = log._next = self.high_watermark
+        return log
+
+
+class MemoryCatalog:
+    def __init__(self):
+        self.topics = {}
+        self.listeners = []
+
+    def add(self, name, partition_count):
+        topic = SimpleNamespace(
+            id=uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}-{len(self.listeners)}-{id(object())}"),
+            name=name,
+            partition_count=partition_count,
+        )
+        self.topics[name] = topic
+        self._tell(topic)
+        return topic
+
+    def remove(self, name):
+        self._tell(self.topics.pop(name))
+
+    def _tell(self, topic):
+        for listener in self.listeners:
+            listener(SimpleNamespace(topic=topic))
+
+    def get(self, name):
+        return self.topics.get(name)
+
+    def get_by_id(self, topic_id):
+        return next((t for t in self.topics.values() if t.id == topic_id), None)
+
+    async def create(self, name, partition_count, configs):
+        await trio.lowlevel.checkpoint()
+        assert configs["cleanup.policy"] == "compact"
+        if name in self.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
+        return self.add(name, partition_count)
+
+    def subscribe(self, listener):
+        self.listeners.append(listener)
+
+
+class MemoryLogs:
+    """Gives a log for every partition of `__consumer_offsets` that is not in `elsewhere`."""
+
+    def __init__(self, catalog, turn):
+        self.catalog, self.turn = catalog, turn
+        self.logs = {}
+        self.elsewhere = set()
+
+    def get(self, topic, partition):
+        if self.catalog.get(topic) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition in self.elsewhere:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.logs.setdefault(partition, MemoryLog(self.turn))
+
+
+class VirtualClock:
+    """The wall clock of a run under trio's MockClock."""
+
+    def time_ms(self):
+        return 1_700_000_000_000 + int(trio.current_time() * 1000)
+
+    def monotonic(self):
+        return trio.current_time()
+
+
+class World:
+    """A coordinator, its handlers and its logs. `ask` sends a message as a client would: encoded
+    and decoded in the version it names."""
+
+    def __init__(self, nursery, **config):
+        config.setdefault("offsets_topic_num_partitions", 3)
+        config.setdefault("group_initial_rebalance_delay_ms", 0)
+        self.config = GroupConfig(**config)
+        self.nursery = nursery
+        self.turn = Turn()
+        self.catalog = MemoryCatalog()
+        self.logs = MemoryLogs(self.catalog, self.turn)
+        self.env = Env(
+            clock=VirtualClock(), rng=random.Random(1), net=None, disk=None, turn=self.turn
+        )
+        self.connection = ConnectionInfo("c", "10.0.0.9", "PLAINTEXT")
+        self.nursery.start_soon(self.turn.serve)
+
+    async def start(self, *, topic=True):
+        if topic and self.catalog.get(OFFSETS_TOPIC) is None:
+            self.catalog.add(OFFSETS_TOPIC, self.config.offsets_topic_num_partitions)
+        self.coordinator = GroupCoordinator(self.env, self.config, self.catalog, self.logs)
+        self.handlers = [
+            GroupsHandler(self.coordinator),
+            OffsetsHandler(self.coordinator, self.catalog),
+            FindCoordinatorHandler(
+                {0: KeyType(self.coordinator.topic, self.coordinator.ensure_ready)}, self
+            ),
+        ]
+        self.apis = {api.key: api for handler in self.handlers for api in handler.apis()}
+        self.scope = trio.CancelScope()
+
+        async def run(*, task_status):
+            with self.scope:
+                await self.coordinator.run(task_status=task_status)
+
+        await self.nursery.start(run)
+        await self.settle()
+
+    async def restart(self):
+        """The coordinator stops; another one starts on what the logs have acknowledged."""
+        self.scope.cancel()
+        await self.settle()
+        self.logs.logs = {at: log.successor() for at, log in self.logs.logs.items()}
+        await self.start()
+
+    async def settle(self):
+        """Lets everything run that needs no time to pass."""
+        await trio.testing.wait_all_tasks_blocked()
+
+    def leader(self, topic, partition, listener):
+        assert listener == "PLAINTEXT"
+        if partition in self.logs.elsewhere:
+            return None
+        return SimpleNamespace(node_id=5, host="me", port=9092)
+
+    def send(self, version, message, client_id="client"):
+        """Starts a request; its answer is in the list that is given back, once it is there."""
+        key = message.INFO.key if hasattr(message.INFO, "key") else message.INFO.api_key
+        api = self.apis[key]
+        assert api.version_min <= version <= api.version_max
+        body, _ = decode(type(message), version, encode(message, version))
+        request = Request(key, version, 1, client_id, self.connection, body)
+        answers = []
+
+        def answer(response):
+            again, _ = decode(type(response), version, encode(response, version))
+            answers.append(again)
+
+        result = api.handle(request)
+        if isinstance(result, Reply):
+            result.on_resolved(answer)
+        elif isawaitable(result):
+
+            async def finish():
+                answer(await result)
+
+            self.nursery.start_soon(finish)
+        else:
+            answer(result)
+        return answers
+
+    async def ask(self, version, message, **kwargs):
+        answers = self.send(version, message, **kwargs)
+        await self.settle()
+        assert len(answers) == 1, "no answer yet"
+        return answers[0]
+
+    def log_of(self, group_id):
+        return self.logs.logs[self.coordinator.topic.partition_for(group_id)]
+
+    def state(self):
+        """Everything that a load must bring back."""
+        found = {}
+        error, entries = self.coordinator.list_groups()
+        assert not error
+        for entry in entries:
+            snapshot = entry.group.snapshot()
+            if snapshot.members:  # stored before the state became Stable
+                snapshot = replace(snapshot, state_timestamp_ms=0)
+            found[entry.group.group_id] = (snapshot, dict(entry.offsets.by_topic))
+        return found
+
+
+@pytest.fixture
+async def make_world(nursery, autojump_clock):
+    def make(**config):
+        return World(nursery, **config)
+
+    return make
+
+
+@pytest.fixture
+async def world(make_world):
+    world = make_world()
+    await world.start()
+    return world

@@ -86,6 +86,14 @@ def test_limit_is_exact(codec):
         decompress(codec, compressed, 0)
 
 
+def test_names():
+    names = ["none", "gzip", "snappy", "lz4", "zstd"]
+    assert [Compression.by_name(name) for name in names] == list(Compression)
+    for name in ("GZIP", "producer", ""):
+        with pytest.raises(ValueError, match=f"unknown compression '{name}'"):
+            Compression.by_name(name)
+
+
 def _zstd_without_content_size(data: bytes) -> bytes:
     stream = zstandard.ZstdCompressor().compressobj()
     return stream.compress(data) + stream.flush()

@@ -38,6 +38,16 @@ class Compression(IntEnum):
     LZ4 = 3
     ZSTD = 4
 
+    @classmethod
+    def by_name(cls, name: str) -> "Compression":
+        """The codec of a name as configurations have it («zstd»); ValueError if there is none."""
+        try:
+            return _BY_NAME[name]
+        except KeyError:
+            raise ValueError(f"unknown compression {name!r}") from None
+
+
+_BY_NAME = {codec.name.lower(): codec for codec in Compression}
 
 #: How many bytes one call into a streaming decompressor may give.
 STEP_SIZE_MAX = 256 * 1024

@@ -1,0 +1,195 @@
+"""How a bookie starts: directories, cookie, index, logs, replay, first checkpoint's clean-up.
+
+After a clean stop there is nothing to replay. After a crash the journals from the mark on are put
+into the write cache as adds are, only not journaled again, and flushed; then the mark moves to the
+new journal. Until then nothing of the earlier life is changed, so a crash while starting is no
+different from the first one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from bookie.checkpoint import Checkpoint, read_checkpoint
+from bookie.cookie import LOCK_NAME, Cookie, check_cookies
+from bookie.entry_log import HEADER_SIZE, LENGTH_SIZE
+from bookie.errors import BookieStartError, CorruptionError
+from bookie.journal_format import (
+    EXPLICIT_LAC,
+    FORCE,
+    LEDGER_DELETED,
+    LEDGER_FENCED,
+    LEDGER_KEY,
+    UNKNOWN_SEQUENCE,
+    special_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.config import BookieConfig
+    from bookie.entry_log import EntryLog, EntryLogs
+    from bookie.index import EntryIndex
+    from bookie.ledger_table import LedgerTable
+    from bookie.write_cache import WriteCache
+    from runtime.disk import Disk
+
+logger = logging.getLogger(__name__)
+
+#: As Apache BookKeeper names the directory in each of the configured ones that has the files.
+CURRENT = "current"
+
+
+def journal_directory(config: BookieConfig) -> str:
+    return f"{config.journal_directory.rstrip('/')}/{CURRENT}"
+
+
+def ledger_directory(config: BookieConfig) -> str:
+    return f"{config.ledger_directory.rstrip('/')}/{CURRENT}"
+
+
+def lock_directories(config: BookieConfig, disk: Disk) -> list[Callable[[], None]]:
+    """Makes the directories and locks them; the functions that let go. BookieStartError."""
+    releases: list[Callable[[], None]] = []
+    for path in dict.fromkeys((journal_directory(config), ledger_directory(config))):
+        disk.make_directory(path)
+        try:
+            releases.append(disk.lock(f"{path}/{LOCK_NAME}"))
+        except BlockingIOError as error:
+            for release in releases:
+                release()
+            raise BookieStartError(f"{path} is in use by another bookie") from error
+    return releases
+
+
+def check_identity(config: BookieConfig, disk: Disk) -> bool:
+    """Compares or makes the cookies; whether the bookie is new. BookieStartError."""
+    cookie = Cookie(
+        config.bookie_id, config.journal_directory, config.ledger_directory, config.instance_id
+    )
+    directories = [journal_directory(config), ledger_directory(config)]
+    is_new = check_cookies(disk, cookie, list(dict.fromkeys(directories)))
+    for path in (config.journal_directory, config.ledger_directory):
+        # The names of `current` themselves, the first time.
+        disk.sync_directory(path)
+    return is_new
+
+
+def load_checkpoint(config: BookieConfig, disk: Disk) -> Checkpoint:
+    return read_checkpoint(disk, ledger_directory(config))
+
+
+class ReplayTarget:
+    """Applies the journal's records to the write cache and the table."""
+
+    def __init__(self, cache: WriteCache, table: LedgerTable) -> None:
+        self._cache = cache
+        self._table = table
+        self.deleted: set[int] = set()
+
+    def apply(self, ledger_id: int, entry_id: int, record: memoryview) -> bool:
+        """False if the cache is full: flush, then apply the record again. BookieStartError."""
+        if entry_id >= 0:
+            return self._apply_entry(ledger_id, entry_id, record)
+        table = self._table
+        state = table.get(ledger_id)
+        if entry_id == LEDGER_KEY:
+            # Of a deleted ledger too: then it was made anew after the deletion was forgotten.
+            if state is None:
+                table.create(ledger_id, special_value(record))
+            elif state.master_key is None:
+                state.master_key = special_value(record)
+        elif entry_id == LEDGER_DELETED:
+            table.delete(ledger_id)
+            self._cache.drop_ledger(ledger_id)
+            self.deleted.add(ledger_id)
+        elif entry_id in (LEDGER_FENCED, EXPLICIT_LAC):
+            if state is None:
+                state = table.create(ledger_id, None)
+            if entry_id == LEDGER_FENCED:
+                state.fenced = True
+            else:
+                state.explicit_lac = special_value(record)
+            table.changed(state)
+        elif entry_id != FORCE:
+            raise BookieStartError(
+                f"ledger {ledger_id}: the journal has a record of kind {entry_id}, which this "
+                "version does not know"
+            )
+        return True
+
+    def _apply_entry(self, ledger_id: int, entry_id: int, record: memoryview) -> bool:
+        table, cache = self._table, self._cache
+        if table.get(ledger_id) is None:
+            if table.is_deleted(ledger_id):
+                return True
+            table.create(ledger_id, None)
+        start = cache.put(ledger_id, entry_id, (record,), len(record))
+        if start < 0:
+            return False
+        cache.commit(ledger_id, entry_id, start, len(record))
+        return True
+
+    def check(self) -> None:
+        """After the last record: every ledger's key must have come, or have been in the index."""
+        if missing := self._table.without_key():
+            raise BookieStartError(
+                f"ledgers {missing[:10]} ({len(missing)} in all) have entries in the journal, and "
+                "their master key is neither there nor in the index"
+            )
+
+
+def check_logs(logs: EntryLogs, at_start: Checkpoint) -> None:
+    """CorruptionError if the log that was written at the checkpoint is not what it was then."""
+    log = logs.get(at_start.log_id)
+    if log is None:
+        if at_start.ledgers:
+            raise BookieStartError(
+                f"entry log {at_start.log_id:x} is missing: at the last checkpoint it had entries "
+                f"of {len(at_start.ledgers)} ledgers"
+            )
+    elif log.size_bytes < at_start.log_end:
+        raise CorruptionError(
+            log.path,
+            log.size_bytes,
+            f"the log ends here; at the last checkpoint it had {at_start.log_end} bytes",
+        )
+
+
+async def settle_logs(
+    logs: EntryLogs, index: EntryIndex, table: LedgerTable, at_start: Checkpoint
+) -> None:
+    """After the replay is durable in logs and index, and before the mark moves: completes the logs
+    that the crash left open, and removes those that nothing refers to any more."""
+    for log in logs.incomplete():
+        await _settle_log(logs, index, log, at_start)
+    # Deleted ledgers stay in the maps on disk. Believe the table only if the index agrees.
+    unknown = logs.ledger_ids() - set(table.ids())
+    logs.drop_ledgers(i for i in unknown if index.last_entry_id(i) < 0)
+
+
+async def _settle_log(
+    logs: EntryLogs, index: EntryIndex, log: EntryLog, at_start: Checkpoint
+) -> None:
+    """All that this log got after the checkpoint was in the journal, so the replay wrote it
+    again elsewhere, and the index says so. What it had before is known from the checkpoint."""
+    if log.log_id < at_start.log_id:
+        logger.error("entry log kept: its ledgers map is lost path=%s", log.path)
+        return
+    if log.log_id == at_start.log_id:
+        end, ledgers = at_start.log_end, dict(at_start.ledgers)
+    else:
+        end, ledgers = HEADER_SIZE, {}
+    scanned = end
+    for ledger_id, entry_id, offset, size in logs.scan(log, end):
+        scanned = offset + size
+        if index.get(ledger_id, entry_id) == log.log_id << 32 | offset:
+            ledgers[ledger_id] = ledgers.get(ledger_id, 0) + size + LENGTH_SIZE
+            end = scanned
+    if at_start.mark.sequence == UNKNOWN_SEQUENCE and scanned < log.size_bytes:
+        logger.error("entry log kept: unreadable at offset=%d path=%s", scanned, log.path)
+    elif ledgers:
+        await logs.complete(log, end, ledgers)
+    else:
+        logs.remove(log)

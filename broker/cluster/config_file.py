@@ -1,0 +1,44 @@
+"""The configuration file: one properties text for the broker and the bookie of a node.
+
+Kafka's names for the broker, BookKeeper's for the bookie. This room may not see `bookie/`: whoever
+composes a node hands over the bookie's table of names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.cluster.config import BrokerConfig
+from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from runtime.config import ConfigTable, ConfigValue, load_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(slots=True, frozen=True)
+class NodeConfig:
+    """What a file and the command line say. `broker_texts` are for the ConfigRegistry;
+    `bookie_values` has only what is set, parsed, by BookKeeper's names; `notes` are for the log."""
+
+    broker: BrokerConfig
+    broker_texts: Mapping[str, str]
+    bookie_values: Mapping[str, ConfigValue]
+    notes: tuple[str, ...]
+
+
+def load(
+    properties_text: str, overrides: Mapping[str, str], bookie_table: ConfigTable
+) -> NodeConfig:
+    """`overrides` win over the text. PropertiesError: not a properties file; ConfigError: an
+    unknown name (with the nearest right one), a bad value, or values that do not go together."""
+    tables = [BROKER_CONFIGS, bookie_table]
+    loaded = load_tables(properties_text, overrides, tables)
+    broker_texts, bookie_texts = loaded.texts
+    return NodeConfig(
+        broker=BrokerConfig.parse(broker_texts),
+        broker_texts=broker_texts,
+        bookie_values=bookie_table.parse(bookie_texts),
+        notes=tuple(loaded.notes),
+    )

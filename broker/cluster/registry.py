@@ -1,0 +1,429 @@
+"""ConfigRegistry: what is set at which level, what is in force, and where it comes from.
+
+Owner of the broker's static and dynamic settings, and of the stored settings of groups and of
+client-metrics subscriptions. A topic's overrides are the catalog's; the registry resolves them.
+
+A broker setting is, strongest first: dynamic of this broker, dynamic of all brokers, static (the
+file and the command line), default (KIP-226). Dynamic ones live in metadata as JSON objects of
+texts, one node per resource, and are changed by compare-and-set:
+
+    /quire/configs/brokers/<id> and /default    /quire/configs/groups/<hex of the name's UTF-8>
+    /quire/configs/client-metrics/<hex of the name's UTF-8>
+
+Reads are plain memory. A change is durable, then in force, then told to the listeners.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.cluster.config import BrokerConfig, TopicConfig, check_quorums
+from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from broker.cluster.config_definitions_group import (
+    CLIENT_METRICS_CONFIGS,
+    GROUP_BROKER_NAMES,
+    GROUP_CONFIGS,
+    GROUP_LIMITS,
+)
+from broker.cluster.config_definitions_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
+from metadata.store import BadVersionError, NodeExistsError, NoNodeError
+from runtime.config import (
+    ConfigError,
+    ConfigKey,
+    ConfigValue,
+    Scope,
+    format_value,
+    unknown_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from metadata.store import MetadataStore
+
+CONFIGS_PATH = "/quire/configs"
+DEFAULT_BROKER = "default"
+
+
+class Source(enum.IntEnum):
+    """Kafka's `ConfigSource`, by its numbers on the wire."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
+
+
+@dataclass(slots=True, frozen=True)
+class Synonym:
+    """One level at which a setting has a value."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(slots=True, frozen=True)
+class Described:
+    """One setting as DescribeConfigs answers it; `synonyms` are strongest first. The value of a
+    sensitive setting is never in here."""
+
+    key: ConfigKey
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+
+#: Names that give the same broker setting in a coarser unit, for the synonyms (KIP-226).
+_WEAKER_NAMES = {
+    names[0].name: tuple(weaker.name for weaker in names[1:])
+    for names in BROKER_NAMES.values()
+    if len(names) > 1
+}
+
+
+class Room(enum.Enum):
+    """A kind of stored settings: its node under CONFIGS_PATH."""
+
+    BROKERS = "brokers"
+    GROUPS = "groups"
+    CLIENT_METRICS = "client-metrics"
+
+
+_NAMED_TABLES = {Room.GROUPS: GROUP_CONFIGS, Room.CLIENT_METRICS: CLIENT_METRICS_CONFIGS}
+
+
+class ConfigRegistry:
+    def __init__(self, store: MetadataStore, static_texts: Mapping[str, str]) -> None:
+        """`static_texts`: the broker settings of the file and the command line. ConfigError."""
+        self._store = store
+        self._static = dict(static_texts)
+        self._listeners: list[Callable[[], None]] = []
+        self._dynamic: dict[Room, dict[str, dict[str, str]]] = {room: {} for room in Room}
+        self.broker = BrokerConfig.parse(self._static)
+        self._node = str(self.broker.node_id)
+        self._topic_defaults: dict[str, ConfigValue] = {}
+        self._refresh()
+
+    async def load(self) -> None:
+        """Reads all that is stored. A stored broker setting that no longer fits (an older version
+        wrote it) raises ConfigError: starting without it would change behaviour silently."""
+        for room in Room:
+            names = await self._children(f"{CONFIGS_PATH}/{room.value}")
+            paths = [f"{CONFIGS_PATH}/{room.value}/{name}" for name in names]
+            nodes = await self._store.get_many(paths)
+            self._dynamic[room] = {
+                _decode_name(room, name): json.loads(node.data)
+                for name, node in zip(names, nodes, strict=True)
+                if node is not None
+            }
+        self._refresh()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """`listener()` runs after each change of what is in force for this broker."""
+        self._listeners.append(listener)
+
+    # -- what is in force -----------------------------------------------------------------------
+
+    def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """A topic's settings in force. `overrides` were checked when they were stored."""
+        return TopicConfig.of({**self._topic_defaults, **TOPIC_CONFIGS.parse(overrides)})
+
+    def group_value(self, group: str, name: str) -> ConfigValue:
+        """A group's setting in force (GROUP_CONFIGS), within the broker's limits of today."""
+        text = self._dynamic[Room.GROUPS].get(group, {}).get(name)
+        if text is None:
+            return self._group_default(name)
+        value = GROUP_CONFIGS[name].parse(text)
+        limits = GROUP_LIMITS.get(name)
+        if limits is not None and isinstance(value, int):
+            least, most = (self._broker_value(limit) for limit in limits)
+            assert isinstance(least, int)
+            assert isinstance(most, int)
+            value = min(max(value, least), most)
+        return value
+
+    def stored(self, room: Room, name: str) -> Mapping[str, str]:
+        """The texts that are set for one resource; of brokers, DEFAULT_BROKER or a node id."""
+        return self._dynamic[room].get(name, {})
+
+    def stored_names(self, room: Room) -> list[str]:
+        return sorted(self._dynamic[room])
+
+    def _levels(self, *, with_broker: bool = True) -> list[tuple[Mapping[str, str], Source]]:
+        brokers = self._dynamic[Room.BROKERS]
+        own = [(brokers.get(self._node, {}), Source.DYNAMIC_BROKER_CONFIG)] if with_broker else []
+        return [
+            *own,
+            (brokers.get(DEFAULT_BROKER, {}), Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._static, Source.STATIC_BROKER_CONFIG),
+        ]
+
+    def _broker_text(self, name: str) -> str | None:
+        return next((texts[name] for texts, _ in self._levels() if name in texts), None)
+
+    def _broker_value(self, name: str) -> ConfigValue:
+        text = self._broker_text(name)
+        return BROKER_CONFIGS.default(name) if text is None else BROKER_CONFIGS[name].parse(text)
+
+    def _group_default(self, name: str) -> ConfigValue:
+        broker_name = GROUP_BROKER_NAMES.get(name)
+        return (
+            GROUP_CONFIGS.default(name) if broker_name is None else self._broker_value(broker_name)
+        )
+
+    def _refresh(self) -> None:
+        """Recomputes what is in force from what is set. ConfigError changes nothing."""
+        effective: dict[str, str] = {}
+        for texts, _ in reversed(self._levels()):
+            effective.update(texts)
+        broker = BrokerConfig.parse(effective)
+        defaults = {key.name: self._topic_default(key.name) for key in TOPIC_CONFIGS}
+        check_compaction_lags(defaults)
+        self.broker = broker
+        self._topic_defaults = defaults
+
+    def _topic_default(self, name: str) -> ConfigValue:
+        for broker_name in BROKER_NAMES.get(name, ()):
+            value = self._broker_value(broker_name.name)
+            if value is not None:
+                return _scaled(value, broker_name)
+        return TOPIC_CONFIGS.default(name)
+
+    # -- checks ---------------------------------------------------------------------------------
+
+    def check_topic(self, overrides: Mapping[str, str]) -> None:
+        """ConfigError for an unknown name, a bad value, or values that do not go together."""
+        unknown = [name for name in overrides if name not in TOPIC_CONFIGS]
+        if unknown:
+            raise unknown_name(unknown[0], [TOPIC_CONFIGS])
+        parsed = TOPIC_CONFIGS.parse(overrides)
+        if parsed.get("remote.storage.enable"):
+            raise ConfigError("remote.storage.enable", "tiered storage is not served here")
+        values = {**self._topic_defaults, **parsed}
+        check_compaction_lags(values)
+        config = TopicConfig.of(values)
+        check_quorums(
+            config.quire_ledger_ensemble_size,
+            config.quire_ledger_write_quorum,
+            config.quire_ledger_ack_quorum,
+        )
+
+    def check_named(self, room: Room, texts: Mapping[str, str]) -> None:
+        """The same for a group's or a client-metrics subscription's settings."""
+        table = _NAMED_TABLES[room]
+        parsed = table.parse(texts)
+        for name, value in parsed.items():
+            limits = GROUP_LIMITS.get(name) if room is Room.GROUPS else None
+            if limits is None:
+                continue
+            assert isinstance(value, int)
+            least, most = (self._broker_value(limit) for limit in limits)
+            assert isinstance(least, int)
+            assert isinstance(most, int)
+            if value < least:
+                raise ConfigError(name, f"{name}={value} is below {limits[0]}={least}")
+            if value > most:
+                raise ConfigError(name, f"{name}={value} is above {limits[1]}={most}")
+        if room is Room.GROUPS:
+            self._check_heartbeats(parsed)
+
+    def _check_heartbeats(self, parsed: Mapping[str, ConfigValue]) -> None:
+        for kind in ("consumer", "share", "streams"):
+            heartbeat, session = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
+            if heartbeat not in parsed and session not in parsed:
+                continue
+            values = [parsed.get(name, self._group_default(name)) for name in (heartbeat, session)]
+            assert isinstance(values[0], int)
+            assert isinstance(values[1], int)
+            if values[0] >= values[1]:
+                raise ConfigError(heartbeat, f"{heartbeat} must be below {session}")
+
+    def check_broker(self, name: str, texts: Mapping[str, str], changed: set[str]) -> None:
+        """`texts` as all dynamic settings of broker `name` (or DEFAULT_BROKER); `changed` are
+        those that differ from now. ConfigError."""
+        for setting in sorted(changed):
+            key = BROKER_CONFIGS.get(setting)
+            if key is None:
+                raise unknown_name(setting, [BROKER_CONFIGS])
+            if key.scope is Scope.READ_ONLY:
+                raise ConfigError(setting, f"{setting} cannot be changed while the broker runs")
+            if key.scope is Scope.PER_BROKER and name == DEFAULT_BROKER:
+                raise ConfigError(setting, f"{setting} is set per broker: name a broker")
+            if setting in texts:
+                key.parse(texts[setting])
+        self._with_broker(name, texts)
+
+    def _with_broker(self, name: str, texts: Mapping[str, str]) -> None:
+        """Tries settings of a broker on; ConfigError if they do not go with the others."""
+        if name not in (DEFAULT_BROKER, self._node):
+            return
+        before = self._dynamic[Room.BROKERS]
+        in_force = (self.broker, self._topic_defaults)
+        self._dynamic[Room.BROKERS] = {**before, name: dict(texts)}
+        try:
+            self._refresh()
+        finally:
+            self._dynamic[Room.BROKERS] = before
+            self.broker, self._topic_defaults = in_force
+
+    # -- changes --------------------------------------------------------------------------------
+
+    async def change(
+        self, room: Room, name: str, change: Callable[[Mapping[str, str]], dict[str, str]]
+    ) -> None:
+        """Stores `change(what is set now)` and puts it in force at once. `change` may run again
+        when another broker was quicker, and may raise, which changes nothing."""
+        path = f"{CONFIGS_PATH}/{room.value}/{_encode_name(room, name)}"
+        while True:
+            try:
+                node = await self._store.get(path)
+            except NoNodeError:
+                node = None
+            texts = change({} if node is None else json.loads(node.data))
+            data = json.dumps(texts, sort_keys=True).encode()
+            try:
+                if node is None:
+                    if texts:
+                        await self._store.create(path, data, make_parents=True)
+                elif texts:
+                    await self._store.put(path, data, node.version)
+                else:
+                    await self._store.delete(path, node.version)
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue
+            break
+        if texts:
+            self._dynamic[room][name] = texts
+        else:
+            self._dynamic[room].pop(name, None)
+        if room is Room.BROKERS:
+            self._refresh()
+            for listener in self._listeners:
+                listener()
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._store.children(path)
+        except NoNodeError:
+            return []
+
+    # -- descriptions ---------------------------------------------------------------------------
+
+    def describe_topic(self, overrides: Mapping[str, str]) -> list[Described]:
+        """Every topic setting."""
+        return [self._describe_topic(key, overrides) for key in TOPIC_CONFIGS]
+
+    def _describe_topic(self, key: ConfigKey, overrides: Mapping[str, str]) -> Described:
+        synonyms = [
+            synonym
+            for broker_name in BROKER_NAMES.get(key.name, ())
+            for synonym in self._broker_synonyms(broker_name.name)
+        ]
+        value = format_value(self._topic_defaults[key.name])
+        source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
+        if key.name in overrides:
+            value = format_value(key.parse(overrides[key.name]))
+            source = Source.DYNAMIC_TOPIC_CONFIG
+            synonyms.insert(0, Synonym(key.name, value, source))
+        return Described(key, value, source, read_only=False, synonyms=tuple(synonyms))
+
+    def describe_broker(self) -> list[Described]:
+        """Every broker setting, as it is in force in this broker."""
+        return [self._describe_broker(key) for key in BROKER_CONFIGS]
+
+    def describe_broker_default(self) -> list[Described]:
+        """Only what is set for all brokers."""
+        described = []
+        for name, text in self.stored(Room.BROKERS, DEFAULT_BROKER).items():
+            key = BROKER_CONFIGS.get(name)
+            if key is None:
+                continue
+            source = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
+            value = None if key.sensitive else format_value(key.parse(text))
+            synonym = Synonym(name, value, source)
+            described.append(Described(key, value, source, read_only=False, synonyms=(synonym,)))
+        return described
+
+    def _describe_broker(self, key: ConfigKey) -> Described:
+        synonyms = self._broker_synonyms(key.name)
+        value, source = None, Source.DEFAULT_CONFIG
+        if synonyms:
+            value, source = synonyms[0].value, synonyms[0].source
+            for other in _WEAKER_NAMES.get(key.name, ()):
+                synonyms += self._broker_synonyms(other)
+        read_only = key.scope is Scope.READ_ONLY
+        return Described(key, value, source, read_only=read_only, synonyms=tuple(synonyms))
+
+    def _broker_synonyms(self, name: str) -> list[Synonym]:
+        key = BROKER_CONFIGS[name]
+        synonyms = [
+            Synonym(name, None if key.sensitive else format_value(key.parse(texts[name])), source)
+            for texts, source in self._levels()
+            if name in texts
+        ]
+        default = BROKER_CONFIGS.default(name)
+        if default is not None:
+            shown = None if key.sensitive else format_value(default)
+            synonyms.append(Synonym(name, shown, Source.DEFAULT_CONFIG))
+        return synonyms
+
+    def describe_named(self, room: Room, name: str) -> list[Described]:
+        """Every setting of a group or a client-metrics subscription, whether or not it exists."""
+        texts = self.stored(room, name)
+        own_source = Source.GROUP_CONFIG if room is Room.GROUPS else Source.CLIENT_METRICS_CONFIG
+        return [
+            self._describe_named(key, texts, own_source, GROUP_BROKER_NAMES.get(key.name))
+            for key in _NAMED_TABLES[room]
+        ]
+
+    def _describe_named(
+        self, key: ConfigKey, texts: Mapping[str, str], own_source: Source, broker_name: str | None
+    ) -> Described:
+        if broker_name is not None:
+            synonyms = self._broker_synonyms(broker_name)
+        elif own_source is Source.GROUP_CONFIG:
+            synonyms = [Synonym(key.name, key.default, Source.DEFAULT_CONFIG)]
+        else:
+            synonyms = []
+        value = synonyms[0].value if synonyms else key.default
+        source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
+        if key.name in texts:
+            value, source = format_value(key.parse(texts[key.name])), own_source
+            synonyms.insert(0, Synonym(key.name, value, source))
+        return Described(key, value, source, read_only=False, synonyms=tuple(synonyms))
+
+
+def check_compaction_lags(values: Mapping[str, ConfigValue]) -> None:
+    least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    assert isinstance(least, int)
+    assert isinstance(most, int)
+    if least > most:
+        raise ConfigError(
+            "min.compaction.lag.ms",
+            f"min.compaction.lag.ms={least} is above max.compaction.lag.ms={most}",
+        )
+
+
+def _scaled(value: ConfigValue, broker_name: BrokerName) -> ConfigValue:
+    if broker_name.factor == 1:
+        return value
+    assert isinstance(value, int)
+    # log.retention.hours=-1 is «no limit», not minus one hour.
+    return value if value < 0 else value * broker_name.factor
+
+
+def _encode_name(room: Room, name: str) -> str:
+    return name if room is Room.BROKERS else name.encode().hex()
+
+
+def _decode_name(room: Room, node: str) -> str:
+    return node if room is Room.BROKERS else bytes.fromhex(node).decode()

@@ -1,0 +1,282 @@
+"""Classic consumer groups.
+
+| key | API | versions |
+|---|---|---|
+| 11 | JoinGroup | 0-9 |
+| 12 | Heartbeat | 0-4 |
+| 13 | LeaveGroup | 0-5 |
+| 14 | SyncGroup | 0-5 |
+| 15 | DescribeGroups | 0-6 |
+| 16 | ListGroups | 0-5 |
+| 42 | DeleteGroups | 0-2 |
+
+Behaviour: Kafka 4.3's; what a group does is group_core's contract. Here is what depends on a
+version:
+- JoinGroup 0 has no rebalance timeout: the session timeout stands for it. 4+: a dynamic member gets
+  its id first (MEMBER_ID_REQUIRED). Below 7 a protocol name is never null but empty. 9+: a static
+  leader may be told to skip the assignment.
+- SyncGroup 5+ must name protocol type and protocol: INCONSISTENT_GROUP_PROTOCOL.
+- LeaveGroup below 3 names one member, and its error is the response's.
+- DescribeGroups below 6 describes a group that is not there as Dead, without an error; 6+:
+  GROUP_ID_NOT_FOUND (KIP-1043).
+- ListGroups filters by state (4+, KIP-518) and type (5+, KIP-848), in any case of letters. All
+  groups here are of type «classic».
+
+Known deviations: the authorized operations of a described group are all that groups have, as of a
+broker without an authorizer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.api import Api, Reply, Request
+from broker.groups.group_types import (
+    GroupState,
+    JoinInput,
+    JoinResult,
+    LeavingMember,
+    SyncInput,
+    SyncResult,
+)
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.errors import ErrorCode
+from wire.kafka.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.groups.coordinator import GroupCoordinator
+    from broker.groups.coordinator_partition import GroupEntry
+
+#: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, as bits of their AclOperation codes.
+_ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+_GROUP_TYPE = "classic"
+
+
+class GroupsHandler:
+    """Between the messages and the coordinator; keeps nothing."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(ApiKey.JOIN_GROUP, 0, 9, self.join),
+            Api(ApiKey.HEARTBEAT, 0, 4, self.heartbeat),
+            Api(ApiKey.LEAVE_GROUP, 0, 5, self.leave),
+            Api(ApiKey.SYNC_GROUP, 0, 5, self.sync),
+            Api(ApiKey.DESCRIBE_GROUPS, 0, 6, self.describe),
+            Api(ApiKey.LIST_GROUPS, 0, 5, self.list_groups),
+            Api(ApiKey.DELETE_GROUPS, 0, 2, self.delete),
+        ]
+
+    # --- members
+
+    def join(self, request: Request) -> Reply:
+        body: JoinGroupRequest = request.body
+        reply = Reply()
+
+        def answer(result: JoinResult) -> None:
+            reply.resolve(_join_response(result, request.version))
+
+        instance_id = body.group_instance_id
+        prefix = request.client_id if instance_id is None else instance_id
+        rebalance_ms = body.rebalance_timeout_ms if request.version else body.session_timeout_ms
+        given = JoinInput(
+            body.member_id,
+            "" if body.member_id else f"{prefix}-{self._coordinator.env.new_uuid()}",
+            instance_id,
+            request.client_id,
+            f"/{request.connection.peer_host}",
+            body.session_timeout_ms,
+            rebalance_ms,
+            body.protocol_type,
+            tuple((each.name, each.metadata) for each in body.protocols),
+            requires_known_member_id=request.version >= 4,
+            supports_skip_assignment=request.version >= 9,
+            reason=body.reason,
+        )
+        error = self._coordinator.join(body.group_id, given, answer)
+        if error:
+            answer(JoinResult(error, body.member_id))
+        return reply
+
+    def sync(self, request: Request) -> Reply:
+        body: SyncGroupRequest = request.body
+        reply = Reply()
+
+        def answer(result: SyncResult) -> None:
+            reply.resolve(
+                SyncGroupResponse(
+                    error_code=result.error,
+                    protocol_type=result.protocol_type,
+                    protocol_name=result.protocol_name,
+                    assignment=result.assignment,
+                )
+            )
+
+        if request.version >= 5 and (body.protocol_type is None or body.protocol_name is None):
+            answer(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return reply
+        given = SyncInput(
+            body.member_id,
+            body.group_instance_id,
+            body.generation_id,
+            body.protocol_type,
+            body.protocol_name,
+            {each.member_id: each.assignment for each in body.assignments},
+        )
+        error = self._coordinator.sync(body.group_id, given, answer)
+        if error:
+            answer(SyncResult(error))
+        return reply
+
+    def heartbeat(self, request: Request) -> HeartbeatResponse:
+        body: HeartbeatRequest = request.body
+        error = self._coordinator.heartbeat(
+            body.group_id, body.member_id, body.group_instance_id, body.generation_id
+        )
+        return HeartbeatResponse(error_code=error)
+
+    def leave(self, request: Request) -> Reply:
+        body: LeaveGroupRequest = request.body
+        reply = Reply()
+        if request.version < 3:
+            leaving = [LeavingMember(body.member_id)]
+        else:
+            leaving = [
+                LeavingMember(each.member_id, each.group_instance_id, each.reason)
+                for each in body.members
+            ]
+
+        def answer(error: ErrorCode, errors: list[ErrorCode]) -> None:
+            if request.version < 3:
+                reply.resolve(LeaveGroupResponse(error_code=error or errors[0]))
+                return
+            members = [
+                MemberResponse(each.member_id, each.instance_id, member_error)
+                for each, member_error in zip(leaving, errors, strict=False)
+            ]
+            reply.resolve(LeaveGroupResponse(error_code=error, members=members))
+
+        self._coordinator.leave(body.group_id, leaving, answer)
+        return reply
+
+    # --- administration
+
+    def describe(self, request: Request) -> DescribeGroupsResponse:
+        body: DescribeGroupsRequest = request.body
+        groups = [self._described(group_id, request.version) for group_id in body.groups]
+        if body.include_authorized_operations:
+            for group in groups:
+                if not group.error_code:
+                    group.authorized_operations = _ALL_GROUP_OPERATIONS
+        return DescribeGroupsResponse(groups=groups)
+
+    def list_groups(self, request: Request) -> ListGroupsResponse:
+        body: ListGroupsRequest = request.body
+        states = {each.lower() for each in body.states_filter}
+        types = {each.lower() for each in body.types_filter}
+        error, entries = self._coordinator.list_groups()
+        if types and _GROUP_TYPE not in types:
+            entries = []
+        groups = [
+            ListedGroup(
+                entry.group.group_id,
+                entry.group.protocol_type or "",
+                entry.group.state.value,
+                _GROUP_TYPE,
+            )
+            for entry in entries
+            if not states or entry.group.state.value.lower() in states
+        ]
+        return ListGroupsResponse(error_code=error, groups=groups)
+
+    def delete(self, request: Request) -> Reply:
+        body: DeleteGroupsRequest = request.body
+        reply = Reply()
+        group_ids = list(dict.fromkeys(body.groups_names))
+        errors: dict[str, ErrorCode] = {}
+
+        def answer(group_id: str | None, error: ErrorCode) -> None:
+            if group_id is not None:
+                errors[group_id] = error
+            if len(errors) == len(group_ids):
+                results = [DeletableGroupResult(each, errors[each]) for each in group_ids]
+                reply.resolve(DeleteGroupsResponse(results=results))
+
+        for group_id in group_ids:
+            self._coordinator.delete_group(group_id, partial(answer, group_id))
+        if not group_ids:
+            answer(None, ErrorCode.NONE)
+        return reply
+
+    def _described(self, group_id: str, version: int) -> DescribedGroup:
+        error, entry = self._coordinator.describe(group_id)
+        if entry is not None:
+            return _described_group(entry)
+        if error is not ErrorCode.GROUP_ID_NOT_FOUND:
+            return DescribedGroup(error_code=error, group_id=group_id)
+        described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        if version >= 6:
+            described.error_code = error
+            described.error_message = f"Group {group_id} not found."
+        return described
+
+
+def _join_response(result: JoinResult, version: int) -> JoinGroupResponse:
+    name = result.protocol_name
+    return JoinGroupResponse(
+        error_code=result.error,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name="" if name is None and version < 7 else name,
+        leader=result.leader_id,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[JoinGroupResponseMember(*member) for member in result.members],
+    )
+
+
+def _described_group(entry: GroupEntry) -> DescribedGroup:
+    group = entry.group
+    # Outside of Stable the protocol is about to be chosen anew, and with it the metadata.
+    protocol = group.protocol_name if group.state is GroupState.STABLE else None
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=[
+            DescribedGroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                b"" if protocol is None else member.metadata(protocol),
+                member.assignment,
+            )
+            for member in group.members.by_id.values()
+        ],
+    )

@@ -1,0 +1,205 @@
+"""Metadata (key 3), versions 0-13.
+
+- `topics`: null means all (an empty list in version 0); by name, or by topic id from version 12 on;
+- a missing topic is created if the request allows it (always before version 4) and
+  auto.create.topics.enable is set; the answer waits until its partitions are served;
+- partitions that are being taken over are waited for, LOAD_WAIT_SECONDS at most, then answered with
+  LEADER_NOT_AVAILABLE, so that a client that comes right after a start needs no retry;
+- leader epochs are always known (kafka.md §3 trap 8);
+- authorized operations, if asked for: all of them, as Kafka without an authorizer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.api import Api, Request
+from broker.log.partition import State
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.message import ZERO_UUID
+from wire.kafka.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.cluster.catalog import Topic, TopicCatalog
+    from broker.cluster.view import ClusterView
+    from broker.log.manager import LogManager
+
+LOAD_WAIT_SECONDS = 5.0
+
+#: Bit sets of AclOperation codes: what Kafka answers without an authorizer.
+ALL_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+ALL_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+#: From this version on a request says itself whether topics may be created.
+AUTO_CREATE_FIELD_VERSION = 4
+
+
+class MetadataHandler:
+    def __init__(
+        self,
+        catalog: TopicCatalog,
+        view: ClusterView,
+        logs: LogManager,
+        auto_create: Callable[[str], Awaitable[Topic]],
+        auto_create_enabled: Callable[[], bool],
+    ) -> None:
+        """`auto_create(name)` makes a topic with the broker's defaults; KafkaError."""
+        self._catalog = catalog
+        self._view = view
+        self._logs = logs
+        self._auto_create = auto_create
+        self._auto_create_enabled = auto_create_enabled
+
+    def apis(self) -> list[Api]:
+        return [Api(ApiKey.METADATA, 0, 13, self.metadata)]
+
+    def metadata(self, request: Request) -> MetadataResponse | Awaitable[MetadataResponse]:
+        body: MetadataRequest = request.body
+        wanted = self._wanted(body, request.version)
+        if wanted is not None:
+            missing = [item.name for item in wanted if item.name and self._find(item) is None]
+            if missing and self._may_create(body, request.version):
+                return self._create_then_answer(request, wanted, missing)
+        if any(log.state is State.LOADING for log in self._logs_of(wanted)):
+            return self._wait_then_answer(request, wanted)
+        return self._answer(request, wanted)
+
+    # -- what is asked for ---------------------------------------------------------------------
+
+    @staticmethod
+    def _wanted(body: MetadataRequest, version: int) -> list[MetadataRequestTopic] | None:
+        """None for all topics."""
+        if body.topics is None or (version == 0 and not body.topics):
+            return None
+        return body.topics
+
+    def _may_create(self, body: MetadataRequest, version: int) -> bool:
+        allowed = version < AUTO_CREATE_FIELD_VERSION or body.allow_auto_topic_creation
+        return allowed and self._auto_create_enabled()
+
+    def _find(self, wanted: MetadataRequestTopic) -> Topic | None:
+        if wanted.topic_id != ZERO_UUID:
+            return self._catalog.get_by_id(wanted.topic_id)
+        return self._catalog.get(wanted.name or "")
+
+    def _topics(self, wanted: list[MetadataRequestTopic] | None) -> list[Topic]:
+        if wanted is None:
+            return self._catalog.all()
+        found = (self._find(item) for item in wanted)
+        return [topic for topic in found if topic is not None]
+
+    def _logs_of(self, wanted: list[MetadataRequestTopic] | None):  # type: ignore[no-untyped-def]
+        for topic in self._topics(wanted):
+            for partition in range(topic.partition_count):
+                try:
+                    yield self._logs.get(topic.name, partition)
+                except KafkaError:
+                    continue
+
+    async def _create_then_answer(
+        self, request: Request, wanted: list[MetadataRequestTopic], missing: list[str]
+    ) -> MetadataResponse:
+        errors: dict[str, ErrorCode] = {}
+        for name in missing:
+            try:
+                await self._auto_create(name)
+            except KafkaError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    errors[name] = error.code
+        return await self._wait_then_answer(request, wanted, errors)
+
+    async def _wait_then_answer(
+        self,
+        request: Request,
+        wanted: list[MetadataRequestTopic] | None,
+        errors: dict[str, ErrorCode] | None = None,
+    ) -> MetadataResponse:
+        with trio.move_on_after(LOAD_WAIT_SECONDS):
+            for log in list(self._logs_of(wanted)):
+                await log.wait_loaded()
+        return self._answer(request, wanted, errors)
+
+    # -- answer --------------------------------------------------------------------------------
+
+    def _answer(
+        self,
+        request: Request,
+        wanted: list[MetadataRequestTopic] | None,
+        errors: dict[str, ErrorCode] | None = None,
+    ) -> MetadataResponse:
+        view = self._view
+        response = MetadataResponse(
+            cluster_id=view.cluster_id,
+            controller_id=view.controller_id,
+            brokers=[
+                MetadataResponseBroker(
+                    node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                )
+                for broker in view.brokers(request.connection.listener)
+            ],
+        )
+        body: MetadataRequest = request.body
+        if body.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+        if wanted is None:
+            response.topics = [self._topic(topic) for topic in self._catalog.all()]
+        else:
+            for item in wanted:
+                topic = self._find(item)
+                response.topics.append(
+                    self._missing(item, errors or {}) if topic is None else self._topic(topic)
+                )
+        if body.include_topic_authorized_operations:
+            for answer in response.topics:
+                answer.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+        return response
+
+    @staticmethod
+    def _missing(
+        wanted: MetadataRequestTopic, errors: dict[str, ErrorCode]
+    ) -> MetadataResponseTopic:
+        if wanted.topic_id != ZERO_UUID:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            code = errors.get(wanted.name or "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return MetadataResponseTopic(
+            error_code=int(code), name=wanted.name, topic_id=wanted.topic_id
+        )
+
+    def _topic(self, topic: Topic) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=topic.internal,
+            partitions=[self._partition(topic, n) for n in range(topic.partition_count)],
+        )
+
+    def _partition(self, topic: Topic, partition: int) -> MetadataResponsePartition:
+        placed = self._view.partition(topic.name, partition)
+        answer = MetadataResponsePartition(
+            partition_index=partition,
+            leader_id=placed.leader,
+            replica_nodes=list(placed.replicas),
+            isr_nodes=list(placed.isr),
+        )
+        try:
+            log = self._logs.get(topic.name, partition)
+        except KafkaError:
+            answer.error_code = int(ErrorCode.LEADER_NOT_AVAILABLE)
+            return answer
+        answer.leader_epoch = log.leader_epoch
+        if log.state is not State.ONLINE:
+            answer.error_code = int(ErrorCode.LEADER_NOT_AVAILABLE)
+        return answer

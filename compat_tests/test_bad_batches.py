@@ -1,0 +1,54 @@
+"""Batches that lie, answered with exactly the error codes of Apache Kafka.
+
+control_answers.json holds what the control answered to the very same bytes. To write it anew:
+QUIRE_COMPAT_TARGET=control QUIRE_COMPAT_RECORD=1 python -m pytest compat_tests/test_bad_batches.py
+"""
+
+import json
+import os
+import time
+
+import pytest
+
+from harness import paths, servers
+from harness.bad_batches import CASES, TOPIC_CONFIGS, answer_to
+from harness.raw import Connection, batch
+
+ANSWERS = paths.COMPAT / "control_answers.json"
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """The control's answers; recorded anew, and written at the end, if asked."""
+    if not os.environ.get("QUIRE_COMPAT_RECORD"):
+        yield json.loads(ANSWERS.read_text())
+        return
+    assert servers.target() == "control", "only the control's answers are worth recording"
+    answers = {}
+    yield answers
+    ANSWERS.write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_answer_is_the_controls(case, server, topic, recorded):
+    with Connection(server.port) as connection:
+        assert connection.create_topic(topic, 1, TOPIC_CONFIGS[case]) == 0
+        # Metadata of a new topic takes a moment to reach every part of a broker.
+        deadline = time.monotonic() + 10
+        while connection.fetch(topic, 0)[0] != "NONE" and time.monotonic() < deadline:
+            time.sleep(0.02)
+        answer = answer_to(case, server.port, topic)
+        if os.environ.get("QUIRE_COMPAT_RECORD"):
+            recorded[case] = answer
+        assert answer == recorded[case]
+        end = connection.end_offset(topic)
+        # Whatever was refused left nothing behind, and the partition still works.
+        if answer.get("error") != "NONE" and "sequence" not in case and "duplicate" not in case:
+            assert end == 0 or case == "older epoch"
+        key = b"k" if "compact" in case else None
+        after = connection.produce(topic, batch([b"after"], key=key))
+        assert (after.error, after.base_offset) == ("NONE", end)
+
+
+def test_every_recorded_case_is_still_a_case(recorded):
+    assert list(recorded) == list(CASES)
