@@ -45,6 +45,10 @@ class Result:
         return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000
 
 
+class ConnectionLostError(RuntimeError):
+    """The server closed a connection with requests under way."""
+
+
 def connect(address: tuple[str, int]) -> socket.socket:
     sock = socket.create_connection(address, timeout=TIMEOUT_SECONDS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -65,6 +69,12 @@ class Ring:
         self.view = memoryview(self.buffer)
         self.next = 0
         self.correlation_id = 0
+        self.attempts = 0
+
+    def peek(self) -> memoryview:
+        """The next frame, which stays the next."""
+        at = self.next * self.frame_size
+        return self.view[at : at + self.frame_size]
 
     def take(self, count: int) -> list[memoryview]:
         size, at = self.frame_size, self.next
@@ -104,7 +114,7 @@ def produce_pipelined(
             while now - start < duration:
                 for part in ring.take(in_flight - outstanding):
                     sock.sendall(part)
-                outstanding = in_flight - _receive(sock, replies)
+                outstanding = in_flight - receive(sock, replies)
                 now = time.perf_counter()
             return now - start
 
@@ -113,7 +123,7 @@ def produce_pipelined(
         elapsed = run(seconds)
         count = replies.count - before
         while outstanding:
-            outstanding -= _receive(sock, replies)
+            outstanding -= receive(sock, replies)
     return Result(count, count * len(batch), elapsed)
 
 
@@ -148,7 +158,7 @@ def produce_connections(
                 raise RuntimeError(f"no reply in {TIMEOUT_SECONDS} s")
             for number, _ in events:
                 sock, replies = sockets[number]
-                if _receive(sock, replies):
+                if receive(sock, replies):
                     count += 1
                     sock.send(ring.take(1)[0])
             now = time.perf_counter()
@@ -177,7 +187,7 @@ def produce_latency(
         warm = start + WARM_UP_SECONDS
         while (sent := time.perf_counter()) < warm + seconds:
             sock.sendall(ring.take(1)[0])
-            while not _receive(sock, replies):
+            while not receive(sock, replies):
                 pass
             if sent >= warm:
                 latencies.append(time.perf_counter() - sent)
@@ -191,9 +201,11 @@ def fetch_all(
     *,
     max_bytes: int = 50 << 20,
     partition_max_bytes: int = 1 << 20,
+    check: Callable[[int, memoryview, int], None] | None = None,
 ) -> Result:
     """Reads the partitions from their starts to the high watermarks they have at the first reply;
-    one request under way. `requests` counts batches."""
+    one request under way. `requests` counts batches. `check` sees the whole batches of each
+    partition of each reply, and the offset that was asked for."""
     offsets = dict.fromkeys(partitions, 0)
     ends: dict[int, int] = {}
     batches = size = 0
@@ -217,6 +229,8 @@ def fetch_all(
                 count, used, next_offset = frames.count_batches(records)
                 batches += count
                 size += used
+                if check is not None:
+                    check(index, records[:used], offsets[index])
                 if count:
                     offsets[index] = next_offset
                 if offsets[index] >= ends[index]:
@@ -246,46 +260,56 @@ def produce_count(
                 sock.sendall(part)
             left -= burst
             outstanding += burst
-            outstanding -= _receive(sock, replies)
+            outstanding -= receive(sock, replies)
 
 
-def _receive(sock: socket.socket, replies: frames.ProduceReplies) -> int:
+def receive(sock: socket.socket, replies: frames.ProduceReplies) -> int:
+    """Waits for some bytes; how many replies they complete. ConnectionLostError, ProduceError."""
     data = sock.recv(RECEIVE_SIZE_BYTES)
     if not data:
-        raise RuntimeError("the server closed the connection")
+        raise ConnectionLostError("the server closed the connection")
     return replies.feed(data)
 
 
 def _until_accepted(sock: socket.socket, ring: Ring, replies: frames.ProduceReplies) -> None:
-    """Sends until every partition in a row accepts: new leaders may take a moment."""
+    """Sends until every partition accepted once: new leaders may take a moment. How often it sent
+    is in `ring.attempts`."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     accepted = 0
     while accepted < ring.partition_count:
-        sock.sendall(ring.take(1)[0])
+        ring.attempts += 1
+        sock.sendall(ring.peek())
         try:
-            while not _receive(sock, replies):
+            while not receive(sock, replies):
                 pass
             accepted += 1
+            ring.take(1)
         except frames.ProduceError:
             if time.monotonic() > deadline:
                 raise
             replies.rest = b""
-            accepted = 0
             time.sleep(0.01)
 
 
-def wait_first_ack(address: tuple[str, int], topic: str) -> None:
-    """Returns once a record of partition 0 is acknowledged; connects as often as it takes."""
-    ring = Ring(topic, range(1), KILOBYTE, 1)
+def wait_all_ready(address: tuple[str, int], topic: str, partitions: range, batch: bytes) -> int:
+    """Returns once each partition has acknowledged one batch; connects as often as it takes. Gives
+    the number of batches sent, of which more than that may have been written."""
+    ring = Ring(topic, partitions, batch, 1)
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
             with connect(address) as sock:
-                return _until_accepted(sock, ring, frames.ProduceReplies(topic))
-        except OSError:
+                _until_accepted(sock, ring, frames.ProduceReplies(topic))
+                return ring.attempts
+        except (OSError, ConnectionLostError):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
+
+
+def wait_first_ack(address: tuple[str, int], topic: str) -> None:
+    """Returns once a record of partition 0 is acknowledged."""
+    wait_all_ready(address, topic, range(1), KILOBYTE)
 
 
 Case = Callable[[tuple[str, int], str, float], Result]

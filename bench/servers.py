@@ -100,11 +100,14 @@ class Server:
             self.process.wait()
         self.process = None
 
-    def discard(self) -> None:
+    def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def discard(self) -> None:
+        self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     @property

@@ -13,6 +13,7 @@ raises it. Adds that were waiting are answered EIO, which is no outcome.
 
 from __future__ import annotations
 
+import errno
 import logging
 import struct
 import sys
@@ -172,7 +173,7 @@ class Bookie:
         await disk.run(self._index.open)
         self._table.load(self._index.ledgers())
         self._logs.load(at_start.log_id)
-        check_logs(self._logs, at_start)
+        check_logs(self._logs, self._table, at_start)
         await self._logs.start_log()
         self._files.load(at_start.mark.journal_id)
         sequence = await self._replay(at_start.mark)
@@ -277,6 +278,10 @@ class Bookie:
             self._gate = True
             self._ended.set()
             self._checkpointer.stop()
+
+    def crash(self) -> None:
+        """For simulations: ends without a clean stop, as a killed process; `run` raises OSError."""
+        self._fail(OSError(errno.EIO, "crashed"))
 
     # Adding.
 
@@ -543,10 +548,8 @@ class Bookie:
         self._table.delete(ledger_id)
         self._cache.drop_ledger(ledger_id)
         group = self._journal.append_special(special_record(ledger_id, LEDGER_DELETED))
-        if not await self._is_made_durable(group):
-            return Status.EIO
-        self._checkpointer.deletions.add(ledger_id)
-        return Status.EOK
+        self._checkpointer.deletions[ledger_id] = group
+        return Status.EOK if await self._is_made_durable(group) else Status.EIO
 
     async def flush(self) -> None:
         """Makes a checkpoint of all that was added before; returns when it is durable, or when

@@ -61,14 +61,16 @@ class Checkpointer:
         self._checkpoint = NO_CHECKPOINT
         #: The journal's group that ends the generation being flushed.
         self._barrier: Group | None = None
-        #: Ledgers whose deletion is durable in the journal, to be done in the index.
-        self.deletions: set[int] = set()
+        #: Deleted ledgers, with the journal's group that says so: to be done in the index once that
+        #: is durable, and before the mark moves past it.
+        self.deletions: dict[int, Group] = {}
         self._one_at_a_time = trio.Lock()
         self._wanted = trio.Event()
         self._started_count = 0
         self._done_count = 0
         self._done = trio.Event()
         self._is_stopped = False
+        self._scope = trio.CancelScope()
 
     @property
     def flush_statistics(self) -> FlushStatistics:
@@ -78,15 +80,19 @@ class Checkpointer:
         """The other generation takes the adds; false if that one is still being flushed."""
         if self._cache.flushing is not None:
             return False
-        self._cache.swap()
-        # All that is in the generation is in the journal up to here, and nothing newer.
-        self._barrier = self._journal.cut()
+        self._swap()
         self._wanted.set()
         return True
 
+    def _swap(self) -> None:
+        self._cache.swap()
+        # All that is in the generation is in the journal up to here, and nothing newer.
+        self._barrier = self._journal.cut()
+
     def stop(self) -> None:
-        """The bookie has ended: nobody is to wait for a checkpoint any more."""
+        """The bookie has ended: a checkpoint under way is left, and nobody waits for one."""
         self._is_stopped = True
+        self._scope.cancel()
         self._done.set()
         self._wanted.set()
 
@@ -114,10 +120,12 @@ class Checkpointer:
             self._wanted = trio.Event()
             self._started_count += 1
             start = self._env.clock.monotonic()
-            try:
-                await self._steps()
-            except OSError as error:
-                self._fail(error)
+            with trio.CancelScope() as self._scope:
+                try:
+                    await self._steps()
+                except OSError as error:
+                    self._fail(error)
+            if self._scope.cancel_called:
                 return
             self._flusher.statistics.seconds += self._env.clock.monotonic() - start
             self._done_count = self._started_count
@@ -125,7 +133,8 @@ class Checkpointer:
             self._done = trio.Event()
 
     async def _steps(self) -> None:
-        self.swap()
+        if self._cache.flushing is None:
+            self._swap()
         generation, barrier = self._cache.flushing, self._barrier
         assert generation is not None
         assert barrier is not None
@@ -137,10 +146,15 @@ class Checkpointer:
         self._cache.flushed()
         self._barrier = None
         self._progressed()
-        deletions, self.deletions = self.deletions, set()
-        is_changed = await self.store_ledgers(deletions)
+        is_changed = await self.store_ledgers(self._take_durable_deletions())
         if is_changed or generation.entry_count or mark != self._checkpoint.mark:
             await self._move_mark(mark)
+
+    def _take_durable_deletions(self) -> set[int]:
+        durable = {i for i, group in self.deletions.items() if self._journal.is_durable(group)}
+        for ledger_id in durable:
+            del self.deletions[ledger_id]
+        return durable
 
     async def flush_replayed(self) -> None:
         """While starting: flushes without moving the mark. OSError."""

@@ -206,7 +206,7 @@ class Journal:
 
     async def wait_durable(self, group: Group) -> Position:
         """Waits until the group is synced; where it ends. Raises the journal's OSError."""
-        while not self._is_durable(group):
+        while not self.is_durable(group):
             if self._failure is not None:
                 raise self._failure
             if group.synced is None:
@@ -215,7 +215,7 @@ class Journal:
         assert group.end is not None
         return group.end
 
-    def _is_durable(self, group: Group) -> bool:
+    def is_durable(self, group: Group) -> bool:
         return group.end is not None and group.end.sequence <= self._durable.sequence
 
     def _close_run(self) -> None:

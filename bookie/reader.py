@@ -2,9 +2,9 @@
 
 The read cache is the page cache. A flush sorts a generation by ledger, so what follows an entry in
 its log is mostly the next entry of the ledger: the index is asked for the first entry of a run
-only, and not even for that if the last read ended right before it. Entries are views into the mapped log,
-nothing is copied. What is not in memory is read on a worker thread, with read-ahead, so that a
-reader that goes on finds the next range in memory.
+only, and not even for that if the last read ended right before it. Entries are views into the
+mapped log, nothing is copied. What is not in memory is read on a worker thread, with read-ahead, so
+that a reader that goes on finds the next range in memory.
 
 A record that is not what the index says is never «no such entry»: DamagedRecordError, which the
 bookie answers EIO (ledgers.md 2.5.4).

@@ -8,7 +8,7 @@ makes them durable together, on a worker thread and without that lock.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocksdict import (
     BlockBasedOptions,
@@ -133,7 +133,7 @@ class RocksIndex:
     def ledgers(self) -> list[tuple[int, bytes]]:
         """BookKeeper keeps its storage flags under a negative key: not a ledger."""
         assert self._ledgers is not None
-        items: list[tuple[bytes, bytes]] = list(self._ledgers.items())
+        items: Any = self._ledgers.items()  # in raw mode keys and values are bytes
         found = [(_I64.unpack(key)[0], value) for key, value in items]
         return [(ledger_id, value) for ledger_id, value in found if ledger_id >= 0]
 

@@ -9,6 +9,7 @@ different from the first one.
 from __future__ import annotations
 
 import logging
+import posixpath
 from typing import TYPE_CHECKING
 
 from bookie.checkpoint import Checkpoint, read_checkpoint
@@ -53,7 +54,7 @@ def lock_directories(config: BookieConfig, disk: Disk) -> list[Callable[[], None
     """Makes the directories and locks them; the functions that let go. BookieStartError."""
     releases: list[Callable[[], None]] = []
     for path in dict.fromkeys((journal_directory(config), ledger_directory(config))):
-        disk.make_directory(path)
+        make_durable_directory(disk, path)
         try:
             releases.append(disk.lock(f"{path}/{LOCK_NAME}"))
         except BlockingIOError as error:
@@ -63,17 +64,25 @@ def lock_directories(config: BookieConfig, disk: Disk) -> list[Callable[[], None
     return releases
 
 
+def make_durable_directory(disk: Disk, path: str) -> None:
+    """Makes it, its parents, and their names durable; those of an existing one again, for the
+    process may have ended before. A file is only as durable as the names on the way to it."""
+    parent = posixpath.dirname(path)
+    names = [parent, posixpath.dirname(parent)]
+    while names[-1] and not disk.exists(names[-1]):
+        names.append(posixpath.dirname(names[-1]))
+    disk.make_directory(path)
+    for name in names:
+        disk.sync_directory(name or ".")
+
+
 def check_identity(config: BookieConfig, disk: Disk) -> bool:
     """Compares or makes the cookies; whether the bookie is new. BookieStartError."""
     cookie = Cookie(
         config.bookie_id, config.journal_directory, config.ledger_directory, config.instance_id
     )
     directories = [journal_directory(config), ledger_directory(config)]
-    is_new = check_cookies(disk, cookie, list(dict.fromkeys(directories)))
-    for path in (config.journal_directory, config.ledger_directory):
-        # The names of `current` themselves, the first time.
-        disk.sync_directory(path)
-    return is_new
+    return check_cookies(disk, cookie, list(dict.fromkeys(directories)))
 
 
 def load_checkpoint(config: BookieConfig, disk: Disk) -> Checkpoint:
@@ -140,11 +149,12 @@ class ReplayTarget:
             )
 
 
-def check_logs(logs: EntryLogs, at_start: Checkpoint) -> None:
+def check_logs(logs: EntryLogs, table: LedgerTable, at_start: Checkpoint) -> None:
     """CorruptionError if the log that was written at the checkpoint is not what it was then."""
     log = logs.get(at_start.log_id)
     if log is None:
-        if at_start.ledgers:
+        # It may have been removed since, with all its ledgers.
+        if any(table.get(ledger_id) is not None for ledger_id in at_start.ledgers):
             raise BookieStartError(
                 f"entry log {at_start.log_id:x} is missing: at the last checkpoint it had entries "
                 f"of {len(at_start.ledgers)} ledgers"

@@ -37,6 +37,10 @@ class ConfigError(ValueError):
         self.name = name
 
 
+class UnknownConfigError(ConfigError):
+    """A name that nothing knows."""
+
+
 class PropertiesError(ValueError):
     """Properties text that cannot be read; `line` counts from 1."""
 
@@ -325,13 +329,13 @@ class ConfigTable:
         return {**self._defaults, **parsed}
 
 
-def unknown_name(name: str, tables: Sequence[ConfigTable]) -> ConfigError:
+def unknown_name(name: str, tables: Sequence[ConfigTable]) -> UnknownConfigError:
     """The error for a name that no table knows, with the nearest of them all."""
     hint = next((table.hints[name] for table in tables if name in table.hints), None)
     if hint is None:
         hint = nearest(name, [known for table in tables for known in table.names()])
     advice = f"; the nearest known name is {hint}" if hint is not None else ""
-    return ConfigError(name, f"unknown setting {name}{advice}")
+    return UnknownConfigError(name, f"unknown setting {name}{advice}")
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ ledger is ever without a document that names it (ledgers.md 2.4).
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import re
@@ -28,7 +29,7 @@ from metadata.store import (
     BadVersionError,
     CreateOp,
     DeleteOp,
-    MetadataStore,
+    MetadataUnknownOutcomeError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from broker.cluster.config import TopicConfig
     from broker.cluster.registry import ConfigRegistry
+    from metadata.store import MetadataStore, Op
     from runtime.env import Env
 
 TOPICS_PATH = "/quire/topics"
@@ -184,6 +186,8 @@ class TopicCatalog:
         if name in self._topics:
             raise _already_exists(name)
         other = self._collisions.get(_collision_key(name))
+        if other == name:  # on its way
+            raise _already_exists(name)
         if other is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -239,10 +243,17 @@ class TopicCatalog:
         try:
             await self._create_nodes(topic)
         except NodeExistsError:
+            await self._reread(name)
             raise _already_exists(name) from None
+        except MetadataUnknownOutcomeError:
+            # Whether it was made is seen by its id, which nobody else can have chosen.
+            await self._reread(name)
+            if topic.id not in self._by_id:
+                raise _unknown_outcome(name) from None
+            return topic
         finally:
-            if self._collisions.get(key) == name:
-                del self._collisions[key]
+            if name not in self._topics:
+                self._collisions.pop(key, None)
         self._remember(topic)
         self._tell(TopicChange.CREATED, topic)
         return topic
@@ -250,7 +261,9 @@ class TopicCatalog:
     async def _create_nodes(self, topic: Topic) -> None:
         """One multi, whatever its size: half a topic must not be seen."""
         document = self._initial_partition_document()
-        ops = [CreateOp(f"{TOPICS_PATH}/{topic.name}", _encode_topic(topic), make_parents=True)]
+        ops: list[Op] = [
+            CreateOp(f"{TOPICS_PATH}/{topic.name}", _encode_topic(topic), make_parents=True)
+        ]
         ops += self._partition_ops(topic.id, range(topic.partition_count), document)
         await self._store.multi(ops)
 
@@ -271,11 +284,15 @@ class TopicCatalog:
                 await self._reread(name)
                 continue
             except NoNodeError:
-                self._forget(topic)
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from None
+                await self._reread(name)
+                continue
+            except MetadataUnknownOutcomeError:
+                await self._reread(name)
+                if topic.id in self._by_id:
+                    raise _unknown_outcome(name) from None
             break
-        self._forget(topic)
-        self._tell(TopicChange.DELETED, topic)
+        if self._forget(topic):
+            self._tell(TopicChange.DELETED, topic)
         await self._discard(topic.id)
         self._tell(TopicChange.DISCARDED, topic)
         return topic
@@ -287,7 +304,7 @@ class TopicCatalog:
             for start in range(0, len(names), _OPS_PER_MULTI_MAX // 2):
                 chunk = names[start : start + _OPS_PER_MULTI_MAX // 2]
                 nodes = await self._store.get_many([f"{source}/{name}" for name in chunk])
-                ops: list[CreateOp | DeleteOp] = []
+                ops: list[Op] = []
                 for name, node in zip(chunk, nodes, strict=True):
                     if node is not None:
                         ops.append(CreateOp(f"{target}/{name}", node.data, make_parents=True))
@@ -297,10 +314,8 @@ class TopicCatalog:
                 except (BadVersionError, NoNodeError, NodeExistsError):
                     # The partition's holder wrote a last time, or another broker moves them too.
                     break
-        try:
+        with contextlib.suppress(NoNodeError, NotEmptyError):  # another broker was quicker
             await self._store.delete(source)
-        except (NoNodeError, NotEmptyError):
-            pass  # another broker was quicker
 
     async def add_partitions(self, name: str, partition_count: int) -> Topic:
         """Raises the number of partitions to `partition_count`. KafkaError as
@@ -309,7 +324,7 @@ class TopicCatalog:
             topic = self.check_add_partitions(name, partition_count)
             changed = replace(topic, partition_count=partition_count, version=topic.version + 1)
             added = range(topic.partition_count, partition_count)
-            ops = [
+            ops: list[Op] = [
                 PutOp(f"{TOPICS_PATH}/{name}", _encode_topic(changed), topic.version),
                 *self._partition_ops(topic.id, added, self._initial_partition_document()),
             ]
@@ -343,6 +358,9 @@ class TopicCatalog:
         except (BadVersionError, NoNodeError, NodeExistsError):
             await self._reread(name)
             return False
+        except MetadataUnknownOutcomeError:
+            await self._reread(name)
+            raise _unknown_outcome(name) from None
         return True
 
     async def _reread(self, name: str) -> None:
@@ -413,6 +431,13 @@ class TopicCatalog:
 
 def _already_exists(name: str) -> KafkaError:
     return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+
+
+def _unknown_outcome(name: str) -> KafkaError:
+    """Retriable: the client asks again, and sees what became of it."""
+    return KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT, f"metadata did not tell whether topic {name} was changed"
+    )
 
 
 def _check_partitions_max(partition_count: int) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from broker.cluster.catalog import DELETED_PATH, PARTITIONS_PATH, TopicChange
 from broker.log.chain import Chain, ChainFormatError
 from broker.log.keeper import Keeper
 from broker.log.partition import PartitionLog, State
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from uuid import UUID
 
-    from broker.cluster.catalog import Topic, TopicCatalog
+    from broker.cluster.catalog import Topic, TopicCatalog, TopicEvent
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
@@ -106,7 +107,7 @@ class LogManager:
                 nursery.start_soon(self._sweep_deleted)
                 for topic in self._catalog.all():
                     self.follow(topic)
-                self._catalog.subscribe(lambda event: self.follow(event.topic))
+                self._catalog.subscribe(self._on_topic_event)
                 task_status.started()
                 try:
                     while True:
@@ -124,6 +125,11 @@ class LogManager:
         async with trio.open_nursery() as nursery:
             for held in self._held.values():
                 nursery.start_soon(held.keeper.close)
+
+    def _on_topic_event(self, event: TopicEvent) -> None:
+        self.follow(event.topic)
+        if event.change is TopicChange.DISCARDED and self._nursery is not None:
+            self._nursery.start_soon(self._sweep_deleted)
 
     def follow(self, topic: Topic) -> None:
         """Makes what is held agree with the catalog's picture of one topic."""
@@ -185,8 +191,6 @@ class LogManager:
             held = self._held.pop(key)
             held.log.go_offline("topic deleted")
             held.scope.cancel()
-        if self._nursery is not None and not self._stopping:
-            self._nursery.start_soon(self._sweep_deleted)
 
     async def _sweep_deleted(self) -> None:
         """Deletes the ledgers of deleted topics: their documents wait under DELETED_PATH, so a
@@ -223,8 +227,5 @@ class LogManager:
         return len(self._held), offline
 
 
-DELETED_PATH = "/quire/deleted"
-
-
 def partition_path(topic_id: UUID, partition: int) -> str:
-    return f"/quire/partitions/{topic_id}/{partition}"
+    return f"{PARTITIONS_PATH}/{topic_id}/{partition}"

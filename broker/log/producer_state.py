@@ -27,16 +27,21 @@ Bounded: at most `producers_max` producers; the one that has not appended for th
 first, but never one with an open transaction. About 1.5 KiB each.
 """
 
-import struct
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from broker.log.producer_snapshot import (
+    NO_OFFSET,
+    SEQUENCE_MASK,
+    Batch,
+    Producer,
+    decode_snapshot,
+    encode_snapshot,
+)
 from wire.buffers import Buffer
-from wire.kafka.errors import ErrorCode, KafkaError, WireError
+from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import (
     CONTROL_MASK,
     NO_TIMESTAMP,
@@ -45,22 +50,13 @@ from wire.kafka.records.batch import (
     BatchHeader,
 )
 
-#: As many as a producer may have in flight (max.in.flight.requests.per.connection of KIP-98).
+#: As many as a producer may have in flight (KIP-98: max.in.flight.requests.per.connection <= 5).
 BATCHES_KEPT_MAX = 5
 PRODUCER_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
 
-_SEQUENCE_MASK = 2**31 - 1
 # Sequence numbers wrap, so «before» and «behind» are told apart only this far.
 _RUN_MAX = 2**30
-_NO_SEQUENCE = -1
-_NO_EPOCH = -1
-_NO_OFFSET = -1
-
-SNAPSHOT_VERSION = 1
-_SNAPSHOT_HEAD = struct.Struct(">HIqI")  # version, CRC-32C of what follows it, end offset, count
-_CRC_END = 6
-_PRODUCER = struct.Struct(">qhiqqiqB")
-_BATCH = struct.Struct(">iiqq")
+_FOREVER_MS = 2**63
 
 
 class Duplicate(NamedTuple):
@@ -69,13 +65,6 @@ class Duplicate(NamedTuple):
     `log_append_time_ms` is -1 unless the topic's timestamps are append times.
     """
 
-    base_offset: int
-    log_append_time_ms: int
-
-
-class _Batch(NamedTuple):
-    first_sequence: int
-    last_sequence: int
     base_offset: int
     log_append_time_ms: int
 
@@ -90,43 +79,6 @@ class ProducerInfo:
     last_timestamp: int
     coordinator_epoch: int
     transaction_start_offset: int
-
-
-class _Producer:
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "epoch",
-        "last_append_ms",
-        "last_sequence",
-        "last_timestamp",
-        "run_length",
-        "transaction_start_offset",
-    )
-
-    def __init__(self) -> None:
-        self.epoch = _NO_EPOCH
-        self.last_sequence = _NO_SEQUENCE
-        #: How many sequence numbers up to the last one are in the log without a gap.
-        self.run_length = 0
-        self.batches: list[_Batch] = []
-        self.last_timestamp = NO_TIMESTAMP
-        self.last_append_ms = NO_TIMESTAMP
-        self.transaction_start_offset = _NO_OFFSET
-        self.coordinator_epoch = -1
-
-    def copy(self) -> "_Producer":
-        other = _Producer()
-        for name in _Producer.__slots__:
-            setattr(other, name, getattr(self, name))
-        other.batches = self.batches.copy()
-        return other
-
-    def begin_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.last_sequence = _NO_SEQUENCE
-        self.run_length = 0
-        self.batches.clear()
 
 
 class ProducerState:
@@ -146,10 +98,10 @@ class ProducerState:
         self.producers_max = producers_max
         #: Behind the last batch that the state reflects; it knows all of the log below.
         self.end_offset = 0
-        self._producers: OrderedDict[int, _Producer] = OrderedDict()  # last appended last
+        self._producers: OrderedDict[int, Producer] = OrderedDict()  # last appended last
         self._open_transactions: OrderedDict[int, int] = OrderedDict()  # id -> first offset
         self._expiration_ms = PRODUCER_EXPIRATION_MS
-        self._oldest_append_ms = 2**63  # not above any producer's last append
+        self._oldest_append_ms = _FOREVER_MS  # not above any producer's last append
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -194,7 +146,7 @@ class ProducerState:
             self._check_room()
             return None
         if (
-            header.base_sequence == (producer.last_sequence + 1) & _SEQUENCE_MASK
+            header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK
             and header.producer_epoch == producer.epoch
             and (producer.transaction_start_offset < 0 or header.attributes & TRANSACTIONAL_MASK)
         ):
@@ -248,7 +200,7 @@ class ProducerState:
             )
 
     def _check_odd(
-        self, producer: _Producer, header: BatchHeader, now_ms: int, coordinator_epoch: int
+        self, producer: Producer, header: BatchHeader, now_ms: int, coordinator_epoch: int
     ) -> Duplicate | None:
         """`check` of what does not simply go on where the producer's last batch ended."""
         first_sequence = header.base_sequence
@@ -308,31 +260,32 @@ class ProducerState:
             return
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = _Producer()
+            producer = self._producers[producer_id] = Producer()
             if len(self._producers) > self.producers_max:
                 self._evict(producer_id)
         else:
-            self._producers.move_to_end(producer_id)
+            pass
         delta = header.last_offset_delta
         attributes = header.attributes
         if header.producer_epoch != producer.epoch:
             producer.begin_epoch(header.producer_epoch)
         first_sequence = header.base_sequence
         if first_sequence >= 0:
-            last_sequence = (first_sequence + delta) & _SEQUENCE_MASK
-            if first_sequence == (producer.last_sequence + 1) & _SEQUENCE_MASK:
+            last_sequence = (first_sequence + delta) & SEQUENCE_MASK
+            if first_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK:
                 producer.run_length += delta + 1
-            else:
+            else:  # first of its epoch or of what is left of it, or compaction took some
                 producer.run_length = delta + 1
-                producer.batches.clear()
             producer.last_sequence = last_sequence
             if log_append_time_ms is None:
                 append_time = attributes & TIMESTAMP_TYPE_MASK
                 log_append_time_ms = header.max_timestamp if append_time else NO_TIMESTAMP
             batches = producer.batches
-            batches.append(_Batch(first_sequence, last_sequence, base_offset, log_append_time_ms))
+            batches.append(Batch(first_sequence, last_sequence, base_offset, log_append_time_ms))
             if len(batches) > BATCHES_KEPT_MAX:
                 del batches[0]
+        else:
+            producer.unsequenced_offset = base_offset
         producer.last_timestamp = header.max_timestamp
         producer.last_append_ms = now_ms
         if now_ms < self._oldest_append_ms:
@@ -344,13 +297,13 @@ class ProducerState:
     def _move_transaction(
         self,
         producer_id: int,
-        producer: _Producer,
+        producer: Producer,
         header: BatchHeader,
         base_offset: int,
         coordinator_epoch: int,
     ) -> None:
         if header.is_control:
-            producer.transaction_start_offset = _NO_OFFSET
+            producer.transaction_start_offset = NO_OFFSET
             producer.coordinator_epoch = max(producer.coordinator_epoch, coordinator_epoch)
             self._open_transactions.pop(producer_id, None)
         elif producer.transaction_start_offset < 0:
@@ -384,67 +337,51 @@ class ProducerState:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
-        times = (producer.last_append_ms for producer in self._producers.values())
-        self._oldest_append_ms = min(times, default=2**63)
+        self._oldest_append_ms = self._find_oldest_append()
         return len(expired)
 
     # -- rebuilding ------------------------------------------------------------------------------
 
     def truncate(self, end_offset: int) -> list[int]:
-        """Forgets the batches at `end_offset` and behind it, which the log lost.
+        """Forgets what lies at `end_offset` and behind it, which the log lost.
 
-        Gives the ids of which nothing certain is left, as they had a batch there and none of the
-        five before it is remembered: they are forgotten, and the caller who cares replays the log.
+        Gives the ids of which nothing certain is left and which are forgotten: a marker of theirs
+        is gone, or all of the batches that are remembered. Who cares replays the log for them.
         """
-        if end_offset >= self.end_offset:
-            return []
         uncertain = []
-        for producer_id, producer in list(self._producers.items()):
+        for producer_id, producer in self._producers.items():
             batches = producer.batches
+            known = producer.unsequenced_offset < end_offset
             while batches and batches[-1].base_offset >= end_offset:
-                batch = batches.pop()
-                producer.run_length -= _batch_count(batch)
-            if producer.transaction_start_offset >= end_offset:
-                producer.transaction_start_offset = _NO_OFFSET
-                self._open_transactions.pop(producer_id, None)
+                producer.run_length -= batches.pop().sequence_count
+                known = known and bool(batches)
+            if not known:
+                uncertain.append(producer_id)
+                continue
             if batches:
                 producer.last_sequence = batches[-1].last_sequence
-            elif producer.last_sequence >= 0:
-                uncertain.append(producer_id)
-                del self._producers[producer_id]
-                self._open_transactions.pop(producer_id, None)
-        self.end_offset = end_offset
+                producer.run_length = max(producer.run_length, batches[-1].sequence_count)
+            if producer.transaction_start_offset >= end_offset:
+                producer.transaction_start_offset = NO_OFFSET
+                del self._open_transactions[producer_id]
+        for producer_id in uncertain:
+            del self._producers[producer_id]
+            self._open_transactions.pop(producer_id, None)
+        self.end_offset = min(self.end_offset, end_offset)
         return uncertain
 
-    def rebuild(self, headers: Iterable[BatchHeader], now_ms: int | None = None) -> None:
-        """`append` for each header of a scan. Times are those of the batches if `now_ms` is None:
-        what a log cannot tell is when a batch came to it."""
+    def rebuild(self, headers: Iterable[BatchHeader], now_ms: int) -> None:
+        """`append` for each header of a scan, in order, with its offset as it is there.
+
+        `now_ms` is when they count as appended: with the batches' own times, which are the
+        client's affair, the producer of old data would be expired as soon as it was read.
+        """
         for header in headers:
-            self.append(
-                header, header.base_offset, header.max_timestamp if now_ms is None else now_ms
-            )
+            self.append(header, header.base_offset, now_ms)
 
     def snapshot(self) -> bytes:
-        """The state as bytes, for `restore`: 22 bytes, 43 per producer, 24 for each batch kept."""
-        pieces = [b""]
-        for producer_id, producer in self._producers.items():
-            pieces.append(
-                _PRODUCER.pack(
-                    producer_id,
-                    producer.epoch,
-                    producer.coordinator_epoch,
-                    producer.last_timestamp,
-                    producer.last_append_ms,
-                    min(producer.run_length, _RUN_MAX),
-                    producer.transaction_start_offset,
-                    len(producer.batches),
-                )
-            )
-            pieces.extend([_BATCH.pack(*batch) for batch in producer.batches])
-        count = len(self._producers)
-        pieces[0] = _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, 0, self.end_offset, count)[_CRC_END:]
-        body = b"".join(pieces)
-        return struct.pack(">HI", SNAPSHOT_VERSION, crc32c(body)) + body
+        """The state as bytes, for `restore`; broker/log/producer_snapshot.py has the format."""
+        return encode_snapshot(self._producers, self.end_offset)
 
     def restore(self, data: Buffer) -> None:
         """Takes over the state of a snapshot instead of its own.
@@ -452,58 +389,20 @@ class ProducerState:
         WireError, and nothing changed, if the snapshot is damaged, cut short or of a version that
         is not known. If it has more producers than `producers_max`, the oldest are left out.
         """
-        try:
-            version, crc, end_offset, count = _SNAPSHOT_HEAD.unpack_from(data)
-            if version != SNAPSHOT_VERSION:
-                raise WireError(f"producer snapshot has version {version}, not {SNAPSHOT_VERSION}")
-            if crc32c(memoryview(data)[_CRC_END:]) != crc:
-                raise WireError(f"producer snapshot of {len(data)} bytes fails its CRC")
-            producers, position = _read_producers(data, count)
-        except struct.error as error:
-            raise WireError(f"producer snapshot of {len(data)} bytes: {error}") from None
-        if position != len(data):
-            raise WireError(f"producer snapshot has {len(data) - position} bytes too many")
-        self._producers = producers
-        self.end_offset = end_offset
+        self._producers, self.end_offset = decode_snapshot(data)
         transactions = sorted(
             (producer.transaction_start_offset, producer_id)
-            for producer_id, producer in producers.items()
+            for producer_id, producer in self._producers.items()
             if producer.transaction_start_offset >= 0
         )
         self._open_transactions = OrderedDict((pid, offset) for offset, pid in transactions)
-        for _ in range(len(producers) - self.producers_max):
-            self._evict(_NO_OFFSET)
+        for _ in range(len(self._producers) - self.producers_max):
+            self._evict(-1)
+        self._oldest_append_ms = self._find_oldest_append()
+
+    def _find_oldest_append(self) -> int:
         times = (producer.last_append_ms for producer in self._producers.values())
-        self._oldest_append_ms = min(times, default=2**63)
-
-
-def _read_producers(data: Buffer, count: int) -> tuple[OrderedDict[int, _Producer], int]:
-    producers: OrderedDict[int, _Producer] = OrderedDict()
-    position = _SNAPSHOT_HEAD.size
-    for _ in range(count):
-        producer = _Producer()
-        (
-            producer_id,
-            producer.epoch,
-            producer.coordinator_epoch,
-            producer.last_timestamp,
-            producer.last_append_ms,
-            producer.run_length,
-            producer.transaction_start_offset,
-            batch_count,
-        ) = _PRODUCER.unpack_from(data, position)
-        position += _PRODUCER.size
-        for _ in range(batch_count):
-            producer.batches.append(_Batch._make(_BATCH.unpack_from(data, position)))
-            position += _BATCH.size
-        if producer.batches:
-            producer.last_sequence = producer.batches[-1].last_sequence
-        producers[producer_id] = producer
-    return producers, position
-
-
-def _batch_count(batch: _Batch) -> int:
-    return ((batch.last_sequence - batch.first_sequence) & _SEQUENCE_MASK) + 1
+        return min(times, default=_FOREVER_MS)
 
 
 def _out_of_order(header: BatchHeader, why: str) -> KafkaError:
@@ -514,22 +413,25 @@ def _out_of_order(header: BatchHeader, why: str) -> KafkaError:
     )
 
 
-def _check_sequence(producer: _Producer, header: BatchHeader) -> None:
+def _check_sequence(producer: Producer, header: BatchHeader) -> None:
     """KafkaError unless the batch begins a new epoch or goes on with the known one."""
     first_sequence = header.base_sequence
     if header.producer_epoch != producer.epoch:
         if first_sequence != 0:
             raise _out_of_order(header, f"epoch {producer.epoch} is known, a new one begins at 0")
         return
-    expected = (producer.last_sequence + 1) & _SEQUENCE_MASK
+    expected = (producer.last_sequence + 1) & SEQUENCE_MASK
     if first_sequence == expected:
         return
     # How far the batch's first and last numbers lie before the last one that is in the log.
-    first_distance = (producer.last_sequence - first_sequence) & _SEQUENCE_MASK
-    last_distance = (producer.last_sequence - header.last_sequence) & _SEQUENCE_MASK
-    kept_count = sum(map(_batch_count, producer.batches))
-    in_log = first_distance < min(producer.run_length, _RUN_MAX)
-    if in_log and kept_count <= last_distance <= first_distance:
+    first_distance = (producer.last_sequence - first_sequence) & SEQUENCE_MASK
+    last_distance = (producer.last_sequence - header.last_sequence) & SEQUENCE_MASK
+    run_length = min(producer.run_length, _RUN_MAX)
+    kept_count = 0
+    for batch in reversed(producer.batches):
+        if kept_count < run_length:  # else it lies before a gap
+            kept_count += batch.sequence_count
+    if kept_count <= last_distance <= first_distance < run_length:
         raise KafkaError(
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
             f"batch of producer {header.producer_id} epoch {header.producer_epoch} with sequence"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import crc32c
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
-API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID = 18, 19, 22
+FIND_COORDINATOR, API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID = 10, 18, 19, 22
 
 # Error codes by number, for messages and for the recorded answers of the control.
 ERRORS = {
@@ -207,6 +207,9 @@ class Connection:
         """(error, producer id, epoch)."""
         deadline = time.monotonic() + 20
         while True:
+            if transactional_id is not None:
+                # As a client does; this is also what makes the coordinator's topic.
+                self.call(FIND_COORDINATOR, 1, string(transactional_id) + b"\1")
             answer = self.call(INIT_PRODUCER_ID, 1, string(transactional_id) + b"\0\0\xea\x60")
             answer.number("i")
             result = answer.number("h"), answer.number("q"), answer.number("h")

@@ -62,7 +62,7 @@ class NaiveBookie:
 
 
 class NaiveBookies:
-    """A BookieClient on naive bookies. `held` bookies keep their adds back (`release`), `dead` ones
+    """A BookieClient on naive bookies. `held` bookies keep a writer's adds back (`release`), `dead` ones
     refuse all, `silent` ones never answer. With `delay_s`, requests take random (virtual) time to
     arrive and answers to return."""
 
@@ -72,6 +72,7 @@ class NaiveBookies:
         self.dead: set[str] = set()
         self.silent: set[str] = set()
         self.held: set[str] = set()
+        self.lost_replies: set[str] = set()  # adds are done, but the ordinary ones not answered
         self.answers: dict[tuple[str, int], Status] = {}  # (bookie, entry id) -> forced answer
         self.queue = []
         self.delay_s = 0.0
@@ -90,9 +91,10 @@ class NaiveBookies:
                 status = Status.EIO
             if status is None:
                 status = self.bookies[bookie].add(ledger_id, entry_id, master_key, data, flags)
-            self._answer(done, status)
+            if bookie not in self.lost_replies or flags & FLAG_RECOVERY_ADD:
+                self._answer(done, status)
 
-        if bookie in self.held:
+        if bookie in self.held and not flags & FLAG_RECOVERY_ADD:
             self.queue.append((bookie, entry_id, act))
         elif self.delay_s:
             self.nursery.start_soon(self._later, act)

@@ -19,6 +19,7 @@ from broker.api import ConnectionInfo, Reply, Request
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from broker.groups.group_core import ClassicGroup
+from broker.groups.group_records import parse_record
 from broker.groups.group_types import (
     Answer,
     ArmTimer,
@@ -28,7 +29,6 @@ from broker.groups.group_types import (
     Persist,
     SyncInput,
 )
-from broker.groups.group_records import parse_record
 from broker.handlers.find_coordinator import FindCoordinatorHandler, KeyType
 from broker.handlers.groups import GroupsHandler
 from broker.handlers.offsets import OffsetsHandler
@@ -428,7 +428,7 @@ class World:
 
 
 @pytest.fixture
-async def make_world(nursery, autojump_clock):
+async def make_world(nursery):
     def make(**config):
         return World(nursery, **config)
 

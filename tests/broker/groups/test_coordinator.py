@@ -152,7 +152,7 @@ def test_partition_of_a_group():
 # --- a group's life by messages
 
 
-async def test_a_group_lives_by_messages(world):
+async def test_a_group_lives_by_messages(autojump_clock, world):
     world.catalog.add("t", 2)
     member = await stable_member(world)
     assert member.startswith("client-")
@@ -176,7 +176,7 @@ async def test_a_group_lives_by_messages(world):
     assert world.log_of("g").records()[-1].snapshot.members == ()
 
 
-async def test_every_version_of_join_sync_heartbeat_leave_answers(world):
+async def test_every_version_of_join_sync_heartbeat_leave_answers(autojump_clock, world):
     for version in range(10):
         group = f"v{version}"
         member = ""
@@ -202,7 +202,7 @@ async def test_every_version_of_join_sync_heartbeat_leave_answers(world):
         )
 
 
-async def test_a_refused_join_encodes_in_every_version(world):
+async def test_a_refused_join_encodes_in_every_version(autojump_clock, world):
     for version in range(10):
         refused = await world.ask(*join_request("g", "nobody", version=version))
         assert refused.error_code == E.UNKNOWN_MEMBER_ID
@@ -215,13 +215,13 @@ async def test_a_refused_join_encodes_in_every_version(world):
     assert (await world.ask(5, ListGroupsRequest())).groups == []
 
 
-async def test_sync_5_must_name_its_protocol(world):
+async def test_sync_5_must_name_its_protocol(autojump_clock, world):
     answer = await world.ask(5, SyncGroupRequest("g", 1, "m"))
     assert answer.error_code == E.INCONSISTENT_GROUP_PROTOCOL
     assert (await world.ask(4, SyncGroupRequest("g", 1, "m"))).error_code == E.UNKNOWN_MEMBER_ID
 
 
-async def test_a_silent_member_is_removed_by_the_timer(world):
+async def test_a_silent_member_is_removed_by_the_timer(autojump_clock, world):
     member = await stable_member(world)
     await trio.sleep(9.5)
     assert (await world.ask(4, HeartbeatRequest("g", 1, member))).error_code == E.NONE
@@ -232,7 +232,7 @@ async def test_a_silent_member_is_removed_by_the_timer(world):
     assert (group.group_state, group.members) == ("Empty", [])
 
 
-async def test_heartbeats_do_not_fill_the_timers(world):
+async def test_heartbeats_do_not_fill_the_timers(autojump_clock, world):
     member = await stable_member(world)
     for _ in range(300):
         await trio.sleep(0.5)
@@ -240,7 +240,7 @@ async def test_heartbeats_do_not_fill_the_timers(world):
     assert len(world.coordinator.timers) <= 4
 
 
-async def test_cooperative_members_keep_what_they_had_while_rebalancing(world):
+async def test_cooperative_members_keep_what_they_had_while_rebalancing(autojump_clock, world):
     """KIP-429: a member commits for what it still owns while the group prepares a rebalance."""
     world.catalog.add("t", 2)
     member = await stable_member(world)
@@ -256,7 +256,7 @@ async def test_cooperative_members_keep_what_they_had_while_rebalancing(world):
 # --- loading, losing
 
 
-async def test_a_restart_brings_everything_back(world):
+async def test_a_restart_brings_everything_back(autojump_clock, world):
     world.catalog.add("t", 4)
     for group in ("one", "two", "three", "gone"):
         await stable_member(world, group)
@@ -282,7 +282,7 @@ async def test_a_restart_brings_everything_back(world):
     assert set(states.values()) == {"Empty"}
 
 
-async def test_while_loading(make_world):
+async def test_while_loading(autojump_clock, make_world):
     world = make_world()
     await world.start()
     world.catalog.add("t", 1)
@@ -307,7 +307,7 @@ async def test_while_loading(make_world):
     assert await fetched(world) == {("t", 0): (5, 3, "m")}
 
 
-async def test_not_the_coordinator(make_world):
+async def test_not_the_coordinator(autojump_clock, make_world):
     world = make_world()
     world.logs.elsewhere = {0, 1, 2}
     await world.start()
@@ -325,7 +325,7 @@ async def test_not_the_coordinator(make_world):
     assert (listed.error_code, listed.groups) == (E.NONE, [])
 
 
-async def test_who_waits_when_the_log_is_lost_is_told(world):
+async def test_who_waits_when_the_log_is_lost_is_told(autojump_clock, world):
     world.catalog.add("t", 1)
     member = await stable_member(world)
     newcomer = await world.ask(*join_request())
@@ -346,7 +346,7 @@ async def test_who_waits_when_the_log_is_lost_is_told(world):
     assert await fetched(world) == {}  # the commit was not durable
 
 
-async def test_a_failed_append_is_a_failed_commit(world):
+async def test_a_failed_append_is_a_failed_commit(autojump_clock, world):
     world.catalog.add("t", 1)
     await world.ask(*commit_request(world, "other"))
     log = world.log_of("g")
@@ -361,7 +361,7 @@ async def test_a_failed_append_is_a_failed_commit(world):
 # --- offsets
 
 
-async def test_commits_of_one_turn_are_one_batch(world):
+async def test_commits_of_one_turn_are_one_batch(autojump_clock, world):
     world.catalog.add("t", 1)
     groups = [f"g{n}" for n in range(60)]
     world.turn.begin()
@@ -373,7 +373,7 @@ async def test_commits_of_one_turn_are_one_batch(world):
     assert sum(len(log.batches) for log in world.logs.logs.values()) == 3  # one per partition
 
 
-async def test_a_commit_is_answered_and_seen_when_it_is_durable(world):
+async def test_a_commit_is_answered_and_seen_when_it_is_durable(autojump_clock, world):
     world.catalog.add("t", 1)
     await world.ask(*commit_request(world, offset=1))
     log = world.log_of("g")
@@ -389,7 +389,7 @@ async def test_a_commit_is_answered_and_seen_when_it_is_durable(world):
     assert (await fetched(world))[("t", 0)][0] == 2
 
 
-async def test_commits_are_refused_while_too_much_waits(make_world):
+async def test_commits_are_refused_while_too_much_waits(autojump_clock, make_world):
     world = make_world(pending_bytes_max=400)
     await world.start()
     world.catalog.add("t", 1)
@@ -406,7 +406,7 @@ async def test_commits_are_refused_while_too_much_waits(make_world):
     assert world.coordinator.statistics()["pending_bytes"] == 0
 
 
-async def test_commit_errors_by_partition(world):
+async def test_commit_errors_by_partition(autojump_clock, world):
     world.catalog.add("t", 2)
     response = await world.ask(*commit_request(world, partitions=(0, 2, 1)))
     assert commit_errors(response) == [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
@@ -426,14 +426,14 @@ async def test_commit_errors_by_partition(world):
         assert commit_errors(await world.ask(*request)) == [expected]
 
 
-async def test_a_member_excludes_simple_commits(world):
+async def test_a_member_excludes_simple_commits(autojump_clock, world):
     world.catalog.add("t", 1)
     await stable_member(world)
     assert commit_errors(await world.ask(*commit_request(world))) == [E.UNKNOWN_MEMBER_ID]
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-async def test_fetch_in_every_version(world, version):
+async def test_fetch_in_every_version(autojump_clock, world, version):
     topic = world.catalog.add("t", 3)
     await world.ask(*commit_request(world, partitions=(0, 1), version=10))
     if version >= 8:
@@ -457,7 +457,7 @@ async def test_fetch_in_every_version(world, version):
         assert [p.committed_offset for p in topics[0].partitions] == [5, 6]
 
 
-async def test_fetch_of_several_groups_and_of_unknown_things(world):
+async def test_fetch_of_several_groups_and_of_unknown_things(autojump_clock, world):
     topic = world.catalog.add("t", 1)
     for group in ("a", "b"):
         await world.ask(*commit_request(world, group, offset=ord(group)))
@@ -479,7 +479,7 @@ async def test_fetch_of_several_groups_and_of_unknown_things(world):
     assert response.groups[0].topics[0].partitions[0].committed_offset == -1
 
 
-async def test_offsets_of_open_transactions_are_unstable(world):
+async def test_offsets_of_open_transactions_are_unstable(autojump_clock, world):
     world.catalog.add("t", 2)
     await world.ask(*commit_request(world, partitions=(0, 1)))
     _, entry = world.coordinator.describe("g")
@@ -492,7 +492,7 @@ async def test_offsets_of_open_transactions_are_unstable(world):
     assert len(await fetched(world)) == 2
 
 
-async def test_offset_delete(world):
+async def test_offset_delete(autojump_clock, world):
     for topic in ("t", "u", "w"):
         world.catalog.add(topic, 2)
         await world.ask(*commit_request(world, topic=topic, partitions=(0, 1)))
@@ -519,7 +519,7 @@ async def test_offset_delete(world):
     assert set(await fetched(world)) == left
 
 
-async def test_a_deleted_topics_offsets_are_forgotten(world):
+async def test_a_deleted_topics_offsets_are_forgotten(autojump_clock, world):
     for topic in ("t", "u"):
         world.catalog.add(topic, 1)
         await world.ask(*commit_request(world, topic=topic))
@@ -533,7 +533,7 @@ async def test_a_deleted_topics_offsets_are_forgotten(world):
 # --- expiry
 
 
-async def test_offsets_of_an_empty_group_expire_and_the_group_with_them(make_world):
+async def test_offsets_of_an_empty_group_expire_and_the_group_with_them(autojump_clock, make_world):
     world = make_world(offsets_retention_minutes=60, offsets_retention_check_interval_ms=60_000)
     await world.start()
     world.catalog.add("t", 1)
@@ -552,7 +552,7 @@ async def test_offsets_of_an_empty_group_expire_and_the_group_with_them(make_wor
     assert (await world.ask(5, ListGroupsRequest())).groups == []
 
 
-async def test_expiry_by_topic_by_commit_and_by_the_commits_own_retention(make_world):
+async def test_expiry_by_topic_by_commit_and_by_own_retention(autojump_clock, make_world):
     world = make_world(offsets_retention_minutes=60, offsets_retention_check_interval_ms=60_000)
     await world.start()
     for topic in ("t", "unsubscribed"):
@@ -577,7 +577,7 @@ async def test_expiry_by_topic_by_commit_and_by_the_commits_own_retention(make_w
 # --- administration
 
 
-async def test_list_groups_filters(world):
+async def test_list_groups_filters(autojump_clock, world):
     world.catalog.add("t", 1)
     await stable_member(world, "busy")
     await world.ask(*commit_request(world, "idle"))
@@ -599,7 +599,7 @@ async def test_list_groups_filters(world):
         assert all(g.group_type == "classic" for g in response.groups)
 
 
-async def test_describe_of_what_is_not_there(world):
+async def test_describe_of_what_is_not_there(autojump_clock, world):
     for version in range(7):
         (group,) = (await world.ask(version, DescribeGroupsRequest(["none"]))).groups
         assert group.group_state == "Dead"
@@ -607,7 +607,7 @@ async def test_describe_of_what_is_not_there(world):
     assert group.error_message == "Group none not found."
 
 
-async def test_delete_groups(world):
+async def test_delete_groups(autojump_clock, world):
     world.catalog.add("t", 2)
     await stable_member(world, "busy")
     await world.ask(*commit_request(world, "idle", partitions=(0, 1)))
@@ -627,7 +627,7 @@ async def test_delete_groups(world):
     assert world.state() == before
 
 
-async def test_a_commit_behind_a_deletion_survives_it(world):
+async def test_a_commit_behind_a_deletion_survives_it(autojump_clock, world):
     world.catalog.add("t", 2)
     await world.ask(*commit_request(world, partitions=(0,)))
     log = world.log_of("g")
@@ -646,7 +646,7 @@ async def test_a_commit_behind_a_deletion_survives_it(world):
     assert world.state() == state
 
 
-async def test_a_member_that_joins_behind_a_deletion_stays(world):
+async def test_a_member_that_joins_behind_a_deletion_stays(autojump_clock, world):
     world.catalog.add("t", 1)
     await world.ask(*commit_request(world))
     log = world.log_of("g")
@@ -666,7 +666,7 @@ async def test_a_member_that_joins_behind_a_deletion_stays(world):
 # --- FindCoordinator
 
 
-async def test_find_coordinator_in_every_version(world):
+async def test_find_coordinator_in_every_version(autojump_clock, world):
     for version in range(7):
         request = FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=["g", "h"])
         response = await world.ask(version, request)
@@ -681,7 +681,7 @@ async def test_find_coordinator_in_every_version(world):
     assert (lost.error_code, lost.node_id, lost.port) == (E.COORDINATOR_NOT_AVAILABLE, -1, -1)
 
 
-async def test_the_topic_is_made_when_it_is_first_asked_for(make_world):
+async def test_the_topic_is_made_when_it_is_first_asked_for(autojump_clock, make_world):
     world = make_world()
     await world.start(topic=False)
     assert (await world.ask(*join_request())).error_code == E.NOT_COORDINATOR

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from broker.groups.group_core import ClassicGroup
 from broker.groups.group_base import subscribed_topics
+from broker.groups.group_core import ClassicGroup
 from broker.groups.group_types import GroupLimits, GroupState, LeavingMember
 from wire.kafka.errors import ErrorCode as E
 

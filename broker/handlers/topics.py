@@ -1,0 +1,346 @@
+"""Topics and their partitions: CreateTopics, DeleteTopics, CreatePartitions.
+
+| key | versions | what |
+|--|--|--|
+| 19 CreateTopics | 2-7 | KIP-4; -1 for defaults (KIP-464); settings in the answer (KIP-525) |
+| 20 DeleteTopics | 1-6 | by name, from version 6 by id too (KIP-516) |
+| 37 CreatePartitions | 0-3 | KIP-195; every asked topic is in the answer |
+
+A change is durable when it is answered, so the timeouts of the requests are not needed. Behaviour
+was compared with Kafka 4.3.1, error by error.
+Known deviations: two names of one request that differ only in '.' and '_' collide with one another
+(Kafka makes both); an unknown broker in an assignment for new partitions is INVALID_REPLICA_
+ASSIGNMENT as in Kafka, but which of the live brokers is named has no influence: a partition's data
+is on bookies, and its leader is chosen by the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from broker.api import Api, Request
+from broker.cluster.catalog import PARTITIONS_PER_TOPIC_MAX, Topic
+from metadata.store import MetadataError
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.message import ZERO_UUID
+from wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from broker.cluster.catalog import TopicCatalog
+    from broker.cluster.registry import ConfigRegistry
+    from broker.cluster.view import ClusterView
+
+logger = logging.getLogger(__name__)
+
+_BY_ID_VERSION_MIN = 6
+_DELETION_DISABLED_VERSION_MIN = 3
+_DEFAULT = -1
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, frozen=True)
+class _Wanted:
+    """A topic of CreateTopics with its defaults filled in."""
+
+    name: str
+    partition_count: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+def metadata_failure(error: MetadataError) -> KafkaError:
+    """Metadata cannot be reached or did not answer: the client may ask again."""
+    logger.warning("event=metadata_failed path=%s error=%s", error.path, error)
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "metadata did not answer")
+
+
+class TopicsHandler:
+    def __init__(
+        self, catalog: TopicCatalog, registry: ConfigRegistry, cluster: ClusterView
+    ) -> None:
+        self._catalog = catalog
+        self._registry = registry
+        self._cluster = cluster
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(ApiKey.CREATE_TOPICS, 2, 7, self.create_topics),
+            Api(ApiKey.DELETE_TOPICS, 1, 6, self.delete_topics),
+            Api(ApiKey.CREATE_PARTITIONS, 0, 3, self.create_partitions),
+        ]
+
+    # -- CreateTopics ---------------------------------------------------------------------------
+
+    async def create_topics(self, request: Request) -> CreateTopicsResponse:
+        body: CreateTopicsRequest = request.body
+        response = CreateTopicsResponse()
+        asked_often = _repeated(topic.name for topic in body.topics)
+        excessive = self._partitions_asked(body.topics) > PARTITIONS_PER_TOPIC_MAX
+        for name in asked_often:
+            result = CreatableTopicResult(name=name)
+            _refuse(result, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
+            response.topics.append(result)
+        for topic in body.topics:
+            if topic.name in asked_often:
+                continue
+            result = CreatableTopicResult(name=topic.name)
+            response.topics.append(result)
+            try:
+                if excessive:
+                    raise KafkaError(
+                        ErrorCode.POLICY_VIOLATION,
+                        f"a request may make {PARTITIONS_PER_TOPIC_MAX} partitions at most",
+                    )
+                await self._create_topic(topic, result, validate_only=body.validate_only)
+            except KafkaError as error:
+                _refuse(result, error)
+            except MetadataError as error:
+                _refuse(result, metadata_failure(error))
+        return response
+
+    def _partitions_asked(self, topics: Sequence[CreatableTopic]) -> int:
+        default = self._registry.broker.num_partitions
+        return sum(
+            len(topic.assignments)
+            or (default if topic.num_partitions < 0 else topic.num_partitions)
+            for topic in topics
+        )
+
+    async def _create_topic(
+        self, asked: CreatableTopic, result: CreatableTopicResult, *, validate_only: bool
+    ) -> None:
+        self._catalog.check_create(asked.name, 1, {})
+        wanted = self._wanted(asked)
+        if validate_only:
+            self._catalog.check_create(wanted.name, wanted.partition_count, wanted.configs)
+        else:
+            topic = await self._catalog.create(wanted.name, wanted.partition_count, wanted.configs)
+            result.topic_id = topic.id
+        result.num_partitions = wanted.partition_count
+        result.replication_factor = wanted.replication_factor
+        result.configs = [
+            CreatableTopicConfigs(
+                name=described.key.name,
+                value=described.value,
+                read_only=described.read_only,
+                config_source=int(described.source),
+                is_sensitive=described.key.sensitive,
+            )
+            for described in self._registry.describe_topic(wanted.configs)
+        ]
+
+    def _wanted(self, asked: CreatableTopic) -> _Wanted:
+        if asked.assignments:
+            partition_count, replication_factor = self._assigned(asked)
+        else:
+            partition_count = asked.num_partitions
+            if partition_count == _DEFAULT:
+                partition_count = self._registry.broker.num_partitions
+            elif partition_count < 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions cannot be made"
+                )
+            replication_factor = self.replication_factor(asked.replication_factor)
+        configs = {}
+        for config in asked.configs:
+            if config.value is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} has no value")
+            configs[config.name] = config.value
+        return _Wanted(asked.name, partition_count, replication_factor, configs)
+
+    def replication_factor(self, asked: int) -> int:
+        """What -1 stands for, and the check against the live brokers. KafkaError
+        INVALID_REPLICATION_FACTOR. `quire.clip.replication.factor` lowers instead."""
+        config = self._registry.broker
+        if asked < 1 and asked != _DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {asked}: the least is 1, and -1 means the default",
+            )
+        factor = config.default_replication_factor if asked == _DEFAULT else asked
+        live = len(self._cluster.broker_ids())
+        if factor <= live:
+            return factor
+        if config.quire_clip_replication_factor:
+            return live
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {factor} needs more brokers than the {live} that are there",
+        )
+
+    def _assigned(self, asked: CreatableTopic) -> tuple[int, int]:
+        """(partitions, replication factor) of a manual assignment, once it is found valid."""
+        for value, what in (
+            (asked.replication_factor, "a replication factor"),
+            (asked.num_partitions, "a number of partitions"),
+        ):
+            if value != _DEFAULT:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"an assignment and {what} exclude one another"
+                )
+        indexes = [assignment.partition_index for assignment in asked.assignments]
+        if twice := _repeated(indexes):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {twice[0]} is assigned twice"
+            )
+        if sorted(indexes) != list(range(len(indexes))):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "the assigned partitions are not 0, 1, 2 and so on without a gap",
+            )
+        for assignment in asked.assignments:
+            self._check_replicas(assignment.broker_ids)
+        sizes = {len(assignment.broker_ids) for assignment in asked.assignments}
+        if len(sizes) > 1:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "the assigned partitions have different numbers of replicas",
+            )
+        return len(indexes), sizes.pop()
+
+    def _check_replicas(self, broker_ids: Sequence[int]) -> None:
+        problem = None
+        live = self._cluster.broker_ids()
+        unknown = [broker_id for broker_id in broker_ids if broker_id not in live]
+        if not broker_ids:
+            problem = "a partition is assigned to no broker"
+        elif twice := _repeated(broker_ids):
+            problem = f"a partition is assigned to broker {twice[0]} twice"
+        elif unknown:
+            problem = f"a partition is assigned to broker {unknown[0]}, which is not there"
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+    # -- DeleteTopics ---------------------------------------------------------------------------
+
+    async def delete_topics(self, request: Request) -> DeleteTopicsResponse:
+        body: DeleteTopicsRequest = request.body
+        asked = body.topics
+        if request.version < _BY_ID_VERSION_MIN:
+            asked = [DeleteTopicState(name=name) for name in body.topic_names]
+        names = [state.name for state in asked if state.name is not None]
+        names_often = _repeated(names)
+        ids_often = _repeated(
+            state.topic_id for state in asked if state.name is None and state.topic_id != ZERO_UUID
+        )
+        response = DeleteTopicsResponse()
+        answered: set[object] = set()
+        for state in asked:
+            # A topic that is asked for twice is answered once, and is not deleted.
+            handle = state.topic_id if state.name is None else state.name
+            if (handle in names_often or handle in ids_often) and handle in answered:
+                continue
+            answered.add(handle)
+            result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
+            response.responses.append(result)
+            try:
+                if handle in names_often or handle in ids_often:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+                topic = self._to_delete(state, names, request.version)
+                result.name, result.topic_id = topic.name, topic.id
+                await self._catalog.delete(topic.name)
+            except KafkaError as error:
+                _refuse(result, error)
+            except MetadataError as error:
+                _refuse(result, metadata_failure(error))
+        return response
+
+    def _to_delete(self, state: DeleteTopicState, names: Sequence[str], version: int) -> Topic:
+        if not self._registry.broker.delete_topic_enable:
+            disabled = version >= _DELETION_DISABLED_VERSION_MIN
+            raise KafkaError(
+                ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST,
+                "delete.topic.enable is false",
+            )
+        if state.name is None:
+            if state.topic_id == ZERO_UUID:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
+            topic = self._catalog.get_by_id(state.topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            if topic.name in names:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"the request names {topic.name} by name and by id"
+                )
+            return topic
+        if state.topic_id != ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "both a name and an id are given")
+        topic = self._catalog.get(state.name)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {state.name!r}"
+            )
+        return topic
+
+    # -- CreatePartitions -----------------------------------------------------------------------
+
+    async def create_partitions(self, request: Request) -> CreatePartitionsResponse:
+        body: CreatePartitionsRequest = request.body
+        response = CreatePartitionsResponse()
+        asked_often = _repeated(topic.name for topic in body.topics)
+        for name in asked_often:
+            repeated = CreatePartitionsTopicResult(name=name)
+            _refuse(repeated, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
+            response.results.append(repeated)
+        for topic in body.topics:
+            if topic.name in asked_often:
+                continue
+            result = CreatePartitionsTopicResult(name=topic.name)
+            response.results.append(result)
+            try:
+                self._check_new_partitions(topic)
+                if not body.validate_only:
+                    await self._catalog.add_partitions(topic.name, topic.count)
+            except KafkaError as error:
+                _refuse(result, error)
+            except MetadataError as error:
+                _refuse(result, metadata_failure(error))
+        return response
+
+    def _check_new_partitions(self, asked: CreatePartitionsTopic) -> None:
+        topic = self._catalog.check_add_partitions(asked.name, asked.count)
+        if asked.assignments is None:
+            return
+        added = asked.count - topic.partition_count
+        if len(asked.assignments) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{added} partitions are added, but {len(asked.assignments)} are assigned",
+            )
+        for assignment in asked.assignments:
+            self._check_replicas(assignment.broker_ids)
+
+
+_Result = CreatableTopicResult | DeletableTopicResult | CreatePartitionsTopicResult
+
+
+def _refuse(result: _Result, error: KafkaError) -> None:
+    result.error_code = int(error.code)
+    result.error_message = error.message
+    if isinstance(result, CreatableTopicResult):
+        result.configs = []
+
+
+def _repeated(values: Iterable[T]) -> list[T]:
+    return [value for value, count in Counter(values).items() if count > 1]

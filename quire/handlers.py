@@ -1,0 +1,88 @@
+"""Every handler of the broker with its collaborators: what this server answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.fetch_sessions import FetchSessions
+from broker.groups.config import GroupConfig
+from broker.handlers.api_versions import ApiVersionsHandler
+from broker.handlers.delete_records import DeleteRecordsHandler
+from broker.handlers.fetch import FetchHandler
+from broker.handlers.find_coordinator import KEY_TYPE_GROUP, FindCoordinatorHandler, KeyType
+from broker.handlers.groups import GroupsHandler
+from broker.handlers.init_producer_id import InitProducerIdHandler
+from broker.handlers.list_offsets import ListOffsetsHandler
+from broker.handlers.metadata import MetadataHandler
+from broker.handlers.offsets import OffsetsHandler
+from broker.handlers.produce import ProduceHandler
+from broker.producer_ids import ProducerIds
+
+if TYPE_CHECKING:
+    from broker.api import Api
+    from broker.cluster.catalog import Topic, TopicCatalog
+    from broker.cluster.config import BrokerConfig
+    from broker.cluster.registry import ConfigRegistry
+    from broker.cluster.view import ClusterView
+    from broker.groups.coordinator import GroupCoordinator
+    from broker.log.manager import LogManager
+    from broker.timers import Timers
+    from metadata.store import MetadataStore
+    from runtime.env import Env
+
+
+def make_handlers(
+    *,
+    env: Env,
+    store: MetadataStore,
+    registry: ConfigRegistry,
+    catalog: TopicCatalog,
+    logs: LogManager,
+    coordinator: GroupCoordinator,
+    view: ClusterView,
+    timers: Timers,
+    data_directory: str,
+) -> list[Api]:
+    """The API table, ApiVersions included."""
+    broker = registry.broker
+
+    async def auto_create(name: str) -> Topic:
+        return await catalog.create(name, registry.broker.num_partitions, {})
+
+    versions = ApiVersionsHandler()
+    sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng)
+    handlers = [
+        versions,
+        MetadataHandler(
+            catalog, view, logs, auto_create, lambda: registry.broker.auto_create_topics_enable
+        ),
+        ProduceHandler(logs),
+        FetchHandler(logs, sessions, timers, fetch_bytes_max=broker.fetch_max_bytes),
+        ListOffsetsHandler(logs),
+        DeleteRecordsHandler(logs),
+        InitProducerIdHandler(ProducerIds(store)),
+        FindCoordinatorHandler(
+            {KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready)}, view
+        ),
+        GroupsHandler(coordinator),
+        OffsetsHandler(coordinator, catalog),
+    ]
+    apis = [api for handler in handlers for api in handler.apis()]
+    versions.serve(apis)
+    return apis
+
+
+def group_config(broker: BrokerConfig) -> GroupConfig:
+    """The group coordinator's part of the broker's settings."""
+    return GroupConfig(
+        offsets_topic_num_partitions=broker.offsets_topic_num_partitions,
+        offsets_topic_segment_bytes=broker.offsets_topic_segment_bytes,
+        offsets_retention_minutes=broker.offsets_retention_minutes,
+        offsets_retention_check_interval_ms=broker.offsets_retention_check_interval_ms,
+        offsets_load_buffer_size=broker.offsets_load_buffer_size,
+        offset_metadata_max_bytes=broker.offset_metadata_max_bytes,
+        group_initial_rebalance_delay_ms=broker.group_initial_rebalance_delay_ms,
+        group_min_session_timeout_ms=broker.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=broker.group_max_session_timeout_ms,
+        group_max_size=broker.group_max_size,
+    )

@@ -1,0 +1,565 @@
+"""Producer state: Kafka's rules one by one, and a naive model that remembers everything."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.log.producer_state import (
+    BATCHES_KEPT_MAX,
+    PRODUCER_EXPIRATION_MS,
+    Duplicate,
+    ProducerInfo,
+    ProducerState,
+)
+from wire.kafka.errors import ErrorCode, KafkaError, WireError
+from wire.kafka.records.batch import BatchHeader, TimestampType, build_batch, parse_header
+from wire.kafka.records.control import EndTransactionMarker, build_end_transaction_batch
+
+SEQUENCE_MAX = 2**31 - 1
+NOW = 1_700_000_000_000
+
+
+def batch(first, count=1, *, pid=7, epoch=0, transactional=False, timestamp=NOW, append_time=False):
+    """The header of a producer's batch. A batch without records has the same header."""
+    return parse_header(
+        build_batch(
+            [],
+            last_offset_delta=count - 1,
+            producer_id=pid,
+            producer_epoch=epoch,
+            base_sequence=first,
+            is_transactional=transactional,
+            max_timestamp=timestamp,
+            timestamp_type=TimestampType(append_time),
+        )
+    )
+
+
+def marker(pid=7, epoch=0):
+    return parse_header(
+        build_end_transaction_batch(
+            EndTransactionMarker(committed=True, coordinator_epoch=1),
+            producer_id=pid,
+            producer_epoch=epoch,
+            timestamp_ms=NOW,
+        )
+    )
+
+
+@pytest.fixture
+def state():
+    return ProducerState(producers_max=100)
+
+
+def put(state: ProducerState, header: BatchHeader, now_ms: int = NOW, **options) -> int:
+    """Check and append, as the log does; gives the base offset."""
+    assert state.check(header, now_ms) is None
+    offset = state.end_offset
+    state.append(header, offset, now_ms, **options)
+    return offset
+
+
+def refused(state: ProducerState, header: BatchHeader, now_ms: int = NOW, **options) -> ErrorCode:
+    before = state.snapshot()
+    with pytest.raises(KafkaError) as caught:
+        state.check(header, now_ms, **options)
+    assert str(header.producer_id) in str(caught.value)
+    assert state.snapshot() == before
+    return caught.value.code
+
+
+def test_in_sequence(state):
+    offsets = [put(state, batch(first, 10)) for first in range(0, 100, 10)]
+    assert offsets == list(range(0, 100, 10))
+    assert list(state.producers()) == [ProducerInfo(7, 0, 99, NOW, -1, -1)]
+
+
+def test_not_idempotent(state):
+    header = batch(-1, pid=-1, epoch=-1)
+    for _ in range(2):
+        assert state.check(header, NOW) is None
+        state.append(header, 5, NOW)
+    assert len(state) == 0
+
+
+def test_last_five_are_duplicates_and_older_ones_too(state):
+    batches = [batch(first, 3) for first in range(0, 30, 3)]
+    offsets = [put(state, each) for each in batches]
+    for each, offset in list(zip(batches, offsets, strict=True))[-BATCHES_KEPT_MAX:]:
+        assert state.check(each, NOW) == Duplicate(offset, -1)
+    for each in batches[:-BATCHES_KEPT_MAX]:
+        assert refused(state, each) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    # Other boundaries than any batch that was sent: not a retry.
+    for first, count in ((16, 2), (15, 6), (14, 2), (12, 6), (28, 3), (0, 30), (29, 1)):
+        assert refused(state, batch(first, count)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, batch(31)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_unknown_producer_begins_anywhere_but_nothing_before_is_a_duplicate(state):
+    """A gap that was never filled must not be answered as if it were in the log."""
+    for first in range(100, 120, 2):
+        put(state, batch(first, 2, epoch=3))
+    assert refused(state, batch(98, 2, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, batch(0, 2, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, batch(99, 2, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, batch(100, 2, epoch=3)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+def test_sequence_wraps(state):
+    put(state, batch(SEQUENCE_MAX - 4, 4))
+    offset = put(state, batch(SEQUENCE_MAX, 3))  # MAX, 0, 1
+    assert state.check(batch(SEQUENCE_MAX, 3), NOW) == Duplicate(offset, -1)
+    put(state, batch(2, 1))
+    assert refused(state, batch(4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for first in range(3, 9):
+        put(state, batch(first))
+    assert refused(state, batch(SEQUENCE_MAX, 3)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert refused(state, batch(SEQUENCE_MAX - 4, 4)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert refused(state, batch(SEQUENCE_MAX - 5, 5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_exactly_at_the_end_then_zero(state):
+    put(state, batch(SEQUENCE_MAX, 1))
+    assert refused(state, batch(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    put(state, batch(0))
+
+
+def test_epochs(state):
+    put(state, batch(0, epoch=2))
+    assert refused(state, batch(1, epoch=1)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(state, batch(0, epoch=1)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(state, batch(1, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    put(state, batch(0, epoch=3))
+    put(state, batch(1, epoch=3))
+    assert refused(state, batch(0, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_log_append_time_of_a_duplicate(state):
+    put(state, batch(0, append_time=True, timestamp=NOW + 5))
+    put(state, batch(1), log_append_time_ms=NOW + 6)  # a header from before the patch
+    put(state, batch(2))
+    assert state.check(batch(0), NOW) == Duplicate(0, NOW + 5)
+    assert state.check(batch(1), NOW) == Duplicate(1, NOW + 6)
+    assert state.check(batch(2), NOW) == Duplicate(2, -1)
+
+
+def test_transaction(state):
+    put(state, batch(0, 2, pid=1))
+    first = put(state, batch(0, 2, transactional=True))
+    put(state, batch(0, 1, pid=8, transactional=True))
+    put(state, batch(2, 2, transactional=True))
+    assert state.first_open_transaction_offset == first
+    assert refused(state, batch(4)) is ErrorCode.INVALID_TXN_STATE
+    assert [each.transaction_start_offset for each in state.producers()] == [-1, 4, 2]
+    put(state, marker(), coordinator_epoch=6)
+    assert state.first_open_transaction_offset == 4
+    assert refused(state, marker(), coordinator_epoch=5) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    put(state, batch(4))  # after a marker of the same epoch the sequence goes on
+    put(state, marker(pid=8, epoch=1))  # KIP-890: with the next epoch it begins anew
+    assert refused(state, batch(1, pid=8, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, marker(pid=8)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    put(state, batch(0, pid=8, epoch=1))
+    assert state.first_open_transaction_offset is None
+
+
+def test_batches_without_sequence(state):
+    """Offsets that a group coordinator writes for a transaction: an epoch, but no sequence."""
+    put(state, batch(-1, epoch=2, transactional=True))
+    put(state, batch(-1, epoch=2, transactional=True))
+    assert state.first_open_transaction_offset == 0
+    assert refused(state, batch(-1, epoch=1, transactional=True)) is (
+        ErrorCode.INVALID_PRODUCER_EPOCH
+    )
+    put(state, batch(0, epoch=2, transactional=True))
+
+
+def test_check_all(state):
+    put(state, batch(0, 5))
+    put(state, batch(5, 5))
+    before = state.snapshot()
+    assert state.check_all([batch(10, 5), batch(15, 5), batch(0, 1, pid=9)], NOW) is None
+    assert state.check_all([batch(-1, pid=-1, epoch=-1)] * 2, NOW) is None
+    assert state.check_all([batch(0, 5), batch(5, 5)], NOW) == [Duplicate(0, -1), Duplicate(5, -1)]
+    for headers in (
+        [batch(10, 5), batch(16, 5)],
+        [batch(5, 5), batch(10, 5)],
+        [batch(10, 5), batch(10, 5)],
+        [batch(10, 5), batch(5, 5)],
+        [batch(0, pid=9), batch(0, pid=9)],
+    ):
+        with pytest.raises(KafkaError) as caught:
+            state.check_all(headers, NOW)
+        assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.snapshot() == before
+
+
+def test_expire(state):
+    put(state, batch(0, pid=1), NOW)
+    put(state, batch(0, pid=2, transactional=True), NOW)
+    put(state, batch(0, pid=3), NOW + 500)
+    put(state, batch(0, pid=4), NOW - 200)  # the clock went back
+    assert state.expire(NOW + 799, 1000) == 0
+    assert state.expire(NOW + 800, 1000) == 1
+    assert state.expire(NOW + 1000, 1000) == 1
+    assert [each.producer_id for each in state.producers()] == [2, 3]
+    assert state.expire(NOW + 10_000, 1000) == 1
+    assert [each.producer_id for each in state.producers()] == [2]
+    assert state.check(batch(50, pid=1), NOW) is None
+
+
+def test_expired_but_not_swept(state):
+    put(state, batch(0, epoch=5))
+    put(state, batch(0, pid=8, epoch=5, transactional=True))
+    later = NOW + PRODUCER_EXPIRATION_MS
+    assert refused(state, batch(9, epoch=5), later - 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(batch(0, epoch=5), later) == Duplicate(0, -1)
+    put(state, batch(9, epoch=2), later)
+    assert refused(state, batch(8, epoch=2), later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, batch(9, pid=8, epoch=5), later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_oldest_producer_goes_first():
+    state = ProducerState(producers_max=3)
+    put(state, batch(0, pid=1, transactional=True))
+    put(state, batch(0, pid=2))
+    put(state, batch(0, pid=3))
+    put(state, batch(1, pid=2))
+    put(state, batch(0, pid=4))
+    assert [each.producer_id for each in state.producers()] == [1, 2, 4]
+    put(state, batch(0, pid=5, transactional=True))
+    put(state, batch(0, pid=6, transactional=True))
+    assert [each.producer_id for each in state.producers()] == [1, 5, 6]
+    with pytest.raises(KafkaError) as caught:
+        state.check(batch(0, pid=7), NOW)
+    assert caught.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    with pytest.raises(KafkaError):
+        state.check_all([batch(0, pid=7)], NOW)
+    assert state.check(batch(1, pid=5, transactional=True), NOW) is None
+    put(state, marker(pid=5))
+    put(state, batch(0, pid=7))
+    assert [each.producer_id for each in state.producers()] == [1, 6, 7]
+
+
+def test_memory_per_producer():
+    state = ProducerState(producers_max=2000)
+    headers = [batch(first) for first in range(6)]
+    tracemalloc.start()
+    for pid in range(3000):
+        for header in headers:
+            put(state, header._replace(producer_id=10**6 + pid))
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(state) == 2000
+    assert size / 2000 < 1500
+
+
+def test_replay_of_what_is_known_changes_nothing(state):
+    headers = []
+    for first in range(0, 40, 4):
+        header = batch(first, 4)
+        headers.append(header._replace(base_offset=put(state, header)))
+    before = state.snapshot()
+    state.rebuild(headers, NOW + 99)
+    assert state.snapshot() == before
+    rebuilt = ProducerState(producers_max=100)
+    rebuilt.rebuild(headers, NOW)
+    assert rebuilt.snapshot() == before
+
+
+def test_replay_of_a_compacted_log(state):
+    """Batches are missing: those that are left are recognised, the gap is not."""
+    for first in (0, 10, 50, 60):
+        state.append(batch(first, 10), first, NOW)
+    assert state.check(batch(10, 10), NOW) == Duplicate(10, -1)
+    assert state.check(batch(60, 10), NOW) == Duplicate(60, -1)
+    for first in (20, 30, 40):
+        assert refused(state, batch(first, 10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.truncate(50) == []
+    assert state.check(batch(20, 10), NOW) is None
+
+
+def test_truncate(state):
+    for first in range(0, 16, 2):
+        put(state, batch(first, 2, pid=1))  # offsets 0-15
+    put(state, batch(0, 1, pid=2))  # 16
+    put(state, batch(0, 1, pid=3, transactional=True))  # 17
+    put(state, batch(16, 2, pid=1))  # 18
+    put(state, marker(pid=3))  # 20
+    put(state, batch(0, 1, pid=4, transactional=True))  # 21
+    assert state.truncate(30) == []
+    assert state.truncate(18) == [3, 4]
+    assert (state.end_offset, state.first_open_transaction_offset) == (18, None)
+    assert state.check(batch(16, 2, pid=1), NOW) is None
+    assert state.check(batch(14, 2, pid=1), NOW) == Duplicate(14, -1)
+    assert refused(state, batch(0, 2, pid=1)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    put(state, batch(16, 2, pid=1))
+    assert state.truncate(2) == [2, 1]
+    assert len(state) == 0
+
+
+def test_truncate_open_transaction(state):
+    put(state, batch(0, 1))
+    put(state, batch(1, 1, transactional=True))
+    assert state.truncate(1) == []
+    assert state.first_open_transaction_offset is None
+    put(state, batch(1, 1))
+
+
+def _filled() -> ProducerState:
+    state = ProducerState(producers_max=100)
+    for pid in (5, 3, 4):
+        for first in range(0, 14, 2):
+            put(state, batch(first, 2, pid=pid, epoch=pid, transactional=pid == 3), NOW + pid)
+    put(state, marker(pid=5, epoch=6), coordinator_epoch=2)
+    put(state, batch(14, 1, pid=4, epoch=4), NOW, log_append_time_ms=NOW)
+    return state
+
+
+def test_snapshot_round_trip():
+    state = _filled()
+    data = state.snapshot()
+    assert len(data) == 18 + 3 * 51 + 10 * 24
+    other = ProducerState(producers_max=100)
+    put(other, batch(0, pid=99))
+    other.restore(memoryview(data))
+    assert list(other.producers()) == list(state.producers())
+    assert other.snapshot() == data
+    assert other.end_offset == state.end_offset
+    assert other.first_open_transaction_offset == state.first_open_transaction_offset == 14
+    assert other.check(batch(14, 1, pid=4, epoch=4), NOW) == Duplicate(43, NOW)
+    assert refused(other, batch(0, 2, pid=4, epoch=4)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert other.expire(NOW + 1005, 1000) == 2  # not the one with the open transaction
+    empty = ProducerState(producers_max=1)
+    empty.restore(empty.snapshot())
+    assert len(empty) == 0
+
+
+def test_restore_into_a_smaller_one():
+    small = ProducerState(producers_max=1)
+    small.restore(_filled().snapshot())
+    assert [each.producer_id for each in small.producers()] == [3]
+
+
+def test_snapshot_damage_is_seen():
+    data = _filled().snapshot()
+    state = ProducerState(producers_max=10)
+    put(state, batch(0, pid=99))
+    before = state.snapshot()
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x10
+        with pytest.raises(WireError, match="producer snapshot"):
+            state.restore(damaged)
+    for size in range(len(data)):
+        with pytest.raises(WireError, match="producer snapshot"):
+            state.restore(data[:size])
+    with pytest.raises(WireError, match="fails its CRC"):
+        state.restore(data + b"\0")
+    with pytest.raises(WireError, match="has version 2, not 1"):
+        state.restore(b"\0\2" + data[2:])
+    assert state.snapshot() == before
+
+
+@given(data=st.binary(max_size=200))
+def test_snapshot_of_any_bytes(data):
+    with pytest.raises(WireError):
+        ProducerState(producers_max=10).restore(data)
+
+
+class Model:
+    """What the rules mean, without any cleverness: every sequence number that is in the log."""
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.log: list[tuple[int, int, int]] = []  # (first, last, offset) of this epoch
+        self.run: list[int] = []  # sequence numbers, each following the one before it
+        self.transaction: int | None = None
+        self.appended = 0
+
+    def numbers(self, first: int, count: int) -> list[int]:
+        return [(first + index) % 2**31 for index in range(count)]
+
+    def expected(self, first: int, count: int, epoch: int, transactional: bool):
+        numbers = self.numbers(first, count)
+        if epoch == self.epoch:
+            for known in self.log[-5:]:
+                if known[:2] == (first, numbers[-1]):
+                    return Duplicate(known[2], -1)
+        if epoch < self.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if epoch > self.epoch:
+            in_order = first == 0
+        else:
+            in_order = first == ((self.run[-1] + 1) % 2**31 if self.run else 0)
+        if not in_order:
+            kept = [each for known in self.log[-5:] for each in self.numbers_between(*known[:2])]
+            gone = set(self.run) - set(kept)
+            if epoch == self.epoch and set(numbers) <= gone:
+                return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if self.transaction is not None and not transactional:
+            return ErrorCode.INVALID_TXN_STATE
+        return None
+
+    def numbers_between(self, first: int, last: int) -> list[int]:
+        return self.numbers(first, (last - first) % 2**31 + 1)
+
+    def append(self, first: int, count: int, epoch: int, offset: int, transactional: bool) -> None:
+        if epoch != self.epoch:
+            self.epoch, self.log, self.run = epoch, [], []
+        numbers = self.numbers(first, count)
+        self.log.append((first, numbers[-1], offset))
+        self.run += numbers
+        if transactional and self.transaction is None:
+            self.transaction = offset
+
+    def mark(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch, self.log, self.run = epoch, [], []
+        self.transaction = None
+
+
+PIDS = st.integers(1, 4)
+COUNTS = st.integers(1, 4)
+
+
+class ProducerStateMachine(RuleBasedStateMachine):
+    """Random producers against the model, with snapshots, replays, expiry and eviction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = ProducerState(producers_max=3)
+        self.models: dict[int, Model] = {}  # the one that appended last is last
+        self.now_ms = NOW
+        self.end = 0
+        self.since_snapshot: list[BatchHeader] = []
+        self.last_snapshot = self.state.snapshot()
+
+    def _append(self, header: BatchHeader) -> None:
+        header = header._replace(base_offset=self.end)
+        self.state.append(header, self.end, self.now_ms)
+        self.since_snapshot.append(header)
+        self.end += header.last_offset_delta + 1
+
+    def _touch(self, pid: int) -> Model:
+        model = self.models.pop(pid, None) or Model()
+        self.models[pid] = model
+        model.appended = self.now_ms
+        if len(self.models) > 3:
+            idle = [each for each, known in self.models.items() if known.transaction is None]
+            idle = [each for each in idle if each != pid]
+            if idle:
+                del self.models[idle[0]]
+        return model
+
+    def _send(self, pid: int, first: int, count: int, epoch: int, transactional: bool) -> None:
+        header = batch(first, count, pid=pid, epoch=epoch, transactional=transactional)
+        model = self.models.get(pid)
+        if model is not None:
+            expected = model.expected(first, count, epoch, transactional)
+        elif len(self.models) >= 3 and all(
+            each.transaction is not None for each in self.models.values()
+        ):
+            expected = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        else:
+            expected = None
+        try:
+            got = self.state.check(header, self.now_ms)
+        except KafkaError as error:
+            got = error.code
+        assert got == expected, header
+        if expected is None:
+            offset = self.end
+            self._append(header)
+            self._touch(pid).append(first, count, epoch, offset, transactional)
+
+    @rule(pid=PIDS, count=COUNTS, transactional=st.booleans())
+    def go_on(self, pid, count, transactional):
+        model = self.models.get(pid)
+        if model is None:
+            self._send(pid, SEQUENCE_MAX - 5, count, 0, transactional)
+        else:
+            first = (model.run[-1] + 1) % 2**31 if model.run else 0
+            keep = transactional or model.transaction is not None
+            self._send(pid, first, count, model.epoch, keep)
+
+    @precondition(lambda self: any(model.log for model in self.models.values()))
+    @rule(data=st.data(), shift=st.integers(0, 2))
+    def retry(self, data, shift):
+        pid = data.draw(st.sampled_from([pid for pid, model in self.models.items() if model.log]))
+        model = self.models[pid]
+        first, last, _ = data.draw(st.sampled_from(model.log))
+        count = (last - first) % 2**31 + 1
+        self._send(pid, (first + shift) % 2**31, count, model.epoch, True)
+
+    @rule(
+        pid=PIDS,
+        first=st.sampled_from([0, 1, 2, 5, 9, SEQUENCE_MAX - 5, SEQUENCE_MAX - 1, SEQUENCE_MAX]),
+        count=COUNTS,
+        epoch=st.integers(0, 4),
+        transactional=st.booleans(),
+    )
+    def anything(self, pid, first, count, epoch, transactional):
+        self._send(pid, first, count, epoch, transactional)
+
+    @rule(pid=PIDS, bump=st.booleans())
+    def end_transaction(self, pid, bump):
+        model = self.models.get(pid)
+        if model is None:
+            return
+        header = marker(pid=pid, epoch=model.epoch + bump)
+        assert self.state.check(header, self.now_ms) is None
+        self._append(header)
+        self._touch(pid).mark(model.epoch + bump)
+
+    @rule(step_ms=st.integers(0, 600))
+    def time_passes(self, step_ms):
+        self.now_ms += step_ms
+        expired = [
+            pid
+            for pid, model in self.models.items()
+            if model.transaction is None and self.now_ms - model.appended >= 1000
+        ]
+        assert self.state.expire(self.now_ms, 1000) == len(expired)
+        for pid in expired:
+            del self.models[pid]
+        if expired:  # what a replay cannot know
+            self.since_snapshot, self.last_snapshot = [], self.state.snapshot()
+
+    @rule()
+    def take_snapshot(self):
+        self.since_snapshot, self.last_snapshot = [], self.state.snapshot()
+
+    @rule()
+    def take_over(self):
+        """Another broker: the last snapshot, and what the log holds behind it."""
+        other = ProducerState(producers_max=3)
+        other.restore(self.last_snapshot)
+        other.rebuild(self.since_snapshot, self.now_ms)
+        assert other.end_offset == self.state.end_offset
+        assert list(other.producers()) == list(self.state.producers())
+        self.state = other
+        for header in self.since_snapshot:  # the log does not tell when it was appended
+            if header.producer_id in self.models:
+                self.models[header.producer_id].appended = self.now_ms
+
+    @invariant()
+    def same_facts(self):
+        shown = {each.producer_id: each for each in self.state.producers()}
+        assert list(shown) == list(self.models)
+        for pid, model in self.models.items():
+            assert shown[pid].producer_epoch == model.epoch
+            assert shown[pid].last_sequence == (model.run[-1] if model.run else -1)
+            start = -1 if model.transaction is None else model.transaction
+            assert shown[pid].transaction_start_offset == start
+        opened = [each.transaction for each in self.models.values() if each.transaction is not None]
+        assert self.state.first_open_transaction_offset == min(opened, default=None)
+
+
+TestProducerStateMachine = ProducerStateMachine.TestCase
+TestProducerStateMachine.settings = settings(
+    max_examples=150, stateful_step_count=60, deadline=None
+)
