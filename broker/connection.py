@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from broker.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
 from runtime.logs import kv
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.headers import encode_response, encode_response_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from broker.api import ConnectionInfo, Reply
     from broker.dispatch import Dispatcher
     from broker.request_memory import RequestMemory
     from runtime.net import Transport
     from wire.buffers import Buffer
+    from wire.kafka.headers import RequestHeader
     from wire.kafka.message import Message
 
 logger = logging.getLogger(__name__)
@@ -33,18 +34,13 @@ UNSENT_BYTES_MAX = 16 << 20
 
 
 class Slot:
-    """A place in the line of replies."""
+    """A place in the line of replies, with what is needed to encode the one that goes there."""
 
-    __slots__ = ("connection", "encode", "parts", "reply", "size_bytes")
+    __slots__ = ("connection", "header", "parts", "reply", "size_bytes")
 
-    def __init__(
-        self,
-        connection: KafkaConnection,
-        encode: Callable[[Message], list[Buffer]],
-        size_bytes: int,
-    ) -> None:
+    def __init__(self, connection: KafkaConnection, header: RequestHeader, size_bytes: int) -> None:
         self.connection = connection
-        self.encode = encode
+        self.header = header
         self.size_bytes = size_bytes
         self.parts: list[Buffer] | None = None
         self.reply: Reply | None = None
@@ -52,12 +48,23 @@ class Slot:
     def resolved(self, message: Message) -> None:
         """Stage 2: the response is there; encode it and send what is ready."""
         connection = self.connection
-        connection.memory.give(self.size_bytes)
-        self.size_bytes = 0
+        if self.size_bytes:
+            connection.memory.give(self.size_bytes)
+            self.size_bytes = 0
         if connection.is_closed:
             return
-        self.parts = self.encode(message)
-        connection.send_ready()
+        self.parts = encode_reply(self.header, message)
+        if connection.first_slot is self:
+            connection.send_ready()
+
+
+def encode_reply(header: RequestHeader, message: Message) -> list[Buffer]:
+    """A response frame; only those of Fetch carry records that are worth not copying."""
+    if header.api_key == ApiKey.FETCH:
+        return encode_response(message, header.api_key, header.api_version, header.correlation_id)
+    return [
+        encode_response_bytes(message, header.api_key, header.api_version, header.correlation_id)
+    ]
 
 
 class KafkaConnection:
@@ -135,20 +142,25 @@ class KafkaConnection:
     def waiting_count(self) -> int:
         return len(self._slots)
 
-    def reply_now(self, parts: list[Buffer], encode: Callable[[Message], list[Buffer]]) -> None:
+    @property
+    def first_slot(self) -> Slot | None:
+        return self._slots[0] if self._slots else None
+
+    def reply_now(self, header: RequestHeader, message: Message) -> None:
         """A response that is there already: sent at once, or after those before it."""
+        parts = encode_reply(header, message)
         if not self._slots:
             self._transport.write(parts)
             return
-        slot = Slot(self, encode, 0)
+        slot = Slot(self, header, 0)
         slot.parts = parts
         self._slots.append(slot)
 
-    def reply_later(self, encode: Callable[[Message], list[Buffer]], size_bytes: int) -> Slot:
+    def reply_later(self, header: RequestHeader, size_bytes: int) -> Slot:
         """A place in line for a response that will be there later; the request's memory is held
         until then."""
         self.memory.take(size_bytes)
-        slot = Slot(self, encode, size_bytes)
+        slot = Slot(self, header, size_bytes)
         self._slots.append(slot)
         return slot
 

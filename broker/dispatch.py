@@ -17,21 +17,15 @@ from runtime.logs import kv
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import decode, request_class, response_class
 from wire.kafka.errors import ErrorCode, UnsupportedVersionError, WireError
-from wire.kafka.headers import (
-    RequestHeader,
-    decode_request_header,
-    encode_response,
-    encode_response_bytes,
-)
+from wire.kafka.headers import RequestHeader, decode_request_header
 from wire.kafka.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Iterable
 
     import trio
 
     from broker.connection import KafkaConnection, Slot
-    from wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +79,6 @@ class Dispatcher:
         )
         counts = self.counts[header.api_key]
         counts[0] += 1
-        encode = _encoder(header)
         try:
             result = api.handle(request)
         except Exception:
@@ -96,9 +89,9 @@ class Dispatcher:
         if result is None:
             return
         if isinstance(result, Message):
-            connection.reply_now(encode(result), encode)
+            connection.reply_now(header, result)
             return
-        slot = connection.reply_later(encode, len(frame))
+        slot = connection.reply_later(header, len(frame))
         if isinstance(result, Reply):
             slot.reply = result
             result.on_resolved(slot.resolved)
@@ -150,17 +143,8 @@ class Dispatcher:
         ):
             # Never by closing: the client steps down to what this reply names (KIP-511).
             header = RequestHeader(error.api_key, 0, error.correlation_id, None)
-            encode = _encoder(header)
-            reply = unsupported_version_reply(self._apis.values())
-            connection.reply_now(encode(reply), encode)
+            connection.reply_now(header, unsupported_version_reply(self._apis.values()))
             return
         self.bad_requests_count += 1
         logger.warning("bad_request", kv(peer=connection.peer, error=error))
         connection.close()
-
-
-def _encoder(header: RequestHeader) -> Callable[[Message], list[Buffer]]:
-    key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
-    if key == ApiKey.FETCH:
-        return lambda message: encode_response(message, key, version, correlation_id)
-    return lambda message: [encode_response_bytes(message, key, version, correlation_id)]

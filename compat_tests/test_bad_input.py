@@ -98,7 +98,7 @@ def test_random_bytes(attacked, unharmed):
             try:
                 connection.send(random_bytes(size))
                 connection.socket.shutdown(socket.SHUT_WR)
-            except ConnectionError:
+            except OSError:
                 continue  # it took the first bytes and had enough
             assert connection.is_closed_by_server()
 
@@ -195,6 +195,8 @@ def test_client_that_never_reads(attacked, unharmed, topic):
 
 def test_half_sent_frames_do_not_pile_up(attacked, unharmed):
     """100 clients announce 90 MB each and send 2 MB of it."""
+    if servers.target() == "control":
+        pytest.skip("the control takes memory for what is announced, and runs out of it")
     before = attacked.rss_bytes()
     clients = [Connection(attacked.port) for _ in range(100)]
     piece = struct.pack(">i", 90 * MEBIBYTE) + header(PRODUCE, 8, 1) + bytes(2 * MEBIBYTE)
@@ -209,8 +211,7 @@ def test_half_sent_frames_do_not_pile_up(attacked, unharmed):
     for connection in clients:
         connection.socket.close()
     figures.add(f"bad input: 100 half-sent requests of 90 MB: RSS {growth:+} MiB")
-    if servers.target() == "quire":
-        assert growth < 500  # what was really sent is 200
+    assert growth < 500  # what was really sent is 200
 
 
 def test_two_thousand_connections(attacked, unharmed):

@@ -180,6 +180,7 @@ async def _start_broker(
         LogSettings(producer_expiration_ms=broker.producer_id_expiration_ms),
         retention_check_interval_ms=broker.log_retention_check_interval_ms,
     )
+    registry.subscribe(logs.refresh_configs)
     await stack.enter_async_context(_running(logs.run))
     coordinator = GroupCoordinator(env, group_config(broker), catalog, logs)
     await stack.enter_async_context(_running(coordinator.run))

@@ -47,7 +47,7 @@ class DeleteRecordsHandler:
                     await log.wait_loaded()
                     if log.topic.internal:
                         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-                    if "delete" not in log.config().cleanup_policy:
+                    if "delete" not in log.config.cleanup_policy:
                         raise KafkaError(ErrorCode.POLICY_VIOLATION)
                     if wanted.offset < TO_HIGH_WATERMARK:
                         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -24,11 +24,13 @@ from wire.kafka.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
 if TYPE_CHECKING:
     from broker.log.manager import LogManager
+    from broker.log.partition import PartitionLog
 
 TOPIC_ID_VERSION = 13
 ACKS_ALLOWED = (-1, 0, 1)
@@ -36,51 +38,51 @@ NO_RECORDS = memoryview(bytearray())
 
 
 class _Pending(Reply):
-    """A produce reply and the number of its partitions that are still on their way."""
+    """A produce reply and the number of its partitions that are still on their way, and one more
+    until all were queued."""
 
-    __slots__ = ("outstanding", "response", "sealed")
+    __slots__ = ("outstanding", "response")
 
     def __init__(self, response: ProduceResponse) -> None:
         super().__init__()
         self.response = response
-        self.outstanding = 0
-        self.sealed = False
+        self.outstanding = 1
 
-    def answered(self) -> None:
+    def all_queued(self) -> None:
         self.outstanding -= 1
-        if not self.outstanding and self.sealed:
-            self.resolve(self.response)
-
-    def seal(self) -> None:
-        """All partitions were queued; those that were answered meanwhile are counted already."""
-        self.sealed = True
         if not self.outstanding:
             self.resolve(self.response)
 
 
-class _Partition:
+class _ProduceAppend(Append):
     """Stage 2 of one partition of one request."""
 
     __slots__ = ("handler", "pending", "result")
 
     def __init__(
-        self, handler: ProduceHandler, pending: _Pending, result: PartitionProduceResponse
+        self,
+        records: memoryview,
+        handler: ProduceHandler,
+        pending: _Pending,
+        result: PartitionProduceResponse,
     ) -> None:
+        super().__init__(records)
         self.handler = handler
         self.pending = pending
         self.result = result
 
-    def done(self, append: Append) -> None:
+    def finished(self) -> None:
         result = self.result
-        if append.error:
-            result.error_code = int(append.error)
-            result.error_message = append.error_message
-            result.base_offset = -1
+        if self.error:
+            result.error_code = int(self.error)
+            result.error_message = self.error_message
             self.handler.failed_count += 1
-        else:
-            result.base_offset = append.base_offset
-            result.log_append_time_ms = append.log_append_time_ms
-        self.pending.answered()
+        result.base_offset = self.base_offset
+        result.log_append_time_ms = self.log_append_time_ms
+        pending = self.pending
+        pending.outstanding -= 1
+        if not pending.outstanding:
+            pending.resolve(pending.response)
 
 
 class ProduceHandler:
@@ -93,39 +95,40 @@ class ProduceHandler:
     def apis(self) -> list[Api]:
         return [Api(ApiKey.PRODUCE, 3, TOPIC_ID_VERSION, self.produce, version_min_advertised=0)]
 
-    def produce(self, request: Request) -> Reply | ProduceResponse | None:
+    def produce(self, request: Request) -> Reply | None:
         body: ProduceRequest = request.body
         self.requests_count += 1
-        response = ProduceResponse()
-        pending = _Pending(response)
+        pending = _Pending(ProduceResponse())
         for topic in body.topic_data:
-            topic_response = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
-            response.responses.append(topic_response)
+            response = TopicProduceResponse(topic.name, topic.topic_id)
+            pending.response.responses.append(response)
             for data in topic.partition_data:
-                result = PartitionProduceResponse(index=data.index)
-                topic_response.partition_responses.append(result)
+                result = PartitionProduceResponse(data.index)
+                response.partition_responses.append(result)
                 records = NO_RECORDS if data.records is None else data.records
                 assert isinstance(records, memoryview)
                 self.bytes_in += len(records)
                 pending.outstanding += 1
-                part = _Partition(self, pending, result)
+                append = _ProduceAppend(records, self, pending, result)
                 try:
-                    if body.acks not in ACKS_ALLOWED:
-                        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-                    if request.version >= TOPIC_ID_VERSION:
-                        log = self._logs.get_by_id(topic.topic_id, data.index)
-                    else:
-                        log = self._logs.get(topic.name, data.index)
+                    log = self._log_of(request, topic, data.index)
                 except KafkaError as error:
-                    Append(records, part.done).fail(error)
+                    append.fail(error)
                     continue
                 result.log_start_offset = log.log_start_offset
-                log.append_nowait(records, part.done)
+                log.submit(append)
         if body.acks == 0:
             self._close_on_error(request, pending)
             return None
-        pending.seal()
+        pending.all_queued()
         return pending
+
+    def _log_of(self, request: Request, topic: TopicProduceData, partition: int) -> PartitionLog:
+        if request.body.acks not in ACKS_ALLOWED:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if request.version >= TOPIC_ID_VERSION:
+            return self._logs.get_by_id(topic.topic_id, partition)
+        return self._logs.get(topic.name, partition)
 
     def _close_on_error(self, request: Request, pending: _Pending) -> None:
         """acks=0: nobody reads a reply, so a closed connection is the only way to say no."""
@@ -139,4 +142,4 @@ class ProduceHandler:
                 request.connection.close()
 
         pending.on_resolved(look)
-        pending.seal()
+        pending.all_queued()

@@ -257,8 +257,12 @@ class TopicsHandler:
             try:
                 if handle in names_often or handle in ids_often:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
-                topic = self._to_delete(state, names, request.version)
+                topic = self._to_delete(state, request.version)
                 result.name, result.topic_id = topic.name, topic.id
+                if state.name is None and topic.name in names:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, "the request names it by name and by id"
+                    )
                 await self._catalog.delete(topic.name)
             except KafkaError as error:
                 _refuse(result, error)
@@ -266,7 +270,7 @@ class TopicsHandler:
                 _refuse(result, metadata_failure(error))
         return response
 
-    def _to_delete(self, state: DeleteTopicState, names: Sequence[str], version: int) -> Topic:
+    def _to_delete(self, state: DeleteTopicState, version: int) -> Topic:
         if not self._registry.broker.delete_topic_enable:
             disabled = version >= _DELETION_DISABLED_VERSION_MIN
             raise KafkaError(
@@ -279,10 +283,6 @@ class TopicsHandler:
             topic = self._catalog.get_by_id(state.topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-            if topic.name in names:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"the request names {topic.name} by name and by id"
-                )
             return topic
         if state.topic_id != ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "both a name and an id are given")

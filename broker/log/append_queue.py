@@ -14,6 +14,7 @@ Owner: the event loop's thread; every method is synchronous but `wait_drained`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -41,18 +42,18 @@ if TYPE_CHECKING:
     from runtime.turn import Turn
 
 
-class Append:
-    """One batch on its way: `done(append)` is called exactly once, in offset order, with either
-    the offsets or `error` set. `records` is released when it was answered."""
+class Append(ABC):
+    """One batch on its way. `finished()` is called exactly once, in offset order, when the batch
+    is acknowledged or `error` is set. Subclassed by whoever wants to hear of it, so that a batch
+    costs one object and no closure."""
 
     __slots__ = (
-        "base_offset", "done", "error", "error_message", "last_offset", "log_append_time_ms",
+        "base_offset", "error", "error_message", "last_offset", "log_append_time_ms",
         "max_timestamp", "records",
     )  # fmt: skip
 
-    def __init__(self, records: memoryview, done: Callable[[Append], None]) -> None:
+    def __init__(self, records: memoryview) -> None:
         self.records = records
-        self.done = done
         self.base_offset = -1
         self.last_offset = -1
         self.log_append_time_ms = -1
@@ -63,7 +64,24 @@ class Append:
     def fail(self, error: KafkaError) -> None:
         self.error, self.error_message = error.code, error.message
         self.base_offset = -1
-        self.done(self)
+        self.finished()
+
+    @abstractmethod
+    def finished(self) -> None:
+        """The batch is acknowledged, or refused: see `error`."""
+
+
+class CallbackAppend(Append):
+    """For those who append now and then: calls `done(append)`."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, records: memoryview, done: Callable[[Append], None]) -> None:
+        super().__init__(records)
+        self._done = done
+
+    def finished(self) -> None:
+        self._done(self)
 
 
 @dataclass(slots=True)
@@ -135,7 +153,7 @@ class AppendQueue:
         """A batch that is here already: answered when its original is."""
         append.records = _NOTHING
         if append.last_offset < self.high_watermark:
-            append.done(append)
+            append.finished()
         elif self._queue:
             self._queue.append(append)
         else:
@@ -249,7 +267,7 @@ class AppendQueue:
             self._in_flight[-1].appends += appends
         else:
             for append in appends:
-                append.done(append)
+                append.finished()
 
     def _push_spanning(self, appends: list[Append], first: int, end: int, size: int) -> None:
         """One batch that is larger than an entry may be; its last entry acknowledges it."""
@@ -303,7 +321,7 @@ class AppendQueue:
         self._bytes_in_flight -= entry.size_bytes
         self.high_watermark = max(self.high_watermark, entry.end_offset)
         for append in entry.appends:
-            append.done(append)
+            append.finished()
         if self._queue and not self._flush_deferred:
             self._flush_deferred = True
             self._turn.defer(self._flush)

@@ -123,7 +123,7 @@ class Keeper:
         log = self._log
         if log.state is not State.ONLINE:
             return
-        config = log.config()
+        config = log.config
         now_ms = self._env.clock.time_ms()
         log.producers.expire(now_ms, self._settings.producer_expiration_ms)
         if "delete" in config.cleanup_policy:
@@ -154,7 +154,7 @@ class Keeper:
     def _roll_due(self) -> bool:
         if self._writer is None or self._closing:
             return False
-        config = self._log.config()
+        config = self._log.config
         info = self._log.segments[-1].info
         if info.size_bytes == 0:
             return False
@@ -188,7 +188,7 @@ class Keeper:
         log.segments.append(segment)
         self._writer = writer
         self._noted_snapshot = None
-        log.queue.roll_bytes = log.config().segment_bytes
+        log.queue.roll_bytes = log.config.segment_bytes
         log.queue.attach(writer, segment)
 
     async def _close_ledger(self) -> None:

@@ -126,6 +126,11 @@ class LogManager:
             for held in self._held.values():
                 nursery.start_soon(held.keeper.close)
 
+    def refresh_configs(self) -> None:
+        """A broker-wide default changed: every topic's settings are looked up anew."""
+        for held in self._held.values():
+            held.log.config = self._catalog.config(held.log.topic)
+
     def _on_topic_event(self, event: TopicEvent) -> None:
         self.follow(event.topic)
         if event.change is TopicChange.DISCARDED and self._nursery is not None:
@@ -145,14 +150,13 @@ class LogManager:
                 self._hold(current, partition)
             else:
                 held.log.topic = current
+                held.log.config = self._catalog.config(current)
 
     def _hold(self, topic: Topic, partition: int) -> None:
         if self._nursery is None or self._stopping:
             return
-        catalog = self._catalog
-        log = PartitionLog(
-            topic, partition, lambda: catalog.config(log.topic), self._env, self._settings
-        )
+        config = self._catalog.config(topic)
+        log = PartitionLog(topic, partition, config, self._env, self._settings)
         keeper = Keeper(
             log,
             partition_path(topic.id, partition),

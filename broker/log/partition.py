@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.log.append_queue import Append, AppendQueue
+from broker.log.append_queue import Append, AppendQueue, CallbackAppend
 from broker.log.chain import Chain
 from broker.log.producer_state import ProducerState
 from broker.log.validation import recompressed, validated_header
@@ -69,12 +69,13 @@ class PartitionLog:
         self,
         topic: Topic,
         partition: int,
-        config: Callable[[], TopicConfig],
+        config: TopicConfig,
         env: Env,
         settings: LogSettings,
     ) -> None:
         self.topic = topic
         self.partition = partition
+        #: In force now; whoever holds the partition replaces it when it changes.
         self.config = config
         self.state = State.LOADING
         self.leader_epoch = -1
@@ -154,10 +155,13 @@ class PartitionLog:
     def append_nowait(
         self, records: memoryview, done: Callable[[Append], None], *, internal: bool = False
     ) -> None:
+        """`submit` with a callback instead of a subclass: `done(append)`."""
+        self.submit(CallbackAppend(records, done), internal=internal)
+
+    def submit(self, append: Append, *, internal: bool = False) -> None:
         """Checks, numbers and queues one record batch v2, in writable memory that the caller does
-        not change until `done`. `done` carries any error, and may be called before this returns.
-        `internal`: from a coordinator of ours; control batches and any size are fine."""
-        append = Append(records, done)
+        not change until it is finished. Errors come by `append.finished()`, possibly before this
+        returns. `internal`: from a coordinator of ours; control batches and any size are fine."""
         if self.state is State.ONLINE:
             self._append(append, internal)
         elif self.state is State.LOADING:
@@ -168,20 +172,15 @@ class PartitionLog:
     async def append(self, batch: bytes | bytearray) -> Append:
         """For coordinators: appends and waits for the ack. KafkaError."""
         event = trio.Event()
-        append = Append(memoryview(bytearray(batch)), lambda _: event.set())
-        if self.state is State.LOADING:
-            self._loading.append((append, True))
-        elif self.state is State.ONLINE:
-            self._append(append, internal=True)
-        else:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        append = CallbackAppend(memoryview(bytearray(batch)), lambda _: event.set())
+        self.submit(append, internal=True)
         await event.wait()
         if append.error:
             raise KafkaError(append.error, append.error_message)
         return append
 
     def _append(self, append: Append, internal: bool) -> None:
-        config = self.config()
+        config = self.config
         now_ms = self._env.clock.time_ms()
         try:
             header = validated_header(append.records, config, now_ms, internal=internal)

@@ -264,7 +264,7 @@ class ProducerState:
             if len(self._producers) > self.producers_max:
                 self._evict(producer_id)
         else:
-            pass
+            self._producers.move_to_end(producer_id)
         delta = header.last_offset_delta
         attributes = header.attributes
         if header.producer_epoch != producer.epoch:
@@ -281,7 +281,9 @@ class ProducerState:
                 append_time = attributes & TIMESTAMP_TYPE_MASK
                 log_append_time_ms = header.max_timestamp if append_time else NO_TIMESTAMP
             batches = producer.batches
-            batches.append(Batch(first_sequence, last_sequence, base_offset, log_append_time_ms))
+            batches.append(  # `_make` takes half the time of a call
+                Batch._make((first_sequence, last_sequence, base_offset, log_append_time_ms))
+            )
             if len(batches) > BATCHES_KEPT_MAX:
                 del batches[0]
         else:
@@ -291,7 +293,9 @@ class ProducerState:
         if now_ms < self._oldest_append_ms:
             self._oldest_append_ms = now_ms
         self.end_offset = base_offset + delta + 1
-        if attributes & (CONTROL_MASK | TRANSACTIONAL_MASK):
+        if attributes & CONTROL_MASK or (
+            attributes & TRANSACTIONAL_MASK and producer.transaction_start_offset < 0
+        ):
             self._move_transaction(producer_id, producer, header, base_offset, coordinator_epoch)
 
     def _move_transaction(
@@ -302,11 +306,12 @@ class ProducerState:
         base_offset: int,
         coordinator_epoch: int,
     ) -> None:
+        """A marker ends the producer's transaction; its first batch begins it."""
         if header.is_control:
             producer.transaction_start_offset = NO_OFFSET
             producer.coordinator_epoch = max(producer.coordinator_epoch, coordinator_epoch)
             self._open_transactions.pop(producer_id, None)
-        elif producer.transaction_start_offset < 0:
+        else:
             producer.transaction_start_offset = base_offset
             self._open_transactions[producer_id] = base_offset
 
@@ -360,7 +365,6 @@ class ProducerState:
                 continue
             if batches:
                 producer.last_sequence = batches[-1].last_sequence
-                producer.run_length = max(producer.run_length, batches[-1].sequence_count)
             if producer.transaction_start_offset >= end_offset:
                 producer.transaction_start_offset = NO_OFFSET
                 del self._open_transactions[producer_id]
@@ -426,12 +430,8 @@ def _check_sequence(producer: Producer, header: BatchHeader) -> None:
     # How far the batch's first and last numbers lie before the last one that is in the log.
     first_distance = (producer.last_sequence - first_sequence) & SEQUENCE_MASK
     last_distance = (producer.last_sequence - header.last_sequence) & SEQUENCE_MASK
-    run_length = min(producer.run_length, _RUN_MAX)
-    kept_count = 0
-    for batch in reversed(producer.batches):
-        if kept_count < run_length:  # else it lies before a gap
-            kept_count += batch.sequence_count
-    if kept_count <= last_distance <= first_distance < run_length:
+    kept_count = sum(batch.sequence_count for batch in producer.batches)
+    if kept_count <= last_distance <= first_distance < min(producer.run_length, _RUN_MAX):
         raise KafkaError(
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
             f"batch of producer {header.producer_id} epoch {header.producer_epoch} with sequence"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
 
 WALK_RECORDS_MAX = 16
+#: The bits of the attributes that name the codec.
+COMPRESSION_MASK = 0x07
 #: Decompressed size that a walk or a recompression may reach.
 DECOMPRESSED_BYTES_MAX = 256 << 20
 LONG_MAX = (1 << 63) - 1
@@ -107,8 +109,9 @@ def _check_records(
     records: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int
 ) -> None:
     compacted = "compact" in config.cleanup_policy
-    walk = header.compression == Compression.NONE and header.record_count <= WALK_RECORDS_MAX
-    if not walk and not compacted:
+    if not compacted:
+        if not header.attributes & COMPRESSION_MASK and header.record_count <= WALK_RECORDS_MAX:
+            check_record_lengths(records, header)
         return
     seen = 0
     try:
@@ -128,6 +131,35 @@ def _check_records(
     if seen != header.record_count:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"batch says {header.record_count} records and holds {seen}"
+        )
+
+
+def check_record_lengths(records: memoryview, header: BatchHeader) -> None:
+    """KafkaError INVALID_RECORD unless exactly `record_count` records fill an uncompressed batch.
+
+    Looks at the records' lengths only (zigzag varints), at well under a microsecond for each."""
+    position, end = BATCH_OVERHEAD, len(records)
+    count = 0
+    try:
+        while position < end:
+            byte = records[position]
+            position += 1
+            length = byte & 0x7F
+            shift = 7
+            while byte & 0x80:
+                byte = records[position]
+                position += 1
+                length |= (byte & 0x7F) << shift
+                shift += 7
+            if length & 1 or not length:  # negative, or zero: no record is empty
+                raise KafkaError(ErrorCode.INVALID_RECORD, f"record {count} has a bad length")
+            position += length >> 1
+            count += 1
+    except IndexError:
+        position = end + 1
+    if position != end or count != header.record_count:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"batch says {header.record_count} records, holds {count}"
         )
 
 

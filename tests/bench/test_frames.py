@@ -133,3 +133,23 @@ def test_fetch_response():
     assert frames.count_batches(first[3]) == (2, 2 * len(batch), 2)
     assert second[:3] == (1, 0, 40)
     assert frames.count_batches(second[3]) == (0, 0, -1)
+
+
+def numbered(values, base_offset):
+    return struct.pack(">q", base_offset) + frames.record_batch(values)[8:]
+
+
+SAME = [numbered([b"x" * 10], index) for index in range(20)]
+MIXED = [numbered([b"y" * (index % 3)] * 2, 2 * index) for index in range(20)]
+LARGER_LAST = [*SAME, numbered([b"", b""], 20)]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40, 62])
+@pytest.mark.parametrize("batches", [SAME, MIXED, LARGER_LAST], ids=["same", "mixed", "last"])
+def test_batches_are_counted_with_and_without_the_short_cut(batches, cut):
+    data = b"".join(batches)
+    kept = batches if cut == 0 else batches[:-1]
+    last_base, last_delta = struct.unpack_from(">q", kept[-1])[0], kept[-1][26]
+    count, used, next_offset = frames.count_batches(memoryview(data)[: len(data) - cut])
+    assert (count, used) == (len(kept), sum(map(len, kept)))
+    assert next_offset == last_base + last_delta + 1

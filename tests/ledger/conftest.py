@@ -62,9 +62,9 @@ class NaiveBookie:
 
 
 class NaiveBookies:
-    """A BookieClient on naive bookies. `held` bookies keep a writer's adds back (`release`), `dead` ones
-    refuse all, `silent` ones never answer. With `delay_s`, requests take random (virtual) time to
-    arrive and answers to return."""
+    """A BookieClient on naive bookies. `held` bookies keep a writer's adds back (`release`),
+    `dead` ones refuse all, `silent` ones never answer. With `delay_s`, requests take random
+    (virtual) time to arrive and answers to return."""
 
     def __init__(self, names, seed=0):
         self.bookies = {name: NaiveBookie() for name in names}

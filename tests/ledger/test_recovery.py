@@ -205,7 +205,8 @@ async def test_bookies_that_fail_the_write_back_are_replaced_at_the_close_only(
     world, acks, monkeypatch
 ):
     writer = await world.create(3, 3, 2)
-    await append(writer, 4, acks)
+    await append(writer, 3, acks)
+    await append(writer, 1, acks)
     a, _, _ = old = writer.metadata.last_segment[1]
     for entry_id in range(10):
         world.bookies.answers[a, entry_id] = Status.EREADONLY
@@ -249,11 +250,12 @@ async def test_somebody_else_closed_it_first(world, acks):
     async def read_entry(*args, **keywords):
         if not closed:
             closed.append(True)
-            await manager.update(
-                writer.ledger_id,
-                await manager.read(writer.ledger_id),
-                lambda md: None if md.is_closed else md.closed_at(1, 14),
-            )
+            with trio.CancelScope(shield=True):  # the read may be cancelled, this may not
+                await manager.update(
+                    writer.ledger_id,
+                    await manager.read(writer.ledger_id),
+                    lambda md: None if md.is_closed else md.closed_at(1, 14),
+                )
         return await read(*args, **keywords)
 
     world.bookies.read_entry = read_entry
@@ -274,15 +276,16 @@ async def test_metadata_that_changes_under_recovery_is_merged(world, acks):
     async def read_entry(*args, **keywords):
         if not done:
             done.append(True)
-            await manager.update(
-                writer.ledger_id,
-                await manager.read(writer.ledger_id),
-                lambda md: (
-                    replace(md, segments=((0, ("copy1", "copy2")), *md.segments[1:]))
-                    if md.segments[0][1][0] != "copy1"
-                    else None
-                ),
-            )
+            with trio.CancelScope(shield=True):  # the read may be cancelled, this may not
+                await manager.update(
+                    writer.ledger_id,
+                    await manager.read(writer.ledger_id),
+                    lambda md: (
+                        replace(md, segments=((0, ("copy1", "copy2")), *md.segments[1:]))
+                        if md.segments[0][1][0] != "copy1"
+                        else None
+                    ),
+                )
         return await read(*args, **keywords)
 
     world.bookies.read_entry = read_entry

@@ -1,9 +1,8 @@
 """The API keys of Kafka's wire protocol (Apache Kafka 4.3).
 
 Every key has a name here, so that logs can name what a peer asked for. Which of them have message
-classes is `wire.kafka.message.request_class`; which are served is what the broker's handlers
-declare. The ranges below are the only ones known without a message class: request headers must be
-readable before the key is known to be servable.
+classes, and in which versions, is asked of `wire.kafka.codec`; which are served is what the
+broker's handlers declare.
 """
 
 from enum import IntEnum

@@ -83,8 +83,8 @@ class Source:
 
     def compile(self, function: str, title: str) -> tuple[Any, list[str]]:
         """The named function, and the field of each of its lines (index 0 is line 1)."""
-        # The places outlive compiling: they are how a failed line finds its field.
         code = compile("\n".join(self._lines), f"<{title}>", "exec")
+        # Only declarations of this repository are in the source; nothing of a peer's ever is.
         exec(code, self.names)
         return self.names[function], self._places
 

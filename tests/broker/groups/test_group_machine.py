@@ -217,7 +217,9 @@ def make_machine(driver_class):
             group.members.check()
             assert group.generation_id >= self.generation
             self.generation = group.generation_id
-            assert len(group.members) <= MEMBERS_MAX + 2  # static members that are absent
+            assert group.members.awaiting_join_count <= MEMBERS_MAX
+            if group.state is not GroupState.PREPARING_REBALANCE:
+                assert len(group.members) <= MEMBERS_MAX + 2  # static members that are absent
             assert not group.pending_sync - group.members.by_id.keys()
             if group.state is GroupState.EMPTY:
                 assert not group.members

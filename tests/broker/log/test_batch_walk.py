@@ -87,10 +87,17 @@ def test_collect(items, data, size_max, at_least_one):
         assert got.entries_used == len(payloads)
     else:
         # Going on from there loses nothing: the first batch that was left out is at or behind it.
-        left_out = next(item for item in flat if item[1] >= offset and item not in [
-            (b, last, body, s, e) for b, last, body, s, e in flat
-            if any(b == taken[0] for taken in expected)
-        ])
+        left_out = next(
+            item
+            for item in flat
+            if item[1] >= offset
+            and item
+            not in [
+                (b, last, body, s, e)
+                for b, last, body, s, e in flat
+                if any(b == taken[0] for taken in expected)
+            ]
+        )
         assert got.entries_used <= left_out[3]
 
 
@@ -102,8 +109,6 @@ def test_a_spanning_batch_that_is_cut_is_left_for_later(items, data):
         return
     base, _, _, first, last = data.draw(st.sampled_from(spanning))
     cut = data.draw(st.integers(first + 1, last))
-    got = collect(
-        [memoryview(p) for p in payloads[:cut]], base, 1 << 20, at_least_one=True
-    )
+    got = collect([memoryview(p) for p in payloads[:cut]], base, 1 << 20, at_least_one=True)
     assert got.parts == []
     assert got.entries_used <= first

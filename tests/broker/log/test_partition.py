@@ -82,10 +82,8 @@ class World:
 
     async def open(self):
         topic = SimpleNamespace(name="t", id=UUID(int=1), internal=False)
-        self.log = PartitionLog(topic, 0, lambda: self.config, self.env, self.settings)
-        self.keeper = Keeper(
-            self.log, PATH, self.store, self.ledgers, self.env, self.settings
-        )
+        self.log = PartitionLog(topic, 0, self.config, self.env, self.settings)
+        self.keeper = Keeper(self.log, PATH, self.store, self.ledgers, self.env, self.settings)
         self.scope = trio.CancelScope()
         self.nursery.start_soon(self._keep)
         with trio.fail_after(20):
@@ -225,9 +223,7 @@ async def test_an_idempotent_producer_survives_the_owner(world, how):
 async def test_duplicates_in_flight_wait_for_their_original(world):
     answers = []
     for _ in range(3):
-        view = memoryview(
-            bytearray(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0))
-        )
+        view = memoryview(bytearray(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0)))
         world.log.append_nowait(view, lambda append: answers.append(append.base_offset))
     assert answers == []
     with trio.fail_after(10):
@@ -375,7 +371,7 @@ async def test_a_second_owner_ends_the_first(world):
     await world.append(b"one")
     first = world.log
     second = Keeper(
-        PartitionLog(first.topic, 0, lambda: world.config, world.env, world.settings),
+        PartitionLog(first.topic, 0, world.config, world.env, world.settings),
         PATH,
         world.store,
         world.ledgers,

@@ -31,7 +31,7 @@ CLASSES = [*REQUESTS.values(), *RESPONSES.values()]
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_round_trip(cls, message_maker, as_plain, data):
     version = data.draw(st.sampled_from(list(cls.INFO.versions)))

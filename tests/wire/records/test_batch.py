@@ -403,6 +403,7 @@ def test_what_is_read_can_be_written(position, byte):
         (b"\x10\x00\x00\x00\x01\x01\x02\x00\x7e", 1, "header value at byte 9 has 63 bytes"),
         (b"\xff\xff\xff\xff\x1f\x00\x00\x00\x01\x01\x00", 1, "more than 32 bits"),
         (b"\xff\xff\xff\xff\xff\x00", 1, "more than 32 bits"),
+        (b"\xff" * 5 + b"\x01", 1, "varint that ends at byte 5 has more than 32 bits"),
         (b"\x20\x00" + b"\xff" * 9 + b"\x02\x00\x01\x01\x00", 1, "more than 64 bits"),
     ],
 )

@@ -1,0 +1,229 @@
+"""The cluster and its partitions: DescribeCluster, DescribeTopicPartitions, DescribeLogDirs.
+
+| key | versions | what |
+|--|--|--|
+| 35 DescribeLogDirs | 1-5 | one directory, with each partition's bytes in its ledgers |
+| 60 DescribeCluster | 0-2 | KIP-700; controller endpoints are refused (KIP-919) |
+| 75 DescribeTopicPartitions | 0 | pages in order of names, with a cursor (KIP-966) |
+
+Behaviour was compared with Kafka 4.3.1. Without an authorizer every operation is allowed, which is
+what the authorized operations say. Known deviations: the size of a partition is that of its
+ledgers' payloads wherever they are, on whichever bookies; an invalid topic name is
+INVALID_TOPIC_EXCEPTION (Kafka: UNKNOWN_SERVER_ERROR).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from broker.api import Api, Request
+from broker.cluster.catalog import Topic, check_name
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.messages.cluster import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from wire.kafka.messages.metadata import (
+    Cursor,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from broker.cluster.catalog import TopicCatalog
+    from broker.cluster.registry import ConfigRegistry
+    from broker.cluster.view import ClusterView
+
+#: Sets of `AclOperation` codes as bits: all that a topic and a cluster know.
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+class Log(Protocol):
+    """The part of broker/log's PartitionLog that is described."""
+
+    leader_epoch: int
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class Logs(Protocol):
+    """The part of broker/log's LogManager that is asked."""
+
+    def get(self, topic: str, partition: int) -> Log:
+        """KafkaError if this broker does not hold it."""
+
+
+class ClusterHandler:
+    def __init__(
+        self,
+        catalog: TopicCatalog,
+        registry: ConfigRegistry,
+        cluster: ClusterView,
+        logs: Logs,
+        *,
+        data_directory: str,
+        disk_usage: Callable[[], tuple[int, int]],
+    ) -> None:
+        """`data_directory` is what DescribeLogDirs calls the log directory; `disk_usage()` gives
+        the total and the free bytes of its file system."""
+        self._catalog = catalog
+        self._registry = registry
+        self._cluster = cluster
+        self._logs = logs
+        self._data_directory = data_directory
+        self._disk_usage = disk_usage
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, self.describe_log_dirs),
+            Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, self.describe_cluster),
+            Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, self.describe_topic_partitions),
+        ]
+
+    # -- DescribeCluster --------------------------------------------------------------------------
+
+    def describe_cluster(self, request: Request) -> DescribeClusterResponse:
+        body: DescribeClusterRequest = request.body
+        if body.endpoint_type != _BROKERS:
+            code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            if body.endpoint_type == _CONTROLLERS:
+                code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            return DescribeClusterResponse(
+                error_code=int(code),
+                error_message=f"brokers are here, and no endpoints of type {body.endpoint_type}",
+            )
+        response = DescribeClusterResponse(
+            cluster_id=self._cluster.cluster_id,
+            controller_id=self._cluster.controller_id,
+            brokers=[
+                DescribeClusterBroker(
+                    broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                )
+                for broker in self._cluster.brokers(request.connection.listener)
+            ],
+        )
+        if body.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
+
+    # -- DescribeTopicPartitions ------------------------------------------------------------------
+
+    def describe_topic_partitions(self, request: Request) -> DescribeTopicPartitionsResponse:
+        body: DescribeTopicPartitionsRequest = request.body
+        response = DescribeTopicPartitionsResponse()
+        asked = {topic.name for topic in body.topics}
+        cursor = body.cursor
+        if cursor is not None and (
+            cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
+        ):
+            response.topics = [
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=int(ErrorCode.INVALID_REQUEST), name=topic.name
+                )
+                for topic in body.topics
+            ]
+            return response
+        names = asked or {topic.name for topic in self._catalog.all()}
+        if cursor is not None:
+            # A topic that was deleted between two pages is answered as unknown, not left out.
+            names = {name for name in names | {cursor.topic_name} if name >= cursor.topic_name}
+        limit = self._registry.broker.max_request_partition_size_limit
+        room = max(1, min(limit, body.response_partition_limit))
+        for name in sorted(names):
+            first = cursor.partition_index if cursor and cursor.topic_name == name else 0
+            if room == 0:
+                response.next_cursor = Cursor(topic_name=name, partition_index=first)
+                break
+            described, next_index = self._describe_topic(name, first, room)
+            response.topics.append(described)
+            room -= len(described.partitions)
+            if next_index is not None:
+                response.next_cursor = Cursor(topic_name=name, partition_index=next_index)
+                break
+        return response
+
+    def _describe_topic(
+        self, name: str, first: int, room: int
+    ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
+        """The topic with up to `room` partitions from `first`, and where the next page begins."""
+        described = DescribeTopicPartitionsResponseTopic(
+            name=name, topic_authorized_operations=TOPIC_OPERATIONS
+        )
+        try:
+            check_name(name)
+        except KafkaError as error:
+            described.error_code = int(error.code)
+            return described, None
+        topic = self._catalog.get(name)
+        if topic is None:
+            described.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return described, None
+        described.topic_id = topic.id
+        described.is_internal = topic.internal
+        end = min(first + room, topic.partition_count)
+        described.partitions = [self._describe_partition(topic, n) for n in range(first, end)]
+        return described, end if end < topic.partition_count else None
+
+    def _describe_partition(
+        self, topic: Topic, number: int
+    ) -> DescribeTopicPartitionsResponsePartition:
+        state = self._cluster.partition(topic.name, number)
+        log = self._log(topic.name, number)
+        error = ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+        return DescribeTopicPartitionsResponsePartition(
+            error_code=int(error),
+            partition_index=number,
+            leader_id=state.leader,
+            leader_epoch=-1 if log is None else log.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+            eligible_leader_replicas=[],
+            last_known_elr=[],
+            offline_replicas=[node for node in state.replicas if node not in state.isr],
+        )
+
+    def _log(self, topic: str, partition: int) -> Log | None:
+        try:
+            return self._logs.get(topic, partition)
+        except KafkaError:
+            return None
+
+    # -- DescribeLogDirs --------------------------------------------------------------------------
+
+    def describe_log_dirs(self, request: Request) -> DescribeLogDirsResponse:
+        body: DescribeLogDirsRequest = request.body
+        if body.topics is None:
+            asked: Iterable[tuple[str, Iterable[int]]] = (
+                (topic.name, range(topic.partition_count)) for topic in self._catalog.all()
+            )
+        else:
+            asked = ((topic.topic, topic.partitions) for topic in body.topics)
+        total, free = self._disk_usage()
+        result = DescribeLogDirsResult(
+            log_dir=self._data_directory, total_bytes=total, usable_bytes=free
+        )
+        for name, numbers in asked:
+            sizes = ((n, self._log(name, n)) for n in numbers)
+            partitions = [
+                DescribeLogDirsPartition(partition_index=n, partition_size=log.size_bytes)
+                for n, log in sizes
+                if log is not None
+            ]
+            if partitions:
+                result.topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
+        return DescribeLogDirsResponse(results=[result])

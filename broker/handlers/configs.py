@@ -1,0 +1,459 @@
+"""Settings of topics, brokers, loggers, client-metrics subscriptions and groups.
+
+| key | versions | what |
+|--|--|--|
+| 32 DescribeConfigs | 1-4 | every setting, with sources and synonyms (KIP-226), docs (KIP-569) |
+| 33 AlterConfigs | 0-2 | replaces all settings of a resource |
+| 44 IncrementalAlterConfigs | 0-1 | SET, DELETE, APPEND, SUBTRACT (KIP-339) |
+| 74 ListConfigResources | 0-1 | names of resources (KIP-1142) |
+
+A change is durable and in force when it is answered. Behaviour was compared with Kafka 4.3.1,
+error by error. Known deviations: a broker setting that Kafka does not know is refused with
+INVALID_CONFIG (Kafka keeps it for plug-ins); an operation of an unknown number is INVALID_REQUEST
+(Kafka: UNKNOWN_SERVER_ERROR); one resource of an unknown type fails alone, not with its whole
+request; a resource that AlterConfigs names twice is INVALID_REQUEST (Kafka 4.3.1 does not answer).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from broker.api import Api, Request
+from broker.cluster.catalog import Topic, check_name
+from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from broker.cluster.config_definitions_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from broker.cluster.config_definitions_topic import TOPIC_CONFIGS
+from broker.cluster.registry import DEFAULT_BROKER, Described, Room
+from broker.handlers.loggers import change_loggers, check_loggers, describe_loggers, set_levels
+from broker.handlers.topics import metadata_failure
+from metadata.store import MetadataError
+from runtime.config import ConfigError, ConfigTable, ConfigType, UnknownConfigError, parse_value
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    ConfigResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from broker.cluster.catalog import TopicCatalog
+    from broker.cluster.registry import ConfigRegistry
+    from broker.cluster.view import ClusterView
+
+    Change = Callable[[Mapping[str, str]], dict[str, str]]
+
+
+class ResourceType(enum.IntEnum):
+    """Kafka's `ConfigResource.Type`."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Operation(enum.IntEnum):
+    """Kafka's `AlterConfigOp.OpType`."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_LIST_ONLY = (Operation.APPEND, Operation.SUBTRACT)
+
+_WIRE_TYPES = {
+    ConfigType.BOOLEAN: 1,
+    ConfigType.STRING: 2,
+    ConfigType.INT: 3,
+    ConfigType.SHORT: 4,
+    ConfigType.LONG: 5,
+    ConfigType.SIZE: 5,
+    ConfigType.DOUBLE: 6,
+    ConfigType.LIST: 7,
+    ConfigType.CLASS: 8,
+    ConfigType.PASSWORD: 9,
+}
+
+#: In the order of Kafka's answer to ListConfigResources.
+_LISTED_TYPES = (
+    ResourceType.GROUP,
+    ResourceType.CLIENT_METRICS,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.BROKER,
+    ResourceType.TOPIC,
+)
+
+
+class ConfigsHandler:
+    def __init__(
+        self, catalog: TopicCatalog, registry: ConfigRegistry, cluster: ClusterView
+    ) -> None:
+        self._catalog = catalog
+        self._registry = registry
+        self._cluster = cluster
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, self.describe_configs),
+            Api(ApiKey.ALTER_CONFIGS, 0, 2, self.alter_configs),
+            Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, self.incremental_alter_configs),
+            Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, self.list_config_resources),
+        ]
+
+    # -- DescribeConfigs ------------------------------------------------------------------------
+
+    def describe_configs(self, request: Request) -> DescribeConfigsResponse:
+        body: DescribeConfigsRequest = request.body
+        response = DescribeConfigsResponse()
+        for resource in body.resources:
+            result = DescribeConfigsResult(
+                error_message="",
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            response.results.append(result)
+            try:
+                described = self._describe(resource)
+            except KafkaError as error:
+                result.error_code, result.error_message = int(error.code), error.message
+                continue
+            # An empty list of keys means all of them, as null does.
+            keys = set(resource.configuration_keys or ())
+            result.configs = [
+                _described(one, body) for one in described if not keys or one.key.name in keys
+            ]
+        return response
+
+    def _describe(self, resource: DescribeConfigsResource) -> list[Described]:
+        kind, name = _resource_type(resource.resource_type), resource.resource_name
+        if kind is ResourceType.TOPIC:
+            check_name(name)
+            return self._registry.describe_topic(self._topic(name).configs)
+        if kind is ResourceType.BROKER:
+            if self._broker_name(name) == DEFAULT_BROKER:
+                return self._registry.describe_broker_default()
+            return self._registry.describe_broker()
+        if kind is ResourceType.BROKER_LOGGER:
+            self._check_this_broker(name)
+            return describe_loggers()
+        return self._registry.describe_named(_named_room(kind, name), name)
+
+    # -- AlterConfigs and IncrementalAlterConfigs -------------------------------------------------
+
+    async def alter_configs(self, request: Request) -> AlterConfigsResponse:
+        body: AlterConfigsRequest = request.body
+        changes = []
+        for resource in body.resources:
+            pairs = [(config.name, config.value) for config in resource.configs]
+            changes.append(
+                (
+                    resource.resource_type,
+                    resource.resource_name,
+                    _replacement(resource.resource_type, pairs),
+                )
+            )
+        responses = await self._change_all(changes, validate_only=body.validate_only)
+        return AlterConfigsResponse(responses=responses)
+
+    async def incremental_alter_configs(self, request: Request) -> IncrementalAlterConfigsResponse:
+        body: IncrementalAlterConfigsRequest = request.body
+        changes = []
+        for resource in body.resources:
+            operations = [
+                (config.name, config.config_operation, config.value) for config in resource.configs
+            ]
+            change = self._increment(resource.resource_type, resource.resource_name, operations)
+            changes.append((resource.resource_type, resource.resource_name, change))
+        responses = await self._change_all(changes, validate_only=body.validate_only)
+        return IncrementalAlterConfigsResponse(responses=responses)
+
+    async def _change_all(
+        self, changes: Sequence[tuple[int, str, Change]], *, validate_only: bool
+    ) -> list[AlterConfigsResourceResponse]:
+        often = Counter((kind, name) for kind, name, _ in changes)
+        responses = []
+        for kind, name, change in changes:
+            response = AlterConfigsResourceResponse(resource_type=kind, resource_name=name)
+            responses.append(response)
+            try:
+                if often[kind, name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+                await self._change(kind, name, change, validate_only=validate_only)
+            except KafkaError as error:
+                response.error_code, response.error_message = int(error.code), error.message
+            except MetadataError as error:
+                failure = metadata_failure(error)
+                response.error_code, response.error_message = int(failure.code), failure.message
+        return responses
+
+    async def _change(
+        self, kind_number: int, name: str, change: Change, *, validate_only: bool
+    ) -> None:
+        kind = _resource_type(kind_number)
+        if kind is ResourceType.TOPIC:
+            await self._change_topic(name, change, validate_only=validate_only)
+        elif kind is ResourceType.BROKER_LOGGER:
+            self._check_this_broker(name)
+            texts = change(set_levels())
+            check_loggers(texts)
+            if not validate_only:
+                change_loggers(texts)
+        elif kind is ResourceType.BROKER:
+            broker_name = self._broker_name(name)
+            await self._change_stored(
+                Room.BROKERS, broker_name, self._checked_broker(broker_name, change), validate_only
+            )
+        else:
+            room = _named_room(kind, name)
+            await self._change_stored(room, name, self._checked_named(room, change), validate_only)
+
+    async def _change_topic(self, name: str, change: Change, *, validate_only: bool) -> None:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic must be named")
+        self._topic(name)
+        if validate_only:
+            self._catalog.check_configs(change(self._topic(name).configs))
+        else:
+            await self._catalog.change_configs(name, lambda topic: change(topic.configs))
+
+    def _change_stored(
+        self, room: Room, name: str, change: Change, validate_only: bool
+    ) -> Awaitable[None]:
+        if validate_only:
+            change(self._registry.stored(room, name))
+            return _nothing()
+        return self._registry.change(room, name, change)
+
+    def _checked_broker(self, name: str, change: Change) -> Change:
+        def checked(before: Mapping[str, str]) -> dict[str, str]:
+            after = change(before)
+            changed = {
+                setting
+                for setting in before.keys() | after.keys()
+                if before.get(setting) != after.get(setting)
+            }
+            try:
+                self._registry.check_broker(name, after, changed)
+            except UnknownConfigError as error:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+            except ConfigError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+            return after
+
+        return checked
+
+    def _checked_named(self, room: Room, change: Change) -> Change:
+        def checked(before: Mapping[str, str]) -> dict[str, str]:
+            after = change(before)
+            try:
+                self._registry.check_named(room, after)
+            except ConfigError as error:
+                # Kafka answers a subscription's wrong interval or name as a wrong request.
+                subscription = room is Room.CLIENT_METRICS and error.name != "match"
+                code = ErrorCode.INVALID_REQUEST if subscription else ErrorCode.INVALID_CONFIG
+                raise KafkaError(code, str(error)) from None
+            return after
+
+        return checked
+
+    def _increment(
+        self, kind: int, name: str, operations: Sequence[tuple[str, int, str | None]]
+    ) -> Change:
+        def change(before: Mapping[str, str]) -> dict[str, str]:
+            if len({setting for setting, _, _ in operations}) < len(operations):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting is named twice")
+            after = dict(before)
+            for setting, number, value in operations:
+                operation = _operation(number)
+                if operation is Operation.DELETE:
+                    after.pop(setting, None)
+                elif value is None:
+                    raise _no_value(setting)
+                elif operation in _LIST_ONLY:
+                    after[setting] = self._edited(kind, name, setting, operation, value, before)
+                else:
+                    after[setting] = value
+            return after
+
+        return change
+
+    def _edited(
+        self,
+        kind: int,
+        name: str,
+        setting: str,
+        operation: Operation,
+        value: str,
+        before: Mapping[str, str],
+    ) -> str:
+        """A list setting with elements added or removed; what is not set begins as what is in
+        force."""
+        key = _TABLES[ResourceType(kind)].get(setting)
+        if key is None or key.type is not ConfigType.LIST:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, which {setting} is not"
+            )
+        current = before.get(setting)
+        if current is None:
+            current = next(
+                described.value or ""
+                for described in self._in_force(ResourceType(kind), name)
+                if described.key.name == setting
+            )
+        elements = _elements(current)
+        edit = _elements(value)
+        if operation is Operation.APPEND:
+            elements += [element for element in edit if element not in elements]
+        else:
+            elements = [element for element in elements if element not in edit]
+        return ",".join(elements)
+
+    def _in_force(self, kind: ResourceType, name: str) -> list[Described]:
+        if kind is ResourceType.TOPIC:
+            return self._registry.describe_topic({})
+        if kind is ResourceType.BROKER:
+            return self._registry.describe_broker()
+        return self._registry.describe_named(_named_room(kind, name), name)
+
+    # -- ListConfigResources ----------------------------------------------------------------------
+
+    def list_config_resources(self, request: Request) -> ListConfigResourcesResponse:
+        body: ListConfigResourcesRequest = request.body
+        asked = set(body.resource_types) if request.version else {int(ResourceType.CLIENT_METRICS)}
+        if asked - set(_LISTED_TYPES):
+            return ListConfigResourcesResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
+        return ListConfigResourcesResponse(
+            config_resources=[
+                ConfigResource(resource_name=name, resource_type=int(kind))
+                for kind in _LISTED_TYPES
+                if not asked or kind in asked
+                for name in self._names(kind)
+            ]
+        )
+
+    def _names(self, kind: ResourceType) -> Iterable[str]:
+        if kind is ResourceType.TOPIC:
+            return (topic.name for topic in self._catalog.all())
+        if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+            return map(str, self._cluster.broker_ids())
+        return self._registry.stored_names(_ROOMS[kind])
+
+    # -- resources --------------------------------------------------------------------------------
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._catalog.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def _broker_name(self, name: str) -> str:
+        if not name:
+            return DEFAULT_BROKER
+        self._check_this_broker(name)
+        return str(self._cluster.node_id)
+
+    def _check_this_broker(self, name: str) -> None:
+        expected = self._cluster.node_id
+        if not name.isascii() or not name.isdigit() or int(name[:12]) != expected:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"this is broker {expected}, and not {name!r}"
+            )
+
+
+_ROOMS = {ResourceType.GROUP: Room.GROUPS, ResourceType.CLIENT_METRICS: Room.CLIENT_METRICS}
+_TABLES = {
+    ResourceType.TOPIC: TOPIC_CONFIGS,
+    ResourceType.BROKER: BROKER_CONFIGS,
+    ResourceType.BROKER_LOGGER: ConfigTable("a logger", []),
+    ResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
+    ResourceType.GROUP: GROUP_CONFIGS,
+}
+
+
+def _resource_type(number: int) -> ResourceType:
+    try:
+        return ResourceType(number)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"there are no resources of type {number}"
+        ) from None
+
+
+def _operation(number: int) -> Operation:
+    try:
+        return Operation(number)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {number}") from None
+
+
+def _named_room(kind: ResourceType, name: str) -> Room:
+    if not name:
+        what = "a group" if kind is ResourceType.GROUP else "a client-metrics subscription"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be named")
+    return _ROOMS[kind]
+
+
+def _replacement(kind: int, pairs: Sequence[tuple[str, str | None]]) -> Change:
+    def change(_before: Mapping[str, str]) -> dict[str, str]:
+        if kind == ResourceType.BROKER_LOGGER:
+            # Kafka's AlterConfigs does not know loggers; it would reset all that are not named.
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "loggers are changed one by one")
+        after = {}
+        for name, value in pairs:
+            if value is None:
+                raise _no_value(name)
+            after[name] = value
+        return after
+
+    return change
+
+
+def _no_value(setting: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{setting} has no value")
+
+
+def _elements(text: str) -> list[str]:
+    elements = parse_value(ConfigType.LIST, text)
+    assert isinstance(elements, tuple)
+    return list(elements)
+
+
+async def _nothing() -> None:
+    """Where only validation was asked for."""
+
+
+def _described(one: Described, body: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=one.key.name,
+        value=one.value,
+        read_only=one.read_only,
+        config_source=int(one.source),
+        is_sensitive=one.key.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=s.name, value=s.value, source=int(s.source))
+            for s in one.synonyms
+        ]
+        if body.include_synonyms
+        else [],
+        config_type=_WIRE_TYPES[one.key.type],
+        documentation=one.key.doc if body.include_documentation else None,
+    )
