@@ -21,7 +21,6 @@ from bench import clients, frames, load
 from bench.servers import SERVERS, Server
 
 DIRECTORY = Path(__file__).parent.parent / "build" / "bench"
-WARM_UP_SECONDS = 4.0
 IDLE_PARTITIONS = 1000
 CLIENT_RECORDS = 300_000
 COLD_STARTS = 3
@@ -157,12 +156,12 @@ def measure_rest(server: Server) -> Iterator[Figure]:
         yield "cold start to the first acknowledgement", "s", time.perf_counter() - start
 
 
-def warm_up(server: Server) -> None:
+def warm_up(server: Server, seconds: float) -> None:
     """A JVM needs thousands of requests before it is what it is; so nobody is measured cold."""
     for number, (partitions, case) in enumerate(load.CASES.values()):
         topic = f"warm-up-{number}"
         clients.create_topic(server, topic, partitions)
-        result = case(server.address, topic, WARM_UP_SECONDS)
+        result = case(server.address, topic, seconds)
         if number < 3:
             load.fetch_all(server.address, topic, range(partitions))
         clients.delete_topic(server, topic)
@@ -182,7 +181,7 @@ def run(options: argparse.Namespace) -> Table:
         for server in servers:
             server.discard()
             server.start()
-            warm_up(server)
+            warm_up(server, options.warm_up)
         for number in range(options.rounds):
             for name, measure in measures.items():
                 for server in servers:
@@ -210,6 +209,7 @@ def main() -> None:
     parser.add_argument("--servers", default=",".join(SERVERS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--warm-up", type=float, default=4.0, help="seconds for each case")
     parser.add_argument("--only", default="", help="part of a case's name; clients; rest")
     options = parser.parse_args()
     unknown = set(options.servers.split(",")) - set(SERVERS)

@@ -170,6 +170,7 @@ class Bookie:
         if check_identity(config, disk):
             logger.info("new bookie id=%s", config.bookie_id)
         at_start = load_checkpoint(config, disk)
+        await self._cache.allocate()
         await disk.run(self._index.open)
         self._table.load(self._index.ledgers())
         self._logs.load(at_start.log_id)

@@ -1,112 +1,92 @@
-"""BookKeeper's names of a bookie's settings, as its bk_server.conf has them.
+"""BookKeeper's settings by their names in bk_server.conf: which of them mean something here.
 
-Those that a `BookieConfig` takes are listed with their field; BookKeeper's units are kept, so a
-file that a Java bookie reads means the same here. All other names of BookKeeper 4.17's
-`ServerConfiguration` and `DbLedgerStorage` are known and mean nothing.
+Sizes are as BookKeeper's option says (MB in names that end in MB or Mb, otherwise bytes), times in
+milliseconds. Names that BookKeeper 4.17 knows and that have no effect here are accepted with a line
+in the log (ledgers.md 3).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from bookie.config import ENTRY_LOG_SIZE_MAX_BYTES, KIB, MIB
-from runtime.config import ConfigKey, ConfigTable, ConfigType, Validator, at_least, between
+from bookie.config import GIB, KIB, MIB, BookieConfig
+from runtime.config import ConfigKey, ConfigTable, ConfigType, ConfigValue, at_least, between
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+INT = ConfigType.INT
+LONG = ConfigType.LONG
+STRING = ConfigType.STRING
 
-    from runtime.config import ConfigValue
-
-
-@dataclass(slots=True, frozen=True)
-class _Setting:
-    name: str
-    field: str
-    type: ConfigType
-    validator: Validator | None
-    doc: str
-    factor: int = 1  # from BookKeeper's unit to the field's
-
-
-_INT, _LONG, _STRING = ConfigType.INT, ConfigType.LONG, ConfigType.STRING
-_MIB_MAX = 2**20
-
-_SETTINGS = (
-    _Setting("bookieId", "bookie_id", _STRING, None, "Name of this bookie, in its cookie."),
-    _Setting("journalDirectory", "journal_directory", _STRING, None, "Where the journal is."),
-    _Setting(
-        *("ledgerDirectories", "ledger_directory", _STRING, None),
-        "Where entry logs and index are; one directory.",
-    ),
-    _Setting(
-        *("journalMaxSizeMB", "journal_size_bytes", _LONG, between(1, _MIB_MAX)),
-        *("Size of one journal file.", MIB),
-    ),
-    _Setting(
-        *("journalAlignmentSize", "journal_alignment_bytes", _INT, between(512, KIB * KIB)),
-        "Writes to the journal are padded to a multiple of this; a power of two.",
-    ),
-    _Setting(
+_USED = (
+    ConfigKey("bookieId", STRING, None, "The bookie's stable name, in its cookie."),
+    ConfigKey("journalDirectory", STRING, None, "Where the journal is."),
+    ConfigKey("ledgerDirectories", STRING, None, "Where entry logs and index are."),
+    ConfigKey("journalMaxSizeMB", LONG, "128", "Size of a journal file.", between(1, 2047)),
+    ConfigKey("journalAlignmentSize", INT, "4096", "Journal groups start at its multiples."),
+    ConfigKey(
         "journalBufferedWritesThreshold",
-        *("journal_buffered_writes_threshold_bytes", _LONG, at_least(1)),
-        "What queues while a sync runs is written as soon as it is this much.",
+        LONG,
+        str(512 * KIB),
+        "Bytes that are written ahead of the sync that is under way.",
+        at_least(1),
     ),
-    _Setting(
-        *("journalMaxMemorySizeMb", "journal_queue_size_max_bytes", _LONG, between(1, _MIB_MAX)),
-        *("Entries that may wait for the journal; beyond it adds are held back.", MIB),
+    ConfigKey("journalMaxMemorySizeMb", LONG, "64", "Unsynced bytes at most.", at_least(1)),
+    ConfigKey("journalMaxBackups", INT, "4", "Old journal files kept for reuse.", at_least(0)),
+    ConfigKey(
+        "dbStorage_writeCacheMaxSizeMb", LONG, "128", "Both write caches together.", at_least(8)
     ),
-    _Setting(
-        *("journalMaxBackups", "journal_spare_files_max", _INT, at_least(0)),
-        "Checkpointed journal files that are kept for reuse.",
+    ConfigKey("flushInterval", INT, "10000", "Time between flushes.", at_least(1)),
+    ConfigKey(
+        "flushEntrylogBytes", LONG, str(16 * MIB), "Dirty bytes of an entry log.", at_least(1)
     ),
-    _Setting(
-        *("dbStorage_writeCacheMaxSizeMb", "write_cache_size_bytes", _LONG),
-        *(between(1, _MIB_MAX), "Memory for entries that are not flushed yet.", MIB),
+    ConfigKey("logSizeLimit", LONG, str(GIB), "Size of an entry log.", between(MIB, 2 * GIB - 1)),
+    ConfigKey("openFileLimit", INT, "256", "Entry logs kept open.", at_least(1)),
+    ConfigKey(
+        "dbStorage_readAheadCacheBatchBytesSize",
+        INT,
+        str(4 * MIB),
+        "Bytes read ahead after a miss.",
+        at_least(1),
     ),
-    _Setting(
-        *("flushInterval", "flush_interval_ms", _INT, at_least(1)),
-        "Time between two flushes of the write cache.",
-    ),
-    _Setting(
-        *("flushEntrylogBytes", "flush_entry_log_bytes", _LONG, at_least(1)),
-        "An entry log is synced each time it grew by this much.",
-    ),
-    _Setting(
-        *("logSizeLimit", "entry_log_size_limit_bytes", _LONG),
-        *(between(1, ENTRY_LOG_SIZE_MAX_BYTES), "Size at which a new entry log is begun."),
-    ),
-    _Setting(
-        *("openFileLimit", "entry_log_open_files_max", _INT, at_least(1)),
-        "Entry logs that are kept open.",
-    ),
-    _Setting(
-        *("dbStorage_readAheadCacheBatchBytesSize", "read_ahead_size_bytes", _LONG),
-        *(at_least(1), "Bytes that are read ahead after a miss."),
-    ),
-    _Setting(
-        *("nettyMaxFrameSizeBytes", "entry_size_max_bytes", _INT, at_least(KIB)),
-        "The largest entry that is taken.",
-    ),
-    _Setting(
-        *("dbStorage_rocksDB_blockCacheSize", "index_block_cache_size_bytes", _LONG),
-        *(at_least(1), "Memory for blocks of the index."),
+    ConfigKey("nettyMaxFrameSizeBytes", INT, str(5 * MIB), "The largest entry.", at_least(MIB)),
+    ConfigKey(
+        "dbStorage_rocksDB_blockCacheSize", LONG, str(64 * MIB), "Index blocks.", at_least(0)
     ),
 )
 
-_KNOWN = """
+#: BookKeeper's option -> BookieConfig's field and the factor between their units.
+_FIELDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "bookieId": ("bookie_id", str),
+    "journalDirectory": ("journal_directory", str),
+    "ledgerDirectories": ("ledger_directory", str),
+    "journalMaxSizeMB": ("journal_size_bytes", lambda value: value * MIB),
+    "journalAlignmentSize": ("journal_alignment_bytes", int),
+    "journalBufferedWritesThreshold": ("journal_buffered_writes_threshold_bytes", int),
+    "journalMaxMemorySizeMb": ("journal_queue_size_max_bytes", lambda value: value * MIB),
+    "journalMaxBackups": ("journal_spare_files_max", int),
+    "dbStorage_writeCacheMaxSizeMb": ("write_cache_size_bytes", lambda value: value * MIB),
+    "flushInterval": ("flush_interval_ms", int),
+    "flushEntrylogBytes": ("flush_entry_log_bytes", int),
+    "logSizeLimit": ("entry_log_size_limit_bytes", int),
+    "openFileLimit": ("entry_log_open_files_max", int),
+    "dbStorage_readAheadCacheBatchBytesSize": ("read_ahead_size_bytes", int),
+    "nettyMaxFrameSizeBytes": ("entry_size_max_bytes", int),
+    "dbStorage_rocksDB_blockCacheSize": ("index_block_cache_size_bytes", int),
+}
+
+_WITHOUT_EFFECT = """\
 advertisedAddress allocatorExitOnOutOfMemory allocatorLeakDetectionPolicy
-allocatorOutOfMemoryPolicy allocatorPoolingConcurrency allocatorPoolingPolicy allowEphemeralPorts
-allowLoopback allowMultipleDirsUnderSameDiskPartition allowShadedLedgerManagerFactoryClass
-allowStorageExpansion auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec
-auditorLedgerVerificationPercentage auditorMaxNumberOfConcurrentOpenLedgerOperations
-auditorPeriodicBookieCheckInterval auditorPeriodicCheckInterval
-auditorPeriodicPlacementPolicyCheckInterval auditorReplicasCheckInterval authorizedRoles
-autoRecoveryDaemonEnabled bookieAuthProviderFactoryClass bookieDeathWatchInterval bookiePort
-byteBufAllocatorSizeInitial byteBufAllocatorSizeMax byteBufAllocatorSizeMin
-closeChannelOnResponseTimeout compactionMaxOutstandingRequests compactionRate
-compactionRateByBytes compactionRateByEntries dataIntegrityChecking
-dataIntegrityStampMissingCookies dbStorage_directIOEntryLogger
+allocatorOutOfMemoryPolicy allocatorPoolingConcurrency allocatorPoolingPolicy
+allowEphemeralPorts allowLoopback allowMultipleDirsUnderSameDiskPartition
+allowShadedLedgerManagerFactoryClass allowStorageExpansion
+auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec auditorLedgerVerificationPercentage
+auditorMaxNumberOfConcurrentOpenLedgerOperations auditorPeriodicBookieCheckInterval
+auditorPeriodicCheckInterval auditorPeriodicPlacementPolicyCheckInterval
+auditorReplicasCheckInterval authorizedRoles autoRecoveryDaemonEnabled
+bookieAuthProviderFactoryClass bookieDeathWatchInterval bookiePort byteBufAllocatorSizeInitial
+byteBufAllocatorSizeMax byteBufAllocatorSizeMin closeChannelOnResponseTimeout
+compactionMaxOutstandingRequests compactionRate compactionRateByBytes compactionRateByEntries
+dataIntegrityChecking dataIntegrityStampMissingCookies dbStorage_directIOEntryLogger
 dbStorage_directIOEntryLoggerMaxFdCacheTimeSeconds dbStorage_directIOEntryLoggerReadBufferSizeMB
 dbStorage_directIOEntryLoggerTotalReadBufferSizeMB
 dbStorage_directIOEntryLoggerTotalWriteBufferSizeMB dbStorage_maxThrottleTimeMs
@@ -120,17 +100,18 @@ disableServerSocketBind diskCheckInterval diskUsageLwmThreshold diskUsageThresho
 diskUsageWarnThreshold enableBusyWait enableHealthCheck enableLocalTransport enableStatistics
 enableTaskExecutionStats enforceMinNumFaultDomainsForWrite enforceMinNumRacksPerWriteQuorum
 enforceStrictZoneawarePlacement entryFormatterClass entryLocationCompactionInterval
-entryLocationRocksdbConf entryLogFilePreallocationEnabled entryLogPerLedgerCounterLimitsMultFactor
-entryLogPerLedgerEnabled entrylogMapAccessExpiryTimeInSeconds extraServerComponents
-fileInfoCacheInitialCapacity fileInfoFormatVersionToWrite fileInfoMaxIdleTime forceAllowCompaction
-forceReadOnlyBookie gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath
-gcMetadataOpRateLimit gcOverreplicatedLedgerMaxConcurrentRequests gcOverreplicatedLedgerWaitTime
-gcWaitTime httpServerEnabled httpServerHost httpServerKeyStorePassword httpServerKeyStorePath
+entryLocationRocksdbConf entryLogFilePreallocationEnabled
+entryLogPerLedgerCounterLimitsMultFactor entryLogPerLedgerEnabled
+entrylogMapAccessExpiryTimeInSeconds extraServerComponents fileInfoCacheInitialCapacity
+fileInfoFormatVersionToWrite fileInfoMaxIdleTime forceAllowCompaction forceReadOnlyBookie
+gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath gcMetadataOpRateLimit
+gcOverreplicatedLedgerMaxConcurrentRequests gcOverreplicatedLedgerWaitTime gcWaitTime
+httpServerEnabled httpServerHost httpServerKeyStorePassword httpServerKeyStorePath
 httpServerPort httpServerTlsEnable httpServerTrustStorePassword httpServerTrustStorePath
 ignoreExtraServerComponentsStartupFailures ignoreLocalNodeInPlacementPolicy
 inFlightReadEntryNumInLedgerChecker indexDirectories isForceGCAllowWhenNoSpace isThrottleByBytes
 journalAdaptiveGroupWrites journalBufferedEntriesThreshold journalChannelProvider
-journalDirectories journalFlushWhenQueueEmpty journalFormatVersionToWrite journalMaxGroupWaitMSec
+journalFlushWhenQueueEmpty journalFormatVersionToWrite journalMaxGroupWaitMSec
 journalPageCacheFlushIntervalMSec journalPreAllocSizeMB journalQueueSize
 journalRemoveFromPageCache journalReuseFiles journalSyncData journalWriteBufferSizeKB
 journalWriteData ledgerIdFormatterClass ledgerManagerFactoryClass
@@ -145,12 +126,12 @@ metadataServiceUri metastoreImplClass metastoreMaxEntriesPerScan minNumRacksPerW
 minNumZonesPerWriteQuorum minUsableSizeForEntryLogCreation minUsableSizeForHighPriorityWrites
 minUsableSizeForIndexFileCreation minorCompactionInterval minorCompactionMaxTimeMillis
 minorCompactionThreshold numAddWorkerThreads numHighPriorityWorkerThreads
-numJournalCallbackThreads numLongPollWorkerThreads numOfMemtableFlushThreads numReadWorkerThreads
+numJournalCallbackThreads numLongPollWorkerThreads numReadWorkerThreads
 openLedgerRereplicationGracePeriod pageLimit pageSize permittedStartupUsers
 persistBookieStatusEnabled preserveMdcForTaskExecution readBufferSizeBytes readOnlyModeEnabled
-readOnlyModeOnAnyDiskFullEnabled readWorkerThreadsThrottlingEnabled readahead-max-batch-size
-registrationManagerClass repairedPlacementPolicyNotAdheringBookieEnabled replicationRateByBytes
-requestTimerNumTicks requestTimerTickDurationMs rereplicationEntryBatchSize rwRereplicateBackoffMs
+readOnlyModeOnAnyDiskFullEnabled readWorkerThreadsThrottlingEnabled registrationManagerClass
+repairedPlacementPolicyNotAdheringBookieEnabled replicationRateByBytes requestTimerNumTicks
+requestTimerTickDurationMs rereplicationEntryBatchSize rwRereplicateBackoffMs
 sanityCheckMetricsEnabled serverNumAcceptorThreads serverNumIOThreads serverSockKeepalive
 serverTcpLinger serverTcpNoDelay serverWriteBufferHighWaterMark serverWriteBufferLowWaterMark
 shadedLedgerManagerFactoryClassPrefix skipListArenaChunkSize skipListArenaMaxAllocSize
@@ -161,29 +142,49 @@ tlsEnabledCipherSuites tlsEnabledProtocols tlsKeyStore tlsKeyStorePasswordPath t
 tlsProvider tlsProviderFactoryClass tlsTrustStore tlsTrustStorePasswordPath tlsTrustStoreType
 underreplicatedLedgerRecoveryGracePeriod useHostNameAsBookieID useShortHostName
 useTargetEntryLogSizeForGc useTransactionalCompaction verifyMetadataOnGC
-waitTimeoutOnResponseBackpressureMs write-cache-max-size writeBufferSizeBytes zkEnableSecurity
-zkLedgersRootPath zkRequestRateLimit zkRetryBackoffMaxMs zkRetryBackoffMaxRetries
-zkRetryBackoffStartMs zkServers zkTimeout
+waitTimeoutOnResponseBackpressureMs writeBufferSizeBytes zkEnableSecurity zkLedgersRootPath
+zkRequestRateLimit zkRetryBackoffMaxMs zkRetryBackoffMaxRetries zkRetryBackoffStartMs zkServers
+zkTimeout
 """
 
 BOOKIE_CONFIGS = ConfigTable(
     "BookKeeper",
-    [
-        *(ConfigKey(s.name, s.type, None, s.doc, s.validator) for s in _SETTINGS),
-        *(ConfigKey(name, _STRING, has_effect=False) for name in _KNOWN.split()),
-    ],
-    hints={"ledgerDirectory": "ledgerDirectories"},
+    (
+        *_USED,
+        *(
+            ConfigKey(name, STRING, None, "A setting of BookKeeper.", has_effect=False)
+            for name in _WITHOUT_EFFECT.split()
+        ),
+    ),
 )
 
 
-def bookie_config_fields(values: Mapping[str, ConfigValue]) -> dict[str, int | str]:
-    """Parsed values by BookKeeper's names -> the fields of a `BookieConfig` that they set, in its
-    units. Names without meaning are left out."""
-    chosen: dict[str, int | str] = {}
-    for setting in _SETTINGS:
-        value = values.get(setting.name)
-        if isinstance(value, str):
-            chosen[setting.field] = value
-        elif isinstance(value, int):
-            chosen[setting.field] = value * setting.factor
-    return chosen
+def bookie_config(
+    values: Mapping[str, ConfigValue],
+    *,
+    bookie_id: str,
+    instance_id: str,
+    journal_directory: str,
+    ledger_directory: str,
+    verify_digest_on_write: bool,
+) -> BookieConfig:
+    """The bookie's configuration; `values` (parsed, only what is set) win over the arguments.
+
+    ValueError if the values do not go together."""
+    defaults = {name: BOOKIE_CONFIGS.default(name) for name in _FIELDS}
+    fields: dict[str, Any] = {
+        field: convert(defaults[name])
+        for name, (field, convert) in _FIELDS.items()
+        if defaults[name] is not None
+    }
+    fields |= {
+        "bookie_id": bookie_id,
+        "instance_id": instance_id,
+        "journal_directory": journal_directory,
+        "ledger_directory": ledger_directory,
+    }
+    for name, value in values.items():
+        if name in _FIELDS and value is not None:
+            field, convert = _FIELDS[name]
+            fields[field] = convert(value)
+    return BookieConfig(**fields, verify_digest_on_write=verify_digest_on_write)

@@ -112,9 +112,18 @@ class Reader:
                 statistics.cache_entries += len(entries) - count
                 size += found
                 continue
-            run = self._read_log_nowait(
-                ledger_id, first_entry_id + count, count_max - count, size_max - size, count == 0
-            )
+            try:
+                run = self._read_log_nowait(
+                    ledger_id,
+                    first_entry_id + count,
+                    count_max - count,
+                    size_max - size,
+                    count == 0,
+                )
+            except DamagedRecordError:
+                if not entries:
+                    raise
+                break  # what is before it is fine; who asks for it by itself is told
             if run is None:
                 if not entries:
                     return None

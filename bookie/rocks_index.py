@@ -17,7 +17,6 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
-    ReadOptions,
     WriteBatch,
 )
 
@@ -97,11 +96,10 @@ class RocksIndex:
 
     def last_entry_id(self, ledger_id: int) -> int:
         assert self._locations is not None
-        # Bounded on both sides: without, a seek may walk over the tombstones of deleted
-        # neighbours (pulsar#1737).
-        bounds = ReadOptions()
-        bounds.set_iterate_lower_bound(_pack_key(ledger_id, 0))
-        iterator = self._locations.iter(bounds)
+        # No lower bound: the binding encodes bounds as if the database were not in raw mode.
+        # Deleted neighbours are range tombstones, which a seek passes in one step, unlike the
+        # single ones of pulsar#1737.
+        iterator = self._locations.iter()
         iterator.seek_for_prev(_pack_key(ledger_id, ENTRY_ID_MAX))
         if not iterator.valid():
             return -1

@@ -21,6 +21,8 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import trio
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -84,6 +86,11 @@ class SegmentPool:
         if size > self._segment_size:
             return Segment(size)
         return self._free.pop() if self._free else Segment(self._segment_size)
+
+    def fill(self, count: int) -> None:
+        """Makes segments ahead, to hold `count` free ones."""
+        while len(self._free) < count:
+            self._free.append(Segment(self._segment_size))
 
     def give_back(self, segments: list[Segment]) -> None:
         """Takes back a flushed generation's segments, and what readers let go of meanwhile."""
@@ -194,6 +201,14 @@ class WriteCache:
         self.view = memoryview(bytearray())
         self.position = 0
         self._segment_base = 0
+
+    async def allocate(self) -> None:
+        """Makes the memory of both generations, before the first add: the first touch of a page
+        costs several times what copying into it does, and a segment's would stop the loop."""
+        total = 2 * (self._generation_size_max // self._segment_size)
+        for count in range(1, total + 1):
+            self._pool.fill(count)
+            await trio.lowlevel.checkpoint()
 
     def put(self, ledger_id: int, entry_id: int, pieces: Buffers, size: int) -> int:
         """Copies an entry of `size` bytes and returns where its record starts in `self.view` (it

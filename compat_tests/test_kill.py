@@ -93,6 +93,18 @@ def test_nothing_acknowledged_is_lost(crashing, topic):
     assert len(writer.acked) == writer.sent_count == sum(map(len, rows.values()))
 
 
+def committed(consumer, partition):
+    """Asks until the group's coordinator is up again."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return consumer.committed([partition], 20)
+        except KafkaException as error:
+            assert error.args[0].retriable() or error.args[0].name() == "NOT_COORDINATOR", error
+            assert time.monotonic() < deadline, error
+            time.sleep(0.05)
+
+
 @pytest.mark.timeout(120 + 15 * KILLS)
 def test_committed_offsets_and_configs_survive(crashing, topic, name):
     """What the coordinators and the catalogue acknowledged is there after a crash, too."""
@@ -112,7 +124,7 @@ def test_committed_offsets_and_configs_survive(crashing, topic, name):
         consumer.close()
         crashing.start()
         consumer = Consumer(settings)
-        (found,) = consumer.committed([partition], 20)
+        (found,) = committed(consumer, partition)
         assert (found.offset, found.metadata) == (round_number + 1, f"round {round_number}")
         topics = consumer.list_topics(timeout=20).topics
         for earlier in range(round_number + 1):

@@ -106,9 +106,11 @@ class RecoveryPipeline(AddPipeline):
         return self._core.confirmed_length
 
     async def add(self, entry: RecoveredEntry, pending_max: int) -> None:
-        """Sends the next entry, when fewer than `pending_max` are in flight."""
+        """Sends the next entry, when fewer than `pending_max` are in flight; raises why not."""
         if self.pending_count >= pending_max:
             await self.finish()
+        if self._core.error is not None:
+            raise self._core.error
         size = len(entry.payload)
         # The entry keeps the length that its first writer gave it.
         self._core.length = entry.length - size

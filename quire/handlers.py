@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from broker.fetch_sessions import FetchSessions
 from broker.groups.config import GroupConfig
 from broker.handlers.api_versions import ApiVersionsHandler
+from broker.handlers.cluster import ClusterHandler
+from broker.handlers.configs import ConfigsHandler
 from broker.handlers.delete_records import DeleteRecordsHandler
 from broker.handlers.fetch import FetchHandler
 from broker.handlers.find_coordinator import KEY_TYPE_GROUP, FindCoordinatorHandler, KeyType
@@ -16,6 +18,7 @@ from broker.handlers.list_offsets import ListOffsetsHandler
 from broker.handlers.metadata import MetadataHandler
 from broker.handlers.offsets import OffsetsHandler
 from broker.handlers.produce import ProduceHandler
+from broker.handlers.topics import TopicsHandler
 from broker.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
@@ -66,6 +69,16 @@ def make_handlers(
         ),
         GroupsHandler(coordinator),
         OffsetsHandler(coordinator, catalog),
+        TopicsHandler(catalog, registry, view),
+        ConfigsHandler(catalog, registry, view),
+        ClusterHandler(
+            catalog,
+            registry,
+            view,
+            logs,
+            data_directory=data_directory,
+            disk_usage=lambda: env.disk.usage(data_directory),
+        ),
     ]
     apis = [api for handler in handlers for api in handler.apis()]
     versions.serve(apis)

@@ -83,6 +83,28 @@ class SyncCost:
             self._seconds_per_byte = _follow(self._seconds_per_byte, over / dirty_bytes)
 
 
+@dataclass(slots=True)
+class Device:
+    """What is known of one file system: what syncs cost there, and whether it is memory, where a
+    read never waits but RWF_NOWAIT is refused (tmpfs)."""
+
+    cost: SyncCost
+    is_memory: bool
+
+
+def _is_memory(device: int) -> bool:
+    """Whether the device of an `st_dev` is a file system in memory; False if that is unknown."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            lines = [line.split() for line in mounts]
+    except OSError:
+        return False
+    # Field 2 is the device; the type follows the lone dash (proc_pid_mountinfo(5)).
+    types = {fields[fields.index("-") + 1] for fields in lines if fields[2] == wanted}
+    return bool(types) and types <= {"tmpfs", "ramfs"}
+
+
 def _follow(estimate: float, sample: float) -> float:
     weight = 0.25 if sample > estimate else 0.0625
     return estimate + (sample - estimate) * weight
@@ -94,7 +116,7 @@ class RealFile:
     __slots__ = (
         "_busy",
         "_closing",
-        "_cost",
+        "_device",
         "_dirty_bytes",
         "_failure",
         "_fd",
@@ -104,10 +126,10 @@ class RealFile:
         "_waiting",
     )
 
-    def __init__(self, path: str, fd: int, cost: SyncCost, statistics: DiskStatistics) -> None:
+    def __init__(self, path: str, fd: int, device: Device, statistics: DiskStatistics) -> None:
         self._path = path
         self._fd = fd
-        self._cost = cost
+        self._device = device
         self._statistics = statistics
         self._map: memoryview | None = None
         self._dirty_bytes = 0
@@ -166,7 +188,7 @@ class RealFile:
             return None
         except OSError as error:
             if error.errno in _NOWAIT_UNSUPPORTED:
-                return None
+                return self.pread(size, offset) if self._device.is_memory else None
             raise
         if count == size:
             return bytes(buffer)
@@ -206,7 +228,7 @@ class RealFile:
             return False
         except OSError as error:
             if error.errno in _NOWAIT_UNSUPPORTED:
-                return False
+                return self._device.is_memory
             raise
         return True
 
@@ -272,7 +294,7 @@ class RealFile:
             self.close()
 
     def _starts_inline(self, dirty_bytes: int) -> bool:
-        if self._cost.expected_seconds(dirty_bytes) <= INLINE_SYNC_MAX_SECONDS:
+        if self._device.cost.expected_seconds(dirty_bytes) <= INLINE_SYNC_MAX_SECONDS:
             return True
         return not trio.lowlevel.in_trio_run()
 
@@ -300,7 +322,7 @@ class RealFile:
             self._failure = error
             self._statistics.sync_errors += 1
         elif error is None and self._failure is None:
-            self._cost.learn(dirty_bytes, seconds)
+            self._device.cost.learn(dirty_bytes, seconds)
             self._statistics.sync_seconds += seconds
         for done in batch:
             done(self._failure)
@@ -320,7 +342,7 @@ class RealDisk:
 
     def __init__(self) -> None:
         self._statistics = DiskStatistics()
-        self._costs: dict[int, SyncCost] = {}
+        self._devices: dict[int, Device] = {}
         self._limiter: trio.CapacityLimiter | None = None
 
     def statistics(self) -> DiskStatistics:
@@ -334,11 +356,11 @@ class RealDisk:
         if exclusive:
             flags |= os.O_CREAT | os.O_EXCL
         fd = os.open(path, flags, 0o640)
-        device = os.fstat(fd).st_dev
-        cost = self._costs.get(device)
-        if cost is None:
-            cost = self._costs[device] = SyncCost()
-        return RealFile(path, fd, cost, self._statistics)
+        number = os.fstat(fd).st_dev
+        device = self._devices.get(number)
+        if device is None:
+            device = self._devices[number] = Device(SyncCost(), _is_memory(number))
+        return RealFile(path, fd, device, self._statistics)
 
     def list(self, directory: str) -> list[str]:
         return sorted(os.listdir(directory))

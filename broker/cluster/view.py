@@ -82,7 +82,7 @@ class StandaloneView:
         self._state = PartitionState(config.node_id, self._ids, self._ids)
         self._endpoints = {
             listener.name: BrokerEndpoint(
-                config.node_id, listener.host or "localhost", listener.port, config.broker_rack
+                config.node_id, _connectable(listener.host), listener.port, config.broker_rack
             )
             for listener in config.parsed_advertised_listeners()
         }
@@ -116,6 +116,12 @@ class StandaloneView:
 
     def leader(self, topic: str, partition: int, listener: str) -> BrokerEndpoint | None:
         return self._endpoints.get(listener)
+
+
+def _connectable(host: str) -> str:
+    """«Every interface» is no address for a client. Without advertised.listeners we only know
+    that this machine reaches itself; not by «localhost», which some clients take for ::1."""
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 async def ensure_cluster_id(store: MetadataStore, env: Env) -> str:

@@ -1,0 +1,1 @@
+"""Classic consumer groups and committed offsets: pure cores (`*_core`) and their coordinator."""

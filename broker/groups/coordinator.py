@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         SyncResult,
     )
     from broker.groups.offsets_core import CommittedOffset, GroupOffsets, OffsetKey
-    from broker.groups.ports import Catalog, Logs, TopicEvent
+    from broker.groups.ports import Catalog, Logs, Topic, TopicEvent
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -139,13 +139,15 @@ class GroupCoordinator:
         if partition is not None:
             partition.close()
 
-    def topic_deleted(self, topic: str) -> None:
-        """Forgets the offsets that groups have committed for a topic that is gone."""
+    def topic_deleted(self, topic: Topic) -> None:
+        """Forgets what groups have committed for this topic, not for a new one of its name."""
+        is_gone = self._catalog.get(topic.name) is None
         for partition in self._active():
             tombstones = [
-                StoredOffset(group_id, topic, number, None)
+                StoredOffset(group_id, topic.name, number, None)
                 for group_id, entry in partition.groups.items()
-                for number in entry.offsets.by_topic.get(topic, ())
+                for number, committed in entry.offsets.by_topic.get(topic.name, {}).items()
+                if is_gone or committed.topic_id == topic.id
             ]
             self._delete_offsets(partition, tombstones, _ignore)
 
@@ -176,13 +178,9 @@ class GroupCoordinator:
         """JoinGroup. An error is returned; otherwise `reply` is called, now or later."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
-        timeout_ms = request.session_timeout_ms
         config = self.config
-        if (
-            not config.group_min_session_timeout_ms
-            <= timeout_ms
-            <= config.group_max_session_timeout_ms
-        ):
+        least_ms, most_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if not least_ms <= request.session_timeout_ms <= most_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         partition, error = self._find(group_id)
         if partition is None:
@@ -290,7 +288,7 @@ class GroupCoordinator:
                 if not error:
                     partition.apply_offset(each)
                 table.end(each.topic, each.partition)
-            if error and _is_pristine(entry) and partition.groups.get(group_id) is entry:
+            if error and entry.is_pristine and partition.groups.get(group_id) is entry:
                 partition.forget(entry)
             reply(error)
 
@@ -391,7 +389,7 @@ class GroupCoordinator:
                 if is_last and entry.group.is_forgettable and not entry.offsets.unstable:
                     self._delete_group(entry, keys, _ignore)
                 elif keys:
-                    self._delete_offsets(partition, _tombstones(entry, keys), _ignore)
+                    self._delete_offsets(partition, entry.tombstones(keys), _ignore)
 
     # --- inside
 
@@ -406,7 +404,7 @@ class GroupCoordinator:
             reply(error)
 
         last = [group_tombstone(entry.group.group_id)]
-        self._delete_offsets(entry.partition, _tombstones(entry, keys), done, last)
+        self._delete_offsets(entry.partition, entry.tombstones(keys), done, last)
 
     def _delete_offsets(
         self,
@@ -468,7 +466,7 @@ class GroupCoordinator:
         topic = event.topic
         current = self._catalog.get(topic.name)
         if current is None or current.id != topic.id:
-            self.topic_deleted(topic.name)
+            self.topic_deleted(topic)
         if topic.name == OFFSETS_TOPIC:
             self._look_again.set()
 
@@ -497,15 +495,5 @@ def _ignore(error: ErrorCode) -> None:
     """Nobody waits; a failed append was logged where it failed."""
 
 
-def _tombstones(entry: GroupEntry, keys: list[OffsetKey]) -> list[StoredOffset]:
-    return [StoredOffset(entry.group.group_id, *key, None) for key in keys]
-
-
 def _unless_missing(error: ErrorCode, instead: ErrorCode) -> ErrorCode:
     return instead if error is ErrorCode.GROUP_ID_NOT_FOUND else error
-
-
-def _is_pristine(entry: GroupEntry) -> bool:
-    """A group that only a commit made, and that nothing has come to."""
-    group = entry.group
-    return group.is_forgettable and group.protocol_type is None and entry.offsets.is_unused

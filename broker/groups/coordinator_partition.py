@@ -40,6 +40,7 @@ from wire.kafka.records.record import Record
 if TYPE_CHECKING:
     from broker.groups.config import GroupConfig
     from broker.groups.coordinator_timers import GroupTimers
+    from broker.groups.offsets_core import OffsetKey
     from broker.groups.ports import Appended, Log
     from runtime.env import Env
 
@@ -93,6 +94,15 @@ class GroupEntry:
         self.group = group
         self.offsets = GroupOffsets()
         self.timer_at_ms: int | None = None
+
+    @property
+    def is_pristine(self) -> bool:
+        """A group that only a commit made, and that nothing has come to."""
+        group = self.group
+        return group.is_forgettable and group.protocol_type is None and self.offsets.is_unused
+
+    def tombstones(self, keys: list[OffsetKey]) -> list[StoredOffset]:
+        return [StoredOffset(self.group.group_id, *key, None) for key in keys]
 
     def on_timer(self, now_ms: int) -> None:
         if self.partition.state is PartitionState.ACTIVE:

@@ -176,7 +176,7 @@ class ClassicGroup(GroupBase):
         """After `restore`: members have one session timeout to be heard of. A group that is over
         the size limit, which must have been lowered, rebalances."""
         for member in self.members.by_id.values():
-            pass
+            self._schedule(member, member.session_timeout_ms, now_ms)
         if len(self.members) > self._limits.members_max:
             self._prepare_rebalance("loaded over the size limit", now_ms)
         return self._take()
@@ -318,7 +318,7 @@ class ClassicGroup(GroupBase):
             member.session_timeout_ms = then.session_timeout_before_ms
             self._answer_join(member, JoinResult(error, leader_id=then.leader_before))
             self._rename(member, then.old_member_id)
-            pass
+            self._schedule(member, member.session_timeout_ms, now_ms)
             return
         if self.state is not STABLE or self.generation_id != then.generation_id:
             return  # its JoinGroup counts for the rebalance that began, and is answered by it
@@ -423,7 +423,7 @@ class ClassicGroup(GroupBase):
         )  # fmt: skip
         for member in self.members.by_id.values():
             self._answer_join(member, self._join_result(member))
-            pass
+            self._schedule(member, member.session_timeout_ms, now_ms)
             member.is_new = False
             self.pending_sync.add(member.member_id)
         self._sync_deadline_ms = now_ms + self.members.rebalance_timeout_ms()
@@ -450,7 +450,7 @@ class ClassicGroup(GroupBase):
         if member.sync_token is not None:
             self._answer_sync(member, result)
             # While it waited its deadline may have passed, and been excused.
-            pass
+            self._schedule(member, member.session_timeout_ms, now_ms)
 
     def _on_sync_deadline(self, now_ms: int) -> None:
         """KAFKA-10288 and others: who joined and never asks for its assignment is removed."""

@@ -59,9 +59,10 @@ class ReadResult(Protocol):
 class Log(Protocol):
     """One partition of `__consumer_offsets` that this broker holds."""
 
-    log_start_offset: int
-    high_watermark: int
-
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
     @property
     def state(self) -> Enum:
         """Its value is «loading», «online» or «offline»."""

@@ -81,6 +81,10 @@ def validated_header(
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control records")
     if header.producer_id >= 0 and header.producer_epoch < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a producer id without an epoch")
+    if header.producer_id >= 0 and header.base_sequence < 0 and not header.is_control:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"producer id with sequence number {header.base_sequence}"
+        )
     if not internal:
         _check_timestamps(header, config, now_ms)
         _check_records(records, header, config, now_ms)

@@ -7,6 +7,7 @@ import logging
 import random
 import struct
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -18,7 +19,9 @@ from bookie.index import MemoryIndex
 from runtime.env import Env, RealClock
 from runtime.sim_disk import SimDisk
 from runtime.turn import Turn
-from wire.bookkeeper.status import Status
+
+if TYPE_CHECKING:
+    from wire.bookkeeper.status import Status
 
 KEY = b"k" * 20
 
@@ -69,9 +72,7 @@ class Machine:
     async def running(self):
         """A bookie that serves; leaving is a clean stop, unless it failed or was crashed."""
         self.turn = Turn()
-        env = Env(
-            clock=RealClock(), rng=self.rng, net=None, disk=self.disk, turn=self.turn
-        )
+        env = Env(clock=RealClock(), rng=self.rng, net=None, disk=self.disk, turn=self.turn)
         bookie = Bookie(self.config, env, index=self.index)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.turn.serve)
@@ -122,6 +123,17 @@ def machine():
     return Machine()
 
 
+async def wait_until(condition) -> None:
+    with trio.fail_after(10):
+        while not condition():  # noqa: ASYNC110 - the conditions are of many kinds
+            await trio.sleep(0.0005)
+
+
+@pytest.fixture(name="wait_until")
+def wait_until_fixture():
+    return wait_until
+
+
 class Adds:
     """Adds and their answers, in the order in which they came."""
 
@@ -137,9 +149,7 @@ class Adds:
         self.bookie.add_entry(ledger_id, entry_id, key, pieces, flags, done)
 
     async def wait(self, count: int) -> None:
-        with trio.fail_after(10):
-            while len(self.answers) < count:
-                await trio.sleep(0.0005)
+        await wait_until(lambda: len(self.answers) >= count)
 
     def statuses(self) -> list[Status]:
         return [status for _, _, status in self.answers]

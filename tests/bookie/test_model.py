@@ -74,7 +74,11 @@ def burst(bookie, model, rng, entry_bytes):
 
         def done(status, key=key, flags=flags, was_fenced=was_fenced):
             assert status in (
-                Status.EOK, Status.EFENCED, Status.ETOOMANYREQUESTS, Status.EIO, Status.EREADONLY,
+                Status.EOK,
+                Status.EFENCED,
+                Status.ETOOMANYREQUESTS,
+                Status.EIO,
+                Status.EREADONLY,
             )
             if status is Status.EOK:
                 assert flags or not was_fenced, "a fenced ledger took an ordinary add"

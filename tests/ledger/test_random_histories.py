@@ -30,6 +30,10 @@ class History:
         self.finished = False
 
     async def main(self):
+        with trio.fail_after(600):  # virtual: everything ends
+            await self.run()
+
+    async def run(self):
         async with trio.open_nursery() as nursery:
             await self.world.start(nursery)
             self.world.bookies.delay_s = self.rng.choice([0.01, 0.1])

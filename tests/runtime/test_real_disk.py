@@ -179,3 +179,26 @@ def test_view_does_not_copy(disk, tmp_path):
     assert len(view) == 1 << 33
     assert view[-1] == 0
     file.close()
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="no tmpfs at /dev/shm")
+def test_memory_needs_no_waiting(disk):
+    path = f"/dev/shm/quire-test-{os.getpid()}"
+    file = disk.open(path, create=True)
+    try:
+        file.pwrite([b"x" * 10_000], 0)
+        assert file.is_cached(10_000, 0)
+        assert file.pread_nowait(20_000, 0) == b"x" * 10_000
+    finally:
+        file.close()
+        os.remove(path)
+
+
+def test_where_it_is_unknown_a_read_is_taken_to_wait(disk, file, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    file.pwrite([b"x"], 0)
+    monkeypatch.setattr(os, "preadv", refuse)
+    assert file.pread_nowait(1, 0) is None
+    assert not file.is_cached(1, 0)

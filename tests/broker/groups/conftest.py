@@ -262,10 +262,11 @@ class MemoryCatalog:
     def __init__(self):
         self.topics = {}
         self.listeners = []
+        self.ids = itertools.count(1)
 
     def add(self, name, partition_count):
         topic = SimpleNamespace(
-            id=uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}-{len(self.listeners)}-{id(object())}"),
+            id=uuid.UUID(int=next(self.ids)),
             name=name,
             partition_count=partition_count,
         )

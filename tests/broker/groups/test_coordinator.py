@@ -530,6 +530,17 @@ async def test_a_deleted_topics_offsets_are_forgotten(autojump_clock, world):
     assert set(await fetched(world)) == {("u", 0)}
 
 
+async def test_a_late_word_of_a_deletion_spares_the_new_topic_of_that_name(autojump_clock, world):
+    old = world.catalog.add("t", 2)
+    await world.ask(*commit_request(world, partitions=(0, 1)))
+    del world.catalog.topics["t"]
+    world.catalog.add("t", 2)
+    await world.ask(*commit_request(world, offset=70, partitions=(1,)))
+    world.coordinator.topic_deleted(old)
+    await world.settle()
+    assert await fetched(world) == {("t", 1): (71, 3, "m")}
+
+
 # --- expiry
 
 

@@ -114,10 +114,10 @@ def _zstd_without_content_size(data: bytes) -> bytes:
 def test_bomb_costs_what_the_limit_says(codec, bomb):
     compressed = bomb(bytes(200 * MIB))
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(WireError, match="larger than"):
         decompress(codec, compressed, MIB)
-    elapsed = time.perf_counter() - started
+    elapsed = time.process_time() - started
     peak_size = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # One step of zstd may give 8 MiB (and is joined once); the claim was 200.
@@ -208,6 +208,6 @@ def test_large_incompressible_input_is_linear():
     data *= 64 * MIB // len(data) // 4
     for codec in CODECS:
         compressed = compress(codec, data, 1 if codec is Compression.GZIP else None)
-        started = time.perf_counter()
+        started = time.process_time()
         assert len(decompress(codec, compressed, 64 * MIB)) == len(data)
-        assert time.perf_counter() - started < 2, codec
+        assert time.process_time() - started < 2, codec

@@ -90,9 +90,8 @@ def _read_headers(
 def read_records(data: bytes, count: int) -> Iterator[Record]:
     """The `count` records that `data` holds back to back, in order.
 
-    WireError names the byte, counted from the first record, if a record is malformed, ends
-    elsewhere than its own length says, or if bytes are left behind the last one. Records before
-    the bad one have been given by then.
+    WireError names the byte, counted from the first record, if a record is malformed or bytes are
+    left behind the last one. Records before the bad one have been given by then.
     """
     short = _SHORT
     position = start = 0

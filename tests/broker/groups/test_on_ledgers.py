@@ -1,0 +1,147 @@
+"""The coordinator on real parts: catalog, log manager, ledgers and a bookie with its files."""
+
+from __future__ import annotations
+
+import contextlib
+
+import trio
+
+from bookie.bookie import Bookie
+from bookie.config import BookieConfig
+from broker.cluster.catalog import TopicCatalog
+from broker.cluster.registry import ConfigRegistry
+from broker.groups.config import GroupConfig
+from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from broker.groups.group_types import JoinInput, SyncInput
+from broker.groups.offsets_core import CommittedOffset
+from broker.log.chain import Chain
+from broker.log.manager import LogManager
+from broker.log.settings import LogSettings
+from ledger.client import LedgerClient
+from ledger.config import LedgerClientConfig
+from ledger.placement import RandomPlacement
+from metadata.memory import MemoryStore
+from quire.local_bookie import LocalBookieClient
+from runtime.env import real_env
+from wire.kafka.errors import ErrorCode
+from wire.kafka.records.compression import Compression
+
+
+class Call:
+    """A callback that can be waited for."""
+
+    def __init__(self):
+        self.came = trio.Event()
+
+    def __call__(self, *result):
+        assert not self.came.is_set()
+        self.result = result
+        self.came.set()
+
+    async def wait(self):
+        with trio.fail_after(10):
+            await self.came.wait()
+        return self.result if len(self.result) > 1 else self.result[0]
+
+
+@contextlib.asynccontextmanager
+async def storage(directory):
+    """A bookie, its client, and a metadata store."""
+    env = real_env()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(env.turn.serve)
+        store = MemoryStore()
+        await nursery.start(store.run)
+        config = BookieConfig(
+            bookie_id="b1",
+            instance_id="",
+            journal_directory=f"{directory}/journal",
+            ledger_directory=f"{directory}/ledgers",
+            journal_size_bytes=16 << 20,
+            write_cache_size_bytes=32 << 20,
+        )
+        bookie = Bookie(config, env)
+        await nursery.start(bookie.run)
+        ledgers = LedgerClient(
+            store,
+            LocalBookieClient({"b1": bookie}),
+            env,
+            LedgerClientConfig(window_entries_max=1 << 20, window_bytes_max=1 << 40),
+            placement=RandomPlacement(lambda: ["b1"], env.rng),
+        )
+        await nursery.start(ledgers.run)
+        yield env, store, ledgers
+        nursery.cancel_scope.cancel()
+
+
+@contextlib.asynccontextmanager
+async def broker(env, store, ledgers):
+    """One life of a broker: its coordinator."""
+    async with trio.open_nursery() as nursery:
+        registry = ConfigRegistry(store, {})
+        await registry.load()
+        catalog = TopicCatalog(
+            store, env, registry, initial_partition_document=lambda: Chain().to_bytes()
+        )
+        await catalog.load()
+        logs = LogManager(catalog, store, ledgers, env, LogSettings())
+        await nursery.start(logs.run)
+        config = GroupConfig(
+            offsets_topic_num_partitions=4,
+            group_initial_rebalance_delay_ms=0,
+            offsets_topic_compression_codec=Compression.ZSTD,
+        )
+        coordinator = GroupCoordinator(env, config, catalog, logs)
+        await nursery.start(coordinator.run)
+        yield coordinator
+        nursery.cancel_scope.cancel()
+
+
+async def commit(coordinator, group, member, generation, offset):
+    done = Call()
+    value = CommittedOffset(offset, 1, "here", coordinator.timers.wall_ms())
+    coordinator.commit(group, member, None, generation, [("t", 0, value)], done)
+    return await done.wait()
+
+
+async def committed(coordinator, group):
+    done = Call()
+    coordinator.fetch(group, True, done)
+    error, table = await done.wait()
+    assert error is ErrorCode.NONE
+    return table.get("t", 0)
+
+
+async def test_groups_live_in_ledgers_and_outlive_their_broker(tmp_path):
+    with trio.fail_after(60):
+        async with storage(tmp_path) as parts:
+            async with broker(*parts) as coordinator:
+                await coordinator.ensure_ready("g")
+                joined = Call()
+                request = JoinInput(
+                    "", "m-1", None, "c", "/h", 30_000, 30_000, "consumer",
+                    (("range", b"meta"),), requires_known_member_id=False,
+                )  # fmt: skip
+                assert coordinator.join("g", request, joined) is ErrorCode.NONE
+                assert (await joined.wait()).leader_id == "m-1"
+                synced = Call()
+                assignment = {"m-1": b"all of it"}
+                coordinator.sync("g", SyncInput("m-1", None, 1, None, None, assignment), synced)
+                assert (await synced.wait()).assignment == b"all of it"
+                for offset in range(50):
+                    assert await commit(coordinator, "g", "m-1", 1, offset) is ErrorCode.NONE
+                await coordinator.ensure_ready("simple")
+                assert await commit(coordinator, "simple", "", -1, 7) is ErrorCode.NONE
+            async with broker(*parts) as coordinator:
+                assert coordinator.topic.exists
+                assert coordinator.topic.name == OFFSETS_TOPIC
+                for group in ("g", "simple"):
+                    await coordinator.ensure_ready(group)
+                assert (await committed(coordinator, "g")).offset == 49
+                assert (await committed(coordinator, "simple")).metadata == "here"
+                assert coordinator.heartbeat("g", "m-1", None, 1) is ErrorCode.NONE
+                again = Call()
+                coordinator.sync("g", SyncInput("m-1", None, 1, "consumer", "range"), again)
+                assert (await again.wait()).assignment == b"all of it"
+                assert await commit(coordinator, "g", "m-1", 1, 99) is ErrorCode.NONE
+                assert (await committed(coordinator, "g")).offset == 99
