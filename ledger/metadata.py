@@ -91,21 +91,26 @@ class LedgerManager:
             raise LedgerMetadataError(-1, f"{self._root}/LAYOUT is {layout!r}: unknown")
 
     async def create(self, metadata: LedgerMetadata) -> tuple[int, Versioned]:
-        """A new ledger's id and its metadata, which got a creator token."""
+        """A new ledger's id and its metadata, which got a creator token. LedgerMetadataError."""
         metadata = replace(metadata, ctoken=self._env.rng.getrandbits(62) | 1)
         data = serialize(metadata)
-        while True:
-            ledger_id = await self._new_id()
-            path = ledger_path(self._root, ledger_id)
-            try:
-                await self._store.create(path, data, make_parents=True)
-            except (NodeExistsError, MetadataUnknownOutcomeError):
-                # Ours, if it has our token: then only the reply was lost. Else (idgen was made
-                # anew, or nothing happened) another id serves as well.
-                node = (await self._store.get_many([path]))[0]
-                if node is None or parse(node.data).ctoken != metadata.ctoken:
-                    continue
-            return ledger_id, Versioned(metadata, 0)
+        try:
+            while True:
+                ledger_id = await self._new_id()
+                if await self._create_node(ledger_path(self._root, ledger_id), data):
+                    return ledger_id, Versioned(metadata, 0)
+        except MetadataError as error:
+            raise LedgerMetadataError(-1, f"no new ledger: {error}") from error
+
+    async def _create_node(self, path: str, data: bytes) -> bool:
+        """False if it is not known to be ours: then another id serves as well."""
+        try:
+            await self._store.create(path, data, make_parents=True)
+        except (NodeExistsError, MetadataUnknownOutcomeError):
+            # The bytes hold our creator token: if they are there, only the reply was lost.
+            node = (await self._store.get_many([path]))[0]
+            return node is not None and node.data == data
+        return True
 
     async def _new_id(self) -> int:
         prefix = f"{self._root}/idgen/ID-"

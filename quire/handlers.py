@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.fetch_sessions import FetchSessions
 from broker.groups.config import GroupConfig
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from runtime.env import Env
 
 
+class Handler(Protocol):
+    """What every class in broker/handlers offers."""
+
+    def apis(self) -> list[Api]: ...
+
+
 def make_handlers(
     *,
     env: Env,
@@ -54,7 +60,7 @@ def make_handlers(
 
     versions = ApiVersionsHandler()
     sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng)
-    handlers = [
+    handlers: list[Handler] = [
         versions,
         MetadataHandler(
             catalog, view, logs, auto_create, lambda: registry.broker.auto_create_topics_enable

@@ -158,9 +158,9 @@ class FetchHandler:
                 break
             log = collected.cold[0]
             if log.state is State.LOADING:
-                with trio.move_on_at(deadline):
+                with trio.move_on_at(deadline) as scope:
                     await log.wait_loaded()
-                if log.state is State.LOADING:
+                if scope.cancelled_caught:
                     break
                 continue
             await self._read_cold(body, collected, log)
