@@ -192,7 +192,9 @@ class ConfigsHandler:
         often = Counter((kind, name) for kind, name, _ in changes)
         responses = []
         for kind, name, change in changes:
-            response = AlterConfigsResourceResponse(resource_type=kind, resource_name=name)
+            response = AlterConfigsResourceResponse(
+                error_message=None, resource_type=kind, resource_name=name
+            )
             responses.append(response)
             try:
                 if often[kind, name] > 1:

@@ -98,13 +98,13 @@ class TopicsHandler:
         asked_often = _repeated(topic.name for topic in body.topics)
         excessive = self._partitions_asked(body.topics) > PARTITIONS_PER_TOPIC_MAX
         for name in asked_often:
-            result = CreatableTopicResult(name=name)
+            result = CreatableTopicResult(name=name, error_message=None)
             _refuse(result, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
             response.topics.append(result)
         for topic in body.topics:
             if topic.name in asked_often:
                 continue
-            result = CreatableTopicResult(name=topic.name)
+            result = CreatableTopicResult(name=topic.name, error_message=None)
             response.topics.append(result)
             try:
                 if excessive:
@@ -246,16 +246,19 @@ class TopicsHandler:
         )
         response = DeleteTopicsResponse()
         answered: set[object] = set()
+        found: list[tuple[DeletableTopicResult, Topic]] = []
+        # All are looked up before the first is deleted: what a request says twice is an error,
+        # whichever comes first.
         for state in asked:
-            # A topic that is asked for twice is answered once, and is not deleted.
             handle = state.topic_id if state.name is None else state.name
-            if (handle in names_often or handle in ids_often) and handle in answered:
+            repeated = handle in names_often or handle in ids_often
+            if repeated and handle in answered:
                 continue
             answered.add(handle)
             result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
             response.responses.append(result)
             try:
-                if handle in names_often or handle in ids_often:
+                if repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
                 topic = self._to_delete(state, request.version)
                 result.name, result.topic_id = topic.name, topic.id
@@ -263,6 +266,12 @@ class TopicsHandler:
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST, "the request names it by name and by id"
                     )
+            except KafkaError as error:
+                _refuse(result, error)
+            else:
+                found.append((result, topic))
+        for result, topic in found:
+            try:
                 await self._catalog.delete(topic.name)
             except KafkaError as error:
                 _refuse(result, error)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -178,7 +178,7 @@ class AppendQueue:
             return
         assert segment.index is not None
         head = pack_header(KIND_INDEX, self.pushed_offset)
-        segment.info = replace(segment.info, index_entry=writer.last_add_pushed + 1)
+        segment.index_entry = writer.last_add_pushed + 1
         self._push([head, segment.index.to_bytes()], _Entry([], self.pushed_offset, 0))
         self.push_snapshot()
         self.sealed = True
@@ -225,7 +225,7 @@ class AppendQueue:
         if self._bytes_since_snapshot >= self._settings.snapshot_interval_bytes:
             self.push_snapshot()
         segment = self._segment
-        if segment is not None and segment.info.size_bytes >= self.roll_bytes:
+        if segment is not None and segment.size_bytes >= self.roll_bytes:
             self._on_attention()
 
     def _push_queued(self, *, limited: bool) -> None:
@@ -298,16 +298,12 @@ class AppendQueue:
         assert segment is not None
         assert writer is not None
         assert segment.index is not None
-        info = segment.info
-        segment.index.add(writer.last_add_pushed + 1, first, size, info.max_timestamp)
-        latest = max(appends, key=_max_timestamp)
-        newer = latest.max_timestamp > info.max_timestamp
-        segment.info = replace(
-            info,
-            size_bytes=info.size_bytes + size,
-            max_timestamp=latest.max_timestamp if newer else info.max_timestamp,
-            max_timestamp_offset=latest.base_offset if newer else info.max_timestamp_offset,
-        )
+        segment.index.add(writer.last_add_pushed + 1, first, size, segment.max_timestamp)
+        segment.size_bytes += size
+        for append in appends:
+            if append.max_timestamp > segment.max_timestamp:
+                segment.max_timestamp = append.max_timestamp
+                segment.max_timestamp_offset = append.base_offset
         self._bytes_since_snapshot += size
 
     def _entry_done(self, _entry_id: int, error: LedgerError | None) -> None:
@@ -326,7 +322,7 @@ class AppendQueue:
             self._flush_deferred = True
             self._turn.defer(self._flush)
         if entry.snapshot_entry_id >= 0 and self._segment is not None:
-            self._segment.info = replace(self._segment.info, snapshot_entry=entry.snapshot_entry_id)
+            self._segment.snapshot_entry = entry.snapshot_entry_id
             self._on_attention()
         if not self._in_flight:
             self._drained.set()
@@ -334,7 +330,3 @@ class AppendQueue:
 
 
 _NOTHING = memoryview(b"")
-
-
-def _max_timestamp(append: Append) -> int:
-    return append.max_timestamp

@@ -131,7 +131,7 @@ class Keeper:
                 log.chain,
                 retention_ms=config.retention_ms,
                 retention_bytes=config.retention_bytes,
-                open_size_bytes=log.segments[-1].info.size_bytes if self._writer else 0,
+                open_size_bytes=log.segments[-1].size_bytes if self._writer else 0,
                 now_ms=now_ms,
             )
             self._wanted_start = max(self._wanted_start, start)
@@ -155,12 +155,12 @@ class Keeper:
         if self._writer is None or self._closing:
             return False
         config = self._log.config
-        info = self._log.segments[-1].info
-        if info.size_bytes == 0:
+        segment = self._log.segments[-1]
+        if segment.size_bytes == 0:
             return False
-        if info.size_bytes >= config.segment_bytes:
+        if segment.size_bytes >= config.segment_bytes:
             return True
-        age_ms = self._env.clock.time_ms() - info.created_ms
+        age_ms = self._env.clock.time_ms() - segment.info.created_ms
         retention_ms = config.retention_ms if "delete" in config.cleanup_policy else -1
         return age_ms >= roll_age_ms(config.segment_ms, retention_ms)
 
@@ -201,10 +201,8 @@ class Keeper:
             return
         await writer.close()
         segment = log.segments[-1]
-        segment.info = replace(
-            segment.info,
-            last_offset=log.high_watermark - 1,
-            entry_count=writer.last_add_confirmed + 1,
+        segment.info = segment.closed_info(
+            last_offset=log.high_watermark - 1, entry_count=writer.last_add_confirmed + 1
         )
         self._writer = None
         chain = log.chain.with_last(segment.info)
@@ -217,12 +215,12 @@ class Keeper:
         """Tells metadata where the newest producer snapshot is: a take-over starts there."""
         if self._writer is None:
             return
-        info = self._log.segments[-1].info
-        if info.snapshot_entry is not None and info.snapshot_entry != self._noted_snapshot:
-            self._noted_snapshot = info.snapshot_entry
+        snapshot_entry = self._log.segments[-1].snapshot_entry
+        if snapshot_entry is not None and snapshot_entry != self._noted_snapshot:
+            self._noted_snapshot = snapshot_entry
             known = self._log.chain.ledgers[-1]
             await self._write(
-                self._log.chain.with_last(replace(known, snapshot_entry=info.snapshot_entry))
+                self._log.chain.with_last(replace(known, snapshot_entry=snapshot_entry))
             )
 
     async def _raise_start(self, offset: int) -> None:

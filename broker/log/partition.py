@@ -122,7 +122,7 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.info.size_bytes for segment in self.segments)
+        return sum(segment.size_bytes for segment in self.segments)
 
     async def wait_loaded(self) -> None:
         """Returns once the take-over succeeded or failed (see `state`)."""
@@ -344,7 +344,7 @@ class PartitionLog:
         KafkaError as `read`."""
         self._check_readable(self.log_start_offset)
         for segment in list(self.segments):
-            if segment.info.max_timestamp < timestamp_ms:
+            if segment.max_timestamp < timestamp_ms:
                 continue
             try:
                 found = await segment.find_timestamp(timestamp_ms, self.log_start_offset)
@@ -357,10 +357,10 @@ class PartitionLog:
 
     async def max_timestamp_offset(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the record with the largest timestamp (KIP-734)."""
-        latest = max(self.segments, key=lambda item: item.info.max_timestamp, default=None)
-        if latest is None or latest.info.max_timestamp < 0:
+        latest = max(self.segments, key=lambda item: item.max_timestamp, default=None)
+        if latest is None or latest.max_timestamp < 0:
             return None
-        return await self.offset_for_timestamp(latest.info.max_timestamp)
+        return await self.offset_for_timestamp(latest.max_timestamp)
 
     def check_online(self) -> None:
         """KafkaError NOT_LEADER_OR_FOLLOWER unless the partition is served here, now."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.log.batch_walk import Collected, collect
@@ -32,9 +33,13 @@ DECOMPRESSED_BYTES_MAX = 256 << 20
 
 
 class Segment:
-    """`info` changes when the open ledger is closed; reader and index stay."""
+    """`info` is what metadata knows of the ledger. While it is open its size and timestamps grow
+    here, in plain attributes: they change with every entry."""
 
-    __slots__ = ("_cursors", "_ledgers", "_settings", "index", "info", "reader")
+    __slots__ = (
+        "_cursors", "_ledgers", "_settings", "index", "index_entry", "info", "max_timestamp",
+        "max_timestamp_offset", "reader", "size_bytes", "snapshot_entry",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -51,6 +56,24 @@ class Segment:
         self._ledgers = ledgers
         self._settings = settings
         self._cursors: OrderedDict[int, int] = OrderedDict()
+        self.size_bytes = info.size_bytes
+        self.max_timestamp = info.max_timestamp
+        self.max_timestamp_offset = info.max_timestamp_offset
+        self.index_entry = info.index_entry
+        self.snapshot_entry = info.snapshot_entry
+
+    def closed_info(self, last_offset: int, entry_count: int) -> LedgerInfo:
+        """What metadata is told when the ledger's end is final."""
+        return replace(
+            self.info,
+            last_offset=last_offset,
+            entry_count=entry_count,
+            size_bytes=self.size_bytes,
+            max_timestamp=self.max_timestamp,
+            max_timestamp_offset=self.max_timestamp_offset,
+            index_entry=self.index_entry,
+            snapshot_entry=self.snapshot_entry,
+        )
 
     async def prepare(self) -> None:
         """Opens the ledger and loads its index. LedgerError if it cannot be read."""
@@ -60,7 +83,7 @@ class Segment:
             self.index = await self._load_index(self.reader)
 
     async def _load_index(self, reader: LedgerReader) -> OffsetIndex:
-        entry_id = self.info.index_entry
+        entry_id = self.index_entry
         if entry_id is not None:
             payloads = await reader.read(entry_id, count_max=1, size_max=1)
             try:

@@ -142,6 +142,7 @@ def test_any_history(data):
     for action in data.draw(st.lists(st.sampled_from(actions), max_size=40)):
         if model.failed and not model.stopped and data.draw(st.booleans()):
             model.change(data.draw(st.integers(0, 2)))
+            model.confirm()
         if action == "add" and not model.stopped:
             model.add(data.draw(st.integers(0, 5)))
         elif action == "confirm":
@@ -155,6 +156,7 @@ def test_any_history(data):
             model.change(0)
         else:
             model.reply(0, OK)
+        model.confirm()
     model.confirm()
     if model.stopped:
         assert isinstance(core.error, LedgerFencedError)
