@@ -20,6 +20,7 @@ import trio
 from bookie.bookie import Bookie
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
 from broker.cluster.catalog import TopicCatalog
+from broker.cluster.config_definitions_broker import parse_protocol_map
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.registry import ConfigRegistry
 from broker.cluster.view import StandaloneView, ensure_cluster_id
@@ -38,6 +39,7 @@ from quire import metrics_export
 from quire.handlers import group_config, make_handlers
 from quire.ledger_gc import LedgerGc
 from quire.local_bookie import LocalBookieClient
+from runtime.config import ConfigError
 from runtime.env import Env, real_env
 from runtime.logs import kv
 from runtime.metrics import Metrics
@@ -114,6 +116,14 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
         **options.overrides,
     }
     config = load(options.properties, overrides, BOOKIE_CONFIGS)
+    for listener in config.broker.parsed_listeners():
+        protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
+        if protocols[listener.name] != LISTENER:
+            raise ConfigError(
+                "listeners",
+                f"listeners: {listener.name} asks for {protocols[listener.name]};"
+                f" only {LISTENER} is served",
+            )
     for note in config.notes:
         logger.warning("setting_without_effect", kv(note=note))
     return config

@@ -168,9 +168,9 @@ class Keeper:
         """Adds a new open ledger to `chain` (whose last one is final) and writes that."""
         log, settings = self._log, self._settings
         writer = await self._ledgers.create_ledger(
-            ensemble_size=settings.ensemble_size,
-            write_quorum_size=settings.write_quorum_size,
-            ack_quorum_size=settings.ack_quorum_size,
+            ensemble_size=log.config.quire_ledger_ensemble_size,
+            write_quorum_size=log.config.quire_ledger_write_quorum,
+            ack_quorum_size=log.config.quire_ledger_ack_quorum,
             custom_metadata={
                 "application": b"quire",
                 "topic": log.topic.name.encode(),

@@ -18,9 +18,6 @@ class LogSettings:
     snapshot_interval_bytes: int = 64 << 20
     producer_expiration_ms: int = 86_400_000
     producers_max: int = 10_000
-    ensemble_size: int = 1
-    write_quorum_size: int = 1
-    ack_quorum_size: int = 1
     #: What one read asks of a bookie beyond what the reader wants (index slots are sparse).
     read_slack_bytes: int = 64 << 10
     read_entries_max: int = 4096
