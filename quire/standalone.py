@@ -133,7 +133,7 @@ async def _start_storage(
     options: StandaloneOptions, config: NodeConfig, stack: AsyncExitStack
 ) -> _Storage:
     env = real_env()
-    directory = os.path.abspath(options.data_dir)
+    directory = _data_directory(options)
     env.disk.make_directory(directory)
     stack.callback(_lock(env, directory))
     await stack.enter_async_context(_running(env.turn.serve, needs_start=False))
@@ -164,6 +164,10 @@ async def _start_storage(
     gc = LedgerGc(bookie, ledgers.manager)
     await stack.enter_async_context(_running(gc.run, needs_start=False))
     return _Storage(env, store, bookie, ledgers)
+
+
+def _data_directory(options: StandaloneOptions) -> str:
+    return os.path.abspath(options.data_dir)
 
 
 def _lock(env: Env, directory: str) -> Callable[[], None]:
@@ -206,7 +210,7 @@ async def _start_broker(
         coordinator=coordinator,
         view=view,
         timers=timers,
-        data_directory=os.path.abspath(options.data_dir),
+        data_directory=_data_directory(options),
     )
     requests = await stack.enter_async_context(trio.open_nursery())
     stack.callback(requests.cancel_scope.cancel)
