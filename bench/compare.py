@@ -10,6 +10,7 @@ each gigabyte of record batches that went in or out.
 
 import argparse
 import contextlib
+import signal
 import statistics
 import sys
 import time
@@ -168,10 +169,7 @@ def warm_up(server: Server, seconds: float) -> None:
         print(f"  {server.name}: warm-up: {result.requests} requests", file=sys.stderr, flush=True)
 
 
-def run(options: argparse.Namespace) -> Table:
-    chosen = [SERVERS[name] for name in options.servers.split(",")]
-    servers = [kind(DIRECTORY / kind.__name__) for kind in chosen]
-    table = Table([server.name for server in servers])
+def run(options: argparse.Namespace, table: Table, servers: list[Server]) -> None:
     measures = {name: measure_produce(name, options.seconds) for name in load.CASES}
     measures |= {name: measure_fetch(name) for name in FETCHES}
     measures["clients"] = measure_clients
@@ -201,7 +199,6 @@ def run(options: argparse.Namespace) -> Table:
             server.discard()
         with contextlib.suppress(OSError):  # another run may be using it
             DIRECTORY.rmdir()
-    return table
 
 
 def main() -> None:
@@ -212,12 +209,20 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=4.0, help="seconds for each case")
     parser.add_argument("--only", default="", help="part of a case's name; clients; rest")
     options = parser.parse_args()
-    unknown = set(options.servers.split(",")) - set(SERVERS)
+    chosen = options.servers.split(",")
+    unknown = set(chosen) - set(SERVERS)
     if unknown:
         parser.error(f"no server named {', '.join(unknown)}; there are {', '.join(SERVERS)}")
     limit = load.self_check()
     print(f"load generator's limit: {limit.requests_per_second:,.0f} requests/s", file=sys.stderr)
-    print(run(options).markdown())
+    servers = [kind(DIRECTORY / kind.__name__) for kind in map(SERVERS.get, chosen)]
+    table = Table([server.name for server in servers])
+    # Half a table is better than none: it is printed after an interruption as well.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        run(options, table, servers)
+    finally:
+        print(table.markdown())
 
 
 if __name__ == "__main__":

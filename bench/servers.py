@@ -4,6 +4,7 @@ What is read of a process comes from /proc: CPU seconds (user and system, all th
 memory now and at its peak.
 """
 
+import ctypes
 import os
 import shutil
 import signal
@@ -41,6 +42,11 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def _die_with_parent() -> None:
+    # A benchmark that was killed must not leave servers behind: PR_SET_PDEATHSIG is 1.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 class Server:
     """`start`, measure, `stop`; the directory stays until `discard`."""
 
@@ -73,7 +79,12 @@ class Server:
         log_path = self.directory / "server.log"
         with log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory
+                self.command(),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.directory,
+                preexec_fn=_die_with_parent,
             )
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         while True:

@@ -29,7 +29,7 @@ LOAD_SECONDS = 5.0
 IN_FLIGHT = 64
 BATCH_SIZES_BYTES = (200, 1000, 16_384, 262_144)
 #: Of the cycles with an end in the middle: the server is killed, or stopped.
-STOP_SHARE, KILL_SHARE = 0.1, 0.2
+STOP_SHARE, KILL_SHARE = 0.15, 0.25
 MEMORY_GROWTH_MAX = 1.3
 #: Where magic, CRC and all that it covers start; what is before is the server's to change.
 SENT_PART_OFFSET = 16
@@ -44,10 +44,20 @@ class Sample:
     threads: int
 
 
+def is_suspect(server: Server, name: str) -> bool:
+    """Whether a descriptor may be a leak: a socket, a deleted file. Each start begins new files in
+    the data directory, which are there until garbage is collected."""
+    try:
+        target = os.readlink(f"/proc/{server.pid}/fd/{name}")
+    except FileNotFoundError:
+        return False
+    return target.endswith(" (deleted)") or not target.startswith(str(server.directory))
+
+
 def sample(server: Server) -> Sample:
     return Sample(
         server.memory_mb("RssAnon"),
-        len(os.listdir(f"/proc/{server.pid}/fd")),
+        sum(is_suspect(server, name) for name in os.listdir(f"/proc/{server.pid}/fd")),
         len(os.listdir(f"/proc/{server.pid}/task")),
     )
 

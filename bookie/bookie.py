@@ -18,7 +18,6 @@ import logging
 import struct
 import sys
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -49,6 +48,7 @@ from bookie.start import (
     lock_directories,
     settle_logs,
 )
+from bookie.statistics import BookieStatistics
 from bookie.write_cache import WriteCache
 from wire.bookkeeper.status import (
     FLAG_DO_FENCING,
@@ -74,36 +74,6 @@ logger = logging.getLogger(__name__)
 _unpack_ids = struct.Struct(">qq").unpack_from
 _unpack_u32 = struct.Struct(">I").unpack_from
 _EMPTY = memoryview(b"")
-
-
-@dataclass(frozen=True, slots=True)
-class BookieStatistics:
-    """Counters since the start, and gauges (those that can fall: sizes and counts of now)."""
-
-    journal_records: int
-    journal_groups: int
-    journal_syncs: int
-    journal_written_bytes: int
-    journal_queued_bytes: int
-    write_cache_size_bytes: int
-    write_cache_entries: int
-    write_cache_pinned_bytes: int
-    write_cache_copied_reads: int
-    held_adds: int
-    held_bytes: int
-    refused_adds: int
-    flushes: int
-    flushed_entries: int
-    flushed_bytes: int
-    flush_seconds: float
-    read_cache_entries: int
-    read_log_entries: int
-    read_bytes: int
-    read_misses: int
-    damaged_records: int
-    entry_logs: int
-    entry_log_bytes: int
-    ledgers: int
 
 
 class Bookie:

@@ -45,6 +45,9 @@ class BookieConfig:
     #: dbStorage_writeCacheMaxSizeMb: both generations together.
     write_cache_size_bytes: int = 256 * MIB
     write_cache_segment_size_bytes: int = 4 * MIB
+    #: Touched before the first add; the rest when it is needed first, which may then stop the loop
+    #: for some milliseconds for each segment.
+    write_cache_preallocated_size_bytes: int = 32 * MIB
     #: Memory of flushed entries that is kept alive by views handed to readers; beyond it entries
     #: in the cache are handed out as copies.
     write_cache_pinned_size_max_bytes: int = 64 * MIB

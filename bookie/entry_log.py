@@ -101,8 +101,8 @@ def read_ledgers_map(file: File) -> dict[int, int] | None:
             break
         ledgers.update(_MAP_ITEM.iter_unpack(items))
         offset += LENGTH_SIZE + length
-    # A map is never empty: no ledgers next to an offset is a header that a crash tore, and believing
-    # it would delete what is in the log (bookkeeper PR 4607).
+    # A map is never empty: no ledgers next to an offset is a header that a crash tore, and
+    # believing it would delete what is in the log (bookkeeper PR 4607).
     if len(ledgers) != count or count <= 0:
         raise CorruptionError(
             file.path, offset, f"the ledgers map has {len(ledgers)} readable ledgers of {count}"

@@ -181,6 +181,7 @@ class WriteCache:
         "_generation_size_max",
         "_pinned_size_max",
         "_pool",
+        "_preallocated_size",
         "_segment_base",
         "_segment_size",
         "active",
@@ -192,6 +193,7 @@ class WriteCache:
     def __init__(self, config: BookieConfig) -> None:
         self._segment_size = config.write_cache_segment_size_bytes
         self._generation_size_max = config.write_cache_size_bytes // 2
+        self._preallocated_size = config.write_cache_preallocated_size_bytes
         self._pinned_size_max = config.write_cache_pinned_size_max_bytes
         self._pool = SegmentPool(self._segment_size)
         self._copied_reads = 0
@@ -203,10 +205,10 @@ class WriteCache:
         self._segment_base = 0
 
     async def allocate(self) -> None:
-        """Makes the memory of both generations, before the first add: the first touch of a page
-        costs several times what copying into it does, and a segment's would stop the loop."""
-        total = 2 * (self._generation_size_max // self._segment_size)
-        for count in range(1, total + 1):
+        """Makes memory before the first add: the first touch of a page costs several times what
+        copying into it does, and that of a whole segment would stop the loop."""
+        wanted = min(self._preallocated_size, 2 * self._generation_size_max)
+        for count in range(1, wanted // self._segment_size + 1):
             self._pool.fill(count)
             await trio.lowlevel.checkpoint()
 

@@ -63,9 +63,9 @@ class Dispatcher:
                     header.correlation_id,
                     known_key=api is not None,
                 )
-            body, end = decode(request_class(header.api_key), header.api_version, frame, offset)
-            if end != len(frame):
-                raise WireError(f"{len(frame) - end} bytes follow the request's body")
+            # What may follow the body is ignored, as Kafka does: librdkafka 2.16 writes a null
+            # array of Metadata v13 in four bytes instead of one.
+            body, _ = decode(request_class(header.api_key), header.api_version, frame, offset)
         except WireError as error:
             self._refuse(connection, error)
             return

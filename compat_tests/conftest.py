@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-
 from harness import figures, servers
 
 _numbers = itertools.count()

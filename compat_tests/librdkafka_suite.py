@@ -42,7 +42,7 @@ class Outcome:
 
 
 def read_list(path: Path = LIST) -> tuple[list[Expected], dict[str, str]]:
-    """(tests that must pass, left-out test -> reason). Raises ValueError on a line it cannot use."""
+    """(tests that must pass, left-out test -> reason); ValueError on a line it cannot use."""
     wanted: list[Expected] = []
     left_out: dict[str, str] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):

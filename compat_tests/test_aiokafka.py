@@ -168,7 +168,14 @@ def test_transactions_with_offsets(producer, consumer, topic, name):
                 await p.send_and_wait(out, b"last", partition=0)
         async with consumer(isolation_level="read_committed") as reader:
             reader.assign([TopicPartition(out, 0)])
-            assert [m.value for m in await take(reader, 6)] == [b"0", b"1", b"2", b"3", b"4", b"last"]
+            assert [m.value for m in await take(reader, 6)] == [
+                b"0",
+                b"1",
+                b"2",
+                b"3",
+                b"4",
+                b"last",
+            ]
         async with consumer(group_id=group) as reader:
             assert await reader.committed(source) == 5
 
@@ -196,7 +203,9 @@ def test_admin(server, topic, producer, name):
         client = AIOKafkaAdminClient(bootstrap_servers=server.bootstrap)
         await client.start()
         try:
-            await client.create_topics([NewTopic(topic, 3, 1, topic_configs={"segment.ms": "600000"})])
+            await client.create_topics(
+                [NewTopic(topic, 3, 1, topic_configs={"segment.ms": "600000"})]
+            )
             repeated = await client.create_topics([NewTopic(topic, 3, 1)])
             assert repeated.topic_errors[0][1] == TopicAlreadyExistsError.errno
             (described,) = await client.describe_topics([topic])

@@ -9,7 +9,6 @@ import os
 import time
 
 import pytest
-
 from harness import paths, servers
 from harness.bad_batches import CASES, TOPIC_CONFIGS, agrees, answer_to
 from harness.raw import Closed, Connection, batch

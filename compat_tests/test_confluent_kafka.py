@@ -142,9 +142,9 @@ def test_idempotent_producer_keeps_order(produce, consumer, topic):
 
 
 def test_big_messages(produce, consumer, topic, admin):
-    admin.create_topics(
-        [NewTopic(topic, 1, 1, config={"max.message.bytes": str(6 << 20)})]
-    )[topic].result(20)
+    admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": str(6 << 20)})])[
+        topic
+    ].result(20)
     sizes = [5 << 20, 1, 3_000_000, 10]
     records = [{"value": bytes([i]) * size} for i, size in enumerate(sizes)]
     placed = produce(topic, records, message_max_bytes=6 << 20, linger_ms=0)

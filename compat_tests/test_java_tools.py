@@ -10,7 +10,6 @@ import subprocess
 import time
 
 import pytest
-
 from harness import tools
 
 
@@ -36,11 +35,15 @@ def test_topics(java, topic):
     java("kafka-topics", "--create", "--topic", topic, "--if-not-exists")
 
     said = java("kafka-topics", "--describe", "--topic", topic)
-    head = re.search(r"TopicId: (\S+)\s+PartitionCount: 3\s+ReplicationFactor: 1\s+Configs: (\S*)", said)
+    head = re.search(
+        r"TopicId: (\S+)\s+PartitionCount: 3\s+ReplicationFactor: 1\s+Configs: (\S*)", said
+    )
     assert head, said
     assert len(head.group(1)) == 22
     assert "retention.ms=3600000" in head.group(2).split(",")
-    partitions = re.findall(r"Partition: (\d+)\s+Leader: (\d+)\s+Replicas: (\d+)\s+Isr: (\d+)", said)
+    partitions = re.findall(
+        r"Partition: (\d+)\s+Leader: (\d+)\s+Replicas: (\d+)\s+Isr: (\d+)", said
+    )
     assert [row[0] for row in partitions] == ["0", "1", "2"]
     assert all(leader == replicas == isr for _, leader, replicas, isr in partitions)
 
@@ -65,7 +68,9 @@ def test_configs(java, topic):
     found = dict(re.findall(r"^\s+([a-z.]+)=(\S+) sensitive=false", said, re.M))
     assert found == {"cleanup.policy": "compact,delete", "max.message.bytes": "2000"}
     assert "DYNAMIC_TOPIC_CONFIG:max.message.bytes=2000" in said
-    java("kafka-configs", *of_topic, "--alter", "--delete-config", "cleanup.policy,max.message.bytes")
+    java(
+        "kafka-configs", *of_topic, "--alter", "--delete-config", "cleanup.policy,max.message.bytes"
+    )
     said = java("kafka-configs", *of_topic, "--describe", "--all")
     found = dict(re.findall(r"^\s+([a-z.]+)=(\S*) sensitive=false", said, re.M))
     assert found["cleanup.policy"] == "delete"
@@ -164,7 +169,9 @@ def test_describe_live_group(java, server, topic, name):
     )
     try:
         assert member.stdout.readline() == b"a\n"
-        said = java("kafka-consumer-groups", "--describe", "--group", group, "--members", "--verbose")
+        said = java(
+            "kafka-consumer-groups", "--describe", "--group", group, "--members", "--verbose"
+        )
         (row,) = rows(said, group)
         assert row[3] == "me"
         assert row[4] == "4"
@@ -220,7 +227,9 @@ def test_log_dirs(java, server, topic):
     (line,) = [line for line in said.splitlines() if line.startswith("{")]
     (broker,) = json.loads(line)["brokers"]
     partitions = {
-        row["partition"]: row["size"] for folder in broker["logDirs"] for row in folder["partitions"]
+        row["partition"]: row["size"]
+        for folder in broker["logDirs"]
+        for row in folder["partitions"]
     }
     assert set(partitions) == {f"{topic}-{n}" for n in range(4)}
     assert partitions[f"{topic}-0"] >= 5000
@@ -323,8 +332,10 @@ def test_copier_with_aborts(java, server, name):
         *("--transactional-id", name("tx"), "--enable-random-aborts", "--group-mode"),
     )
     read = tools.run(
-        ["kcat", "-b", server.bootstrap, "-t", target, "-C", "-e", "-q"]
-        + ["-X", "isolation.level=read_committed"]
+        [
+            *("kcat", "-b", server.bootstrap, "-t", target, "-C", "-e", "-q"),
+            *("-X", "isolation.level=read_committed"),
+        ]
     )
     assert [int(line) for line in read.split()] == list(range(1000))
 

@@ -2,9 +2,8 @@
 
 import time
 
-import pytest
-
 import kafka_python_suite
+import pytest
 from harness import figures
 
 WANTED, LEFT_OUT = kafka_python_suite.read_list()

@@ -1,10 +1,9 @@
-"""kcat of the distribution: librdkafka 2.0.2, our old client (Produce 7, Fetch 11, no topic ids)."""
+"""kcat of the distribution: librdkafka 2.0.2, our old client (Produce 7, Fetch 11, no ids)."""
 
 import json
 import time
 
 import pytest
-
 from harness import tools
 
 
@@ -84,7 +83,15 @@ def test_offsets_by_time(kcat, topic):
 def test_balanced_group_commits(kcat, topic, name):
     kcat("-t", topic, "-P", input_text="".join(f"{number}\n" for number in range(100)))
     group = name("group")
-    common = ("-G", group, "-q", "-X", "auto.offset.reset=earliest", "-X", "session.timeout.ms=6000")
+    common = (
+        "-G",
+        group,
+        "-q",
+        "-X",
+        "auto.offset.reset=earliest",
+        "-X",
+        "session.timeout.ms=6000",
+    )
     first = kcat(*common, "-c", "60", topic).split()
     second = kcat(*common, "-c", "40", topic).split()
     assert sorted(map(int, first + second)) == list(range(100))
@@ -103,5 +110,7 @@ def test_idempotent_and_acks(kcat, topic):
 
 def test_unknown_topic_is_reported(kcat, name):
     missing = name("missing")
-    said = kcat("-t", missing, "-C", "-e", "-p", "0", "-X", "allow.auto.create.topics=false", code=1)
+    said = kcat(
+        "-t", missing, "-C", "-e", "-p", "0", "-X", "allow.auto.create.topics=false", code=1
+    )
     assert "Unknown topic or partition" in said

@@ -2,9 +2,8 @@
 
 import time
 
-import pytest
-
 import librdkafka_suite
+import pytest
 from harness import figures, servers
 
 WANTED, LEFT_OUT = librdkafka_suite.read_list()
@@ -20,7 +19,7 @@ def folder(scratch):
 
 @pytest.fixture(scope="module")
 def of_scenario(scratch):
-    """of_scenario(name) -> a running server for it: one that creates topics, or one that does not."""
+    """of_scenario(name) -> a running server for it: with auto.create.topics.enable, or not."""
     running = {}
 
     def get(scenario):

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from bookie.bookie import Bookie, BookieStatistics
+    from bookie.bookie import Bookie
+    from bookie.statistics import BookieStatistics
     from broker.dispatch import Dispatcher
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog

@@ -27,12 +27,17 @@ from wire.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from wire.kafka.records.batch import BATCH_OVERHEAD, COMPRESSION_MASK, MAGIC
+from wire.kafka.records.compression import Compression
 
 if TYPE_CHECKING:
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
 
 TOPIC_ID_VERSION = 13
+ZSTD_VERSION = 7
+#: Who else may write to internal topics, as in Kafka: a tool that repairs them.
+ADMIN_CLIENT_ID = "__admin_client"
 ACKS_ALLOWED = (-1, 0, 1)
 NO_RECORDS = memoryview(bytearray())
 
@@ -112,6 +117,8 @@ class ProduceHandler:
                 append = _ProduceAppend(records, self, pending, result)
                 try:
                     log = self._log_of(request, topic, data.index)
+                    if request.version < ZSTD_VERSION:
+                        _check_codec(records)
                 except KafkaError as error:
                     append.fail(error)
                     continue
@@ -127,8 +134,14 @@ class ProduceHandler:
         if request.body.acks not in ACKS_ALLOWED:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if request.version >= TOPIC_ID_VERSION:
-            return self._logs.get_by_id(topic.topic_id, partition)
-        return self._logs.get(topic.name, partition)
+            log = self._logs.get_by_id(topic.topic_id, partition)
+        else:
+            log = self._logs.get(topic.name, partition)
+        if log.topic.internal and request.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic.name} is written by brokers only"
+            )
+        return log
 
     def _close_on_error(self, request: Request, pending: _Pending) -> None:
         """acks=0: nobody reads a reply, so a closed connection is the only way to say no."""
@@ -143,3 +156,13 @@ class ProduceHandler:
 
         pending.on_resolved(look)
         pending.all_queued()
+
+
+def _check_codec(records: memoryview) -> None:
+    """KafkaError: zstd came with version 7 (KIP-110), and readers as old could not decode it."""
+    if len(records) < BATCH_OVERHEAD or records[16] != MAGIC:
+        return  # validation says what it is
+    if records[22] & COMPRESSION_MASK == Compression.ZSTD:  # the attributes' lower byte
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
+        )

@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import trio
@@ -248,11 +249,12 @@ class AppendQueue:
             self._push_batches(appends, size)
 
     def _push_batches(self, appends: list[Append], size: int) -> None:
-        first = appends[0].base_offset
-        end = max(appends[-1].last_offset + 1, self.pushed_offset)
         if not size:  # duplicates only: their originals are in flight or acknowledged
             self._attach_duplicates(appends)
             return
+        # Duplicates may be anywhere among them, with offsets that lie before or between the others.
+        first = self.pushed_offset
+        end = max(map(_last_offset, appends)) + 1
         self._note(appends, first, size + HEADER_SIZE)
         self.pushed_offset = end
         if size > self._settings.entry_bytes_max:
@@ -330,3 +332,4 @@ class AppendQueue:
 
 
 _NOTHING = memoryview(b"")
+_last_offset = attrgetter("last_offset")

@@ -227,7 +227,14 @@ class PartitionLog:
         wanted = "none" if config.compression_type == "uncompressed" else config.compression_type
         if header.compression.name.lower() == wanted:
             return records
-        return memoryview(recompressed(records, header, wanted))
+        result = recompressed(records, header, wanted)
+        if len(result) > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"batch of {len(result)} bytes with compression.type={wanted} exceeds"
+                f" max.message.bytes={config.max_message_bytes}",
+            )
+        return memoryview(result)
 
     # -- lifecycle (called by the keeper and the manager) -----------------------------------------
 

@@ -3,9 +3,10 @@
 Pure, and the same checks in the same order as Kafka's LogValidator and ProduceRequest, so that a
 client sees the code it knows. Called once per partition of a request: cheap for what is right.
 
-Known deviation: Kafka walks every record of every batch (and decompresses to do so). Here records
-are walked when there are at most WALK_RECORDS_MAX of them and they are not compressed, and always
-on compacted topics; otherwise the batch's own checksum vouches for its inside.
+Known deviation: Kafka walks every record of every batch. Here the count must be possible for the
+size, compressed batches are decompressed, and records are walked when there are at most
+WALK_RECORDS_MAX of them, and always on compacted topics; beyond that the batch's own checksum
+vouches for its inside.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from wire.kafka.records.batch import (
     check_crc,
     iter_records,
     parse_header,
+    records_data,
 )
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.legacy import is_legacy
@@ -30,8 +32,14 @@ if TYPE_CHECKING:
 WALK_RECORDS_MAX = 16
 #: The bits of the attributes that name the codec.
 COMPRESSION_MASK = 0x07
+#: Attributes that ask for a look: codecs 4 (zstd) to 7, append time, transactional, control.
+UNUSUAL_MASK = 0x3C
+#: A record's length is an int32: a zigzag varint of five bytes at most.
+LENGTH_SHIFT_MAX = 28
 #: Decompressed size that a walk or a recompression may reach.
-DECOMPRESSED_BYTES_MAX = 256 << 20
+DECOMPRESSED_BYTES_MAX = 128 << 20
+#: Length, attributes, two deltas, two lengths, header count: no record is smaller.
+RECORD_BYTES_MIN = 7
 LONG_MAX = (1 << 63) - 1
 
 
@@ -77,8 +85,8 @@ def validated_header(
             ErrorCode.INVALID_RECORD,
             f"batch of {count} records has last offset delta {header.last_offset_delta}",
         )
-    if header.is_control and not internal:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    if not internal and header.attributes & UNUSUAL_MASK:
+        _check_attributes(header)
     if header.producer_id >= 0 and header.producer_epoch < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a producer id without an epoch")
     if header.producer_id >= 0 and header.base_sequence < 0 and not header.is_control:
@@ -89,6 +97,23 @@ def validated_header(
         _check_timestamps(header, config, now_ms)
         _check_records(records, header, config, now_ms)
     return header
+
+
+def _check_attributes(header: BatchHeader) -> None:
+    if header.is_control:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    if header.is_transactional:
+        # As Kafka's verification: nothing is appended to a transaction that the coordinator does
+        # not know of (KIP-890), since nobody would ever end it.
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "no such transaction is under way")
+    if header.timestamp_type:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, "a producer may not set timestamp type LogAppendTime"
+        )
+    try:
+        _ = header.compression
+    except WireError as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
 
 
 def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
@@ -114,8 +139,19 @@ def _check_records(
 ) -> None:
     compacted = "compact" in config.cleanup_policy
     if not compacted:
-        if not header.attributes & COMPRESSION_MASK and header.record_count <= WALK_RECORDS_MAX:
-            check_record_lengths(records, header)
+        # A view, or the decompressed bytes: garbage inside a batch would stop its consumers.
+        inside = (
+            _decompressed(records, header)
+            if header.attributes & COMPRESSION_MASK
+            else records[BATCH_OVERHEAD:]
+        )
+        if header.record_count * RECORD_BYTES_MIN > len(inside):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{header.record_count} records do not fit in {len(inside)} bytes",
+            )
+        if header.record_count <= WALK_RECORDS_MAX:
+            check_record_lengths(inside, header.record_count)
         return
     seen = 0
     try:
@@ -138,11 +174,18 @@ def _check_records(
         )
 
 
-def check_record_lengths(records: memoryview, header: BatchHeader) -> None:
-    """KafkaError INVALID_RECORD unless exactly `record_count` records fill an uncompressed batch.
+def _decompressed(records: memoryview, header: BatchHeader) -> bytes:
+    try:
+        return records_data(records, header, size_max=DECOMPRESSED_BYTES_MAX)
+    except WireError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+def check_record_lengths(records: memoryview | bytes, record_count: int) -> None:
+    """KafkaError INVALID_RECORD unless exactly `record_count` records fill `records`.
 
     Looks at the records' lengths only (zigzag varints), at well under a microsecond for each."""
-    position, end = BATCH_OVERHEAD, len(records)
+    position, end = 0, len(records)
     count = 0
     try:
         while position < end:
@@ -151,6 +194,8 @@ def check_record_lengths(records: memoryview, header: BatchHeader) -> None:
             length = byte & 0x7F
             shift = 7
             while byte & 0x80:
+                if shift > LENGTH_SHIFT_MAX:  # else one number of megabytes, in quadratic time
+                    raise KafkaError(ErrorCode.INVALID_RECORD, f"record {count} has a bad length")
                 byte = records[position]
                 position += 1
                 length |= (byte & 0x7F) << shift
@@ -161,9 +206,9 @@ def check_record_lengths(records: memoryview, header: BatchHeader) -> None:
             count += 1
     except IndexError:
         position = end + 1
-    if position != end or count != header.record_count:
+    if position != end or count != record_count:
         raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"batch says {header.record_count} records, holds {count}"
+            ErrorCode.INVALID_RECORD, f"batch says {record_count} records, holds {count}"
         )
 
 

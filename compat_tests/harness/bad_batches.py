@@ -71,7 +71,9 @@ plain("count enormous", lambda: batch([b"a"], count=0x7FFFFFFF, last_offset_delt
 # The records themselves.
 plain("record longer than the batch", lambda: batch([b"a"], body=varint(500) + b"\0\0\0\1\1a\0"))
 plain("record of negative length", lambda: batch([b"a"], body=varint(-3) + b"\0\0\0\1\1a\0"))
-plain("record offsets out of step", lambda: batch([b"a"] * 2, body=record(0, b"a") + record(7, b"b")))
+plain(
+    "record offsets out of step", lambda: batch([b"a"] * 2, body=record(0, b"a") + record(7, b"b"))
+)
 plain("record offsets twice the same", lambda: batch([b"a"] * 2, body=record(0, b"a") * 2))
 plain(
     "value longer than its record",
@@ -119,9 +121,7 @@ plain(
 )
 plain("timestamp minus one", lambda: batch([b"a"], timestamp_ms=-1))
 plain("timestamp minus five", lambda: batch([b"a"], timestamp_ms=-5))
-plain(
-    "max timestamp lies", lambda: batch([b"a"], max_timestamp_ms=now_ms() + 48 * HOUR_MS)
-)
+plain("max timestamp lies", lambda: batch([b"a"], max_timestamp_ms=now_ms() + 48 * HOUR_MS))
 plain("no key on a compacted topic", lambda: batch([b"a"]), cleanup_policy="compact")
 plain("a key on a compacted topic", lambda: batch([b"a"], key=b"k"), cleanup_policy="compact")
 

@@ -4,6 +4,7 @@
 the while. What they noted is checked at the end against what the log then holds.
 """
 
+import itertools
 import threading
 import time
 
@@ -163,8 +164,8 @@ def read_all(bootstrap: str, topic: str, partitions: int, isolation: str = "read
 def check(writer: Writer, watcher: Watcher, rows: dict[int, list[tuple[int, bytes]]]) -> list[str]:
     """What is wrong, in words; empty when every promise was kept.
 
-    The promises: an acknowledged record is at the offset that was acknowledged; each record is there
-    once; a partition's records are in the order of sending; nobody read anything else.
+    The promises: an acknowledged record is at the offset that was acknowledged; each record is
+    there once; a partition's records are in the order of sending; nobody read anything else.
     """
     wrong = list(writer.failed) + list(watcher.wrong)
     at = {(partition, offset): value for partition, row in rows.items() for offset, value in row}
@@ -174,7 +175,7 @@ def check(writer: Writer, watcher: Watcher, rows: dict[int, list[tuple[int, byte
             wrong.append(f"record {number}, acknowledged at {place}: there is {found!r:.60}")
     for partition, row in rows.items():
         numbers = [int(value.rstrip(b".")) for _, value in row]
-        for before, after in zip(numbers, numbers[1:], strict=False):
+        for before, after in itertools.pairwise(numbers):
             if after <= before:
                 kind = "twice" if after == before else "out of order"
                 wrong.append(f"partition {partition}: {after} comes after {before}: {kind}")

@@ -1,6 +1,6 @@
 """Kafka requests made by hand, down to the byte, for what a well-behaved client never sends.
 
-Only struct and a CRC: no codec, neither ours nor anyone's, that could share a mistake with a server.
+Only struct and a CRC: no codec, ours or anyone's, that could share a mistake with a server.
 Versions are the last non-flexible ones (big-endian, lengths before strings, -1 for null).
 """
 

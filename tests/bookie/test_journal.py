@@ -131,7 +131,9 @@ async def test_rolls_only_into_prepared_files_and_recycles(config, rig, wait_unt
         await rig.files.recycle(mark.journal_id)
         assert len(list_journals(rig.disk, DIRECTORY)) <= 2
         names = rig.disk.list(DIRECTORY)
-        assert sum(n.startswith("spare-") for n in names) == config.journal_spare_files_max
+        # The preparation of the next journal, beside this, may have taken one already.
+        spares = sum(name.startswith("spare-") for name in names)
+        assert config.journal_spare_files_max - 1 <= spares <= config.journal_spare_files_max
         # Reused files are full of groups of their earlier lives: none is taken for one of now.
         assert replayed(rig.disk, mark)[0] == []
         expected.clear()

@@ -185,7 +185,6 @@ async def test_bad_software_names_are_refused(world):
         struct.pack(">ihhih", 10, 0, 9, 1, -1),  # a key that is known and not served
         struct.pack(">ihhih", 10, 12, 0, 1, -1),  # cut short
         metadata(1)[:-1].replace(metadata(1)[:4], struct.pack(">i", len(metadata(1)) - 5)),
-        struct.pack(">i", len(metadata(1)) - 3) + metadata(1)[4:] + b"x",  # bytes left over
         struct.pack(">i", -5),
         b"GET / HTTP/1.1\r\n\r\n",
     ],
@@ -195,6 +194,11 @@ async def test_bad_frames_close_that_connection_with_one_log_line(world, frame, 
     assert world.wire.is_closed
     assert len(caplog.records) == 1
     assert world.wire.written == b""
+
+
+async def test_bytes_behind_the_body_are_ignored(world):
+    world.send(struct.pack(">i", len(metadata(1)) - 1) + metadata(1)[4:] + b"xyz" + metadata(2))
+    assert world.wire.correlation_ids() == [1, 2]
 
 
 async def test_a_bug_in_a_handler_is_answered_and_logged(nursery, caplog):

@@ -1,0 +1,386 @@
+"""Fetch over real sockets: what comes, how much of it, and when."""
+
+import uuid
+
+import pytest
+import trio
+
+from wire.kafka.errors import ErrorCode
+from wire.kafka.messages import DeleteTopicsRequest, MetadataRequest
+from wire.kafka.messages.topics import DeleteTopicState
+from wire.kafka.records.batch import scan_batches
+
+LONG_MS = 10_000
+MARGIN_SECONDS = 1.5  # two busy cores; a wake-up itself takes about a millisecond
+
+
+class Watch:
+    def __init__(self):
+        self._begin = trio.current_time()
+
+    @property
+    def seconds(self):
+        return trio.current_time() - self._begin
+
+
+def batches_of(answer):
+    return [(header.base_offset, header.record_count) for header in scan_batches(answer.records)]
+
+
+async def test_every_version_gives_the_same_records(client, requests):
+    topic_id = await client.create_topic("versions")
+    await client.produce("versions", [b"a", b"b"])
+    for version in range(4, 19):
+        topic = topic_id if version >= 13 else "versions"
+        answer = await client.call(requests.fetch((topic, 0, 0)), version)
+        assert (answer.error_code, answer.session_id, answer.throttle_time_ms) == (0, 0, 0)
+        [result] = answer.responses
+        assert (result.topic_id if version >= 13 else result.topic) == topic
+        [data] = result.partitions
+        assert (data.partition_index, data.error_code) == (0, 0)
+        assert (data.high_watermark, data.last_stable_offset) == (2, 2)
+        assert data.log_start_offset == (0 if version >= 5 else -1)
+        assert data.preferred_read_replica == -1
+        assert not data.aborted_transactions
+        assert requests.values(data.records) == [(0, b"a"), (1, b"b")]
+
+
+async def test_nothing_there_is_empty_not_null(client):
+    got = await client.fetch("t", 0)
+    assert (got.error_code, got.high_watermark, len(got.records)) == (0, 0, 0)
+    assert got.records is not None
+
+
+async def test_the_batch_that_holds_the_offset_comes_whole(client):
+    for count in (3, 3, 3):
+        await client.produce("t", [b"v"] * count)
+    assert batches_of(await client.fetch("t", 4)) == [(3, 3), (6, 3)]
+    assert batches_of(await client.fetch("t", 8)) == [(6, 3)]
+    assert batches_of(await client.fetch("t", 9)) == []
+
+
+async def test_batches_of_one_entry_are_cut_at_the_offset(client, requests):
+    """All in one burst, hence in one entry."""
+    await client.send(*(requests.produce(("t", 0, [n])) for n in range(20)), version=9)
+    for _ in range(20):
+        await client.receive()
+    for offset in range(20):
+        got = await client.fetch("t", offset)
+        assert requests.values(got.records) == [(n, b"%d" % n) for n in range(offset, 20)]
+
+
+@pytest.mark.parametrize("offset", [-1, -(2**63), 4, 2**63 - 1])
+async def test_out_of_range(client, name, offset):
+    await client.produce("t", [b"a", b"b", b"c"])
+    got = await client.fetch("t", offset)
+    assert name(got.error_code) == "OFFSET_OUT_OF_RANGE"
+    assert len(got.records) == 0
+
+
+async def test_unknown_topics_partitions_and_ids(client, requests):
+    answer = await client.call(
+        requests.fetch(("missing", 0, 0), ("t", 5, 0), ("t", -1, 0), ("t", 0, 0)), 12
+    )
+    told = [ErrorCode(topic.partitions[0].error_code).name for topic in _flat(answer)]
+    assert told == ["UNKNOWN_TOPIC_OR_PARTITION"] * 3 + ["NONE"]
+    answer = await client.call(requests.fetch((uuid.UUID(int=5), 0, 0)), 13)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert answer.responses[0].topic_id == uuid.UUID(int=5)
+
+
+def _flat(answer):
+    """One topic entry for each partition."""
+    for topic in answer.responses:
+        for partition in topic.partitions:
+            yield type(topic)(topic=topic.topic, topic_id=topic.topic_id, partitions=[partition])
+
+
+# -- sizes -----------------------------------------------------------------------------------------
+
+
+async def filled(client, partition=0, count=10):
+    """Batches of about 1,070 bytes."""
+    for n in range(count):
+        await client.produce("t", [b"%d" % n * 1000], partition=partition)
+
+
+@pytest.mark.parametrize(
+    ("size_max", "count"), [(0, 1), (1, 1), (-(2**31), 1), (2200, 2), (3500, 3)]
+)
+async def test_partition_max_bytes(client, size_max, count):
+    await filled(client)
+    got = await client.fetch("t", 2, partition_max_bytes=size_max)
+    assert batches_of(got) == [(2 + n, 1) for n in range(count)]
+
+
+@pytest.mark.parametrize(("size_max", "count"), [(0, 1), (1, 1), (-1, 1), (2200, 2)])
+async def test_max_bytes_of_one_partition(client, size_max, count):
+    await filled(client)
+    assert len(batches_of(await client.fetch("t", 0, max_bytes=size_max))) == count
+
+
+@pytest.mark.parametrize(
+    ("size_max", "counts"), [(1, [1, 0]), (2200, [2, 0]), (12_500, [10, 1]), (1 << 20, [10, 10])]
+)
+async def test_max_bytes_holds_for_all_partitions_together(client, requests, size_max, counts):
+    await filled(client)
+    await filled(client, partition=1)
+    answer = await client.call(requests.fetch(("t", 0, 0), ("t", 1, 0), max_bytes=size_max), 12)
+    got = [len(scan_batches(topic.partitions[0].records)) for topic in _flat(answer)]
+    assert got == counts
+    assert [topic.partitions[0].high_watermark for topic in _flat(answer)] == [10, 10]
+
+
+async def test_one_huge_batch_first_and_a_tiny_limit(client, requests):
+    """What is left of the limit is then far below zero."""
+    await client.create_topic("huge", 2, max_message_bytes=8 << 20)
+    await client.produce("huge", [b"x" * (6 << 20)])
+    await client.produce("huge", [b"y" * 100], partition=1)
+    answer = await client.call(requests.fetch(("huge", 0, 0), ("huge", 1, 0), max_bytes=1), 12)
+    sizes = [len(topic.partitions[0].records) for topic in _flat(answer)]
+    assert sizes[0] > 6 << 20
+    assert sizes[1] == 0
+
+
+async def test_an_empty_partition_takes_nothing_of_the_first_batchs_right(client, requests):
+    await client.produce("t", [b"x" * 5000], partition=1)
+    answer = await client.call(requests.fetch(("t", 0, 0), ("t", 1, 0), max_bytes=10), 12)
+    assert [len(topic.partitions[0].records) > 5000 for topic in _flat(answer)] == [False, True]
+
+
+async def test_the_brokers_own_limit(start_server, requests):
+    server = await start_server({"fetch.max.bytes": "2048"})
+    client = await server.connect()
+    await client.create_topic("t")
+    await filled(client)
+    assert len(batches_of(await client.fetch("t", 0))) < 3
+
+
+# -- waiting -----------------------------------------------------------------------------------------
+
+
+async def test_data_wakes_a_waiting_fetch(client, requests):
+    other = await client.server.connect()
+    await client.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    await _wait_for_waiting(client.server, 1)
+    watch = Watch()
+    await other.produce("t", [b"late"])
+    answer = await client.receive()
+    assert watch.seconds < MARGIN_SECONDS
+    assert requests.values(answer.responses[0].partitions[0].records) == [(0, b"late")]
+    assert handler_of(client.server).waiting_count == 0
+
+
+async def test_any_of_the_partitions_wakes_it(client, requests):
+    other = await client.server.connect()
+    await client.send(requests.fetch(("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS), version=12)
+    await _wait_for_waiting(client.server, 1)
+    await other.produce("t", [b"late"], partition=1)
+    answer = await client.receive()
+    assert [len(topic.partitions[0].records) > 0 for topic in _flat(answer)] == [False, True]
+
+
+async def test_many_waiters_all_wake(client, requests):
+    others = [await client.server.connect() for _ in range(30)]
+    for other in others:
+        await other.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    await _wait_for_waiting(client.server, 30)
+    await client.produce("t", [b"late"])
+    for other in others:
+        answer = await other.receive()
+        assert requests.values(answer.responses[0].partitions[0].records) == [(0, b"late")]
+
+
+async def test_the_time_is_honoured(client):
+    watch = Watch()
+    got = await client.fetch("t", 0, max_wait_ms=120)
+    assert 0.115 <= watch.seconds < MARGIN_SECONDS
+    assert len(got.records) == 0
+
+
+async def test_min_bytes(client, requests):
+    other = await client.server.connect()
+    await client.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS, min_bytes=2000), version=12)
+    for n in range(2):
+        await _wait_for_waiting(client.server, 1)
+        await other.produce("t", [b"x" * 1000])
+        assert handler_of(client.server).waiting_count == 1 - n
+    answer = await client.receive()
+    assert len(scan_batches(answer.responses[0].partitions[0].records)) == 2
+
+
+@pytest.mark.parametrize("fields", [{"min_bytes": 0}, {"max_wait_ms": 0}, {"max_wait_ms": -1}])
+async def test_who_does_not_want_to_wait(client, fields):
+    watch = Watch()
+    await client.fetch("t", 0, **{"max_wait_ms": LONG_MS, "min_bytes": 1, **fields})
+    assert watch.seconds < MARGIN_SECONDS
+
+
+async def test_too_little_comes_when_the_time_is_over(client, requests):
+    await client.produce("t", [b"x"])
+    got = await client.fetch("t", 0, max_wait_ms=50, min_bytes=10_000)
+    assert requests.values(got.records) == [(0, b"x")]
+
+
+async def test_an_error_is_not_waited_with(client, requests):
+    watch = Watch()
+    await client.call(requests.fetch(("t", 0, 0), ("t", 9, 0), max_wait_ms=LONG_MS), 12)
+    assert watch.seconds < MARGIN_SECONDS
+
+
+async def test_a_client_that_leaves_is_forgotten(client, requests):
+    server = client.server
+    for _ in range(3):
+        other = await server.connect()
+        await other.send(requests.fetch(("t", 0, 0), max_wait_ms=3_600_000), version=12)
+    await _wait_for_waiting(server, 3)
+    for connection in list(server.parts["Dispatcher"].connections):
+        if connection.waiting_count:
+            connection.close()
+    await _wait_for_waiting(server, 0)
+    log = server.parts["LogManager"].get("t", 0)
+    assert not log._watchers
+    assert server.parts["KafkaServer"].memory.used_bytes == 0
+    assert (await client.produce("t", [b"x"])).error_code == 0
+
+
+async def test_a_topic_that_goes_ends_the_wait(client, requests):
+    other = await client.server.connect()
+    await client.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    await _wait_for_waiting(client.server, 1)
+    watch = Watch()
+    await other.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000), 6)
+    answer = await client.receive()
+    assert watch.seconds < MARGIN_SECONDS
+    assert answer.responses[0].partitions[0].error_code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    )
+
+
+async def test_pipelined_requests_behind_a_waiting_fetch_wait_too(client, requests):
+    other = await client.server.connect()
+    await client.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    await client.send(MetadataRequest(topics=[]), version=12)
+    await _wait_for_waiting(client.server, 1)
+    await other.produce("t", [b"x"])
+    assert (await client.receive()).responses
+    assert (await client.receive()).brokers
+
+
+async def test_timers_of_answered_fetches_are_not_kept(client, requests):
+    """A fetch that may wait for weeks and is answered at once leaves nothing behind."""
+    timers = handler_of(client.server)._timers
+    for n in range(200):
+        await client.send(requests.fetch(("t", 0, n), max_wait_ms=2**31 - 1), version=12)
+        await _wait_for_waiting(client.server, 1)
+        other = await client.server.connect() if n == 0 else other
+        await other.produce("t", [b"x"])
+        await client.receive()
+    assert len(timers) < 150
+
+
+# -- leader epochs -------------------------------------------------------------------------------------
+
+
+async def test_leader_epochs(start_server, requests, name):
+    client = None
+    for start in range(3):  # each start is an epoch, with two records
+        server = await start_server()
+        client = await server.connect()
+        if not start:
+            await client.create_topic("t")
+        await client.call(MetadataRequest(topics=None))
+        await client.produce("t", [b"a", b"b"])
+        if start < 2:
+            await server.stop()
+    metadata = await client.call(MetadataRequest(topics=None))
+    epoch = metadata.topics[0].partitions[0].leader_epoch
+    assert (await client.fetch("t", 0, epoch=epoch)).error_code == 0
+    assert name((await client.fetch("t", 0, epoch=epoch - 1)).error_code) == "FENCED_LEADER_EPOCH"
+    assert name((await client.fetch("t", 0, epoch=epoch + 1)).error_code) == "UNKNOWN_LEADER_EPOCH"
+    for last_epoch, offset in ((epoch, 6), (epoch - 1, 4), (epoch - 2, 2)):
+        got = await client.fetch("t", offset, last_epoch=last_epoch)
+        assert got.diverging_epoch is None
+        assert got.error_code == 0
+    got = await client.fetch("t", 5, last_epoch=epoch - 1)
+    assert (got.diverging_epoch.epoch, got.diverging_epoch.end_offset) == (epoch - 1, 4)
+    assert len(got.records) == 0
+    got = await client.fetch("t", 6, last_epoch=epoch + 1)
+    assert name(got.error_code) == "OFFSET_OUT_OF_RANGE"
+    assert got.diverging_epoch is None
+
+
+# -- cold ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_reads_after_a_restart(start_server, requests, clean):
+    server = await start_server()
+    client = await server.connect()
+    await client.create_topic("t", 2, segment_bytes=20_000)
+    for n in range(60):
+        await client.produce("t", [b"%d" % n * 500, b"x"], partition=n % 2)
+    if not clean:
+
+        async def leave_open():
+            pass
+
+        for held in server.parts["LogManager"]._held.values():
+            held.keeper.close = leave_open
+    await server.stop()
+    server = await start_server()
+    client = await server.connect()
+    # At once, while partitions are still being taken over.
+    answer = await client.call(
+        requests.fetch(("t", 0, 0), ("t", 1, 7), max_wait_ms=LONG_MS, max_bytes=50 << 20), 12
+    )
+    assert answer.responses
+    for partition in range(2):
+        offset, found = 0, []
+        while offset < 60:
+            got = await client.fetch("t", offset, partition=partition, max_wait_ms=LONG_MS)
+            assert got.error_code == 0
+            assert got.high_watermark == 60
+            news = [one for one in requests.values(got.records) if one[0] >= offset]
+            assert news, f"stuck at {offset}"
+            found += news
+            offset = news[-1][0] + 1
+        assert [at for at, _ in found] == list(range(60))
+        assert [value for _, value in found[::2]] == [
+            b"%d" % n * 500 for n in range(partition, 60, 2)
+        ]
+    assert (await client.produce("t", [b"more"])).base_offset == 60
+
+
+async def test_a_ledger_that_cannot_be_read_is_an_error_not_a_loop(start_server, name, caplog):
+    server = await start_server()
+    client = await server.connect()
+    await client.create_topic("t")
+    await client.produce("t", [b"x"])
+    await server.stop()
+    server = await start_server()
+    client = await server.connect()
+    await client.call(MetadataRequest(topics=None))
+    for ledger_id in list(server.parts["Bookie"].list_ledgers()):
+        await server.parts["Bookie"].delete_ledger(ledger_id)
+    with trio.fail_after(5):
+        got = await client.fetch("t", 0, max_wait_ms=200)
+    assert name(got.error_code) == "KAFKA_STORAGE_ERROR"
+    assert (await client.produce("t", [b"y"])).base_offset == 1
+    assert (await client.fetch("t", 1)).error_code == 0
+
+
+# ---------------------------------------------------------------------------------------------------
+
+
+def handler_of(server):
+    from wire.kafka.api_keys import ApiKey
+
+    return server.parts["Dispatcher"]._apis[ApiKey.FETCH].handle.__self__
+
+
+async def _wait_for_waiting(server, count):
+    with trio.fail_after(10):
+        while handler_of(server).waiting_count != count:
+            await trio.sleep(0.002)
