@@ -63,10 +63,13 @@ class Reply:
         if self.message is not None:
             function(self.message)
 
-    def abandon(self) -> None:
-        """Dispatch: the connection is gone, nobody will see the response."""
-        if self.message is None and self.on_abandoned is not None:
-            self.on_abandoned()
+    def abandon(self) -> bool:
+        """The connection is gone, nobody will see the response. Whether the handler gave it up:
+        then it may never be resolved."""
+        if self.message is not None or self.on_abandoned is None:
+            return False
+        self.on_abandoned()
+        return True
 
 
 @dataclass(slots=True)

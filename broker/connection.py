@@ -48,14 +48,17 @@ class Slot:
     def resolved(self, message: Message) -> None:
         """Stage 2: the response is there; encode it and send what is ready."""
         connection = self.connection
-        if self.size_bytes:
-            connection.memory.give(self.size_bytes)
-            self.size_bytes = 0
+        self.give_memory()
         if connection.is_closed:
             return
         self.parts = encode_reply(self.header, message)
         if connection.first_slot is self:
             connection.send_ready()
+
+    def give_memory(self) -> None:
+        if self.size_bytes:
+            self.connection.memory.give(self.size_bytes)
+            self.size_bytes = 0
 
 
 def encode_reply(header: RequestHeader, message: Message) -> list[Buffer]:
@@ -123,9 +126,10 @@ class KafkaConnection:
         self.memory.forget(self._transport)
         slots, self._slots = self._slots, deque()
         for slot in slots:
-            # What is still worked on keeps its memory until it is resolved.
-            if slot.parts is None and slot.reply is not None:
-                slot.reply.abandon()
+            # What is still worked on keeps its memory until it is resolved; what is given up may
+            # never be.
+            if slot.parts is None and slot.reply is not None and slot.reply.abandon():
+                slot.give_memory()
         self.dispatcher.connection_closed(self)
 
     # -- dispatch's side -----------------------------------------------------------------------

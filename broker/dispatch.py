@@ -107,10 +107,8 @@ class Dispatcher:
         except Exception:
             message = self._failed(request, counts)
         if message is None:
-            connection = slot.connection
-            connection.memory.give(slot.size_bytes)
-            slot.size_bytes = 0
-            connection.close()
+            slot.give_memory()
+            slot.connection.close()
             return
         slot.resolved(message)
 

@@ -84,9 +84,13 @@ class FetchContext:
 
     def rotate(self, sent: Iterable[Wanted]) -> None:
         """Partitions that got data go to the end of the line: a size limit starves nobody."""
-        if self.session is not None:
-            for wanted in sent:
-                self.session.partitions.move_to_end((wanted.topic, wanted.request.partition))
+        if self.session is None:
+            return
+        partitions = self.session.partitions
+        for wanted in sent:
+            key = wanted.topic, wanted.request.partition
+            if key in partitions:  # else the client forgot it while this fetch waited
+                partitions.move_to_end(key)
 
 
 class FetchSessions:

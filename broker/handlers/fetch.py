@@ -135,6 +135,10 @@ class FetchHandler:
         last_epoch = wanted.request.last_fetched_epoch
         if last_epoch >= 0:
             epoch, end = log.end_offset_for_epoch(last_epoch)
+            if end < 0:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE, f"no end is known of leader epoch {last_epoch}"
+                )
             if epoch < last_epoch or end < wanted.request.fetch_offset:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
                 self._fill(data, log, None)
@@ -149,8 +153,9 @@ class FetchHandler:
             data.records = got.parts
 
     async def _fetch_cold(self, body: FetchRequest, context: FetchContext) -> FetchResponse:
-        """Something is not in memory: wait for the first such partition, then look again. What was
-        read is then cached, so a few rounds are enough; the last one takes what there is."""
+        """Waits for partitions that are being taken over, and reads from the first one that is not
+        in memory. The answer is what there is then, be it an error: a partition that cannot be read
+        must not be tried for ever."""
         deadline = trio.current_time() + body.max_wait_ms / 1000
         while True:
             collected = self._collect(body, context)
@@ -164,8 +169,7 @@ class FetchHandler:
                     break
                 continue
             await self._read_cold(body, collected, log)
-            if collected.size_bytes:
-                break
+            break
         if self._is_enough(body, collected) or collected.cold:
             return self._response(context, collected)
         waiting = _WaitingFetch(self, body, context, deadline)

@@ -318,9 +318,9 @@ async def test_leader_epochs(start_server, requests, name):
 async def test_reads_after_a_restart(start_server, requests, clean):
     server = await start_server()
     client = await server.connect()
-    await client.create_topic("t", 2, segment_bytes=20_000)
-    for n in range(60):
-        await client.produce("t", [b"%d" % n * 500, b"x"], partition=n % 2)
+    await client.create_topic("t", 2, segment_bytes=1 << 20)
+    for n in range(60):  # 1.5 MB in each partition: two ledgers
+        await client.produce("t", [b"%02d" % n * 25_000, b"x"], partition=n % 2)
     if not clean:
 
         async def leave_open():
@@ -348,7 +348,7 @@ async def test_reads_after_a_restart(start_server, requests, clean):
             offset = news[-1][0] + 1
         assert [at for at, _ in found] == list(range(60))
         assert [value for _, value in found[::2]] == [
-            b"%d" % n * 500 for n in range(partition, 60, 2)
+            b"%02d" % n * 25_000 for n in range(partition, 60, 2)
         ]
     assert (await client.produce("t", [b"more"])).base_offset == 60
 
