@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wire.kafka.message import Message
 
 if TYPE_CHECKING:
+    from wire.buffers import Buffer
     from wire.kafka.api_keys import ApiKey
 
 
@@ -39,29 +40,46 @@ class ConnectionInfo:
     close: Callable[[], None] = lambda: None
 
 
+class Route(Protocol):
+    """An API in one version: how its response is put on the wire."""
+
+    def encode(self, message: Message, correlation_id: int) -> list[Buffer]: ...
+
+
+class ReplyLine(Protocol):
+    """Where replies wait for their turn: a connection."""
+
+    def reply_resolved(self, reply: Reply) -> None: ...
+
+
 class Reply:
-    """A response that is not there yet. `resolve` once, on the loop's thread.
+    """A response that is not there yet, and its place in the line of its connection's replies.
 
-    A handler that would rather not go on for a client that left sets `on_abandoned`."""
+    The handler's part is `resolve`, once, on the loop's thread. One that would rather not go on
+    for a client that left sets `on_abandoned`. The attributes below it are the connection's: one
+    object serves both, as every produce request needs one."""
 
-    __slots__ = ("_on_resolved", "message", "on_abandoned")
+    __slots__ = (
+        "correlation_id", "is_silent", "line", "message", "on_abandoned", "parts", "route",
+        "size_bytes",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.message: Message | None = None
         self.on_abandoned: Callable[[], None] | None = None
-        self._on_resolved: Callable[[Message], None] | None = None
+        #: acks=0: the request's memory is held until it is resolved, but nothing is sent.
+        self.is_silent = False
+        self.line: ReplyLine | None = None
+        self.route: Route  # how to encode the response, set with `line`
+        self.correlation_id = 0
+        self.parts: list[Buffer] | None = None  # encoded, waiting for those before it
+        self.size_bytes = 0  # of request memory that is held until the response is there
 
     def resolve(self, message: Message) -> None:
         assert self.message is None, "a reply is resolved once"
         self.message = message
-        if self._on_resolved is not None:
-            self._on_resolved(message)
-
-    def on_resolved(self, function: Callable[[Message], None]) -> None:
-        """Dispatch's hook; called at once if the response is there already."""
-        self._on_resolved = function
-        if self.message is not None:
-            function(self.message)
+        if self.line is not None:
+            self.line.reply_resolved(self)
 
     def abandon(self) -> bool:
         """The connection is gone, nobody will see the response. Whether the handler gave it up:

@@ -11,18 +11,15 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from broker.api import Reply
 from broker.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
 from runtime.logs import kv
-from wire.kafka.api_keys import ApiKey
-from wire.kafka.headers import encode_response, encode_response_bytes
 
 if TYPE_CHECKING:
-    from broker.api import ConnectionInfo, Reply
+    from broker.api import ConnectionInfo, Route
     from broker.dispatch import Dispatcher
     from broker.request_memory import RequestMemory
     from runtime.net import Transport
-    from wire.buffers import Buffer
-    from wire.kafka.headers import RequestHeader
     from wire.kafka.message import Message
 
 logger = logging.getLogger(__name__)
@@ -33,46 +30,9 @@ REQUESTS_IN_FLIGHT_MAX = 1000
 UNSENT_BYTES_MAX = 16 << 20
 
 
-class Slot:
-    """A place in the line of replies, with what is needed to encode the one that goes there."""
-
-    __slots__ = ("connection", "header", "parts", "reply", "size_bytes")
-
-    def __init__(self, connection: KafkaConnection, header: RequestHeader, size_bytes: int) -> None:
-        self.connection = connection
-        self.header = header
-        self.size_bytes = size_bytes
-        self.parts: list[Buffer] | None = None
-        self.reply: Reply | None = None
-
-    def resolved(self, message: Message) -> None:
-        """Stage 2: the response is there; encode it and send what is ready."""
-        connection = self.connection
-        self.give_memory()
-        if connection.is_closed:
-            return
-        self.parts = encode_reply(self.header, message)
-        if connection.first_slot is self:
-            connection.send_ready()
-
-    def give_memory(self) -> None:
-        if self.size_bytes:
-            self.connection.memory.give(self.size_bytes)
-            self.size_bytes = 0
-
-
-def encode_reply(header: RequestHeader, message: Message) -> list[Buffer]:
-    """A response frame; only those of Fetch carry records that are worth not copying."""
-    if header.api_key == ApiKey.FETCH:
-        return encode_response(message, header.api_key, header.api_version, header.correlation_id)
-    return [
-        encode_response_bytes(message, header.api_key, header.api_version, header.correlation_id)
-    ]
-
-
 class KafkaConnection:
     __slots__ = (
-        "_paused_for_line", "_receiver", "_slots", "_transport", "active", "dispatcher", "info",
+        "_line", "_paused_for_line", "_receiver", "_transport", "active", "dispatcher", "info",
         "is_closed", "memory",
     )  # fmt: skip
 
@@ -87,7 +47,7 @@ class KafkaConnection:
     ) -> None:
         self._transport = transport
         self._receiver = FrameReceiver(chunks, frame_bytes_max, self._on_frame)
-        self._slots: deque[Slot] = deque()
+        self._line: deque[Reply] = deque()
         self._paused_for_line = False
         self.dispatcher = dispatcher
         self.memory = memory
@@ -112,7 +72,7 @@ class KafkaConnection:
         if self.memory.is_full:
             self.memory.pause(self._transport)
         if (
-            len(self._slots) >= REQUESTS_IN_FLIGHT_MAX
+            len(self._line) >= REQUESTS_IN_FLIGHT_MAX
             or self._transport.unsent_bytes > UNSENT_BYTES_MAX
         ):
             self._paused_for_line = True
@@ -124,12 +84,12 @@ class KafkaConnection:
     def closed(self) -> None:
         self.is_closed = True
         self.memory.forget(self._transport)
-        slots, self._slots = self._slots, deque()
-        for slot in slots:
+        line, self._line = self._line, deque()
+        for reply in line:
             # What is still worked on keeps its memory until it is resolved; what is given up may
             # never be.
-            if slot.parts is None and slot.reply is not None and slot.reply.abandon():
-                slot.give_memory()
+            if reply.abandon():
+                self.give_memory(reply)
         self.dispatcher.connection_closed(self)
 
     # -- dispatch's side -----------------------------------------------------------------------
@@ -144,44 +104,63 @@ class KafkaConnection:
 
     @property
     def waiting_count(self) -> int:
-        return len(self._slots)
+        return len(self._line)
 
-    @property
-    def first_slot(self) -> Slot | None:
-        return self._slots[0] if self._slots else None
-
-    def reply_now(self, header: RequestHeader, message: Message) -> None:
+    def reply_now(self, route: Route, correlation_id: int, message: Message) -> None:
         """A response that is there already: sent at once, or after those before it."""
-        parts = encode_reply(header, message)
-        if not self._slots:
+        parts = route.encode(message, correlation_id)
+        if not self._line:
             self._transport.write(parts)
             return
-        slot = Slot(self, header, 0)
-        slot.parts = parts
-        self._slots.append(slot)
+        reply = Reply()
+        reply.message = message
+        reply.parts = parts
+        self._line.append(reply)
 
-    def reply_later(self, header: RequestHeader, size_bytes: int) -> Slot:
-        """A place in line for a response that will be there later; the request's memory is held
-        until then."""
-        self.memory.take(size_bytes)
-        slot = Slot(self, header, size_bytes)
-        self._slots.append(slot)
-        return slot
+    def reply_later(self, reply: Reply, route: Route, correlation_id: int, size_bytes: int) -> None:
+        """A place in line for a response that will be there later (or is there by now); the
+        request's memory is held until then."""
+        reply.line = self
+        reply.route = route
+        reply.correlation_id = correlation_id
+        if not reply.is_silent:
+            self._line.append(reply)
+        if reply.message is None:
+            reply.size_bytes = size_bytes
+            self.memory.take(size_bytes)
+        else:
+            self.reply_resolved(reply)
 
-    def send_ready(self) -> None:
-        slots = self._slots
-        while slots:
-            parts = slots[0].parts
+    def reply_resolved(self, reply: Reply) -> None:
+        """Stage 2: the response is there; encode it and send what is ready."""
+        self.give_memory(reply)
+        if self.is_closed or reply.is_silent:
+            return
+        assert reply.message is not None
+        reply.parts = reply.route.encode(reply.message, reply.correlation_id)
+        if self._line[0] is reply:
+            self._send_ready()
+
+    def give_memory(self, reply: Reply) -> None:
+        if reply.size_bytes:
+            self.memory.give(reply.size_bytes)
+            reply.size_bytes = 0
+
+    def _send_ready(self) -> None:
+        line = self._line
+        while line:
+            parts = line[0].parts
             if parts is None:
                 break
-            slots.popleft()
+            line.popleft()
             self._transport.write(parts)
-        self._maybe_resume()
+        if self._paused_for_line:
+            self._maybe_resume()
 
     def _maybe_resume(self) -> None:
         if (
             self._paused_for_line
-            and len(self._slots) < REQUESTS_IN_FLIGHT_MAX // 2
+            and len(self._line) < REQUESTS_IN_FLIGHT_MAX // 2
             and self._transport.unsent_bytes <= UNSENT_BYTES_MAX // 2
         ):
             self._paused_for_line = False

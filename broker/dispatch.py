@@ -8,16 +8,15 @@ place for it, or with a closed connection where it has not. `strict` (tests) let
 from __future__ import annotations
 
 import logging
-from inspect import isawaitable
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request
 from broker.handlers.api_versions import unsupported_version_reply
 from runtime.logs import kv
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.codec import decode, request_class, response_class
+from wire.kafka.codec import decoder_of, request_class, response_class
 from wire.kafka.errors import ErrorCode, UnsupportedVersionError, WireError
-from wire.kafka.headers import RequestHeader, decode_request_header
+from wire.kafka.headers import RequestHeader, decode_request_header, response_encoder
 from wire.kafka.message import Message
 
 if TYPE_CHECKING:
@@ -25,9 +24,22 @@ if TYPE_CHECKING:
 
     import trio
 
-    from broker.connection import KafkaConnection, Slot
+    from broker.connection import KafkaConnection
 
 logger = logging.getLogger(__name__)
+
+
+class ApiRoute:
+    """One (key, version) that is served: all that a request of it needs, by one look-up."""
+
+    __slots__ = ("counts", "decode", "encode", "handle")
+
+    def __init__(self, api: Api, version: int, counts: list[int]) -> None:
+        self.handle = api.handle
+        self.counts = counts
+        self.decode = decoder_of(request_class(api.key), version)
+        #: Only Fetch carries records that are worth not copying.
+        self.encode = response_encoder(api.key, version, by_reference=api.key == ApiKey.FETCH)
 
 
 class Dispatcher:
@@ -38,6 +50,7 @@ class Dispatcher:
             if api.key in self._apis:
                 raise ValueError(f"API key {api.key!r} has two handlers")
             self._apis[api.key] = api
+        self._routes: dict[tuple[int, int], ApiRoute] = {}
         self._nursery = nursery
         self._strict = strict
         self.connections: set[KafkaConnection] = set()
@@ -55,62 +68,65 @@ class Dispatcher:
         """Handles one request frame; a malformed one closes the connection, with one log line."""
         try:
             header, offset = decode_request_header(frame)
-            api = self._apis.get(header.api_key)
-            if api is None or not api.version_min <= header.api_version <= api.version_max:
-                raise UnsupportedVersionError(
-                    header.api_key,
-                    header.api_version,
-                    header.correlation_id,
-                    known_key=api is not None,
-                )
+            key, version = header.api_key, header.api_version
+            route = self._routes.get((key, version))
+            if route is None:
+                route = self._make_route(header)
             # What may follow the body is ignored, as Kafka does: librdkafka 2.16 writes a null
             # array of Metadata v13 in four bytes instead of one.
-            body, _ = decode(request_class(header.api_key), header.api_version, frame, offset)
+            body, _ = route.decode(frame, offset)
         except WireError as error:
             self._refuse(connection, error)
             return
+        correlation_id = header.correlation_id
         request = Request(
-            header.api_key,
-            header.api_version,
-            header.correlation_id,
-            header.client_id or "",
-            connection.info,
-            body,
+            key, version, correlation_id, header.client_id or "", connection.info, body
         )
-        counts = self.counts[header.api_key]
-        counts[0] += 1
+        route.counts[0] += 1
         try:
-            result = api.handle(request)
-        except Exception:
-            result = self._failed(request, counts)
+            result = route.handle(request)
+        except Exception:  # the one catch-all: a handler's bug must not end the server
+            result = self._failed(request, route.counts)
             if result is None:
                 connection.close()
                 return
-        if result is None:
-            return
-        if isinstance(result, Message):
-            connection.reply_now(header, result)
-            return
-        slot = connection.reply_later(header, len(frame))
         if isinstance(result, Reply):
-            slot.reply = result
-            result.on_resolved(slot.resolved)
-        else:
-            assert isawaitable(result)
-            self._nursery.start_soon(self._finish, request, result, slot, counts)
+            connection.reply_later(result, route, correlation_id, len(frame))
+        elif isinstance(result, Message):
+            connection.reply_now(route, correlation_id, result)
+        elif result is not None:
+            reply = Reply()
+            connection.reply_later(reply, route, correlation_id, len(frame))
+            self._nursery.start_soon(self._finish, request, result, reply, connection, route)
+
+    def _make_route(self, header: RequestHeader) -> ApiRoute:
+        """UnsupportedVersionError unless it is served."""
+        key, version = header.api_key, header.api_version
+        api = self._apis.get(key)
+        if api is None or not api.version_min <= version <= api.version_max:
+            raise UnsupportedVersionError(
+                key, version, header.correlation_id, known_key=api is not None
+            )
+        route = self._routes[key, version] = ApiRoute(api, version, self.counts[key])
+        return route
 
     async def _finish(
-        self, request: Request, result: Awaitable[Message], slot: Slot, counts: list[int]
+        self,
+        request: Request,
+        result: Awaitable[Message],
+        reply: Reply,
+        connection: KafkaConnection,
+        route: ApiRoute,
     ) -> None:
         try:
             message: Message | None = await result
-        except Exception:
-            message = self._failed(request, counts)
+        except Exception:  # the same catch-all, for handlers that wait
+            message = self._failed(request, route.counts)
         if message is None:
-            slot.give_memory()
-            slot.connection.close()
-            return
-        slot.resolved(message)
+            connection.give_memory(reply)
+            connection.close()
+        else:
+            reply.resolve(message)
 
     def _failed(self, request: Request, counts: list[int]) -> Message | None:
         """A handler's bug: log it, answer it if the response has a place for an error."""
@@ -140,8 +156,11 @@ class Dispatcher:
             and error.version >= 0
         ):
             # Never by closing: the client steps down to what this reply names (KIP-511).
-            header = RequestHeader(error.api_key, 0, error.correlation_id, None)
-            connection.reply_now(header, unsupported_version_reply(self._apis.values()))
+            connection.reply_now(
+                self._make_route(RequestHeader(error.api_key, 0, error.correlation_id, None)),
+                error.correlation_id,
+                unsupported_version_reply(self._apis.values()),
+            )
             return
         self.bad_requests_count += 1
         logger.warning("bad_request", kv(peer=connection.peer, error=error))

@@ -31,7 +31,7 @@ def test_topics(java, topic):
     said = java("kafka-topics", "--create", "--topic", topic, "--partitions", "3", *config)
     assert f"Created topic {topic}." in said
     said = java("kafka-topics", "--create", "--topic", topic, code=1)
-    assert f"Topic '{topic}' already exists." in said
+    assert "TopicExistsException" in said
     java("kafka-topics", "--create", "--topic", topic, "--if-not-exists")
 
     said = java("kafka-topics", "--describe", "--topic", topic)
@@ -49,7 +49,7 @@ def test_topics(java, topic):
 
     java("kafka-topics", "--alter", "--topic", topic, "--partitions", "5")
     said = java("kafka-topics", "--alter", "--topic", topic, "--partitions", "2", code=1)
-    assert "5 partition" in said
+    assert "InvalidPartitionsException" in said
     assert topic in java("kafka-topics", "--list").split()
     assert java("kafka-topics", "--describe", "--unavailable-partitions").strip() == ""
     java("kafka-topics", "--delete", "--topic", topic)
@@ -155,8 +155,8 @@ def test_consumer_groups(java, server, topic, name):
     assert [row[2] for row in rows(said, group)] == ["0"]
     said = java("kafka-consumer-groups", "--delete", *of_group)
     assert "was successful" in said
-    said = java("kafka-consumer-groups", "--describe", *of_group, code=1)
-    assert "does not exist" in said
+    said = java("kafka-consumer-groups", "--describe", *of_group)
+    assert "GroupIdNotFoundException" in said
 
 
 def test_describe_live_group(java, server, topic, name):

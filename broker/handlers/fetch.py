@@ -36,7 +36,7 @@ from wire.kafka.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from broker.fetch_sessions import FetchContext, FetchSessions, Wanted
     from broker.log.manager import LogManager
@@ -172,9 +172,9 @@ class FetchHandler:
             break
         if self._is_enough(body, collected) or collected.cold:
             return self._response(context, collected)
-        waiting = _WaitingFetch(self, body, context, deadline)
         answered = trio.Event()
-        waiting.on_resolved(lambda _: answered.set())
+        waiting = _WaitingFetch(self, body, context, deadline)
+        waiting.on_answer = answered.set
         await answered.wait()
         assert isinstance(waiting.message, FetchResponse)
         return waiting.message
@@ -242,7 +242,7 @@ class FetchHandler:
 class _WaitingFetch(Reply):
     """A fetch that found less than min_bytes: waits for data or for max_wait_ms."""
 
-    __slots__ = ("_body", "_context", "_handler", "_logs", "_timer")
+    __slots__ = ("_body", "_context", "_handler", "_logs", "_timer", "on_answer")
 
     def __init__(
         self,
@@ -252,6 +252,8 @@ class _WaitingFetch(Reply):
         deadline: float | None = None,
     ) -> None:
         super().__init__()
+        #: Told when it is resolved, by the task of a fetch that had to read first.
+        self.on_answer: Callable[[], None] | None = None
         self._handler = handler
         self._body = body
         self._context = context
@@ -276,6 +278,8 @@ class _WaitingFetch(Reply):
         if timed_out or handler._is_enough(self._body, collected) or collected.cold:
             self._leave()
             self.resolve(handler._response(self._context, collected))
+            if self.on_answer is not None:
+                self.on_answer()
 
     def _leave(self) -> None:
         self._timer.cancel()

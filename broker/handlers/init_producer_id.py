@@ -1,7 +1,8 @@
 """InitProducerId (key 22), versions 0-5: producer ids for idempotent producers.
 
-Without a transactional id: a fresh producer id with epoch 0. A producer that names its own id and
-epoch (v3+, KIP-360) keeps the id with the next epoch, or gets a fresh id when epochs run out.
+Without a transactional id: a fresh producer id with epoch 0, as in Kafka also for a producer that
+names its own id and epoch (v3+, KIP-360): nothing vouches for them, and the next epoch of another
+producer's id would fence that one.
 
 Known deviation: transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which no
 client retries, until there is a transaction coordinator.
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EPOCH_MAX = (1 << 15) - 2
-
 
 class InitProducerIdHandler:
     def __init__(self, producer_ids: ProducerIds) -> None:
@@ -36,14 +35,12 @@ class InitProducerIdHandler:
 
     async def init_producer_id(self, request: Request) -> InitProducerIdResponse:
         body: InitProducerIdRequest = request.body
+        if body.transactional_id == "":
+            return _failed(ErrorCode.INVALID_REQUEST)
         if body.transactional_id is not None:
             return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if (body.producer_id < 0) != (body.producer_epoch < 0):
             return _failed(ErrorCode.INVALID_REQUEST)
-        if body.producer_id >= 0 and body.producer_epoch < EPOCH_MAX:
-            return InitProducerIdResponse(
-                producer_id=body.producer_id, producer_epoch=body.producer_epoch + 1
-            )
         try:
             producer_id = await self._producer_ids.take()
         except MetadataError as error:

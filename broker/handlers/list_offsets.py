@@ -6,6 +6,7 @@
 | -2 earliest, -4 earliest local | log start |
 | -3 max timestamp (KIP-734) | offset and timestamp of the record with the largest timestamp |
 | -5 latest tiered, -6 earliest pending upload | -1: there is no tiered storage |
+| other negative ones, and these before their version | UNSUPPORTED_VERSION |
 | >= 0 | first record with that timestamp or a later one; -1 without one |
 
 The request's leader epochs are checked (KIP-320); the answer names the epoch that wrote the record.
@@ -44,6 +45,16 @@ EARLIEST_PENDING_UPLOAD = -6
 
 UNKNOWN = -1
 
+#: The version with which a special timestamp came; before it, it means nothing.
+TIMESTAMP_VERSIONS = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
 
 class ListOffsetsHandler:
     def __init__(self, logs: LogManager) -> None:
@@ -78,6 +89,8 @@ class ListOffsetsHandler:
         check_leader_epoch(log, wanted.current_leader_epoch)
         log.check_online()
         timestamp = wanted.timestamp
+        if timestamp < 0 and version < TIMESTAMP_VERSIONS.get(timestamp, version + 1):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         found: tuple[int, int] | None
         if timestamp == LATEST:
             found = log.high_watermark, UNKNOWN
@@ -90,8 +103,6 @@ class ListOffsetsHandler:
             epoch = UNKNOWN if found is None else log.epoch_of(found[0])
         elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             found, epoch = None, UNKNOWN
-        elif timestamp < 0:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         else:
             found = await log.offset_for_timestamp(timestamp)
             epoch = UNKNOWN if found is None else log.epoch_of(found[0])

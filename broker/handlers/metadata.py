@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.api import Api, Request
+from broker.cluster.catalog import check_name
 from broker.log.partition import State
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -44,6 +45,8 @@ ALL_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 #: From this version on a request says itself whether topics may be created.
 AUTO_CREATE_FIELD_VERSION = 4
+#: From this version on topics may be asked for by id, without a name.
+TOPIC_ID_VERSION = 12
 
 
 class MetadataHandler:
@@ -69,7 +72,15 @@ class MetadataHandler:
         body: MetadataRequest = request.body
         wanted = self._wanted(body, request.version)
         if wanted is not None:
-            missing = [item.name for item in wanted if item.name and self._find(item) is None]
+            if request.version < TOPIC_ID_VERSION and any(
+                item.name is None or item.topic_id != ZERO_UUID for item in wanted
+            ):
+                return self._refuse(request, wanted)
+            missing = [
+                item.name
+                for item in wanted
+                if item.name and item.topic_id == ZERO_UUID and self._find(item) is None
+            ]
             if missing and self._may_create(body, request.version):
                 return self._create_then_answer(request, wanted, missing)
         if any(log.state is State.LOADING for log in self._logs_of(wanted)):
@@ -166,14 +177,31 @@ class MetadataHandler:
                 answer.topic_authorized_operations = ALL_TOPIC_OPERATIONS
         return response
 
+    def _refuse(self, request: Request, wanted: list[MetadataRequestTopic]) -> MetadataResponse:
+        """Versions 10 and 11 can name an id, or neither name nor id, but the answer cannot. As Kafka:
+        INVALID_REQUEST for every topic."""
+        response = self._answer(request, [])
+        response.topics = [
+            MetadataResponseTopic(error_code=int(ErrorCode.INVALID_REQUEST), name=item.name or "")
+            for item in wanted
+        ]
+        return response
+
     @staticmethod
     def _missing(
         wanted: MetadataRequestTopic, errors: dict[str, ErrorCode]
     ) -> MetadataResponseTopic:
+        name = wanted.name or ""
         if wanted.topic_id != ZERO_UUID:
             code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif name in errors:
+            code = errors[name]
         else:
-            code = errors.get(wanted.name or "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            try:
+                check_name(name)
+            except KafkaError as error:
+                code = error.code
         return MetadataResponseTopic(
             error_code=int(code), name=wanted.name, topic_id=wanted.topic_id
         )

@@ -27,12 +27,13 @@ from wire.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from wire.kafka.records.batch import BATCH_OVERHEAD, COMPRESSION_MASK, MAGIC
+from wire.kafka.records.batch import BATCH_OVERHEAD
 from wire.kafka.records.compression import Compression
 
 if TYPE_CHECKING:
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
+    from wire.kafka.message import Message
 
 TOPIC_ID_VERSION = 13
 ZSTD_VERSION = 7
@@ -40,23 +41,45 @@ ZSTD_VERSION = 7
 ADMIN_CLIENT_ID = "__admin_client"
 ACKS_ALLOWED = (-1, 0, 1)
 NO_RECORDS = memoryview(bytearray())
+#: Where a batch's attributes have the codec.
+ATTRIBUTES_LOW_BYTE = 22
 
 
 class _Pending(Reply):
     """A produce reply and the number of its partitions that are still on their way, and one more
     until all were queued."""
 
-    __slots__ = ("outstanding", "response")
+    __slots__ = ("outstanding", "request", "response")
 
-    def __init__(self, response: ProduceResponse) -> None:
+    def __init__(self, response: ProduceResponse, request: Request) -> None:
         super().__init__()
         self.response = response
+        self.request = request
         self.outstanding = 1
 
     def all_queued(self) -> None:
         self.outstanding -= 1
         if not self.outstanding:
             self.resolve(self.response)
+
+
+class _Unanswered(_Pending):
+    """acks=0: nobody reads a reply, so a closed connection is the only way to say no."""
+
+    __slots__ = ()
+
+    def __init__(self, response: ProduceResponse, request: Request) -> None:
+        super().__init__(response, request)
+        self.is_silent = True
+
+    def resolve(self, message: Message) -> None:
+        super().resolve(message)
+        if any(
+            result.error_code
+            for topic in self.response.responses
+            for result in topic.partition_responses
+        ):
+            self.request.connection.close()
 
 
 class _ProduceAppend(Append):
@@ -100,10 +123,10 @@ class ProduceHandler:
     def apis(self) -> list[Api]:
         return [Api(ApiKey.PRODUCE, 3, TOPIC_ID_VERSION, self.produce, version_min_advertised=0)]
 
-    def produce(self, request: Request) -> Reply | None:
+    def produce(self, request: Request) -> Reply:
         body: ProduceRequest = request.body
         self.requests_count += 1
-        pending = _Pending(ProduceResponse())
+        pending = (_Pending if body.acks else _Unanswered)(ProduceResponse(), request)
         for topic in body.topic_data:
             response = TopicProduceResponse(topic.name, topic.topic_id)
             pending.response.responses.append(response)
@@ -124,9 +147,6 @@ class ProduceHandler:
                     continue
                 result.log_start_offset = log.log_start_offset
                 log.submit(append)
-        if body.acks == 0:
-            self._close_on_error(request, pending)
-            return None
         pending.all_queued()
         return pending
 
@@ -143,26 +163,9 @@ class ProduceHandler:
             )
         return log
 
-    def _close_on_error(self, request: Request, pending: _Pending) -> None:
-        """acks=0: nobody reads a reply, so a closed connection is the only way to say no."""
-
-        def look(message: object) -> None:
-            if any(
-                result.error_code
-                for topic in pending.response.responses
-                for result in topic.partition_responses
-            ):
-                request.connection.close()
-
-        pending.on_resolved(look)
-        pending.all_queued()
-
 
 def _check_codec(records: memoryview) -> None:
-    """KafkaError: zstd came with version 7 (KIP-110), and readers as old could not decode it."""
-    if len(records) < BATCH_OVERHEAD or records[16] != MAGIC:
-        return  # validation says what it is
-    if records[22] & COMPRESSION_MASK == Compression.ZSTD:  # the attributes' lower byte
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
-        )
+    """KafkaError UNSUPPORTED_COMPRESSION_TYPE: clients this old cannot know zstd (KIP-110), so
+    that it can only be a mistake, and consumers as old could not read it."""
+    if len(records) >= BATCH_OVERHEAD and records[ATTRIBUTES_LOW_BYTE] & 0x07 == Compression.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)

@@ -29,7 +29,7 @@ from broker.log.producer_state import ProducerState
 from broker.log.validation import recompressed, validated_header
 from ledger.errors import LedgerError
 from runtime.logs import kv
-from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.errors import ErrorCode, KafkaError, WireError
 from wire.kafka.records.batch import parse_header, patch, patch_log_append_time
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class PartitionLog:
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after that time, None without one.
-        KafkaError as `read`."""
+        KafkaError as `read`, and CORRUPT_MESSAGE if a batch's inside is not what it says."""
         self._check_readable(self.log_start_offset)
         for segment in list(self.segments):
             if segment.max_timestamp < timestamp_ms:
@@ -358,6 +358,8 @@ class PartitionLog:
             except LedgerError as error:
                 self._check_readable(self.log_start_offset)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            except WireError as error:  # not every record is walked when it is produced
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
             if found is not None and found[0] < self.high_watermark:
                 return found
         return None

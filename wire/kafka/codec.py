@@ -32,10 +32,18 @@ def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple
     `records` fields are memoryviews into `buffer`. Raises WireError for whatever is malformed and
     for a version that `cls` does not declare.
     """
+    return decoder_of(cls, version)(buffer, offset)
+
+
+def decoder_of(cls: type[M], version: int) -> Decoder:
+    """The compiled decoder: (buffer, offset) gives the message and the offset after it.
+
+    Raises WireError for a version that `cls` does not declare.
+    """
     decoder = _DECODERS.get((cls, version))
     if decoder is None:
         decoder = _DECODERS[cls, version] = compile_decoder(cls, _declared(cls, version))
-    return decoder(buffer, offset)
+    return decoder
 
 
 def encoder_of(cls: type[Message], version: int) -> Encoder:

@@ -15,12 +15,15 @@ from struct import Struct as PackedStruct
 from typing import TYPE_CHECKING
 
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.codec import decode, encode, encode_after, response_class
+from wire.kafka.codec import decode, encode, encode_after, encoder_of, response_class
+from wire.kafka.encoder import explain_unfit
 from wire.kafka.errors import UnsupportedVersionError, WireError
 from wire.kafka.message import REQUESTS, Message
 from wire.kafka.primitives import MalformedError, skip_tags
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from wire.buffers import Buffer
 
 _FIXED = PackedStruct(">hhih")
@@ -118,6 +121,35 @@ def encode_response_bytes(
     if _has_tagged_header(api_key, version):
         return _SIZE_ID_TAGS.pack(len(body) + 5, correlation_id, 0) + body
     return _SIZE_AND_ID.pack(len(body) + 4, correlation_id) + body
+
+
+def response_encoder(
+    api_key: int, version: int, *, by_reference: bool
+) -> Callable[[Message, int], list[Buffer]]:
+    """(response, correlation id) -> frame, with all that depends on key and version looked up once.
+
+    `by_reference`: `records` are not copied, and the frame is several buffers."""
+    if by_reference:
+        return lambda message, correlation_id: encode_response(
+            message, api_key, version, correlation_id
+        )
+    encoder = encoder_of(response_class(api_key), version)
+    tagged = _has_tagged_header(api_key, version)
+    header_size = 5 if tagged else 4
+
+    def encode_frame(message: Message, correlation_id: int) -> list[Buffer]:
+        pieces: list[Buffer] = []
+        encoder(message, pieces, None)
+        try:
+            body = b"".join(pieces)
+        except TypeError as error:  # a `bytes` value that is no buffer
+            raise explain_unfit(message, version, error) from error
+        size = len(body) + header_size
+        if tagged:
+            return [_SIZE_ID_TAGS.pack(size, correlation_id, 0) + body]
+        return [_SIZE_AND_ID.pack(size, correlation_id) + body]
+
+    return encode_frame
 
 
 def _has_tagged_header(api_key: int, version: int) -> bool:

@@ -395,7 +395,10 @@ class World:
 
         result = api.handle(request)
         if isinstance(result, Reply):
-            result.on_resolved(answer)
+            if result.message is not None:
+                answer(result.message)
+            else:
+                result.line = SimpleNamespace(reply_resolved=lambda reply: answer(reply.message))
         elif isawaitable(result):
 
             async def finish():

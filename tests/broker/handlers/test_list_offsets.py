@@ -114,21 +114,19 @@ async def test_records_that_cannot_be_read_are_corrupt_not_a_failure(client, req
 
     from crc32c import crc32c
 
-    good = requests.batch([b"x" * 300], compression=Compression.GZIP)
-    bad = bytearray(good[:-20] + b"\0" * 20)
+    good = requests.batch([b"x"] * 100)
+    bad = bytearray(good[:300] + b"\0" * (len(good) - 300))
     struct.pack_into(">I", bad, 17, crc32c(bytes(bad[21:])))
     assert (await client.produce("t", bytes(bad))).error_code == 0
     answer = await client.list_offset("t", 5)
     assert name(answer.error_code) == "CORRUPT_MESSAGE"
     answer = await client.list_offset("t", MAX_TIMESTAMP)
     assert name(answer.error_code) == "CORRUPT_MESSAGE"
-    assert (await client.list_offset("t", LATEST)).offset == 1
+    assert (await client.list_offset("t", LATEST)).offset == 100
 
 
 async def epoch_end(client, epoch, *, current=-1, version=4, topic="t"):
-    wanted = OffsetForLeaderPartition(
-        partition=0, leader_epoch=epoch, current_leader_epoch=current
-    )
+    wanted = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
     answer = await client.call(
         OffsetForLeaderEpochRequest(
             replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[wanted])]

@@ -1,0 +1,222 @@
+"""FetchSessions without a server: contexts, news, rotation, eviction, against a naive model."""
+
+import random
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.fetch_sessions import EPOCH_MAX, FetchSessions
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+
+
+def request(*partitions, session=0, epoch=0, forget=()):
+    """`partitions`: (topic name or id, partition, offset)."""
+    body = FetchRequest(session_id=session, session_epoch=epoch)
+    for topic, partition, offset in partitions:
+        wanted = [FetchPartition(partition=partition, fetch_offset=offset)]
+        key = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
+        body.topics.append(FetchTopic(partitions=wanted, **key))
+    for topic, partition in forget:
+        key = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
+        body.forgotten_topics_data.append(ForgottenTopic(partitions=[partition], **key))
+    return body
+
+
+def keys(context):
+    return [(wanted.topic, wanted.request.partition) for wanted in context.wanted]
+
+
+@pytest.fixture
+def sessions():
+    return FetchSessions(3, random.Random(1))
+
+
+def code_of(sessions, body, version=12):
+    with pytest.raises(KafkaError) as caught:
+        sessions.context(body, version)
+    return caught.value.code
+
+
+def test_versions_before_7_have_no_sessions(sessions):
+    context = sessions.context(request(("t", 0, 5)), 6)
+    assert context.session is None
+    assert not context.incremental
+    assert context.session_id == 0
+    assert len(sessions) == 0
+
+
+def test_who_wants_no_session_gets_none(sessions):
+    assert sessions.context(request(("t", 0, 5), epoch=-1), 12).session is None
+    assert len(sessions) == 0
+
+
+def test_nothing_to_fetch_is_no_session(sessions):
+    assert sessions.context(request(), 12).session is None
+    assert len(sessions) == 0
+
+
+def test_a_session_remembers_and_changes(sessions):
+    first = sessions.context(request(("t", 0, 5), ("u", 1, 6)), 12)
+    assert not first.incremental
+    assert first.session_id > 0
+    number = first.session_id
+    second = sessions.context(request(("u", 1, 9), ("v", 0, 0), session=number, epoch=1), 12)
+    assert second.incremental
+    assert second.session_id == number
+    assert keys(second) == [("t", 0), ("u", 1), ("v", 0)]
+    assert [wanted.request.fetch_offset for wanted in second.wanted] == [5, 9, 0]
+    third = sessions.context(request(session=number, epoch=2, forget=[("t", 0), ("x", 4)]), 12)
+    assert keys(third) == [("u", 1), ("v", 0)]
+    assert sessions.partitions_count == 2
+
+
+def test_forgetting_all_leaves_an_empty_session(sessions):
+    number = sessions.context(request(("t", 0, 5)), 12).session_id
+    context = sessions.context(request(session=number, epoch=1, forget=[("t", 0)]), 12)
+    assert context.wanted == []
+    assert sessions.context(request(("t", 0, 5), session=number, epoch=2), 12).incremental
+
+
+def test_forgotten_and_wanted_in_one_request_is_wanted(sessions):
+    number = sessions.context(request(("t", 0, 5)), 12).session_id
+    context = sessions.context(
+        request(("t", 0, 7), session=number, epoch=1, forget=[("t", 0)]), 12
+    )
+    assert [wanted.request.fetch_offset for wanted in context.wanted] == [7]
+
+
+def test_a_topic_id_is_a_key_of_its_own(sessions):
+    topic = uuid.UUID(int=4)
+    first = sessions.context(request((topic, 0, 5)), 13)
+    again = request(session=first.session_id, epoch=1)
+    assert code_of(sessions, again, 12) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert keys(sessions.context(again, 13)) == [(topic, 0)]
+
+
+def test_epochs_are_exact_and_wrap(sessions):
+    context = sessions.context(request(("t", 0, 5)), 12)
+    number = context.session_id
+    for wrong in (2, 7, EPOCH_MAX):
+        assert (
+            code_of(sessions, request(session=number, epoch=wrong))
+            is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        )
+    for wrong in (-2, -(2**31)):
+        assert (
+            code_of(sessions, request(session=number, epoch=wrong))
+            is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        )
+    context.session.next_epoch = EPOCH_MAX
+    sessions.context(request(session=number, epoch=EPOCH_MAX), 12)
+    assert sessions.context(request(session=number, epoch=1), 12).incremental
+
+
+def test_a_refused_request_changes_nothing(sessions):
+    number = sessions.context(request(("t", 0, 5)), 12).session_id
+    bad = request(("t", 0, 99), session=number, epoch=5, forget=[("t", 0)])
+    assert code_of(sessions, bad) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    context = sessions.context(request(session=number, epoch=1), 12)
+    assert [wanted.request.fetch_offset for wanted in context.wanted] == [5]
+
+
+@pytest.mark.parametrize("number", [0, 77])
+def test_unknown_sessions(sessions, number):
+    assert (
+        code_of(sessions, request(session=number, epoch=1)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    )
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_a_full_fetch_ends_the_session_it_names(sessions, epoch):
+    number = sessions.context(request(("t", 0, 5)), 12).session_id
+    sessions.context(request(("t", 0, 5), session=number, epoch=epoch), 12)
+    assert (
+        code_of(sessions, request(session=number, epoch=1)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    )
+
+
+def test_the_session_that_was_unused_longest_goes(sessions):
+    numbers = [sessions.context(request(("t", 0, 5)), 12).session_id for _ in range(3)]
+    sessions.context(request(session=numbers[0], epoch=1), 12)
+    sessions.context(request(("t", 0, 5)), 12)
+    assert sessions.evictions_count == 1
+    assert len(sessions) == 3
+    gone = [n for n in numbers if n not in sessions._sessions]
+    assert gone == [numbers[1]]
+
+
+def news(context, **changes):
+    """Partitions that an answer with this data must carry."""
+    carried = []
+    for wanted in context.wanted:
+        data = PartitionData(
+            partition_index=wanted.request.partition, high_watermark=5, log_start_offset=0,
+            records=b"",
+        )  # fmt: skip
+        for name, value in changes.get(wanted.topic, {}).items():
+            setattr(data, name, value)
+        if context.has_news(wanted, data):
+            carried.append(wanted.topic)
+    return carried
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"records": b"x"}, {"error_code": 3}, {"high_watermark": 6}, {"log_start_offset": 1},
+        {"high_watermark": 4},
+    ],
+)  # fmt: skip
+def test_what_news_is(sessions, change):
+    first = sessions.context(request(("t", 0, 5), ("u", 0, 5)), 12)
+    assert news(first) == ["t", "u"]
+    number = first.session_id
+    assert news(sessions.context(request(session=number, epoch=1), 12)) == []
+    assert news(sessions.context(request(session=number, epoch=2), 12), t=change) == ["t"]
+
+
+def test_rotation_moves_who_was_served_and_survives_who_was_forgotten(sessions):
+    context = sessions.context(request(("a", 0, 0), ("b", 0, 0), ("c", 0, 0)), 12)
+    waiting = sessions.context(request(session=context.session_id, epoch=1), 12)
+    sessions.context(request(session=context.session_id, epoch=2, forget=[("b", 0)]), 12)
+    waiting.rotate(waiting.wanted[:2])
+    after = sessions.context(request(session=context.session_id, epoch=3), 12)
+    assert keys(after) == [("c", 0), ("a", 0)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 9))),
+            st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2))),
+        ),
+        max_size=8,
+    )
+)
+def test_any_history_of_one_session(history):
+    """A dict is the model: forget, then set."""
+    sessions = FetchSessions(1, random.Random(1))
+    number = sessions.context(request(("a", 0, 0)), 12).session_id
+    model = {("a", 0): 0}
+    for epoch, (wanted, forget) in enumerate(history, 1):
+        for key in forget:
+            model.pop(key, None)
+        for topic, partition, offset in wanted:
+            model[topic, partition] = offset
+        context = sessions.context(
+            request(*wanted, session=number, epoch=epoch, forget=forget), 12
+        )
+        got = {
+            (one.topic, one.request.partition): one.request.fetch_offset for one in context.wanted
+        }
+        assert got == model
+        context.rotate(context.wanted[: epoch % 3])
