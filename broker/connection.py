@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
     from broker.request_memory import RequestMemory
     from runtime.net import Transport
+    from wire.buffers import Buffer
     from wire.kafka.message import Message
 
 logger = logging.getLogger(__name__)
@@ -108,7 +109,9 @@ class KafkaConnection:
 
     def reply_now(self, route: Route, correlation_id: int, message: Message) -> None:
         """A response that is there already: sent at once, or after those before it."""
-        parts = route.encode(message, correlation_id)
+        parts = self._encode(route, message, correlation_id)
+        if parts is None:
+            return
         if not self._line:
             self._transport.write(parts)
             return
@@ -137,9 +140,26 @@ class KafkaConnection:
         if self.is_closed or reply.is_silent:
             return
         assert reply.message is not None
-        reply.parts = reply.route.encode(reply.message, reply.correlation_id)
+        reply.parts = self._encode(reply.route, reply.message, reply.correlation_id)
         if self._line[0] is reply:
             self._send_ready()
+
+    def _encode(self, route: Route, message: Message, correlation_id: int) -> list[Buffer] | None:
+        """None if the message cannot be said in that version: a handler's bug, which may cost its
+        client the connection, but not everybody the server (design.md §6)."""
+        try:
+            return route.encode(message, correlation_id)
+        except Exception:
+            logger.exception(
+                "handler_failed",
+                kv(
+                    response=type(message).__name__,
+                    correlation_id=correlation_id,
+                    connection=self.info.id,
+                ),
+            )
+            self.close()
+            return None
 
     def give_memory(self, reply: Reply) -> None:
         if reply.size_bytes:

@@ -155,6 +155,21 @@ def test_big_messages(produce, consumer, topic, admin):
         assert message.value() == bytes([i]) * sizes[i]
 
 
+def test_more_than_the_server_can_take_at_once(produce, consumer, topic, admin):
+    """400 MB as fast as it goes: the server slows the client down, and refuses nothing.
+
+    The producer is not idempotent, so a refusal that it has to retry shows as a record that comes
+    twice or out of order.
+    """
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    records = [{"value": b"%06d" % n + bytes(500_000)} for n in range(800)]
+    placed = produce(topic, records, linger_ms=0, queue_buffering_max_kbytes=1 << 20)
+    assert placed == [(0, n) for n in range(800)]
+    reader = consumer()
+    reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    assert [int(message.value()[:6]) for message in take(reader, 800, 60)] == list(range(800))
+
+
 def test_message_over_the_limit_is_refused(produce, topic, admin):
     admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "10000"})])[
         topic

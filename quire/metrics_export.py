@@ -49,7 +49,11 @@ def disk_collector(disk: RealDisk) -> Collector:
             "quire_disk_syncs",
             "Syncs made, by the thread that made them.",
             ("thread",),
-            [(("loop",), now.syncs_inline), (("worker",), now.syncs_threaded)],
+            [
+                (("loop",), now.syncs_inline),
+                (("kernel",), now.syncs_kernel),
+                (("worker",), now.syncs_threaded),
+            ],
         )
         yield counter("quire_disk_sync_seconds", "Time spent in syncs.", now.sync_seconds)
         yield counter("quire_disk_sync_errors", "Files whose sync failed.", now.sync_errors)

@@ -44,6 +44,7 @@ from runtime.config import ConfigError
 from runtime.env import Env, real_env
 from runtime.logs import kv
 from runtime.metrics import Metrics
+from runtime.real_disk import RealDisk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -150,6 +151,8 @@ async def _start_storage(
     env.disk.make_directory(directory)
     stack.callback(_lock(env, directory))
     await stack.enter_async_context(_running(env.turn.serve, needs_start=False))
+    assert env.poller is not None
+    await stack.enter_async_context(_running(env.poller.run))
     store = SqliteStore(os.path.join(directory, "metadata.db"), env.disk.run)
     await stack.enter_async_context(_running(store.run))
     cluster_id = await ensure_cluster_id(store, env)
@@ -265,6 +268,8 @@ async def _start_metrics(
         return
     metrics = Metrics()
     metrics.register(metrics_export.process_collector())
+    if isinstance(storage.env.disk, RealDisk):
+        metrics.register(metrics_export.disk_collector(storage.env.disk))
     metrics.register(metrics_export.bookie_collector(storage.bookie))
     metrics.register(metrics_export.request_collector(dispatcher))
     metrics.register(metrics_export.partition_collector(logs))

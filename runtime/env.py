@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from runtime.disk import Disk
     from runtime.net import Net
+    from runtime.poller import Poller
     from runtime.turn import Turn
 
 
@@ -28,7 +29,7 @@ class Clock(Protocol):
 
 
 class Rng(Protocol):
-    """The part of `random.Random` that we use; seeded in simulations, the OS's entropy otherwise."""
+    """The part of `random.Random` that we use; seeded in simulations, else the OS's entropy."""
 
     def random(self) -> float: ...
     def getrandbits(self, k: int, /) -> int: ...
@@ -53,6 +54,8 @@ class Env:
     net: Net
     disk: Disk
     turn: Turn
+    #: What drives sockets and finished syncs; None in a simulation.
+    poller: Poller | None = None
 
     def new_uuid(self) -> uuid.UUID:
         """A random (version 4) UUID from this world's entropy."""
@@ -62,14 +65,16 @@ class Env:
 def real_env(*, turn: Turn | None = None) -> Env:
     """The operating system's clock, entropy, sockets and files. Call it inside a trio run."""
     from runtime.disk import RealDisk
+    from runtime.poller import Poller
     from runtime.real_net import RealNet
     from runtime.turn import Turn as TurnClass
 
-    turn = turn if turn is not None else TurnClass()
+    poller = Poller(turn if turn is not None else TurnClass())
     return Env(
         clock=RealClock(),
         rng=random.SystemRandom(),
-        net=RealNet(turn),
-        disk=RealDisk(),
-        turn=turn,
+        net=RealNet(poller),
+        disk=RealDisk(poller),
+        turn=poller.turn,
+        poller=poller,
     )

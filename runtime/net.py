@@ -73,8 +73,9 @@ class Listener(Protocol):
 
 class Net(Protocol):
     async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
-        """Drives every connection until cancelled, then closes them all. Start it before
-        `listen` and `connect` are called; one per Net."""
+        """Keeps listeners and connections until cancelled, then closes them all. Start it before
+        `listen` and `connect` are called; one per Net. (Who feeds them is the driver's affair: the
+        Poller for sockets, the world's loop in a simulation.)"""
 
     def listen(self, host: str, port: int, factory: ConnectionFactory) -> Listener:
         """Binds and listens at once. OSError if the address cannot be bound."""

@@ -8,9 +8,12 @@ the next one, which starts after all of their writes. Two at once would be wrong
 Linux reports a write-back error once for each open file, so the second could succeed over pages
 that the first one lost. For the same reason a file whose sync failed fails all later ones.
 
-Where it is made depends on what was measured on that device: on the loop's own thread while a sync
-of that many dirty bytes is expected to be short, on a worker thread when it is not. A hop to a
-thread and back costs about as much as a sync of a fast disk, and the interpreter's lock besides.
+Where it is made depends on what was measured on that device. A sync of few dirty bytes that is
+expected to be short is made on the loop's own thread: nothing is quicker for a client that waits.
+Others are handed to the kernel (runtime.kernel_aio), and the loop serves the next burst meanwhile.
+Without a poller to hear of their end, or without such a kernel, short ones are made on the loop's
+thread and long ones on a worker thread, which costs about as much as a sync of a fast disk, and the
+interpreter's lock besides.
 
 Non-obvious: a `view` looks into a mapping of the file. If the disk fails to read a mapped page the
 process gets SIGBUS, and so it does when it touches a view beyond a `truncate`.
@@ -22,11 +25,15 @@ import errno
 import fcntl
 import mmap
 import os
+import select
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
+
+from runtime.kernel_aio import KernelAio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,12 +41,15 @@ if TYPE_CHECKING:
     import outcome
 
     from runtime.disk import SyncDone, T
+    from runtime.poller import Poller
     from wire.buffers import Buffer, Buffers
 
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 ALLOCATE_CHUNK_SIZE_BYTES = 1 << 20
 #: A sync that is expected to take longer than this does not run on the loop's thread.
 INLINE_SYNC_MAX_SECONDS = 0.001
+#: Nor does one of more dirty bytes than this, if the kernel can make it by itself.
+INLINE_SYNC_MAX_BYTES = 8 * 1024
 #: Syncs of at most this many dirty bytes teach a device's latency, larger ones its rate.
 SMALL_SYNC_SIZE_BYTES = 64 * 1024
 WORKER_THREADS_MAX = 16
@@ -54,6 +64,7 @@ class DiskStatistics:
     """Counters since the start, and the present estimate for a sync of little dirty data."""
 
     syncs_inline: int = 0
+    syncs_kernel: int = 0
     syncs_threaded: int = 0
     sync_seconds: float = 0.0
     sync_errors: int = 0
@@ -90,6 +101,7 @@ class Device:
 
     cost: SyncCost
     is_memory: bool
+    kernel: Callable[[], KernelAio | None]
 
 
 def _is_memory(device: int) -> bool:
@@ -283,9 +295,15 @@ class RealFile:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             dirty_bytes, self._dirty_bytes = self._dirty_bytes, 0
-            if self._failure is None and not self._starts_inline(dirty_bytes):
-                self._sync_in_thread(batch, dirty_bytes)
-                return
+            if self._failure is None:
+                kernel = self._device.kernel()
+                if kernel is not None:
+                    short = self._is_short(dirty_bytes, INLINE_SYNC_MAX_BYTES)
+                    if not short and self._sync_in_kernel(kernel, batch, dirty_bytes):
+                        return
+                elif not self._is_short(dirty_bytes, sys.maxsize) and trio.lowlevel.in_trio_run():
+                    self._sync_in_thread(batch, dirty_bytes)
+                    return
             seconds, error = _timed_sync(self._fd) if self._failure is None else (0.0, None)
             self._statistics.syncs_inline += 1
             self._synced(batch, dirty_bytes, seconds, error)
@@ -293,10 +311,22 @@ class RealFile:
         if self._closing:
             self.close()
 
-    def _starts_inline(self, dirty_bytes: int) -> bool:
-        if self._device.cost.expected_seconds(dirty_bytes) <= INLINE_SYNC_MAX_SECONDS:
-            return True
-        return not trio.lowlevel.in_trio_run()
+    def _is_short(self, dirty_bytes: int, bytes_max: int) -> bool:
+        if dirty_bytes > bytes_max:
+            return False
+        return self._device.cost.expected_seconds(dirty_bytes) <= INLINE_SYNC_MAX_SECONDS
+
+    def _sync_in_kernel(self, kernel: KernelAio, batch: list[SyncDone], dirty_bytes: int) -> bool:
+        start = time.perf_counter()
+
+        def finish(error: OSError | None) -> None:
+            self._synced(batch, dirty_bytes, time.perf_counter() - start, error)
+            self._sync_waiting()
+
+        if not kernel.fdatasync(self._fd, finish):
+            return False
+        self._statistics.syncs_kernel += 1
+        return True
 
     def _sync_in_thread(self, batch: list[SyncDone], dirty_bytes: int) -> None:
         fd = self._fd
@@ -340,10 +370,23 @@ def _timed_sync(fd: int) -> tuple[float, OSError | None]:
 class RealDisk:
     """See `runtime.disk.Disk`."""
 
-    def __init__(self) -> None:
+    def __init__(self, poller: Poller | None = None) -> None:
+        """`poller`: hears of syncs that the kernel has finished, while it runs."""
         self._statistics = DiskStatistics()
         self._devices: dict[int, Device] = {}
         self._limiter: trio.CapacityLimiter | None = None
+        self._poller = poller
+        self._kernel: KernelAio | None = None
+        if poller is not None:
+            self._kernel = KernelAio.open()
+            if self._kernel is not None:
+                poller.register(self._kernel.eventfd, select.EPOLLIN, self._kernel.on_ready)
+                poller.at_end(self._kernel.close)
+
+    def _running_kernel(self) -> KernelAio | None:
+        if self._poller is None or not self._poller.is_running:
+            return None
+        return self._kernel
 
     def statistics(self) -> DiskStatistics:
         """The live counters; the caller does not change them."""
@@ -359,7 +402,9 @@ class RealDisk:
         number = os.fstat(fd).st_dev
         device = self._devices.get(number)
         if device is None:
-            device = self._devices[number] = Device(SyncCost(), _is_memory(number))
+            device = self._devices[number] = Device(
+                SyncCost(), _is_memory(number), self._running_kernel
+            )
         return RealFile(path, fd, device, self._statistics)
 
     def list(self, directory: str) -> list[str]:

@@ -1,9 +1,8 @@
-"""RealNet: plain TCP sockets, all of them driven by one task over one epoll.
+"""RealNet: plain TCP sockets, driven by the poller that everything else of the process shares.
 
-An epoll descriptor can itself be waited for, so trio sees a single descriptor, and one wake-up
-serves every socket that is ready: their bytes are read and handed to the connections, then the turn
-runs once for all (runtime.turn), then the replies leave, one `sendmsg` for each connection. A task
-per connection was measured at half the requests per second (design.md §3).
+All sockets that are ready are read in one burst and their bytes handed to the connections, then the
+turn runs once for all (runtime.turn), then the replies leave, one `sendmsg` for each connection. A
+task per connection was measured at half the requests per second (design.md §3).
 
 Owner of all state here: the event loop's thread.
 """
@@ -23,15 +22,12 @@ from runtime.logs import kv
 
 if TYPE_CHECKING:
     from runtime.net import Connection, ConnectionFactory
-    from runtime.turn import Turn
+    from runtime.poller import Poller
     from wire.buffers import Buffer, Buffers
 
 logger = logging.getLogger(__name__)
 
-#: Bursts that are served before other tasks get their turn.
-BURSTS_PER_WAKE_MAX = 8
-#: Sockets looked at in one burst, and bytes read from one of them: fairness between connections.
-EVENTS_PER_BURST_MAX = 1024
+#: Bytes read from one socket in a burst: fairness between connections.
 READ_PER_BURST_BYTES_MAX = 1 << 20
 #: Connections accepted in one burst; the backlog keeps the rest.
 ACCEPTS_PER_BURST_MAX = 64
@@ -190,6 +186,11 @@ class SocketTransport:
             self._mask = mask
             self._net.modify(self._fd, mask)
 
+    def end(self) -> None:
+        """The net stops: what can be sent is sent."""
+        self.flush()
+        self.abort()
+
     def abort(self) -> None:
         """Closes the socket now; what was not sent is dropped."""
         connection, self._connection = self._connection, None
@@ -198,7 +199,7 @@ class SocketTransport:
         self._closing = True
         self._output.clear()
         self.unsent_bytes = 0
-        self._net.forget(self._fd)
+        self._net.forget(self, self._fd)
         self._socket.close()
         connection.closed()
 
@@ -227,33 +228,42 @@ class SocketListener:
                 # descriptors the listener would be reported ready for ever: let it rest.
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     logger.warning("accept_failed", kv(error=error))
-                    self._net.rest(self.fd)
+                    self._net.modify(self.fd, 0)
+                    self._net.rest(self)
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._net.adopt(sock, f"{address[0]}:{address[1]}", self._factory)
 
+    def wake(self) -> None:
+        """Accepts again after a rest."""
+        if self.fd >= 0:
+            self._net.modify(self.fd, select.EPOLLIN)
+
     def close(self) -> None:
         if self.fd >= 0:
-            self._net.forget(self.fd)
+            self._net.forget(self, self.fd)
             self._socket.close()
             self.fd = -1
+
+    def end(self) -> None:
+        self.close()
 
 
 class RealNet:
     """The operating system's TCP (runtime.net.Net). Make it inside a trio run."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._epoll = select.epoll()
-        self._by_fd: dict[int, SocketTransport | SocketListener] = {}
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self._turn = poller.turn
+        self._open: set[SocketTransport | SocketListener] = set()
         self._dirty: list[SocketTransport] = []
-        self._resting: list[int] = []
+        self._resting: list[SocketListener] = []
         self.accepted_count = 0
 
     @property
     def connection_count(self) -> int:
-        return sum(isinstance(item, SocketTransport) for item in self._by_fd.values())
+        return sum(isinstance(item, SocketTransport) for item in self._open)
 
     def listen(self, host: str, port: int, factory: ConnectionFactory) -> SocketListener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -267,8 +277,8 @@ class RealNet:
             sock.close()
             raise
         listener = SocketListener(self, sock, factory)
-        self._by_fd[listener.fd] = listener
-        self._epoll.register(listener.fd, select.EPOLLIN)
+        self._open.add(listener)
+        self._poller.register(listener.fd, select.EPOLLIN, listener.on_events)
         return listener
 
     async def connect(self, host: str, port: int, factory: ConnectionFactory) -> Connection:
@@ -287,43 +297,21 @@ class RealNet:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._wake_resting)
-                while True:
-                    await trio.lowlevel.wait_readable(self._epoll.fileno())
-                    for _ in range(BURSTS_PER_WAKE_MAX):
-                        if not self._burst():
-                            break
+            while True:
+                await trio.sleep(ACCEPT_REST_SECONDS)
+                resting, self._resting = self._resting, []
+                for listener in resting:
+                    listener.wake()
         finally:
-            for item in list(self._by_fd.values()):
-                if isinstance(item, SocketTransport):
-                    item.flush()
-                    item.abort()
-                else:
-                    item.close()
-            self._epoll.close()
-
-    def _burst(self) -> bool:
-        """Serves all that is ready now; whether there was anything."""
-        events = self._epoll.poll(0, EVENTS_PER_BURST_MAX)
-        if not events:
-            return False
-        self._turn.begin()
-        by_fd = self._by_fd
-        for fd, mask in events:
-            item = by_fd.get(fd)
-            if item is not None:
-                item.on_events(mask)
-        self._turn.run()
-        return True
+            for item in list(self._open):
+                item.end()
 
     # -- called by transports and listeners ---------------------------------------------------
 
     def adopt(self, sock: socket.socket, peer: str, factory: ConnectionFactory) -> Connection:
         transport = SocketTransport(self, sock, peer)
-        fd = sock.fileno()
-        self._by_fd[fd] = transport
-        self._epoll.register(fd, _READ)
+        self._open.add(transport)
+        self._poller.register(sock.fileno(), _READ, transport.on_events)
         self.accepted_count += 1
         connection = factory(transport)
         transport.attach(connection)
@@ -340,21 +328,13 @@ class RealNet:
             transport.flush()
 
     def modify(self, fd: int, mask: int) -> None:
-        self._epoll.modify(fd, mask)
+        self._poller.modify(fd, mask)
 
-    def forget(self, fd: int) -> None:
-        if self._by_fd.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
+    def forget(self, item: SocketTransport | SocketListener, fd: int) -> None:
+        if item in self._open:
+            self._open.discard(item)
+            self._poller.unregister(fd)
 
-    def rest(self, fd: int) -> None:
+    def rest(self, listener: SocketListener) -> None:
         """Leaves a listener alone for a moment (out of descriptors)."""
-        self._epoll.modify(fd, 0)
-        self._resting.append(fd)
-
-    async def _wake_resting(self) -> None:
-        while True:
-            await trio.sleep(ACCEPT_REST_SECONDS)
-            resting, self._resting = self._resting, []
-            for fd in resting:
-                if fd in self._by_fd:
-                    self._epoll.modify(fd, select.EPOLLIN)
+        self._resting.append(listener)

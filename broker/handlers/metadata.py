@@ -31,11 +31,12 @@ from wire.kafka.messages.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from broker.cluster.catalog import Topic, TopicCatalog
     from broker.cluster.view import ClusterView
     from broker.log.manager import LogManager
+    from broker.log.partition import PartitionLog
 
 LOAD_WAIT_SECONDS = 5.0
 
@@ -111,7 +112,7 @@ class MetadataHandler:
         found = (self._find(item) for item in wanted)
         return [topic for topic in found if topic is not None]
 
-    def _logs_of(self, wanted: list[MetadataRequestTopic] | None):  # type: ignore[no-untyped-def]
+    def _logs_of(self, wanted: list[MetadataRequestTopic] | None) -> Iterator[PartitionLog]:
         for topic in self._topics(wanted):
             for partition in range(topic.partition_count):
                 try:
@@ -178,8 +179,8 @@ class MetadataHandler:
         return response
 
     def _refuse(self, request: Request, wanted: list[MetadataRequestTopic]) -> MetadataResponse:
-        """Versions 10 and 11 can name an id, or neither name nor id, but the answer cannot. As Kafka:
-        INVALID_REQUEST for every topic."""
+        """Versions 10 and 11 can name an id, or neither name nor id, but their answer needs a name.
+        As Kafka: INVALID_REQUEST for every topic."""
         response = self._answer(request, [])
         response.topics = [
             MetadataResponseTopic(error_code=int(ErrorCode.INVALID_REQUEST), name=item.name or "")

@@ -85,6 +85,10 @@ def validated_header(
             ErrorCode.INVALID_RECORD,
             f"batch of {count} records has last offset delta {header.last_offset_delta}",
         )
+    if header.base_offset and not internal:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"batch has base offset {header.base_offset}, must be 0"
+        )
     if not internal and header.attributes & UNUSUAL_MASK:
         _check_attributes(header)
     if header.producer_id >= 0 and header.producer_epoch < 0:

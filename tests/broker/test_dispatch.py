@@ -248,3 +248,16 @@ async def test_a_client_that_left_abandons_its_replies(world):
     assert world.wire.correlation_ids() == [1]
     assert world.memory.used_bytes == 0
     assert not world.dispatcher.connections
+
+
+async def test_a_response_that_cannot_be_encoded_costs_its_connection_alone(nursery, caplog):
+    """A bug in a handler, found out only when its answer is put on the wire."""
+    world = World(nursery, strict=False)
+    world.send(heartbeat(1) + heartbeat(2) + metadata(3))
+    world.replies[1].resolve(HeartbeatResponse(error_code="no number"))
+    assert world.wire.is_closed
+    assert "handler_failed" in caplog.text
+    world.connection.closed()
+    world.replies[0].resolve(HeartbeatResponse())
+    assert world.wire.written == b""
+    assert world.memory.used_bytes == 0

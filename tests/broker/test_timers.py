@@ -10,13 +10,13 @@ from broker.timers import CANCELLED_KEPT_MAX, Timers
 
 
 @pytest.fixture
-async def timers(nursery, autojump_clock):
+async def timers(nursery):
     timers = Timers()
     await nursery.start(timers.run)
     return timers
 
 
-async def test_in_order_of_deadlines(timers):
+async def test_in_order_of_deadlines(timers, autojump_clock):
     called = []
     for delay in (0.3, 0.1, 0.2, 0.1, -1, 0):
         timers.after(delay, lambda delay=delay: called.append(delay))
@@ -25,7 +25,7 @@ async def test_in_order_of_deadlines(timers):
     assert len(timers) == 0
 
 
-async def test_at_the_right_time(timers):
+async def test_at_the_right_time(timers, autojump_clock):
     times = []
     begin = trio.current_time()
     for delay in (5, 1, 3):
@@ -36,7 +36,7 @@ async def test_at_the_right_time(timers):
     assert times == pytest.approx([1, 2.5, 3, 5])
 
 
-async def test_an_earlier_one_wakes_the_sleeper(timers):
+async def test_an_earlier_one_wakes_the_sleeper(timers, autojump_clock):
     called = []
     timers.after(1000, lambda: called.append("late"))
     await trio.testing.wait_all_tasks_blocked()
@@ -45,7 +45,7 @@ async def test_an_earlier_one_wakes_the_sleeper(timers):
     assert called == ["soon"]
 
 
-async def test_cancelled_ones_are_not_called(timers):
+async def test_cancelled_ones_are_not_called(timers, autojump_clock):
     called = []
     kept = [timers.after(1, lambda n=n: called.append(n)) for n in range(10)]
     for timer in kept[::2]:
@@ -58,7 +58,7 @@ async def test_cancelled_ones_are_not_called(timers):
     assert len(timers) == 0
 
 
-async def test_a_function_may_set_and_cancel_timers(timers):
+async def test_a_function_may_set_and_cancel_timers(timers, autojump_clock):
     called = []
 
     def first():
@@ -72,7 +72,7 @@ async def test_a_function_may_set_and_cancel_timers(timers):
     assert called == ["first", "third"]
 
 
-async def test_cancelled_ones_do_not_pile_up(timers):
+async def test_cancelled_ones_do_not_pile_up(timers, autojump_clock):
     called = []
     stays = [timers.after(1_000_000, lambda: None) for _ in range(10)]
     for _ in range(10_000):
@@ -84,7 +84,7 @@ async def test_cancelled_ones_do_not_pile_up(timers):
     assert all(timer.function is not None for timer in stays)
 
 
-async def test_random_histories(timers):
+async def test_random_histories(timers, autojump_clock):
     """What is called is exactly what was not cancelled before its time, in order."""
     rng = random.Random(5)
     called, expected, alive = [], {}, {}

@@ -5,6 +5,7 @@ import socket
 import pytest
 import trio
 
+from runtime.poller import Poller
 from runtime.real_net import RealNet
 from runtime.turn import Turn
 
@@ -35,8 +36,10 @@ class Echo:
 @pytest.fixture
 async def net(nursery):
     turn = Turn()
-    real = RealNet(turn)
+    poller = Poller(turn)
+    real = RealNet(poller)
     nursery.start_soon(turn.serve)
+    await nursery.start(poller.run)
     await nursery.start(real.run)
     return real
 

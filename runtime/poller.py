@@ -1,0 +1,85 @@
+"""Poller: one epoll for everything that this process waits for, looked at in bursts.
+
+An epoll descriptor can itself be waited for, so trio sees a single descriptor, and one wake-up
+serves all that is ready: sockets (runtime.real_net), finished syncs (runtime.real_disk). After each
+burst the turn runs once (runtime.turn), for all of it.
+
+Owner: the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runtime.turn import Turn
+
+#: Bursts that are served before other tasks get their turn.
+BURSTS_PER_WAKE_MAX = 8
+#: Descriptors looked at in one burst.
+EVENTS_PER_BURST_MAX = 1024
+
+
+class Poller:
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.is_running = False
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._at_end: list[Callable[[], None]] = []
+
+    def register(self, fd: int, mask: int, handler: Callable[[int], None]) -> None:
+        """`handler(events)` is called in every burst in which the descriptor is ready."""
+        self._epoll.register(fd, mask)
+        self._handlers[fd] = handler
+
+    def modify(self, fd: int, mask: int) -> None:
+        if not self._epoll.closed:
+            self._epoll.modify(fd, mask)
+
+    def unregister(self, fd: int) -> bool:
+        """Before the descriptor is closed; whether it was registered."""
+        if self._handlers.pop(fd, None) is None or self._epoll.closed:
+            return False
+        self._epoll.unregister(fd)
+        return True
+
+    def at_end(self, function: Callable[[], None]) -> None:
+        """`function()` is called when `run` ends, in reverse order."""
+        self._at_end.append(function)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves until cancelled. Once only."""
+        self.is_running = True
+        task_status.started()
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(self._epoll.fileno())
+                for _ in range(BURSTS_PER_WAKE_MAX):
+                    if not self._burst():
+                        break
+        finally:
+            self.is_running = False
+            for function in reversed(self._at_end):
+                function()
+            self._epoll.close()
+
+    def _burst(self) -> bool:
+        """Serves all that is ready now; whether there was anything."""
+        events = self._epoll.poll(0, EVENTS_PER_BURST_MAX)
+        if not events:
+            return False
+        turn = self.turn
+        turn.begin()
+        handlers = self._handlers
+        for fd, mask in events:
+            handler = handlers.get(fd)
+            if handler is not None:
+                handler(mask)
+        turn.run()
+        return True
