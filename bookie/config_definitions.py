@@ -7,11 +7,13 @@ in the log (ledgers.md 3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bookie.config import GIB, KIB, MIB, BookieConfig
 from runtime.config import ConfigKey, ConfigTable, ConfigType, ConfigValue, at_least, between
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 INT = ConfigType.INT
 LONG = ConfigType.LONG
@@ -167,6 +169,8 @@ def bookie_config(
     journal_directory: str,
     ledger_directory: str,
     verify_digest_on_write: bool,
+    held_adds_max: int,
+    held_adds_size_max_bytes: int,
 ) -> BookieConfig:
     """The bookie's configuration; `values` (parsed, only what is set) win over the arguments.
 
@@ -182,6 +186,8 @@ def bookie_config(
         "instance_id": instance_id,
         "journal_directory": journal_directory,
         "ledger_directory": ledger_directory,
+        "held_adds_max": held_adds_max,
+        "held_adds_size_max_bytes": held_adds_size_max_bytes,
     }
     for name, value in values.items():
         if name in _FIELDS and value is not None:

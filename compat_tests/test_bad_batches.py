@@ -16,6 +16,19 @@ from harness.raw import Closed, Connection, batch
 ANSWERS = paths.COMPAT / "control_answers.json"
 
 
+#: Where quire refuses on purpose what the control takes, or says it in another way: why.
+DEVIATIONS = {
+    "record offsets out of step": "Kafka rewrites the records; here a batch is stored as it came",
+    "record offsets twice the same": "Kafka rewrites the records; here a batch is stored as it came",
+    "append time set by the client": "Kafka resets it; here only the broker may set it",
+    "max timestamp lies": "Kafka corrects it; here look-ups by time rely on it",
+    "producer id without epoch": "no idempotent producer sends it, and it could not be deduplicated",
+    "duplicate of one too old": "a sure duplicate: producers take that for success, not for a gap",
+    "transactional batch without transactional id": "there are no transactions yet",
+    "transactional batch outside of a transaction": "there are no transactions yet",
+}
+
+
 @pytest.fixture(scope="module")
 def recorded():
     """The control's answers; recorded anew, and written at the end, if asked."""
@@ -30,6 +43,15 @@ def recorded():
 
 @pytest.mark.parametrize("case", CASES)
 def test_answer_is_the_controls(case, server, topic, recorded):
+    if servers.target() == "quire" and case in DEVIATIONS:
+        with Connection(server.port) as connection:
+            assert connection.create_topic(topic, 1, TOPIC_CONFIGS[case]) == 0
+            if "transactional" not in case:
+                assert answer_to(case, server.port, topic)["error"] != "NONE", DEVIATIONS[case]
+            before = connection.end_offset(topic)
+            after = connection.produce(topic, batch([b"after"]))
+            assert (after.error, after.base_offset) == ("NONE", before)
+        return
     with Connection(server.port) as connection:
         assert connection.create_topic(topic, 1, TOPIC_CONFIGS[case]) == 0
         # Metadata of a new topic takes a moment to reach every part of a broker.

@@ -49,6 +49,7 @@ from runtime.real_disk import RealDisk
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from broker.cluster.config import BrokerConfig
     from quire.options import StandaloneOptions
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ BOOKIE_ID = "quire-standalone"
 LISTENER = "PLAINTEXT"
 #: Where Kafka has no limit (queued.max.request.bytes=-1) we have one: memory is bounded.
 REQUEST_MEMORY_BYTES_DEFAULT = 128 << 20
+HELD_ADDS_MAX = 1_000_000
 #: Allocations minus deallocations between two looks of the garbage collector at the young ones.
 GC_THRESHOLD = 50_000
 
@@ -164,6 +166,10 @@ async def _start_storage(
             journal_directory=os.path.join(directory, "bookie", "journal"),
             ledger_directory=os.path.join(directory, "bookie", "ledgers"),
             verify_digest_on_write=True,
+            # Back-pressure is the requests' memory, which bounds what can be on its way here; a
+            # bookie that refused sooner would cost the partition its ledger.
+            held_adds_max=HELD_ADDS_MAX,
+            held_adds_size_max_bytes=2 * _request_memory_bytes(config.broker),
         ),
         env,
     )
@@ -180,6 +186,11 @@ async def _start_storage(
     gc = LedgerGc(bookie, ledgers.manager)
     await stack.enter_async_context(_running(gc.run, needs_start=False))
     return _Storage(env, store, bookie, ledgers)
+
+
+def _request_memory_bytes(broker: BrokerConfig) -> int:
+    configured = broker.queued_max_request_bytes
+    return configured if configured > 0 else REQUEST_MEMORY_BYTES_DEFAULT
 
 
 def _data_directory(options: StandaloneOptions) -> str:
@@ -236,11 +247,7 @@ async def _start_broker(
         dispatcher,
         ServerSettings(
             frame_bytes_max=broker.socket_request_max_bytes,
-            request_memory_bytes=(
-                broker.queued_max_request_bytes
-                if broker.queued_max_request_bytes > 0
-                else REQUEST_MEMORY_BYTES_DEFAULT
-            ),
+            request_memory_bytes=_request_memory_bytes(broker),
             connections_max=broker.max_connections,
             connections_idle_ms=broker.connections_max_idle_ms,
         ),

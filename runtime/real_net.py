@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import select
 import socket
 from collections import deque
@@ -273,9 +274,9 @@ class RealNet:
             sock.setblocking(False)
             sock.bind((host, port))
             sock.listen(LISTEN_BACKLOG)
-        except BaseException:
+        except OSError as error:
             sock.close()
-            raise
+            raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: {host}:{port}") from error
         listener = SocketListener(self, sock, factory)
         self._open.add(listener)
         self._poller.register(listener.fd, select.EPOLLIN, listener.on_events)

@@ -102,6 +102,8 @@ class FetchHandler:
             try:
                 log = self._log_of(wanted)
                 if log.state is State.LOADING:
+                    # What is said if it takes longer than the client wants to wait.
+                    data.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                     collected.cold.append(log)
                     continue
                 if not self._check_epochs(log, wanted, data):

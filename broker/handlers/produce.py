@@ -21,6 +21,7 @@ from broker.log.append_queue import Append
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -104,6 +105,10 @@ class _ProduceAppend(Append):
         if self.error:
             result.error_code = int(self.error)
             result.error_message = self.error_message
+            if self.record_index is not None:
+                result.record_errors.append(
+                    BatchIndexAndErrorMessage(self.record_index, self.error_message)
+                )
             self.handler.failed_count += 1
         result.base_offset = self.base_offset
         result.log_append_time_ms = self.log_append_time_ms

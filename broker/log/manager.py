@@ -6,8 +6,8 @@ offline and their ledgers deleted. One keeper task per partition, started in `ru
 
 from __future__ import annotations
 
-import contextlib
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -205,7 +205,9 @@ class LogManager:
             return
         for topic_id in topic_ids:
             try:
-                await self._sweep_topic(f"{DELETED_PATH}/{topic_id}")
+                # A topic that is gone by now was swept by an earlier call that still ran.
+                with suppress(NoNodeError):
+                    await self._sweep_topic(f"{DELETED_PATH}/{topic_id}")
             except (MetadataError, LedgerError, ChainFormatError) as error:
                 logger.warning("sweep_failed", kv(topic_id=topic_id, error=error))
 
@@ -222,7 +224,7 @@ class LogManager:
         await self._delete_node(path)
 
     async def _delete_node(self, path: str) -> None:
-        with contextlib.suppress(NoNodeError):
+        with suppress(NoNodeError):
             await self._store.delete(path)
 
     def statistics(self) -> tuple[int, int]:

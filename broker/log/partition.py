@@ -189,9 +189,14 @@ class PartitionLog:
                 if duplicate is not None:
                     append.base_offset = duplicate.base_offset
                     append.last_offset = duplicate.base_offset + header.last_offset_delta
-                    append.log_append_time_ms = duplicate.log_append_time_ms
+                    # As Kafka: what stands here for a duplicate is the batch's own timestamp.
+                    append.log_append_time_ms = max(
+                        duplicate.log_append_time_ms, header.max_timestamp
+                    )
                     self.queue.put_duplicate(append)
                     return
+            if header.size < len(append.records):  # what follows is no batch: Kafka drops it, too
+                append.records = append.records[: header.size]
             if config.compression_type != COMPRESSION_OF_PRODUCER and not internal:
                 append.records = self._recompressed(append.records, header, config)
         except KafkaError as error:

@@ -11,7 +11,7 @@ vouches for its inside.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 from wire.kafka.records.batch import (
@@ -24,12 +24,15 @@ from wire.kafka.records.batch import (
     records_data,
 )
 from wire.kafka.records.compression import Compression
-from wire.kafka.records.legacy import is_legacy
 
 if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
 
 WALK_RECORDS_MAX = 16
+MAGIC_BYTE = 16
+#: What a batch's length does not count: base offset and the length itself.
+BATCH_LOG_OVERHEAD = 12
+MAGIC = 2
 #: The bits of the attributes that name the codec.
 COMPRESSION_MASK = 0x07
 #: Attributes that ask for a look: codecs 4 (zstd) to 7, append time, transactional, control.
@@ -48,30 +51,19 @@ def validated_header(
 ) -> BatchHeader:
     """The header of the one batch that `records` is.
 
-    KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP,
-    UNSUPPORTED_FOR_MESSAGE_FORMAT. `internal`: from one of our coordinators, not a client."""
+    KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, with the
+    index of the record that is to blame where it is one. `internal`: from one of our coordinators,
+    not a client."""
     size = len(records)
-    if size < BATCH_OVERHEAD:
-        if size == 0:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "produce request contains no record batch")
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are no record batch")
-    if records[16] != 2:
-        if is_legacy(records):
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                f"message format v{records[16]} is not accepted; v2 is",
-            )
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"unknown record batch magic {records[16]}")
+    if size < BATCH_OVERHEAD or records[MAGIC_BYTE] != MAGIC:
+        _refuse_start(records)
     try:
         header = parse_header(records)
     except WireError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     if header.size != size:
-        if header.size > size or header.size < BATCH_OVERHEAD:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"batch says {header.size} bytes, {size} were sent"
-            )
-        raise KafkaError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
+        _check_size(records, header)
+        records = records[: header.size]
     if size > config.max_message_bytes and not internal:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -103,6 +95,32 @@ def validated_header(
     return header
 
 
+def _refuse_start(records: memoryview) -> NoReturn:
+    """What does not even begin like a record batch v2."""
+    size = len(records)
+    if size <= MAGIC_BYTE:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"no record batch in {size} bytes")
+    magic = records[MAGIC_BYTE]
+    if magic > MAGIC:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"unknown record batch magic {magic}")
+    if magic < MAGIC:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"message format v{magic} is not accepted; v2 is"
+        )
+    raise KafkaError(ErrorCode.INVALID_RECORD, f"a record batch is cut short at {size} bytes")
+
+
+def _check_size(records: memoryview, header: BatchHeader) -> None:
+    """As Kafka: a cut batch is none, a second whole one too many, and less than that nothing."""
+    rest = records[header.size :]
+    if header.size > len(records):
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"batch says {header.size} bytes, {len(records)} were sent"
+        )
+    if len(rest) > MAGIC_BYTE and int.from_bytes(rest[8:12]) + BATCH_LOG_OVERHEAD <= len(rest):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
+
+
 def _check_attributes(header: BatchHeader) -> None:
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control records")
@@ -128,6 +146,7 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
             f"timestamp {latest} is later than message.timestamp.after.max.ms allows",
+            record_index=0 if header.record_count == 1 else None,
         )
     before = config.message_timestamp_before_max_ms
     if before != LONG_MAX and 0 <= header.base_timestamp < now_ms - before:
@@ -135,6 +154,7 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
             ErrorCode.INVALID_TIMESTAMP,
             f"timestamp {header.base_timestamp} is earlier than message.timestamp.before.max.ms"
             " allows",
+            record_index=0,
         )
 
 
@@ -162,7 +182,9 @@ def _check_records(
         for record in iter_records(records, header, size_max=DECOMPRESSED_BYTES_MAX):
             if compacted and record.key is None:
                 raise KafkaError(
-                    ErrorCode.INVALID_RECORD, "compacted topic cannot accept message without key"
+                    ErrorCode.INVALID_RECORD,
+                    "compacted topic cannot accept message without key",
+                    record_index=seen,
                 )
             if record.offset_delta != seen:
                 raise KafkaError(
@@ -186,34 +208,54 @@ def _decompressed(records: memoryview, header: BatchHeader) -> bytes:
 
 
 def check_record_lengths(records: memoryview | bytes, record_count: int) -> None:
-    """KafkaError INVALID_RECORD unless exactly `record_count` records fill `records`.
-
-    Looks at the records' lengths only (zigzag varints), at well under a microsecond for each."""
+    """KafkaError INVALID_RECORD unless exactly `record_count` records fill `records`, each with as
+    much key and value as it says, and in order."""
     position, end = 0, len(records)
     count = 0
     try:
         while position < end:
-            byte = records[position]
-            position += 1
-            length = byte & 0x7F
-            shift = 7
-            while byte & 0x80:
-                if shift > LENGTH_SHIFT_MAX:  # else one number of megabytes, in quadratic time
-                    raise KafkaError(ErrorCode.INVALID_RECORD, f"record {count} has a bad length")
-                byte = records[position]
-                position += 1
-                length |= (byte & 0x7F) << shift
-                shift += 7
-            if length & 1 or not length:  # negative, or zero: no record is empty
-                raise KafkaError(ErrorCode.INVALID_RECORD, f"record {count} has a bad length")
-            position += length >> 1
+            length, position = _varint(records, position)
+            record_end = position + length
+            if length < RECORD_BYTES_MIN - 1 or record_end > end:
+                break
+            position += 1  # attributes: unused
+            _, position = _varint(records, position)  # timestamp delta
+            offset_delta, position = _varint(records, position)
+            for _ in range(2):  # key and value
+                size, position = _varint(records, position)
+                position += max(size, 0)
+            header_count, position = _varint(records, position)
+            if offset_delta != count or position > record_end or header_count < 0:
+                break
+            if not header_count and position != record_end:
+                break
+            position = record_end
             count += 1
     except IndexError:
         position = end + 1
     if position != end or count != record_count:
         raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"batch says {record_count} records, holds {count}"
+            ErrorCode.INVALID_RECORD,
+            f"batch says {record_count} records, holds {count} that are whole",
         )
+
+
+def _varint(records: memoryview | bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and where it ends; IndexError at the end of the bytes or if it is endless."""
+    byte = records[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    value = byte & 0x7F
+    shift = 7
+    while byte & 0x80:
+        if shift > LENGTH_SHIFT_MAX:
+            raise IndexError("no varint of a record is that long")
+        byte = records[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return (value >> 1) ^ -(value & 1), position
 
 
 def recompressed(records: memoryview, header: BatchHeader, compression_type: str) -> bytearray:

@@ -221,10 +221,14 @@ _RETRIABLE = frozenset(
 class KafkaError(Exception):
     """An answer that is an error code, with an optional message for the client's log."""
 
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+    def __init__(
+        self, code: ErrorCode, message: str | None = None, *, record_index: int | None = None
+    ) -> None:
+        """`record_index`: the record of a batch that is to blame (KIP-467)."""
         super().__init__(code, message)
         self.code = code
         self.message = message
+        self.record_index = record_index
 
     def __str__(self) -> str:
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"

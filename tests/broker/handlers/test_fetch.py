@@ -314,6 +314,33 @@ async def test_leader_epochs(start_server, requests, name):
 # -- cold ----------------------------------------------------------------------------------------------
 
 
+async def test_a_partition_that_is_still_being_taken_over(client, requests, name, monkeypatch):
+    """Who does not want to wait is told to ask again; who does gets data when it is there."""
+    from broker.log import keeper
+
+    hold = trio.Event()
+    original = keeper.take_over
+
+    async def slowly(*arguments):
+        await hold.wait()
+        return await original(*arguments)
+
+    await client.produce("t", [b"x"])
+    monkeypatch.setattr(keeper, "take_over", slowly)
+    log = client.server.parts["LogManager"].get("t", 0)
+    log.go_offline("a test's wish")  # it is taken over again a second later
+    with trio.fail_after(5):
+        while client.server.parts["LogManager"].get("t", 0) is log:
+            await trio.sleep(0.01)
+    for wait_ms in (0, 50):
+        got = await client.fetch("t", 0, max_wait_ms=wait_ms)
+        assert name(got.error_code) == "NOT_LEADER_OR_FOLLOWER"
+    await client.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    hold.set()
+    answer = await client.receive()
+    assert requests.values(answer.responses[0].partitions[0].records) == [(0, b"x")]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 async def test_reads_after_a_restart(start_server, requests, clean):
     server = await start_server()
