@@ -17,7 +17,6 @@ import errno
 import logging
 import struct
 import sys
-from collections import deque
 from typing import TYPE_CHECKING
 
 import trio
@@ -26,6 +25,7 @@ from crc32c import crc32c
 from bookie.checkpointer import Checkpointer
 from bookie.entry_log import EntryLogs
 from bookie.errors import DamagedRecordError
+from bookie.held_adds import HeldAdd, HeldAdds
 from bookie.journal import Journal
 from bookie.journal_files import JournalFiles
 from bookie.journal_format import (
@@ -108,15 +108,13 @@ class Bookie:
         self._queue_size_max = config.journal_queue_size_max_bytes
         self._verify_digest = config.verify_digest_on_write
         # Adds that wait for room: the arguments of `add_entry`, and the size.
-        self._held: deque[tuple[int, int, bytes, Buffers, int, Done, int]] = deque()
-        self._held_bytes = 0
+        self._held = HeldAdds(config.held_adds_max, config.held_adds_size_max_bytes)
         #: What every add is answered, if it is not taken: before the start and after the end.
         self._refusal: Status | None = Status.EIO
         #: Whether adds have to take the slow way: a refusal, or others are held.
         self._gate = True
         self._failure: OSError | None = None
         self._ended = trio.Event()
-        self._refused_adds = 0
         self._damaged_records = 0
 
     # Life.
@@ -223,9 +221,8 @@ class Bookie:
     def _refuse(self, status: Status) -> None:
         self._refusal = status
         self._gate = True
-        while self._held:
-            self._held.popleft()[5](status)
-        self._held_bytes = 0
+        for add in self._held.release_all():
+            add.done(status)
 
     def _end(self, status: Status) -> None:
         self._ended.set()
@@ -270,10 +267,8 @@ class Bookie:
         entry), EUA, EFENCED, ETOOMANYREQUESTS, EREADONLY (stopping), EIO (failed). The pieces
         stay unchanged until `done`."""
         size = sum(map(len, entry))
-        if self._gate:
-            self._add_gated(ledger_id, entry_id, master_key, entry, flags, done, size)
-        elif not self._add(ledger_id, entry_id, master_key, entry, flags, done, size):
-            self._hold(ledger_id, entry_id, master_key, entry, flags, done, size)
+        if self._gate or not self._add(ledger_id, entry_id, master_key, entry, flags, done, size):
+            self._hold(HeldAdd(ledger_id, entry_id, master_key, entry, flags, done, size))
 
     def _add(
         self,
@@ -331,50 +326,22 @@ class Bookie:
         self._journal.append_special(special_record(ledger_id, LEDGER_KEY, key))
         return self._table.create(ledger_id, key)
 
-    def _add_gated(
-        self,
-        ledger_id: int,
-        entry_id: int,
-        master_key: bytes,
-        entry: Buffers,
-        flags: int,
-        done: Done,
-        size: int,
-    ) -> None:
+    def _hold(self, add: HeldAdd) -> None:
+        """Not now: a refusal, or no room, and then all that follow wait behind it."""
         if self._refusal is not None:
-            done(self._refusal)
+            add.done(self._refusal)
+        elif self._held.hold(add):
+            self._gate = True
         else:
-            self._hold(ledger_id, entry_id, master_key, entry, flags, done, size)
-
-    def _hold(
-        self,
-        ledger_id: int,
-        entry_id: int,
-        master_key: bytes,
-        entry: Buffers,
-        flags: int,
-        done: Done,
-        size: int,
-    ) -> None:
-        """No room: the add waits, and all that follow wait behind it; or it is refused."""
-        if (
-            len(self._held) >= self._config.held_adds_max
-            or self._held_bytes + size > self._config.held_adds_size_max_bytes
-        ):
-            self._refused_adds += 1
-            done(Status.ETOOMANYREQUESTS)
-            return
-        self._held.append((ledger_id, entry_id, master_key, entry, flags, done, size))
-        self._held_bytes += size
-        self._gate = True
+            add.done(Status.ETOOMANYREQUESTS)
 
     def _progressed(self) -> None:
         """There may be room again."""
         held = self._held
         while held and self._refusal is None:
-            if not self._add(*held[0]):
+            if not self._add(*held.first()):
                 return
-            self._held_bytes -= held.popleft()[6]
+            held.release_first()
         if self._refusal is None:
             self._gate = False
 
@@ -543,8 +510,8 @@ class Bookie:
             write_cache_pinned_bytes=cache.pinned_size_bytes,
             write_cache_copied_reads=cache.copied_reads,
             held_adds=len(self._held),
-            held_bytes=self._held_bytes,
-            refused_adds=self._refused_adds,
+            held_bytes=self._held.size_bytes,
+            refused_adds=self._held.refused_count,
             flushes=flush.flushes,
             flushed_entries=flush.entries,
             flushed_bytes=flush.written_bytes,

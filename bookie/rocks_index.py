@@ -79,7 +79,7 @@ class RocksIndex:
         try:
             self._locations = Rdict(f"{self._directory}/locations", options)
             self._ledgers = Rdict(f"{self._directory}/ledgers", _ledgers_options())
-        except Exception as error:
+        except Exception as error:  # rocksdict has no class of its own for its errors
             self.close()
             raise OSError(f"{self._directory}: the index does not open: {error}") from error
         self._get = self._locations.get
@@ -140,12 +140,12 @@ class RocksIndex:
             assert database is not None
             try:
                 database.flush_wal(True)
-            except Exception as error:
+            except Exception as error:  # rocksdict has no class of its own
                 raise OSError(f"{self._directory}: the index cannot be synced: {error}") from error
 
     def _write(self, database: Rdict | None, batch: WriteBatch) -> None:
         assert database is not None
         try:
             database.write(batch)
-        except Exception as error:
+        except Exception as error:  # rocksdict has no class of its own
             raise OSError(f"{self._directory}: the index cannot be written: {error}") from error

@@ -149,7 +149,7 @@ class KafkaConnection:
         client the connection, but not everybody the server (design.md §6)."""
         try:
             return route.encode(message, correlation_id)
-        except Exception:
+        except Exception:  # a handler's bug, as in dispatch
             logger.exception(
                 "handler_failed",
                 kv(

@@ -18,11 +18,11 @@ ANSWERS = paths.COMPAT / "control_answers.json"
 
 #: Where quire refuses on purpose what the control takes, or says it in another way: why.
 DEVIATIONS = {
-    "record offsets out of step": "Kafka rewrites the records; here a batch is stored as it came",
-    "record offsets twice the same": "Kafka rewrites the records; here a batch is stored as it came",
+    "record offsets out of step": "Kafka rewrites records; here a batch is stored as it came",
+    "record offsets twice the same": "Kafka rewrites records; here a batch is stored as it came",
     "append time set by the client": "Kafka resets it; here only the broker may set it",
     "max timestamp lies": "Kafka corrects it; here look-ups by time rely on it",
-    "producer id without epoch": "no idempotent producer sends it, and it could not be deduplicated",
+    "producer id without epoch": "no producer sends it, and it could not be deduplicated",
     "duplicate of one too old": "a sure duplicate: producers take that for success, not for a gap",
     "transactional batch without transactional id": "there are no transactions yet",
     "transactional batch outside of a transaction": "there are no transactions yet",

@@ -24,6 +24,7 @@ from wire.kafka.records.batch import (
     records_data,
 )
 from wire.kafka.records.compression import Compression
+from wire.kafka.records.legacy import is_legacy
 
 if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
@@ -103,7 +104,7 @@ def _refuse_start(records: memoryview) -> NoReturn:
     magic = records[MAGIC_BYTE]
     if magic > MAGIC:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"unknown record batch magic {magic}")
-    if magic < MAGIC:
+    if is_legacy(records):
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"message format v{magic} is not accepted; v2 is"
         )
@@ -231,13 +232,15 @@ def check_record_lengths(records: memoryview | bytes, record_count: int) -> None
                 break
             position = record_end
             count += 1
+        else:  # no break: whole records fill all of it
+            if count == record_count:
+                return
     except IndexError:
-        position = end + 1
-    if position != end or count != record_count:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"batch says {record_count} records, holds {count} that are whole",
-        )
+        pass  # the last one is cut short
+    raise KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"batch says {record_count} records, holds {count} that are whole",
+    )
 
 
 def _varint(records: memoryview | bytes, position: int) -> tuple[int, int]:

@@ -125,7 +125,7 @@ def machine():
 
 async def wait_until(condition) -> None:
     with trio.fail_after(10):
-        while not condition():  # noqa: ASYNC110 - the conditions are of many kinds
+        while not condition():
             await trio.sleep(0.0005)
 
 

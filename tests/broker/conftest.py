@@ -5,6 +5,7 @@ no handler may have failed: the log has no `handler_failed`, and nothing at ERRO
 """
 
 import dataclasses
+import inspect
 import logging
 import struct
 import uuid
@@ -327,6 +328,24 @@ def requests():
         values = staticmethod(values_of)
 
     return Requests
+
+
+@pytest.fixture
+def wait_until():
+    """await wait_until(condition): looks every few milliseconds; fails after ten seconds. The
+    condition may be asynchronous."""
+
+    async def wait(condition, seconds=10):
+        with trio.fail_after(seconds):
+            while True:
+                holds = condition()
+                if inspect.isawaitable(holds):
+                    holds = await holds
+                if holds:
+                    return
+                await trio.sleep(0.003)
+
+    return wait
 
 
 @pytest.fixture

@@ -88,9 +88,7 @@ def test_forgetting_all_leaves_an_empty_session(sessions):
 
 def test_forgotten_and_wanted_in_one_request_is_wanted(sessions):
     number = sessions.context(request(("t", 0, 5)), 12).session_id
-    context = sessions.context(
-        request(("t", 0, 7), session=number, epoch=1, forget=[("t", 0)]), 12
-    )
+    context = sessions.context(request(("t", 0, 7), session=number, epoch=1, forget=[("t", 0)]), 12)
     assert [wanted.request.fetch_offset for wanted in context.wanted] == [7]
 
 
@@ -212,9 +210,7 @@ def test_any_history_of_one_session(history):
             model.pop(key, None)
         for topic, partition, offset in wanted:
             model[topic, partition] = offset
-        context = sessions.context(
-            request(*wanted, session=number, epoch=epoch, forget=forget), 12
-        )
+        context = sessions.context(request(*wanted, session=number, epoch=epoch, forget=forget), 12)
         got = {
             (one.topic, one.request.partition): one.request.fetch_offset for one in context.wanted
         }

@@ -11,6 +11,7 @@ import uuid
 
 import pytest
 import trio
+from crc32c import crc32c
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import request_class
@@ -18,7 +19,13 @@ from wire.kafka.compiling import carried_fields
 from wire.kafka.errors import WireError
 from wire.kafka.headers import decode_response, encode_request
 from wire.kafka.message import BOOL, BYTES, RECORDS, STRING, UUID, ZERO_UUID, Array, Primitive
-from wire.kafka.messages import FetchRequest, FindCoordinatorRequest, MetadataRequest
+from wire.kafka.messages import (
+    FetchRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+    ProduceResponse,
+)
+from wire.kafka.messages.produce import PartitionProduceResponse, TopicProduceResponse
 from wire.kafka.records.batch import build_batch
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record
@@ -91,7 +98,9 @@ async def throw(server, data, *, seconds=0.05):
 
 def batches(rng):
     """Records of all kinds of damage."""
-    records = [Record(n, n, b"k", b"v" * rng.randrange(50), []) for n in range(rng.randrange(1, 20))]
+    records = [
+        Record(n, n, b"k", b"v" * rng.randrange(50), []) for n in range(rng.randrange(1, 20))
+    ]
     batch = bytearray(
         build_batch(
             records,
@@ -105,8 +114,6 @@ def batches(rng):
     for _ in range(rng.choice([0, 0, 1, 2, 5])):
         batch[rng.randrange(len(batch))] = rng.randrange(256)
     if rng.random() < 0.7:
-        from crc32c import crc32c
-
         struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
     if rng.random() < 0.1:
         del batch[rng.randrange(len(batch)) :]
@@ -183,17 +190,16 @@ def settled(server):
     return memory.used_bytes == 0 and len(server.parts["Dispatcher"].connections) == 1
 
 
-async def wait_settled(server):
+@pytest.fixture
+def all_settled(server, wait_until):
     """All but the good client are gone, and so is what they held."""
-    with trio.fail_after(10):
-        while not settled(server):
-            await trio.sleep(0.01)
+    return lambda: wait_until(lambda: settled(server))
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-async def test_odd_requests_that_are_well_formed(server, good):
+async def test_odd_requests_that_are_well_formed(server, good, all_settled):
     """Each is answered (or, where no answer can be, closed) without a failure of ours."""
     rng = random.Random(11)
     logs = server.parts["LogManager"]
@@ -214,7 +220,7 @@ async def test_odd_requests_that_are_well_formed(server, good):
             for key, version in served(server):
                 nursery.start_soon(ask, key, version, maker.make(request_class(key), version))
         await good.check()
-    await wait_settled(server)
+    await all_settled()
     assert answered == {key for key, _ in served(server)}
 
 
@@ -238,7 +244,7 @@ def mutated(rng, frame):
     return struct.pack(">i", len(body)) + body
 
 
-async def test_mutated_frames(server, good):
+async def test_mutated_frames(server, good, all_settled):
     rng = random.Random(12)
     logs = server.parts["LogManager"]
     maker = Maker(rng, [logs.get("t", 0).topic.id])
@@ -253,10 +259,10 @@ async def test_mutated_frames(server, good):
             for frame in frames:
                 nursery.start_soon(throw, server, frame)
         await good.check()
-    await wait_settled(server)
+    await all_settled()
 
 
-async def test_random_bytes(server, good):
+async def test_random_bytes(server, good, all_settled):
     rng = random.Random(13)
     for _ in range(20):
         async with trio.open_nursery() as nursery:
@@ -269,20 +275,20 @@ async def test_random_bytes(server, good):
                     data = head + data
                 nursery.start_soon(throw, server, data)
         await good.check()
-    await wait_settled(server)
+    await all_settled()
 
 
-async def test_frames_cut_short_at_every_byte(server, good, requests):
+async def test_frames_cut_short_at_every_byte(server, good, requests, all_settled):
     frame = encode_request(requests.produce(("t", 0, [b"x"])), 9, 1, "c")
     async with trio.open_nursery() as nursery:
         for end in range(len(frame)):
             nursery.start_soon(throw, server, frame[:end])
     await good.check()
-    await wait_settled(server)
+    await all_settled()
     assert server.parts["LogManager"].get("t", 0).high_watermark == 0
 
 
-async def test_a_slow_trickle_is_served(server, good, requests):
+async def test_a_slow_trickle_is_served(server, good, requests, all_settled):
     """A byte at a time, on many connections at once, frames of several sizes."""
     frames = [
         encode_request(requests.produce(("t", 1, [b"x" * size])), 9, 1, "c")
@@ -306,10 +312,10 @@ async def test_a_slow_trickle_is_served(server, good, requests):
         for _ in range(5):
             await good.check()
     assert server.parts["LogManager"].get("t", 1).high_watermark == 30
-    await wait_settled(server)
+    await all_settled()
 
 
-async def test_announced_and_not_sent_costs_nothing(server, good):
+async def test_announced_and_not_sent_costs_nothing(server, good, all_settled):
     """A hundred connections that each announce 90 MiB."""
     before = peak_bytes()
     streams = [await trio.open_tcp_stream(*server.address) for _ in range(100)]
@@ -320,14 +326,14 @@ async def test_announced_and_not_sent_costs_nothing(server, good):
     assert peak_bytes() - before < 200 << 20
     for stream in streams:
         await stream.aclose()
-    await wait_settled(server)
+    await all_settled()
 
 
 def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-async def test_sizes_out_of_bounds_close_at_once(server, good):
+async def test_sizes_out_of_bounds_close_at_once(server, good, all_settled):
     for size in (0, -1, -(2**31), 2**31 - 1, (100 << 20) + 1):
         stream = await trio.open_tcp_stream(*server.address)
         async with stream:
@@ -337,10 +343,10 @@ async def test_sizes_out_of_bounds_close_at_once(server, good):
                 await drain(stream, received)
             assert received == b""
     await good.check()
-    await wait_settled(server)
+    await all_settled()
 
 
-async def test_clients_that_leave_in_the_middle(server, good, requests):
+async def test_clients_that_leave_in_the_middle(server, good, requests, all_settled):
     """With requests half sent, unanswered, and answers unread."""
     rng = random.Random(14)
     fetch = encode_request(requests.fetch(("good", 0, 0), max_wait_ms=60_000), 12, 1, "c")
@@ -360,11 +366,11 @@ async def test_clients_that_leave_in_the_middle(server, good, requests):
             for _ in range(15):
                 nursery.start_soon(come_and_go)
         await good.check()
-    await wait_settled(server)
+    await all_settled()
     assert not server.parts["LogManager"].get("t", 0)._watchers
 
 
-async def test_a_client_that_reads_nothing_is_not_read_from_for_ever(server, good):
+async def test_a_client_that_reads_nothing_is_not_read_from_for_ever(server, good, all_settled):
     """It asks for megabytes again and again: what waits for it is bounded, by not reading on."""
     for _ in range(20):
         await good.client.produce("t", [b"x" * 900_000])
@@ -386,13 +392,10 @@ async def test_a_client_that_reads_nothing_is_not_read_from_for_ever(server, goo
         # A burst that was received at once is answered whole; then comes the pause. What waits are
         # views, not copies.
         assert peak_bytes() < 1 << 30
-    await wait_settled(server)
+    await all_settled()
 
 
 def test_error_codes_finds_them():
-    from wire.kafka.messages import ProduceResponse
-    from wire.kafka.messages.produce import PartitionProduceResponse, TopicProduceResponse
-
     answer = ProduceResponse(
         responses=[TopicProduceResponse("t", ZERO_UUID, [PartitionProduceResponse(0, -1)])]
     )

@@ -1,3 +1,5 @@
+"""Round-robin write sets and quorum coverage against their definitions."""
+
 from itertools import combinations
 
 import pytest

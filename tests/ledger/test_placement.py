@@ -1,3 +1,5 @@
+"""Random placement: enough bookies, all different, none that is excluded."""
+
 import random
 
 import pytest

@@ -1,3 +1,5 @@
+"""The writer: windows, closing, failing, ensemble changes."""
+
 from dataclasses import replace
 
 import pytest

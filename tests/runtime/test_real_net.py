@@ -177,5 +177,5 @@ async def test_turn_runs_deferred_work_once_and_in_order(nursery):
     assert seen == []
     with trio.fail_after(5):
         while len(seen) < 3:
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
     assert seen == [1, 2, 3]

@@ -101,9 +101,7 @@ async def list_offsets(client, version, world):
 
 @case(ApiKey.METADATA)
 async def metadata(client, version, world):
-    answer = await client.call(
-        m.MetadataRequest(topics=[MetadataRequestTopic(name="t")]), version
-    )
+    answer = await client.call(m.MetadataRequest(topics=[MetadataRequestTopic(name="t")]), version)
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [("t", 0)]
     assert answer.brokers[0].port == client.server.address[1]
 

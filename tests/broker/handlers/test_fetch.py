@@ -5,6 +5,7 @@ import uuid
 import pytest
 import trio
 
+from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import DeleteTopicsRequest, MetadataRequest
 from wire.kafka.messages.topics import DeleteTopicState
@@ -69,12 +70,12 @@ async def test_batches_of_one_entry_are_cut_at_the_offset(client, requests):
         assert requests.values(got.records) == [(n, b"%d" % n) for n in range(offset, 20)]
 
 
-@pytest.mark.parametrize("offset", [-1, -(2**63), 4, 2**63 - 1])
-async def test_out_of_range(client, name, offset):
+async def test_out_of_range(client, name):
     await client.produce("t", [b"a", b"b", b"c"])
-    got = await client.fetch("t", offset)
-    assert name(got.error_code) == "OFFSET_OUT_OF_RANGE"
-    assert len(got.records) == 0
+    for offset in (-1, -(2**63), 4, 2**63 - 1):
+        got = await client.fetch("t", offset)
+        assert name(got.error_code) == "OFFSET_OUT_OF_RANGE"
+        assert len(got.records) == 0
 
 
 async def test_unknown_topics_partitions_and_ids(client, requests):
@@ -95,7 +96,7 @@ def _flat(answer):
             yield type(topic)(topic=topic.topic, topic_id=topic.topic_id, partitions=[partition])
 
 
-# -- sizes -----------------------------------------------------------------------------------------
+# -- sizes ---------------------------------------------------------------------------------------
 
 
 async def filled(client, partition=0, count=10):
@@ -104,31 +105,27 @@ async def filled(client, partition=0, count=10):
         await client.produce("t", [b"%d" % n * 1000], partition=partition)
 
 
-@pytest.mark.parametrize(
-    ("size_max", "count"), [(0, 1), (1, 1), (-(2**31), 1), (2200, 2), (3500, 3)]
-)
-async def test_partition_max_bytes(client, size_max, count):
+async def test_partition_max_bytes(client):
     await filled(client)
-    got = await client.fetch("t", 2, partition_max_bytes=size_max)
-    assert batches_of(got) == [(2 + n, 1) for n in range(count)]
+    for size_max, count in ((0, 1), (1, 1), (-(2**31), 1), (2200, 2), (3500, 3)):
+        got = await client.fetch("t", 2, partition_max_bytes=size_max)
+        assert batches_of(got) == [(2 + n, 1) for n in range(count)]
 
 
-@pytest.mark.parametrize(("size_max", "count"), [(0, 1), (1, 1), (-1, 1), (2200, 2)])
-async def test_max_bytes_of_one_partition(client, size_max, count):
+async def test_max_bytes_of_one_partition(client):
     await filled(client)
-    assert len(batches_of(await client.fetch("t", 0, max_bytes=size_max))) == count
+    for size_max, count in ((0, 1), (1, 1), (-1, 1), (2200, 2)):
+        assert len(batches_of(await client.fetch("t", 0, max_bytes=size_max))) == count
 
 
-@pytest.mark.parametrize(
-    ("size_max", "counts"), [(1, [1, 0]), (2200, [2, 0]), (12_500, [10, 1]), (1 << 20, [10, 10])]
-)
-async def test_max_bytes_holds_for_all_partitions_together(client, requests, size_max, counts):
+async def test_max_bytes_holds_for_all_partitions_together(client, requests):
     await filled(client)
     await filled(client, partition=1)
-    answer = await client.call(requests.fetch(("t", 0, 0), ("t", 1, 0), max_bytes=size_max), 12)
-    got = [len(scan_batches(topic.partitions[0].records)) for topic in _flat(answer)]
-    assert got == counts
-    assert [topic.partitions[0].high_watermark for topic in _flat(answer)] == [10, 10]
+    for size_max, counts in ((1, [1, 0]), (2200, [2, 0]), (12_500, [10, 1]), (1 << 20, [10, 10])):
+        answer = await client.call(requests.fetch(("t", 0, 0), ("t", 1, 0), max_bytes=size_max), 12)
+        got = [len(scan_batches(topic.partitions[0].records)) for topic in _flat(answer)]
+        assert got == counts
+        assert [topic.partitions[0].high_watermark for topic in _flat(answer)] == [10, 10]
 
 
 async def test_one_huge_batch_first_and_a_tiny_limit(client, requests):
@@ -156,13 +153,13 @@ async def test_the_brokers_own_limit(start_server, requests):
     assert len(batches_of(await client.fetch("t", 0))) < 3
 
 
-# -- waiting -----------------------------------------------------------------------------------------
+# -- waiting -------------------------------------------------------------------------------------
 
 
-async def test_data_wakes_a_waiting_fetch(client, requests):
+async def test_data_wakes_a_waiting_fetch(client, requests, waiting):
     other = await client.server.connect()
     await client.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
-    await _wait_for_waiting(client.server, 1)
+    await waiting(client.server, 1)
     watch = Watch()
     await other.produce("t", [b"late"])
     answer = await client.receive()
@@ -171,20 +168,20 @@ async def test_data_wakes_a_waiting_fetch(client, requests):
     assert handler_of(client.server).waiting_count == 0
 
 
-async def test_any_of_the_partitions_wakes_it(client, requests):
+async def test_any_of_the_partitions_wakes_it(client, requests, waiting):
     other = await client.server.connect()
     await client.send(requests.fetch(("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS), version=12)
-    await _wait_for_waiting(client.server, 1)
+    await waiting(client.server, 1)
     await other.produce("t", [b"late"], partition=1)
     answer = await client.receive()
     assert [len(topic.partitions[0].records) > 0 for topic in _flat(answer)] == [False, True]
 
 
-async def test_many_waiters_all_wake(client, requests):
+async def test_many_waiters_all_wake(client, requests, waiting):
     others = [await client.server.connect() for _ in range(30)]
     for other in others:
         await other.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
-    await _wait_for_waiting(client.server, 30)
+    await waiting(client.server, 30)
     await client.produce("t", [b"late"])
     for other in others:
         answer = await other.receive()
@@ -198,22 +195,22 @@ async def test_the_time_is_honoured(client):
     assert len(got.records) == 0
 
 
-async def test_min_bytes(client, requests):
+async def test_min_bytes(client, requests, waiting):
     other = await client.server.connect()
     await client.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS, min_bytes=2000), version=12)
     for n in range(2):
-        await _wait_for_waiting(client.server, 1)
+        await waiting(client.server, 1)
         await other.produce("t", [b"x" * 1000])
         assert handler_of(client.server).waiting_count == 1 - n
     answer = await client.receive()
     assert len(scan_batches(answer.responses[0].partitions[0].records)) == 2
 
 
-@pytest.mark.parametrize("fields", [{"min_bytes": 0}, {"max_wait_ms": 0}, {"max_wait_ms": -1}])
-async def test_who_does_not_want_to_wait(client, fields):
-    watch = Watch()
-    await client.fetch("t", 0, **{"max_wait_ms": LONG_MS, "min_bytes": 1, **fields})
-    assert watch.seconds < MARGIN_SECONDS
+async def test_who_does_not_want_to_wait(client):
+    for fields in ({"min_bytes": 0}, {"max_wait_ms": 0}, {"max_wait_ms": -1}):
+        watch = Watch()
+        await client.fetch("t", 0, **{"max_wait_ms": LONG_MS, "min_bytes": 1, **fields})
+        assert watch.seconds < MARGIN_SECONDS
 
 
 async def test_too_little_comes_when_the_time_is_over(client, requests):
@@ -228,26 +225,26 @@ async def test_an_error_is_not_waited_with(client, requests):
     assert watch.seconds < MARGIN_SECONDS
 
 
-async def test_a_client_that_leaves_is_forgotten(client, requests):
+async def test_a_client_that_leaves_is_forgotten(client, requests, waiting):
     server = client.server
     for _ in range(3):
         other = await server.connect()
         await other.send(requests.fetch(("t", 0, 0), max_wait_ms=3_600_000), version=12)
-    await _wait_for_waiting(server, 3)
+    await waiting(server, 3)
     for connection in list(server.parts["Dispatcher"].connections):
         if connection.waiting_count:
             connection.close()
-    await _wait_for_waiting(server, 0)
+    await waiting(server, 0)
     log = server.parts["LogManager"].get("t", 0)
     assert not log._watchers
     assert server.parts["KafkaServer"].memory.used_bytes == 0
     assert (await client.produce("t", [b"x"])).error_code == 0
 
 
-async def test_a_topic_that_goes_ends_the_wait(client, requests):
+async def test_a_topic_that_goes_ends_the_wait(client, requests, waiting):
     other = await client.server.connect()
     await client.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
-    await _wait_for_waiting(client.server, 1)
+    await waiting(client.server, 1)
     watch = Watch()
     await other.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000), 6)
     answer = await client.receive()
@@ -258,29 +255,29 @@ async def test_a_topic_that_goes_ends_the_wait(client, requests):
     )
 
 
-async def test_pipelined_requests_behind_a_waiting_fetch_wait_too(client, requests):
+async def test_pipelined_requests_behind_a_waiting_fetch_wait_too(client, requests, waiting):
     other = await client.server.connect()
     await client.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
     await client.send(MetadataRequest(topics=[]), version=12)
-    await _wait_for_waiting(client.server, 1)
+    await waiting(client.server, 1)
     await other.produce("t", [b"x"])
     assert (await client.receive()).responses
     assert (await client.receive()).brokers
 
 
-async def test_timers_of_answered_fetches_are_not_kept(client, requests):
+async def test_timers_of_answered_fetches_are_not_kept(client, requests, waiting):
     """A fetch that may wait for weeks and is answered at once leaves nothing behind."""
     timers = handler_of(client.server)._timers
+    other = await client.server.connect()
     for n in range(200):
         await client.send(requests.fetch(("t", 0, n), max_wait_ms=2**31 - 1), version=12)
-        await _wait_for_waiting(client.server, 1)
-        other = await client.server.connect() if n == 0 else other
+        await waiting(client.server, 1)
         await other.produce("t", [b"x"])
         await client.receive()
     assert len(timers) < 150
 
 
-# -- leader epochs -------------------------------------------------------------------------------------
+# -- leader epochs -------------------------------------------------------------------------------
 
 
 async def test_leader_epochs(start_server, requests, name):
@@ -311,10 +308,12 @@ async def test_leader_epochs(start_server, requests, name):
     assert got.diverging_epoch is None
 
 
-# -- cold ----------------------------------------------------------------------------------------------
+# -- cold ----------------------------------------------------------------------------------------
 
 
-async def test_a_partition_that_is_still_being_taken_over(client, requests, name, monkeypatch):
+async def test_a_partition_that_is_still_being_taken_over(
+    client, requests, name, monkeypatch, wait_until
+):
     """Who does not want to wait is told to ask again; who does gets data when it is there."""
     from broker.log import keeper
 
@@ -329,9 +328,7 @@ async def test_a_partition_that_is_still_being_taken_over(client, requests, name
     monkeypatch.setattr(keeper, "take_over", slowly)
     log = client.server.parts["LogManager"].get("t", 0)
     log.go_offline("a test's wish")  # it is taken over again a second later
-    with trio.fail_after(5):
-        while client.server.parts["LogManager"].get("t", 0) is log:
-            await trio.sleep(0.01)
+    await wait_until(lambda: client.server.parts["LogManager"].get("t", 0) is not log)
     for wait_ms in (0, 50):
         got = await client.fetch("t", 0, max_wait_ms=wait_ms)
         assert name(got.error_code) == "NOT_LEADER_OR_FOLLOWER"
@@ -380,7 +377,9 @@ async def test_reads_after_a_restart(start_server, requests, clean):
     assert (await client.produce("t", [b"more"])).base_offset == 60
 
 
-async def test_a_ledger_that_cannot_be_read_is_an_error_not_a_loop(start_server, name, caplog):
+async def test_a_ledger_that_cannot_be_read_is_an_error_not_a_loop(
+    start_server, name, caplog, waiting
+):
     server = await start_server()
     client = await server.connect()
     await client.create_topic("t")
@@ -398,16 +397,14 @@ async def test_a_ledger_that_cannot_be_read_is_an_error_not_a_loop(start_server,
     assert (await client.fetch("t", 1)).error_code == 0
 
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 
 
 def handler_of(server):
-    from wire.kafka.api_keys import ApiKey
-
     return server.parts["Dispatcher"]._apis[ApiKey.FETCH].handle.__self__
 
 
-async def _wait_for_waiting(server, count):
-    with trio.fail_after(10):
-        while handler_of(server).waiting_count != count:
-            await trio.sleep(0.002)
+@pytest.fixture
+def waiting(wait_until):
+    """await waiting(server, count): so many fetches are parked."""
+    return lambda server, count: wait_until(lambda: handler_of(server).waiting_count == count)

@@ -1,6 +1,9 @@
 """ListOffsets and OffsetForLeaderEpoch over real sockets."""
 
+import struct
+
 import pytest
+from crc32c import crc32c
 
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
@@ -36,26 +39,27 @@ async def filled(client):
     return client
 
 
-@pytest.mark.parametrize("version", range(1, 12))
-async def test_every_version(filled, version):
-    for timestamp, offset, at in ((LATEST, 7, -1), (EARLIEST, 0, -1), (2000, 1, 2000)):
-        answer = await filled.list_offset("t", timestamp, version=version)
-        assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, at)
-        assert (answer.leader_epoch >= 0) == (version >= 4)
+async def test_every_version(filled):
+    for version in range(1, 12):
+        for timestamp, offset, at in ((LATEST, 7, -1), (EARLIEST, 0, -1), (2000, 1, 2000)):
+            answer = await filled.list_offset("t", timestamp, version=version)
+            assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, at)
+            assert (answer.leader_epoch >= 0) == (version >= 4)
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "offset", "at"),
-    [
+FOUND = [
         (0, 0, 1000), (1000, 0, 1000), (1001, 1, 2000), (3000, 2, 3000), (3001, 3, 9000),
         (9000, 3, 9000), (9001, -1, -1), (2**63 - 1, -1, -1),
         (LATEST, 7, -1), (EARLIEST, 0, -1), (EARLIEST_LOCAL, 0, -1), (MAX_TIMESTAMP, 3, 9000),
         (LATEST_TIERED, -1, -1), (PENDING_UPLOAD, -1, -1),
-    ],
-)  # fmt: skip
-async def test_timestamps(filled, timestamp, offset, at):
-    answer = await filled.list_offset("t", timestamp)
-    assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, at)
+]  # fmt: skip
+
+
+async def test_timestamps(filled):
+    """(asked for, offset, timestamp) of FOUND."""
+    for timestamp, offset, at in FOUND:
+        answer = await filled.list_offset("t", timestamp)
+        assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, at), timestamp
 
 
 async def test_an_empty_partition(client):
@@ -66,14 +70,16 @@ async def test_an_empty_partition(client):
     assert found == {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: -1, EARLIEST_LOCAL: 0, 0: -1}
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "version_min"),
-    [(MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (PENDING_UPLOAD, 11)],
-)
-async def test_special_timestamps_have_their_first_version(client, name, timestamp, version_min):
-    answer = await client.list_offset("t", timestamp, version=version_min - 1)
-    assert name(answer.error_code) == "UNSUPPORTED_VERSION"
-    assert (await client.list_offset("t", timestamp, version=version_min)).error_code == 0
+async def test_special_timestamps_have_their_first_version(client, name):
+    for timestamp, version_min in (
+        (MAX_TIMESTAMP, 7),
+        (EARLIEST_LOCAL, 8),
+        (LATEST_TIERED, 9),
+        (PENDING_UPLOAD, 11),
+    ):
+        answer = await client.list_offset("t", timestamp, version=version_min - 1)
+        assert name(answer.error_code) == "UNSUPPORTED_VERSION"
+        assert (await client.list_offset("t", timestamp, version=version_min)).error_code == 0
 
 
 async def test_timestamps_of_no_meaning(client, name):
@@ -110,10 +116,6 @@ async def test_unknown_partitions_and_epochs(client, name):
 
 async def test_records_that_cannot_be_read_are_corrupt_not_a_failure(client, requests, name):
     """Garbage inside a batch whose own checksum is right: nobody walked it when it came."""
-    import struct
-
-    from crc32c import crc32c
-
     good = requests.batch([b"x"] * 100)
     bad = bytearray(good[:300] + b"\0" * (len(good) - 300))
     struct.pack_into(">I", bad, 17, crc32c(bytes(bad[21:])))

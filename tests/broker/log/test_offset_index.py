@@ -46,7 +46,7 @@ def test_timestamp_look_up_skips_nothing(items, timestamp):
 
 @given(entries)
 def test_round_trip(items):
-    index, table, end = build(items)
+    index, _, end = build(items)
     again = OffsetIndex.from_bytes(index.to_bytes())
     assert len(again) == len(index)
     for offset in range(end):

@@ -1,3 +1,5 @@
+"""Entries and digests against BookKeeper's vectors."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Ledger metadata against BookKeeper's bytes, and garbage."""
+
 import contextlib
 from dataclasses import replace
 
