@@ -20,7 +20,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import trio
-from crc32c import crc32c
 
 from bookie.checkpointer import Checkpointer
 from bookie.entry_log import EntryLogs
@@ -48,8 +47,9 @@ from bookie.start import (
     lock_directories,
     settle_logs,
 )
-from bookie.statistics import BookieStatistics
+from bookie.statistics import BookieStatistics, gather
 from bookie.write_cache import WriteCache
+from wire.bookkeeper.entry import crc32c_matches
 from wire.bookkeeper.status import (
     FLAG_DO_FENCING,
     FLAG_RECOVERY_ADD,
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _unpack_ids = struct.Struct(">qq").unpack_from
-_unpack_u32 = struct.Struct(">I").unpack_from
 _EMPTY = memoryview(b"")
 
 
@@ -116,8 +115,6 @@ class Bookie:
         self._failure: OSError | None = None
         self._ended = trio.Event()
         self._damaged_records = 0
-
-    # Life.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Locks, checks, opens, replays; then serves until cancelled, which is a clean stop.
@@ -302,7 +299,7 @@ class Bookie:
             assert start >= 0, "an empty generation takes any entry"
         view = cache.view
         if _unpack_ids(view, start + 4) != (ledger_id, entry_id) or (
-            self._verify_digest and not _digest_matches(view, start + 4, size)
+            self._verify_digest and not crc32c_matches(view, start + 4, size)
         ):
             done(Status.EBADREQ)
             return True
@@ -431,8 +428,6 @@ class Bookie:
             return Status.ENOLEDGER, None
         return Status.EOK, state.explicit_lac
 
-    # Reading.
-
     def read_entries_nowait(
         self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
     ) -> tuple[Status, list[memoryview]] | None:
@@ -470,8 +465,6 @@ class Bookie:
         logger.error("unreadable ledger=%d entry=%d: %s", ledger_id, entry_id, error)
         return Status.EIO
 
-    # Ledgers.
-
     def list_ledgers(self) -> list[int]:
         return self._table.ids()
 
@@ -495,41 +488,13 @@ class Bookie:
         await self._checkpointer.flush()
 
     def statistics(self) -> BookieStatistics:
-        journal = self._journal.statistics()
-        cache = self._cache.statistics()
-        flush = self._checkpointer.flush_statistics
-        read = self._reader.statistics
-        return BookieStatistics(
-            journal_records=journal.records,
-            journal_groups=journal.groups,
-            journal_syncs=journal.syncs,
-            journal_written_bytes=journal.written_bytes,
-            journal_queued_bytes=journal.queued_bytes,
-            write_cache_size_bytes=cache.size_bytes,
-            write_cache_entries=cache.entry_count,
-            write_cache_pinned_bytes=cache.pinned_size_bytes,
-            write_cache_copied_reads=cache.copied_reads,
-            held_adds=len(self._held),
-            held_bytes=self._held.size_bytes,
-            refused_adds=self._held.refused_count,
-            flushes=flush.flushes,
-            flushed_entries=flush.entries,
-            flushed_bytes=flush.written_bytes,
-            flush_seconds=flush.seconds,
-            read_cache_entries=read.cache_entries,
-            read_log_entries=read.log_entries,
-            read_bytes=read.entry_bytes,
-            read_misses=read.misses,
+        return gather(
+            self._journal,
+            self._cache,
+            self._held,
+            self._checkpointer,
+            self._reader,
+            self._logs,
             damaged_records=self._damaged_records,
-            entry_logs=self._logs.count,
-            entry_log_bytes=self._logs.size_bytes,
             ledgers=len(self._table.ids()),
         )
-
-
-def _digest_matches(view: memoryview, start: int, size: int) -> bool:
-    """Whether the CRC32C in an entry is that of its header and payload (bookkeeper.md §1)."""
-    if size < 36:
-        return False
-    value = crc32c(view[start + 36 : start + size], crc32c(view[start : start + 32]))
-    return bool(_unpack_u32(view, start + 32)[0] == value)

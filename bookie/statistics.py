@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bookie.checkpointer import Checkpointer
+    from bookie.entry_log import EntryLogs
+    from bookie.held_adds import HeldAdds
+    from bookie.journal import Journal
+    from bookie.reader import Reader
+    from bookie.write_cache import WriteCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +42,47 @@ class BookieStatistics:
     entry_logs: int
     entry_log_bytes: int
     ledgers: int
+
+
+def gather(
+    journal: Journal,
+    cache: WriteCache,
+    held: HeldAdds,
+    checkpointer: Checkpointer,
+    reader: Reader,
+    logs: EntryLogs,
+    *,
+    damaged_records: int,
+    ledgers: int,
+) -> BookieStatistics:
+    """One picture of all the parts of a bookie."""
+    written = journal.statistics()
+    cached = cache.statistics()
+    flush = checkpointer.flush_statistics
+    read = reader.statistics
+    return BookieStatistics(
+        journal_records=written.records,
+        journal_groups=written.groups,
+        journal_syncs=written.syncs,
+        journal_written_bytes=written.written_bytes,
+        journal_queued_bytes=written.queued_bytes,
+        write_cache_size_bytes=cached.size_bytes,
+        write_cache_entries=cached.entry_count,
+        write_cache_pinned_bytes=cached.pinned_size_bytes,
+        write_cache_copied_reads=cached.copied_reads,
+        held_adds=len(held),
+        held_bytes=held.size_bytes,
+        refused_adds=held.refused_count,
+        flushes=flush.flushes,
+        flushed_entries=flush.entries,
+        flushed_bytes=flush.written_bytes,
+        flush_seconds=flush.seconds,
+        read_cache_entries=read.cache_entries,
+        read_log_entries=read.log_entries,
+        read_bytes=read.entry_bytes,
+        read_misses=read.misses,
+        damaged_records=damaged_records,
+        entry_logs=logs.count,
+        entry_log_bytes=logs.size_bytes,
+        ledgers=ledgers,
+    )

@@ -79,8 +79,10 @@ def tests_with_broker() -> set[str]:
     return names
 
 
-def run_test(name: str, bootstrap: str, scratch: Path, scenario: str = "default") -> Outcome:
-    """One test, without socket emulation and in librdkafka's quick mode."""
+def run_test(
+    name: str, bootstrap: str, scratch: Path, scenario: str = "default", *, quick: bool = True
+) -> Outcome:
+    """One test, by itself."""
     configuration = scratch / "test.conf"
     configuration.write_text(f"bootstrap.servers={bootstrap}\ntest.timeout.multiplier=2\n")
     libraries = f"{tests_dir().parent / 'src'}:{tests_dir().parent / 'src-cpp'}"
@@ -95,7 +97,8 @@ def run_test(name: str, bootstrap: str, scratch: Path, scenario: str = "default"
         "BROKERS": bootstrap,
         "TESTS": name,
     }
-    command = [str(tests_dir() / "test-runner"), "-p1", "-Q", "-L"]
+    command = [str(tests_dir() / "test-runner"), "-p1", "-L"]
+    command += ["-Q"] if quick else []
     # Socket emulation slows every test down; those that are about it need it.
     command += [] if scenario == "sockem" else ["-E"]
     command += ["-s", "noautocreate"] if scenario.endswith("noautocreate") else []

@@ -223,3 +223,13 @@ class Digest:
                 return mac.digest()
             case DigestType.DUMMY:
                 return b""
+
+
+def crc32c_matches(view: memoryview, start: int, size: int) -> bool:
+    """Whether the CRC32C in the entry at `view[start : start + size]` is that of its header and
+    payload. For who stores entries without knowing their ledger's digest type."""
+    payload_start = start + HEADER_SIZE + 4
+    if size < HEADER_SIZE + 4:
+        return False
+    value = crc32c(view[payload_start : start + size], crc32c(view[start : start + HEADER_SIZE]))
+    return bool(int.from_bytes(view[start + HEADER_SIZE : payload_start], "big") == value)
