@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from harness import figures, servers
+from harness import absent, figures, servers
 
 _numbers = itertools.count()
 
@@ -75,6 +75,16 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("figures")
         for line in figures.LINES:
             terminalreporter.write_line(line)
+
+
+def pytest_collection_modifyitems(items):
+    """`needs(FEATURE)`: run against the control, skipped where the feature is absent."""
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            (feature,) = mark.args
+            reason = absent.reason(feature)  # also with the control: a wrong name is an error
+            if servers.target() == "quire":
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.hookimpl(wrapper=True)

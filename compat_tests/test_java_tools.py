@@ -250,6 +250,7 @@ def test_perf_tools(java, topic):
     assert int(last.split(", ")[4]) >= 50000
 
 
+@pytest.mark.needs("transactions")
 def test_transactional_perf(java, topic, name):
     said = java(
         *("kafka-producer-perf-test", "--topic", topic, "--num-records", "5000"),
@@ -317,6 +318,7 @@ def test_end_to_end_latency(java, topic, closing_line):
     assert average < 1000
 
 
+@pytest.mark.needs("transactions")
 def test_copier_with_aborts(java, server, name):
     source, target = name("in"), name("out")
     for topic in (source, target):

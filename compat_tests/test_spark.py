@@ -250,6 +250,7 @@ def test_streaming_job_goes_on_after_a_stop(spark, server, loaded, packages, scr
     assert last == dict(expected)
 
 
+@pytest.mark.needs("transactions")
 def test_aborted_transactions_are_invisible(spark, server, topic, admin, name):
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
     producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": name("tx")})

@@ -9,7 +9,6 @@ Data directory: `metadata.db`, `bookie/journal`, `bookie/ledgers`, `lock`.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -59,8 +58,6 @@ LISTENER = "PLAINTEXT"
 #: Where Kafka has no limit (queued.max.request.bytes=-1) we have one: memory is bounded.
 REQUEST_MEMORY_BYTES_DEFAULT = 128 << 20
 HELD_ADDS_MAX = 1_000_000
-#: Allocations minus deallocations between two looks of the garbage collector at the young ones.
-GC_THRESHOLD = 50_000
 
 
 @dataclass(slots=True)
@@ -87,19 +84,9 @@ async def run(
             async with AsyncExitStack() as stack:
                 storage = await _start_storage(options, config, stack)
                 address = await _start_broker(options, config, storage, stack)
-                tune_garbage_collector()
                 task_status.started(address)
                 await stop.wait()
         nursery.cancel_scope.cancel()
-
-
-def tune_garbage_collector() -> None:
-    """Called once all is set up. A request leaves no cycles behind, but allocates enough to have
-    the collector look through everything that was ever made, again and again: what is there now
-    is taken out of its sight, and it looks less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 50)
 
 
 async def _set_when_cancelled(stop: trio.Event) -> None:
