@@ -183,9 +183,11 @@ async def _serve(role: Role) -> None:
 
 
 def _tune_garbage_collector() -> None:
-    """Called once all is set up, and only in a process of our own. A request leaves no cycles behind, but allocates enough to have
-    the collector look through everything that was ever made, again and again: what is there now
-    is taken out of its sight, and it looks less often."""
+    """Called once all is set up, and only in a process of our own.
+
+    A request leaves no cycles behind, but allocates enough to have the collector look through
+    everything that was ever made, again and again: what is there now is taken out of its sight,
+    and it looks less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
