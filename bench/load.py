@@ -322,6 +322,10 @@ CASES: dict[str, tuple[int, Case]] = {
         lambda at, topic, s: produce_pipelined(at, topic, range(1), KILOBYTE, 50, s),
     ),
     "produce 1 kB, 32 connections": (
+        1,
+        lambda at, topic, s: produce_connections(at, topic, range(1), KILOBYTE, 32, s),
+    ),
+    "produce 1 kB, 32 connections, 16 partitions": (
         16,
         lambda at, topic, s: produce_connections(at, topic, range(16), KILOBYTE, 32, s),
     ),

@@ -7,8 +7,9 @@ so that the next request need not be repeated. Without a live leader: COORDINATO
 node id -1, host "", port -1. From 4 on several keys at once (KIP-699), each with its own answer.
 
 Known deviations: share groups' state (key type 2) is not served: INVALID_REQUEST, as Kafka answers
-without a share coordinator. Kafka answers COORDINATOR_NOT_AVAILABLE while it creates the topic; we
-answer when it is there.
+without a share coordinator. Without a transaction coordinator, a transactional id is refused with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED: clients ask for ever after most other errors. Kafka answers
+COORDINATOR_NOT_AVAILABLE while it creates the topic; we answer when it is there.
 """
 
 from __future__ import annotations
@@ -86,6 +87,12 @@ class FindCoordinatorHandler:
 
     def _find(self, key_type: int, key: str, listener: str) -> Coordinator:
         kind = self._key_types.get(key_type)
+        if kind is None and key_type == KEY_TYPE_TRANSACTION:
+            return _failure(
+                key,
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "this server has no transaction coordinator",
+            )
         if kind is None:
             return _failure(key, ErrorCode.INVALID_REQUEST, f"no coordinator of type {key_type}")
         topic = kind.topic

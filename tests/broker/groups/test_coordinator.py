@@ -687,6 +687,9 @@ async def test_find_coordinator_in_every_version(autojump_clock, world):
         )
     share = await world.ask(6, FindCoordinatorRequest(key_type=2, coordinator_keys=["g"]))
     assert share.coordinators[0].error_code == E.INVALID_REQUEST
+    transactional = await world.ask(6, FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]))
+    (refused,) = transactional.coordinators
+    assert refused.error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     world.logs.elsewhere = {0, 1, 2}
     lost = await world.ask(3, FindCoordinatorRequest(key="g"))
     assert (lost.error_code, lost.node_id, lost.port) == (E.COORDINATOR_NOT_AVAILABLE, -1, -1)
