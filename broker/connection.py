@@ -33,8 +33,8 @@ UNSENT_BYTES_MAX = 16 << 20
 
 class KafkaConnection:
     __slots__ = (
-        "_line", "_paused_for_line", "_receiver", "_transport", "active", "dispatcher", "info",
-        "is_closed", "memory",
+        "_is_closing", "_is_paused", "_line", "_receiver", "_resume_deferred", "_transport",
+        "active", "dispatcher", "info", "is_closed", "memory",
     )  # fmt: skip
 
     def __init__(
@@ -49,7 +49,10 @@ class KafkaConnection:
         self._transport = transport
         self._receiver = FrameReceiver(chunks, frame_bytes_max, self._on_frame)
         self._line: deque[Reply] = deque()
-        self._paused_for_line = False
+        #: A limit is reached: nothing more is read or handled until `_resume`.
+        self._is_paused = False
+        self._is_closing = False
+        self._resume_deferred = False
         self.dispatcher = dispatcher
         self.memory = memory
         self.info = info
@@ -67,24 +70,20 @@ class KafkaConnection:
         try:
             self._receiver.received(count)
         except FrameTooLargeError as error:
-            logger.warning("bad_frame", kv(peer=self._transport.peer, error=error))
-            self._transport.close()
-            return
-        if self.memory.is_full:
-            self.memory.pause(self._transport)
-        if (
-            len(self._line) >= REQUESTS_IN_FLIGHT_MAX
-            or self._transport.unsent_bytes > UNSENT_BYTES_MAX
-        ):
-            self._paused_for_line = True
+            self._refuse_frame(error)
+        if self._is_paused:
             self._transport.pause_reading()
 
     def drained(self) -> None:
+        if self._is_paused:
+            self._maybe_resume()
+
+    def memory_free(self) -> None:
         self._maybe_resume()
 
     def closed(self) -> None:
-        self.is_closed = True
-        self.memory.forget(self._transport)
+        self.is_closed = self._is_closing = True
+        self.memory.forget(self)
         line, self._line = self._line, deque()
         for reply in line:
             # What is still worked on keeps its memory until it is resolved; what is given up may
@@ -96,8 +95,25 @@ class KafkaConnection:
     # -- dispatch's side -----------------------------------------------------------------------
 
     def _on_frame(self, frame: memoryview) -> bool:
+        """Whether the next frame may be handled, too: one client's pipeline must neither outgrow
+        its limits nor keep the loop from everybody else."""
         self.dispatcher.dispatch(self, frame)
-        return not self.is_closed
+        if self._is_closing:
+            return False
+        if (
+            len(self._line) < REQUESTS_IN_FLIGHT_MAX
+            and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
+            and not self.memory.is_full
+        ):
+            return True
+        self._is_paused = True
+        if self.memory.is_full:
+            self.memory.wait(self)
+        return False
+
+    def _refuse_frame(self, error: FrameTooLargeError) -> None:
+        logger.warning("bad_frame", kv(peer=self._transport.peer, error=error))
+        self.close()
 
     @property
     def peer(self) -> str:
@@ -174,22 +190,43 @@ class KafkaConnection:
                 break
             line.popleft()
             self._transport.write(parts)
-        if self._paused_for_line:
+        if self._is_paused:
             self._maybe_resume()
 
     def _maybe_resume(self) -> None:
+        """Goes on with what was received already, then with reading, once well below the limits."""
         if (
-            self._paused_for_line
-            and len(self._line) < REQUESTS_IN_FLIGHT_MAX // 2
-            and self._transport.unsent_bytes <= UNSENT_BYTES_MAX // 2
+            self._is_closing
+            or len(self._line) >= REQUESTS_IN_FLIGHT_MAX // 2
+            or self._transport.unsent_bytes > UNSENT_BYTES_MAX // 2
         ):
-            self._paused_for_line = False
+            return
+        if self.memory.is_full:
+            self.memory.wait(self)
+            return
+        if not self._resume_deferred:
+            self._resume_deferred = True
+            self.dispatcher.turn.defer(self._resume)
+
+    def _resume(self) -> None:
+        """At the end of the turn: what resolves a reply must not find itself handling requests."""
+        self._resume_deferred = False
+        if self._is_closing:
+            return
+        self._is_paused = False
+        try:
+            self._receiver.go_on()
+        except FrameTooLargeError as error:
+            self._refuse_frame(error)
+        if not self._is_paused:
             self._transport.resume_reading()
 
     def close(self) -> None:
+        """Whatever else the client sent is not looked at."""
+        self._is_closing = True
         self._transport.close()
 
     def refuse(self) -> None:
         """Closes before anything was read."""
         self._transport.pause_reading()
-        self._transport.close()
+        self.close()

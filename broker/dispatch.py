@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import trio
 
     from broker.connection import KafkaConnection
+    from runtime.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +44,11 @@ class ApiRoute:
 
 
 class Dispatcher:
-    def __init__(self, apis: Iterable[Api], nursery: trio.Nursery, *, strict: bool = False) -> None:
+    def __init__(
+        self, apis: Iterable[Api], nursery: trio.Nursery, turn: Turn, *, strict: bool = False
+    ) -> None:
         """Tasks of asynchronous handlers run in `nursery`. ValueError if a key is served twice."""
+        self.turn = turn
         self._apis: dict[int, Api] = {}
         for api in apis:
             if api.key in self._apis:

@@ -68,7 +68,7 @@ class FrameReceiver:
         self, chunks: ReceiveChunks, frame_bytes_max: int, on_frame: Callable[[memoryview], bool]
     ) -> None:
         """`on_frame(frame)` gets each frame without its size prefix, in writable memory, and says
-        whether to go on."""
+        whether to go on: if not, what was received behind it is kept for `go_on`."""
         self._chunks = chunks
         self._frame_max = frame_bytes_max
         self._on_frame = on_frame
@@ -98,9 +98,18 @@ class FrameReceiver:
         window = self._window
         assert window is not None
         end = len(self._partial) + count
-        self._partial = b""
         self._window = None
         self._chunks.taken(end)
+        self._cut(window, end)
+
+    def go_on(self) -> None:
+        """After `on_frame` said to stop: cuts what was received and left. FrameTooLargeError."""
+        if self._large is None and self._partial:
+            kept = memoryview(bytearray(self._partial))
+            self._cut(kept, len(kept))
+
+    def _cut(self, window: memoryview, end: int) -> None:
+        self._partial = b""
         position = 0
         on_frame = self._on_frame
         while end - position >= 4:
@@ -115,9 +124,9 @@ class FrameReceiver:
                     self._start_large(size, window[start:end])
                     return
                 break
-            if not on_frame(window[start : start + size]):
-                return
             position = start + size
+            if not on_frame(window[start:position]):
+                break
         self._partial = bytes(window[position:end])
 
     def _start_large(self, size: int, head: memoryview) -> None:

@@ -7,20 +7,22 @@ request that is larger than what is left still gets in, so that it cannot starve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from runtime.net import Transport
+
+class Waiter(Protocol):
+    def memory_free(self) -> None:
+        """There is request memory again."""
 
 
 class RequestMemory:
-    __slots__ = ("_paused", "limit_bytes", "pauses_count", "used_bytes")
+    __slots__ = ("_waiting", "limit_bytes", "pauses_count", "used_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.pauses_count = 0
-        self._paused: dict[Transport, None] = {}
+        self._waiting: dict[Waiter, None] = {}
 
     @property
     def is_full(self) -> bool:
@@ -31,17 +33,16 @@ class RequestMemory:
 
     def give(self, size_bytes: int) -> None:
         self.used_bytes -= size_bytes
-        if self._paused and self.used_bytes < self.limit_bytes:
-            paused, self._paused = self._paused, {}
-            for transport in paused:
-                transport.resume_reading()
+        if self._waiting and self.used_bytes < self.limit_bytes:
+            waiting, self._waiting = self._waiting, {}
+            for waiter in waiting:
+                waiter.memory_free()
 
-    def pause(self, transport: Transport) -> None:
-        """The connection reads no more until memory is given back."""
-        if transport not in self._paused:
-            self._paused[transport] = None
+    def wait(self, waiter: Waiter) -> None:
+        """`memory_free` is called once, when memory was given back."""
+        if waiter not in self._waiting:
+            self._waiting[waiter] = None
             self.pauses_count += 1
-            transport.pause_reading()
 
-    def forget(self, transport: Transport) -> None:
-        self._paused.pop(transport, None)
+    def forget(self, waiter: Waiter) -> None:
+        self._waiting.pop(waiter, None)

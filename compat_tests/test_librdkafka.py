@@ -1,5 +1,9 @@
-"""librdkafka's own integration tests: the allow-list in librdkafka_tests.txt must pass."""
+"""librdkafka's own integration tests: what librdkafka_tests.txt lists must pass.
 
+QUIRE_SUITE=all runs all of the list; by default the tests marked slow in it are skipped.
+"""
+
+import os
 import time
 
 import librdkafka_suite
@@ -7,7 +11,17 @@ import pytest
 from harness import figures, servers
 
 WANTED, LEFT_OUT = librdkafka_suite.read_list()
+SUITE = os.environ.get("QUIRE_SUITE", "core")
 pytestmark = pytest.mark.suite
+
+
+def case(test):
+    marks = [pytest.mark.needs(feature) for feature in test.needs]
+    if "slow" in test.words and SUITE != "all":
+        marks.append(pytest.mark.skip(reason="slow: only with QUIRE_SUITE=all"))
+    if "rf3" in test.words and servers.target() == "control":
+        marks.append(pytest.mark.skip(reason="the control is one broker, and refuses factor 3"))
+    return pytest.param(test, id=str(test), marks=marks)
 
 
 @pytest.fixture(scope="module")
@@ -18,18 +32,18 @@ def folder(scratch):
 
 
 @pytest.fixture(scope="module")
-def of_scenario(scratch):
-    """of_scenario(name) -> a running server for it: with auto.create.topics.enable, or not."""
+def server_for(scratch):
+    """server_for(test) -> a running server with what the test asks for, shared by its likes."""
     running = {}
 
-    def get(scenario):
-        if scenario.startswith("rf3") and servers.target() == "control":
-            pytest.skip("the control is one broker here, and refuses replication factor 3")
-        creates = "false" if scenario.endswith("noautocreate") else "true"
-        if creates not in running:
-            settings = {"auto.create.topics.enable": creates}
-            running[creates] = servers.make_server(scratch / f"rd-{creates}", settings).start()
-        return running[creates]
+    def get(test):
+        settings = test.settings(servers.target())
+        key = tuple(sorted(settings.items()))
+        if key not in running:
+            one = servers.make_server(scratch / f"librdkafka-{len(running)}", settings)
+            running[key] = one
+            one.start()
+        return running[key]
 
     yield get
     for one in running.values():
@@ -44,8 +58,19 @@ def outcomes():
     passed = sum(outcome.passed for outcome in done)
     figures.add(
         f"librdkafka: {passed} of {len(done)} tests passed in {time.monotonic() - started:.0f} s; "
-        f"{len(LEFT_OUT)} left out, with reasons, in librdkafka_tests.txt"
+        f"{len(WANTED)} in the list, {len(LEFT_OUT)} left out of it with reasons"
     )
+    figures.add(
+        "librdkafka, slowest: "
+        + ", ".join(
+            f"{outcome.name} {outcome.seconds:.0f} s"
+            for outcome in sorted(done, key=lambda outcome: -outcome.seconds)[:5]
+        )
+    )
+
+
+def test_suite_is_one_that_exists():
+    assert SUITE in ("core", "all")
 
 
 def test_no_test_is_overlooked():
@@ -54,10 +79,9 @@ def test_no_test_is_overlooked():
 
 
 @pytest.mark.timeout(librdkafka_suite.TIMEOUT_S + 60)
-@pytest.mark.parametrize("test", WANTED, ids=lambda test: test.name)
-def test_librdkafka(test, of_scenario, folder, outcomes):
-    server = of_scenario(test.scenario)
-    outcome = librdkafka_suite.run_test(test.name, server.bootstrap, folder, test.scenario)
+@pytest.mark.parametrize("test", [case(test) for test in WANTED])
+def test_librdkafka(test, server_for, folder, outcomes):
+    outcome = librdkafka_suite.run_test(test, server_for(test).bootstrap, folder)
     outcomes.append(outcome)
     if not outcome.passed:
         print("\n".join(outcome.output.splitlines()[-120:]))

@@ -228,7 +228,7 @@ async def _start_broker(
     )
     requests = await stack.enter_async_context(trio.open_nursery())
     stack.callback(requests.cancel_scope.cancel)
-    dispatcher = Dispatcher(handlers, requests)
+    dispatcher = Dispatcher(handlers, requests, env.turn)
     server = KafkaServer(
         env.net,
         dispatcher,

@@ -6,11 +6,12 @@ import pytest
 import trio
 
 from broker.api import Api, ConnectionInfo, Reply
-from broker.connection import REQUESTS_IN_FLIGHT_MAX, KafkaConnection
+from broker.connection import REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, KafkaConnection
 from broker.dispatch import Dispatcher
 from broker.handlers.api_versions import ApiVersionsHandler
 from broker.receive import ReceiveChunks
 from broker.request_memory import RequestMemory
+from runtime.turn import Turn
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.headers import decode_response, encode_request
@@ -75,7 +76,8 @@ class World:
             *self.versions.apis(),
         ]
         self.versions.serve(apis)
-        self.dispatcher = Dispatcher(apis, nursery, strict=strict)
+        self.turn = Turn()
+        self.dispatcher = Dispatcher(apis, nursery, self.turn, strict=strict)
         self.memory = RequestMemory(memory)
         self.wire = Wire()
         self.connection = KafkaConnection(
@@ -216,24 +218,53 @@ async def test_no_reply_takes_no_place(world):
 
 
 async def test_memory_pauses_and_resumes(nursery):
-    world = World(nursery, memory=50)
-    world.send(heartbeat(1) + heartbeat(2) + heartbeat(3) + heartbeat(4))
+    world = World(nursery, memory=40)
+    world.send(b"".join(heartbeat(number) for number in range(1, 9)))
     assert world.wire.is_paused
-    for reply in world.replies:
-        reply.resolve(HeartbeatResponse())
+    assert len(world.replies) == 2, "requests behind the limit are not even looked at"
+    for _ in range(8):
+        for reply in world.replies:
+            if reply.message is None:
+                reply.resolve(HeartbeatResponse())
+        world.turn.run()
     assert not world.wire.is_paused
     assert world.memory.used_bytes == 0
+    assert world.wire.correlation_ids() == list(range(1, 9))
 
 
 async def test_a_long_line_pauses_reading(world):
     world.memory.limit_bytes = 1 << 30
-    for number in range(REQUESTS_IN_FLIGHT_MAX):
-        world.send(heartbeat(number))
+    count = REQUESTS_IN_FLIGHT_MAX + 500
+    world.send(b"".join(heartbeat(number) for number in range(count)))
     assert world.wire.is_paused
-    for reply in world.replies:
-        reply.resolve(HeartbeatResponse())
+    assert len(world.replies) == REQUESTS_IN_FLIGHT_MAX
+    for _ in range(2):
+        for reply in world.replies:
+            if reply.message is None:
+                reply.resolve(HeartbeatResponse())
+        world.turn.run()
     assert not world.wire.is_paused
-    assert world.wire.correlation_ids() == list(range(REQUESTS_IN_FLIGHT_MAX))
+    assert world.wire.correlation_ids() == list(range(count))
+
+
+async def test_a_slow_reader_is_not_worked_for(world, monkeypatch):
+    """Replies that nobody takes stop the handling of what was received already."""
+    monkeypatch.setattr(Wire, "unsent_bytes", property(lambda wire: wire.backlog))
+    Wire.backlog = UNSENT_BYTES_MAX + 1
+    world.send(metadata(1) + metadata(2) + metadata(3))
+    assert world.wire.correlation_ids() == [1]
+    assert world.wire.is_paused
+    Wire.backlog = 0
+    world.connection.drained()
+    world.turn.run()
+    assert world.wire.correlation_ids() == [1, 2, 3]
+    assert not world.wire.is_paused
+
+
+async def test_nothing_is_handled_behind_a_refused_frame(world):
+    world.send(struct.pack(">ihhih", 10, 999, 0, 1, -1) + metadata(2))
+    assert world.wire.is_closed
+    assert world.dispatcher.counts[ApiKey.METADATA][0] == 0
 
 
 async def test_a_client_that_left_abandons_its_replies(world):

@@ -96,8 +96,22 @@ def test_frames_are_writable():
     assert got[0] == b"zbc"
 
 
-def test_a_refused_frame_ends_the_burst():
+@given(
+    st.lists(st.binary(min_size=1, max_size=300), max_size=20),
+    st.lists(st.integers(1, 4000), min_size=1, max_size=5),
+    st.lists(st.booleans(), min_size=1, max_size=7),
+)
+def test_what_is_behind_a_stop_is_kept(bodies, sizes, answers):
     got = []
-    receiver = FrameReceiver(ReceiveChunks(), 100, lambda frame: got.append(bytes(frame)) or False)
-    feed(receiver, framed([b"one", b"two"]), [100])
-    assert got == [b"one"]
+
+    def on_frame(frame):
+        got.append(bytes(frame))
+        return answers[len(got) % len(answers)]
+
+    receiver = FrameReceiver(ReceiveChunks(), 1 << 20, on_frame)
+    data = framed(bodies)
+    for start in range(0, len(data), 1000):
+        feed(receiver, data[start : start + 1000], sizes)
+        for _ in range(len(bodies)):
+            receiver.go_on()
+    assert got == bodies

@@ -95,7 +95,7 @@ async def test_requests_and_partitions():
         for key in (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS)
     ]
     async with trio.open_nursery() as nursery:
-        dispatcher = Dispatcher(apis, nursery)
+        dispatcher = Dispatcher(apis, nursery, Turn())
     dispatcher.counts[ApiKey.PRODUCE][:] = [5, 0]
     dispatcher.counts[ApiKey.LIST_OFFSETS][:] = [3, 2]
     # Only the attributes that PartitionLog shows to everybody.
