@@ -100,14 +100,15 @@ class KafkaConnection:
         self.dispatcher.dispatch(self, frame)
         if self._is_closing:
             return False
+        memory = self.memory
         if (
-            len(self._line) < REQUESTS_IN_FLIGHT_MAX
+            memory.used_bytes < memory.limit_bytes
+            and len(self._line) < REQUESTS_IN_FLIGHT_MAX
             and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
-            and not self.memory.is_full
         ):
             return True
         self._is_paused = True
-        if self.memory.is_full:
+        if memory.is_full:
             self.memory.wait(self)
         return False
 

@@ -21,9 +21,10 @@ LIST = paths.COMPAT / "kafka_python_tests.txt"
 TIMEOUT_S = 400
 
 
-def read_list(path: Path = LIST) -> tuple[set[str], dict[str, str]]:
-    """(tests that must pass, left-out test -> reason); names as `outcomes` gives them."""
-    wanted: set[str] = set()
+def read_list(path: Path = LIST) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """(test that must pass -> features it needs, left-out test -> reason); names as `outcomes`
+    gives them."""
+    wanted: dict[str, tuple[str, ...]] = {}
     left_out: dict[str, str] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         line = line.strip()
@@ -34,8 +35,11 @@ def read_list(path: Path = LIST) -> tuple[set[str], dict[str, str]]:
             if not reason:
                 raise ValueError(f"{path.name}:{number}: left out without a reason")
             left_out[name] = reason
-        else:
-            wanted.add(line)
+            continue
+        name, *words = line.split()
+        if not all(word.startswith("needs=") for word in words):
+            raise ValueError(f"{path.name}:{number}: only needs=FEATURE may follow a name")
+        wanted[name] = tuple(word.removeprefix("needs=") for word in words)
     return wanted, left_out
 
 

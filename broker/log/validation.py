@@ -40,6 +40,9 @@ COMPRESSION_MASK = 0x07
 UNUSUAL_MASK = 0x3C
 #: A record's length is an int32: a zigzag varint of five bytes at most.
 LENGTH_SHIFT_MAX = 28
+#: A length of -1 as a zigzag varint.
+_NULL = 1
+_THREE_ZEROS = bytes(3)
 #: Decompressed size that a walk or a recompression may reach.
 DECOMPRESSED_BYTES_MAX = 128 << 20
 #: Length, attributes, two deltas, two lengths, header count: no record is smaller.
@@ -219,16 +222,27 @@ def check_record_lengths(records: memoryview | bytes, record_count: int) -> None
             record_end = position + length
             if length < RECORD_BYTES_MIN - 1 or record_end > end:
                 break
-            position += 1  # attributes: unused
-            _, position = _varint(records, position)  # timestamp delta
-            offset_delta, position = _varint(records, position)
-            for _ in range(2):  # key and value
+            # Attributes (unused), timestamp and offset delta: of a lone record mostly three zeros.
+            if not count and records[position : position + 3] == _THREE_ZEROS:
+                position += 3
+            else:
+                _, position = _varint(records, position + 1)
+                offset_delta, position = _varint(records, position)
+                if offset_delta != count:
+                    break
+            if records[position] == _NULL:  # the key
+                position += 1
+            else:
                 size, position = _varint(records, position)
                 position += max(size, 0)
+            size, position = _varint(records, position)
+            position += max(size, 0)
+            if position == record_end - 1 and not records[position]:  # no headers, all there
+                position = record_end
+                count += 1
+                continue
             header_count, position = _varint(records, position)
-            if offset_delta != count or position > record_end or header_count < 0:
-                break
-            if not header_count and position != record_end:
+            if position > record_end or header_count <= 0:
                 break
             position = record_end
             count += 1

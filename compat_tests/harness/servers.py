@@ -189,6 +189,8 @@ class QuireServer(Server):
     def command(self) -> list[str]:
         command = [str(paths.python_script("quire")), "standalone"]
         command += ["--listen", self.bootstrap, "--data-dir", str(self.data_dir)]
+        # As the control has it: suites look at where a broker's setting comes from.
+        command += ["--set", f"advertised.listeners=PLAINTEXT://{self.bootstrap}"]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         return command
