@@ -33,6 +33,7 @@ from broker.groups.group_records import (
 )
 from broker.groups.group_types import Answer, ArmTimer, Effect, GroupLimits, Persist
 from broker.groups.offsets_core import GroupOffsets
+from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 from wire.kafka.records.batch import build_batch, iter_records, scan_batches
 from wire.kafka.records.record import Record
@@ -266,9 +267,9 @@ class CoordinatorPartition:
         error = _APPEND_ERRORS.get(append.error, append.error)
         if error:
             logger.warning(
-                "partition=%d append of %d requests failed: %s",
-                self.index, len(units), append.error.name,
-            )  # fmt: skip
+                "append failed",
+                kv(partition=self.index, requests=len(units), error=append.error.name),
+            )
         self._finish(units, error)
         if error is ErrorCode.NOT_COORDINATOR:
             self.close()
@@ -285,7 +286,7 @@ class CoordinatorPartition:
         try:
             await self._load_records()
         except (KafkaError, WireError) as error:
-            logger.warning("partition=%d cannot be loaded: %s", self.index, error)
+            logger.warning("cannot be loaded", kv(partition=self.index, error=error))
             self.close()
             return
         if self.state is not PartitionState.LOADING:
@@ -295,7 +296,7 @@ class CoordinatorPartition:
         now_ms = self._timers.now_ms()
         for entry in list(self.groups.values()):
             self.carry_out(entry, entry.group.start(now_ms))
-        logger.info("partition=%d loaded groups=%d", self.index, len(self.groups))
+        logger.info("loaded", kv(partition=self.index, groups=len(self.groups)))
         self.settled.set()
         self._look_at_log()
 
@@ -322,9 +323,9 @@ class CoordinatorPartition:
             if header.is_control or header.is_transactional:
                 # Nothing here writes either; a log that another server wrote may hold them.
                 logger.warning(
-                    "partition=%d transactional batch at offset=%d is not applied",
-                    self.index, header.base_offset,
-                )  # fmt: skip
+                    "transactional batch not applied",
+                    kv(partition=self.index, offset=header.base_offset),
+                )
                 continue
             for record in iter_records(batch, header, size_max=_BATCH_SIZE_MAX):
                 if record.key is not None:

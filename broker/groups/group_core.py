@@ -44,6 +44,7 @@ from broker.groups.group_types import (
     SyncInput,
     SyncResult,
 )
+from runtime.logs import kv
 from wire.kafka.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ class ClassicGroup(GroupBase):
         if self._sync_deadline_ms <= now_ms:
             self._on_sync_deadline(now_ms)
         for member_id in [i for i, at_ms in self.pending_join.items() if at_ms <= now_ms]:
-            logger.info("group=%s pending member=%s lapsed", self.group_id, member_id)
+            logger.info("pending member lapsed", kv(group=self.group_id, member=member_id))
             del self.pending_join[member_id]
             self._complete_if_all_joined(now_ms)
         for member in list(self.members.by_id.values()):
@@ -161,7 +162,7 @@ class ClassicGroup(GroupBase):
             self._on_static_member_stored(then, error, now_ms)
         elif error:
             # An empty generation holds nobody back: the one before it has no live member either.
-            logger.warning("group=%s empty generation not stored: %s", self.group_id, error.name)
+            logger.warning("empty generation not stored", kv(group=self.group_id, error=error.name))
         return self._take()
 
     def close(self, error: ErrorCode) -> list[Effect]:
@@ -348,8 +349,9 @@ class ClassicGroup(GroupBase):
         self._sync_deadline_ms = NEVER_MS
         self._is_initial = self.state is EMPTY
         logger.info(
-            "group=%s state=%s -> PreparingRebalance generation=%d reason=%s",
-            self.group_id, self.state.value, self.generation_id, reason,
+            "rebalance begins",
+            kv(group=self.group_id, state=self.state.value, generation=self.generation_id,
+               reason=reason),
         )  # fmt: skip
         self._enter(PREPARING, now_ms)
         if self._is_initial:
@@ -396,7 +398,9 @@ class ClassicGroup(GroupBase):
         self._join_deadline_ms = NEVER_MS
         for member in list(self.members.by_id.values()):
             if member.join_token is None and member.instance_id is None:
-                logger.info("group=%s member=%s did not rejoin", self.group_id, member.member_id)
+                logger.info(
+                    "member did not rejoin", kv(group=self.group_id, member=member.member_id)
+                )
                 self._drop(member, ErrorCode.UNKNOWN_MEMBER_ID)
         if self.members and not self.members.elect_joined_leader():
             # Only absent static members are left: wait until they join or their sessions end.
@@ -410,16 +414,18 @@ class ClassicGroup(GroupBase):
             self.protocol_name = None
             self.subscribed = self._compute_subscribed()
             self._enter(EMPTY, now_ms)
-            logger.info("group=%s generation=%d is empty", self.group_id, self.generation_id)
+            logger.info(
+                "generation is empty", kv(group=self.group_id, generation=self.generation_id)
+            )
             self._effects.append(Persist(self.snapshot()))
             return
         self.protocol_name = self.members.select_protocol()
         self.subscribed = self._compute_subscribed()
         self._enter(COMPLETING, now_ms)
         logger.info(
-            "group=%s generation=%d members=%d protocol=%s leader=%s",
-            self.group_id, self.generation_id, len(self.members), self.protocol_name,
-            self.members.leader_id,
+            "generation begins",
+            kv(group=self.group_id, generation=self.generation_id, members=len(self.members),
+               protocol=self.protocol_name, leader=self.members.leader_id),
         )  # fmt: skip
         for member in self.members.by_id.values():
             self._answer_join(member, self._join_result(member))
@@ -477,12 +483,14 @@ class ClassicGroup(GroupBase):
             return ErrorCode.NONE
         elif error := self._member_error(member_id, leaving.instance_id):
             return error
-        logger.info("group=%s member=%s leaves: %s", self.group_id, member_id, leaving.reason)
+        logger.info(
+            "member leaves", kv(group=self.group_id, member=member_id, reason=leaving.reason)
+        )
         self._drop(self.members.by_id[member_id], ErrorCode.UNKNOWN_MEMBER_ID)
         return ErrorCode.NONE
 
     def _expire(self, member: Member, now_ms: int) -> None:
-        logger.info("group=%s member=%s session expired", self.group_id, member.member_id)
+        logger.info("session expired", kv(group=self.group_id, member=member.member_id))
         self._drop(member, ErrorCode.UNKNOWN_MEMBER_ID)
         if self.state in (STABLE, COMPLETING):
             self._prepare_rebalance(f"session of {member.member_id} expired", now_ms)
