@@ -130,10 +130,16 @@ def _facts(definition):
     return definition
 
 
-@pytest.mark.skipif("KAFKA_JARS" not in os.environ, reason="KAFKA_JARS: a folder with Kafka's jars")
+def _jars():
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(os.environ.get("QUIRE_KAFKA_JARS") or cache / "quire" / "jars" / "kafka")
+    assert folder.is_dir(), f"Kafka's jars are not in {folder}: run `make peers`"
+    return folder
+
+
 def test_definitions_are_those_of_the_jars():
     found = {}
-    for jar in Path(os.environ["KAFKA_JARS"]).glob("kafka-*coordinator-[0-9]*.jar"):
+    for jar in _jars().glob("kafka-*coordinator-[0-9]*.jar"):
         with zipfile.ZipFile(jar) as archive:
             for member in archive.namelist():
                 name = Path(member).stem
