@@ -1,4 +1,4 @@
-"""Bookie: a storage node (design.md §3; docs/contracts/bookie.md).
+"""Bookie: a storage node (design.md §3).
 
 Composition of the parts in this folder, and the path of an add through them. Everything here runs
 on the event loop's thread.

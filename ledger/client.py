@@ -1,4 +1,4 @@
-"""LedgerClient: makes, opens, recovers and deletes ledgers (docs/contracts/ledger.md)."""
+"""LedgerClient: makes, opens, recovers and deletes ledgers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LedgerWriter: the one who appends to a ledger (docs/contracts/ledger.md).
+"""LedgerWriter: the one who appends to a ledger.
 
 Owner of the ledger's metadata while it is open. `append_nowait` is the hot path: no await, no task,
 no log; it sends at once, and the callbacks come in entry order in the pass of `AddPipeline`.

@@ -1,4 +1,4 @@
-"""What the group coordinator needs of its neighbours, as protocols; see docs/contracts/broker.md.
+"""What the group coordinator needs of its neighbours, as protocols.
 
 The real parts are broker/cluster's TopicCatalog and broker/log's LogManager and PartitionLog.
 """
