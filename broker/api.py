@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from wire.kafka.message import Message
 
 if TYPE_CHECKING:
+    from runtime.turn import Turn
     from wire.buffers import Buffer
     from wire.kafka.api_keys import ApiKey
 
@@ -50,6 +51,18 @@ class ReplyLine(Protocol):
     """Where replies wait for their turn: a connection."""
 
     def reply_resolved(self, reply: Reply) -> None: ...
+
+
+class Handling(Protocol):
+    """What a connection hands its frames to: dispatch."""
+
+    @property
+    def turn(self) -> Turn: ...
+
+    def dispatch(self, connection: Any, frame: memoryview) -> None:  # noqa: ANN401
+        """One whole request."""
+
+    def connection_closed(self, connection: Any) -> None: ...  # noqa: ANN401
 
 
 class Reply:

@@ -16,8 +16,7 @@ from broker.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from broker.api import ConnectionInfo, Route
-    from broker.dispatch import Dispatcher
+    from broker.api import ConnectionInfo, Handling, Route
     from broker.request_memory import RequestMemory
     from runtime.net import Transport
     from wire.buffers import Buffer
@@ -40,7 +39,7 @@ class KafkaConnection:
     def __init__(
         self,
         transport: Transport,
-        dispatcher: Dispatcher,
+        dispatcher: Handling,
         memory: RequestMemory,
         chunks: ReceiveChunks,
         info: ConnectionInfo,

@@ -11,7 +11,7 @@ import time
 import pytest
 from harness import paths, servers
 from harness.bad_batches import CASES, TOPIC_CONFIGS, agrees, answer_to
-from harness.raw import Closed, Connection, batch
+from harness.raw import Closed, Connection, batch, record
 
 ANSWERS = paths.COMPAT / "control_answers.json"
 
@@ -66,6 +66,21 @@ def test_answer_is_the_controls(case, server, topic, recorded):
         key = b"k" if "compact" in case else None
         after = connection.produce(topic, batch([b"after"], key=key))
         assert (after.error, after.base_offset) == ("NONE", answer["end_offset"])
+
+
+@pytest.mark.parametrize("delta_ms", [0, 1 << 33, 1 << 36, 1 << 40])
+def test_timestamps_of_a_batch_may_be_far_apart(server, topic, delta_ms):
+    """A record's timestamp delta is 64 bits, unlike its other varints: 34 years fit in a batch."""
+    with Connection(server.port) as connection:
+        assert connection.create_topic(topic) == 0
+        body = record(0, b"a") + record(1, b"b", time_delta=delta_ms)
+        one = batch([b"a", b"b"], body=body, timestamp_ms=1, max_timestamp_ms=1 + delta_ms)
+        deadline = time.monotonic() + 10
+        while connection.fetch(topic, 0)[0] != "NONE" and time.monotonic() < deadline:
+            time.sleep(0.02)
+        answer = connection.produce(topic, one)
+        assert (answer.error, answer.base_offset) == ("NONE", 0), answer
+        assert connection.end_offset(topic) == 2
 
 
 def test_null_records_are_answered_or_hung_up_on(server, topic):

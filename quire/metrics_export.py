@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
-    from runtime.disk import RealDisk
     from runtime.metrics import Collector
+    from runtime.real_disk import RealDisk
 
 PARTITION_LABELS = ("topic", "partition")
 

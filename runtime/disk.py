@@ -19,12 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from runtime.real_disk import RealDisk
-
 if TYPE_CHECKING:
     from wire.buffers import Buffer, Buffers
 
-__all__ = ["Disk", "File", "RealDisk", "SyncDone"]
 
 T = TypeVar("T")
 SyncDone = Callable[[OSError | None], None]

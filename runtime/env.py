@@ -64,8 +64,8 @@ class Env:
 
 def real_env(*, turn: Turn | None = None) -> Env:
     """The operating system's clock, entropy, sockets and files. Call it inside a trio run."""
-    from runtime.disk import RealDisk
     from runtime.poller import Poller
+    from runtime.real_disk import RealDisk
     from runtime.real_net import RealNet
     from runtime.turn import Turn as TurnClass
 

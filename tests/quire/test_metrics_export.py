@@ -15,9 +15,9 @@ from broker.api import Api
 from broker.dispatch import Dispatcher
 from broker.log.partition import State
 from quire import metrics_export
-from runtime.disk import RealDisk
 from runtime.env import Env, RealClock
 from runtime.metrics import Metrics
+from runtime.real_disk import RealDisk
 from runtime.turn import Turn
 from wire.bookkeeper.status import Status
 from wire.kafka.api_keys import ApiKey

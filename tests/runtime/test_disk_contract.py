@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 import trio
 
-from runtime.disk import Disk, RealDisk
+from runtime.disk import Disk
+from runtime.real_disk import RealDisk
 from runtime.sim_disk import SimDisk
 
 

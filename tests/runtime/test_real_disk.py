@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from runtime import real_disk
-from runtime.disk import RealDisk
+from runtime.real_disk import RealDisk
 
 
 @pytest.fixture
