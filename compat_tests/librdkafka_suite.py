@@ -34,7 +34,8 @@ class Expected:
     needs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.name}/{self.part}" if self.part else self.name
+        full = "-full" if "full" in self.words else ""
+        return (f"{self.name}/{self.part}" if self.part else self.name) + full
 
     def settings(self, target: str) -> dict[str, str]:
         """What the test asks of a server, beyond what every suite asks."""

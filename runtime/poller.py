@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 #: Bursts that are served before other tasks get their turn.
 BURSTS_PER_WAKE_MAX = 8
+#: After a burst, so many looks (about half a microsecond each) before the loop goes to sleep: a
+#: client with one request under way sends the next within that time, and going to sleep and waking
+#: up costs it 50 us (measured: p50 0.31 ms with 1 look, 0.26 ms with 200).
+LOOKS_MAX = 200
 #: Descriptors looked at in one burst.
 EVENTS_PER_BURST_MAX = 1024
 
@@ -60,9 +64,14 @@ class Poller:
         try:
             while True:
                 await trio.lowlevel.wait_readable(self._epoll.fileno())
-                for _ in range(BURSTS_PER_WAKE_MAX):
-                    if not self._burst():
-                        break
+                bursts = 0
+                looks = 0
+                while bursts < BURSTS_PER_WAKE_MAX and looks < LOOKS_MAX:
+                    if self._burst():
+                        bursts += 1
+                        looks = 0
+                    else:
+                        looks += 1
         finally:
             self.is_running = False
             for function in reversed(self._at_end):

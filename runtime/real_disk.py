@@ -49,7 +49,7 @@ ALLOCATE_CHUNK_SIZE_BYTES = 1 << 20
 #: A sync that is expected to take longer than this does not run on the loop's thread.
 INLINE_SYNC_MAX_SECONDS = 0.001
 #: Nor does one of more dirty bytes than this, if the kernel can make it by itself.
-INLINE_SYNC_MAX_BYTES = 8 * 1024
+INLINE_SYNC_MAX_BYTES = 64 * 1024
 #: Syncs of at most this many dirty bytes teach a device's latency, larger ones its rate.
 SMALL_SYNC_SIZE_BYTES = 64 * 1024
 WORKER_THREADS_MAX = 16
