@@ -21,7 +21,7 @@ from harness import paths, tools
 LIST = paths.COMPAT / "librdkafka_tests.txt"
 TIMEOUT_S = 240
 #: Words behind a name in the list: see its head.
-WORDS = {"noautocreate", "rf3", "joindelay", "sockem", "full", "plain", "slow"}
+WORDS = {"noautocreate", "rf3", "joindelay", "sockem", "full", "plain", "slow", "bug"}
 
 
 @dataclass(frozen=True, slots=True)

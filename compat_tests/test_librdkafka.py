@@ -21,6 +21,8 @@ def case(test):
         marks.append(pytest.mark.skip(reason="slow: only with QUIRE_SUITE=all"))
     if "rf3" in test.words and servers.target() == "control":
         marks.append(pytest.mark.skip(reason="the control is one broker, and refuses factor 3"))
+    if "bug" in test.words and servers.target() == "quire":
+        marks.append(pytest.mark.xfail(reason="a known bug: see librdkafka_tests.txt"))
     return pytest.param(test, id=str(test), marks=marks)
 
 
@@ -74,7 +76,7 @@ def test_suite_is_one_that_exists():
 
 
 def test_no_test_is_overlooked():
-    known = {test.name for test in WANTED} | set(LEFT_OUT)
+    known = {test.name for test in WANTED} | {name.partition("/")[0] for name in LEFT_OUT}
     assert librdkafka_suite.tests_with_broker() == known
 
 
