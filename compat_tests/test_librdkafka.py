@@ -80,10 +80,16 @@ def test_no_test_is_overlooked():
     assert librdkafka_suite.tests_with_broker() == known
 
 
-@pytest.mark.timeout(librdkafka_suite.TIMEOUT_S + 60)
+@pytest.mark.timeout(2 * librdkafka_suite.TIMEOUT_S + 60)
 @pytest.mark.parametrize("test", [case(test) for test in WANTED])
 def test_librdkafka(test, server_for, folder, outcomes):
     outcome = librdkafka_suite.run_test(test, server_for(test).bootstrap, folder)
+    if not outcome.passed and not os.environ.get("QUIRE_NO_RETRY"):
+        # Many of these have time limits of their own that a busy machine breaks. A second try is
+        # told in the figures, so that a test which needs it often is seen.
+        figures.add(f"librdkafka: {outcome.name} failed at the first try")
+        print("\n".join(outcome.output.splitlines()[-60:]))
+        outcome = librdkafka_suite.run_test(test, server_for(test).bootstrap, folder)
     outcomes.append(outcome)
     if not outcome.passed:
         print("\n".join(outcome.output.splitlines()[-120:]))
