@@ -43,15 +43,24 @@ def read_list(path: Path = LIST) -> tuple[dict[str, tuple[str, ...]], dict[str, 
     return wanted, left_out
 
 
-def outcomes(bootstrap: str, scratch: Path) -> tuple[dict[str, str], str]:
-    """Runs the whole suite; (file::test -> passed, skipped, failed or error; its output)."""
+def outcomes(
+    bootstrap: str, scratch: Path, only: list[str] | None = None
+) -> tuple[dict[str, str], str]:
+    """Runs the whole suite, or `only` some tests of it.
+
+    Gives (file::test -> passed, skipped, failed or error; what it wrote)."""
     home = paths.needed(paths.cache_dir() / "kafka-python", "kafka-python")
     report = scratch / "kafka-python.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["-o", "junit_family=xunit1", f"--junit-xml={report}"]
     command += ["--basetemp", str(scratch / "kafka-python")]
     # It starts brokers with TLS by itself, which a running broker cannot stand in for.
-    command += ["--deselect", "test/integration/test_ssl_integration.py", "test/integration"]
+    command += ["--deselect", "test/integration/test_ssl_integration.py"]
+    if only is None:
+        command.append("test/integration")
+    for name in only or ():
+        file, _, test = name.partition("::")
+        command.append(f"test/integration/{file}.py::{test}")
     environment = {
         **os.environ,
         # What the client must infer from ApiVersions; it caps its requests by it.

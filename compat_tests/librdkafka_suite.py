@@ -120,6 +120,7 @@ def run_test(test: Expected, bootstrap: str, scratch: Path) -> Outcome:
         "BROKERS": bootstrap,
         "TESTS": name,
     }
+    environment.pop("CI", None)  # or some tests that measure times skip themselves
     if test.part:
         environment["SUBTESTS"] = test.part
     command = [str(tests_dir() / "test-runner"), "-p1", "-L"]

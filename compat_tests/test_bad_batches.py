@@ -68,7 +68,10 @@ def test_answer_is_the_controls(case, server, topic, recorded):
         assert (after.error, after.base_offset) == ("NONE", answer["end_offset"])
 
 
-@pytest.mark.parametrize("delta_ms", [0, 1 << 33, 1 << 36, 1 << 40])
+@pytest.mark.parametrize(
+    "delta_ms",
+    [0, 1 << 33, 1 << 36, 1 << 40],
+)
 def test_timestamps_of_a_batch_may_be_far_apart(server, topic, delta_ms):
     """A record's timestamp delta is 64 bits, unlike its other varints: 34 years fit in a batch."""
     with Connection(server.port) as connection:

@@ -9,7 +9,7 @@ acks: 0 gets no reply, and an error closes the connection, as in Kafka: the prod
 no weaker promise to give. Anything else is INVALID_REQUIRED_ACKS.
 
 Known deviations: `timeout_ms` is not enforced (a ledger that stalls stalls the reply, and the
-client's own request timeout ends it); per-record errors are not given, the message names the first.
+client's own request timeout ends it).
 """
 
 from __future__ import annotations
@@ -105,11 +105,10 @@ class _ProduceAppend(Append):
         if self.error:
             result.error_code = int(self.error)
             result.error_message = self.error_message
-            if self.record_index is not None:
-                result.record_errors.append(
-                    BatchIndexAndErrorMessage(self.record_index, self.error_message)
-                )
-            self.handler.failed_count += 1
+            result.record_errors = [
+                BatchIndexAndErrorMessage(index, self.error_message)
+                for index in self.record_indexes
+            ]
         result.base_offset = self.base_offset
         result.log_append_time_ms = self.log_append_time_ms
         pending = self.pending

@@ -35,7 +35,7 @@ from ledger.errors import LedgerError
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from broker.log.segment import Segment
     from broker.log.settings import LogSettings
@@ -50,7 +50,7 @@ class Append(ABC):
 
     __slots__ = (
         "base_offset", "error", "error_message", "last_offset", "log_append_time_ms",
-        "max_timestamp", "record_index", "records",
+        "max_timestamp", "record_indexes", "records",
     )  # fmt: skip
 
     def __init__(self, records: memoryview) -> None:
@@ -61,11 +61,11 @@ class Append(ABC):
         self.max_timestamp = -1
         self.error = ErrorCode.NONE
         self.error_message: str | None = None
-        self.record_index: int | None = None  # which record of the batch is to blame
+        self.record_indexes: Sequence[int] = ()  # which records of the batch are to blame
 
     def fail(self, error: KafkaError) -> None:
         self.error, self.error_message = error.code, error.message
-        self.record_index = error.record_index
+        self.record_indexes = error.record_indexes
         self.base_offset = -1
         self.finished()
 

@@ -39,7 +39,9 @@ COMPRESSION_MASK = 0x07
 #: Attributes that ask for a look: codecs 4 (zstd) to 7, append time, transactional, control.
 UNUSUAL_MASK = 0x3C
 #: A record's length is an int32: a zigzag varint of five bytes at most.
-LENGTH_SHIFT_MAX = 28
+INT_SHIFT_MAX = 28
+#: Timestamp deltas are the one 64-bit varint of a record.
+LONG_SHIFT_MAX = 63
 #: A length of -1 as a zigzag varint.
 _NULL = 1
 _THREE_ZEROS = bytes(3)
@@ -150,7 +152,7 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
             f"timestamp {latest} is later than message.timestamp.after.max.ms allows",
-            record_index=0 if header.record_count == 1 else None,
+            record_indexes=(0,) if header.record_count == 1 else (),
         )
     before = config.message_timestamp_before_max_ms
     if before != LONG_MAX and 0 <= header.base_timestamp < now_ms - before:
@@ -158,7 +160,7 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
             ErrorCode.INVALID_TIMESTAMP,
             f"timestamp {header.base_timestamp} is earlier than message.timestamp.before.max.ms"
             " allows",
-            record_index=0,
+            record_indexes=(0,),
         )
 
 
@@ -182,14 +184,11 @@ def _check_records(
             check_record_lengths(inside, header.record_count)
         return
     seen = 0
+    keyless = []
     try:
         for record in iter_records(records, header, size_max=DECOMPRESSED_BYTES_MAX):
-            if compacted and record.key is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD,
-                    "compacted topic cannot accept message without key",
-                    record_index=seen,
-                )
+            if record.key is None:
+                keyless.append(seen)
             if record.offset_delta != seen:
                 raise KafkaError(
                     ErrorCode.INVALID_RECORD,
@@ -201,6 +200,12 @@ def _check_records(
     if seen != header.record_count:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"batch says {header.record_count} records and holds {seen}"
+        )
+    if keyless:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            "compacted topic cannot accept message without key",
+            record_indexes=keyless,
         )
 
 
@@ -226,7 +231,7 @@ def check_record_lengths(records: memoryview | bytes, record_count: int) -> None
             if not count and records[position : position + 3] == _THREE_ZEROS:
                 position += 3
             else:
-                _, position = _varint(records, position + 1)
+                _, position = _varint(records, position + 1, LONG_SHIFT_MAX)
                 offset_delta, position = _varint(records, position)
                 if offset_delta != count:
                     break
@@ -257,7 +262,9 @@ def check_record_lengths(records: memoryview | bytes, record_count: int) -> None
     )
 
 
-def _varint(records: memoryview | bytes, position: int) -> tuple[int, int]:
+def _varint(
+    records: memoryview | bytes, position: int, shift_max: int = INT_SHIFT_MAX
+) -> tuple[int, int]:
     """A zigzag varint and where it ends; IndexError at the end of the bytes or if it is endless."""
     byte = records[position]
     position += 1
@@ -266,7 +273,7 @@ def _varint(records: memoryview | bytes, position: int) -> tuple[int, int]:
     value = byte & 0x7F
     shift = 7
     while byte & 0x80:
-        if shift > LENGTH_SHIFT_MAX:
+        if shift > shift_max:
             raise IndexError("no varint of a record is that long")
         byte = records[position]
         position += 1

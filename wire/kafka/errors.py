@@ -8,6 +8,10 @@ our own bug: a message that cannot be put on the wire.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class WireError(ValueError):
@@ -222,13 +226,13 @@ class KafkaError(Exception):
     """An answer that is an error code, with an optional message for the client's log."""
 
     def __init__(
-        self, code: ErrorCode, message: str | None = None, *, record_index: int | None = None
+        self, code: ErrorCode, message: str | None = None, *, record_indexes: Sequence[int] = ()
     ) -> None:
-        """`record_index`: the record of a batch that is to blame (KIP-467)."""
+        """`record_indexes`: the records of a batch that are to blame (KIP-467)."""
         super().__init__(code, message)
         self.code = code
         self.message = message
-        self.record_index = record_index
+        self.record_indexes = record_indexes
 
     def __str__(self) -> str:
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"
