@@ -12,6 +12,7 @@ callback has run.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,7 +42,7 @@ class Spawn(Protocol):
     def __call__(self, function: Callable[[], Awaitable[None]], /) -> bool: ...
 
 
-class AddPipeline:
+class AddPipeline(ABC):
     """Subclasses say how a new ensemble is made durable (`_store_ensemble`)."""
 
     __slots__ = (
@@ -179,7 +180,7 @@ class AddPipeline:
             self._drained.set()
             self._drained = None
 
-    def _on_confirmed(self) -> None:
+    def _on_confirmed(self) -> None:  # noqa: B027  # recovery has nothing to do here
         """The LAC moved; before any callback."""
 
     def _stop(self, error: LedgerError) -> None:
@@ -230,6 +231,6 @@ class AddPipeline:
                 self.ledger_id, f"no bookies in place of {failed}: {error}"
             ) from error
 
+    @abstractmethod
     async def _store_ensemble(self, request: ChangeRequest, ensemble: tuple[str, ...]) -> None:
         """Returns when the new ensemble may be used; LedgerError."""
-        raise NotImplementedError
