@@ -1,11 +1,10 @@
 """Bookie: a storage node (design.md §3).
 
-Composition of the parts in this folder, and the path of an add through them. Everything here runs
-on the event loop's thread.
+Composition of the parts in this folder, their start, end and failure. Everything here runs on the
+event loop's thread.
 
-One add, in one synchronous section (ledgers.md 2.5.1): fence and key check, the copy into the write
-cache, the journal's queue. At the end of the burst the journal writes and syncs all of it at once
-and calls every `done`. In the background one task flushes the write cache and moves the mark.
+Adds go their way in bookie/adds.py; what is done to whole ledgers is in
+bookie/ledger_operations.py. In the background one task flushes the write cache and moves the mark.
 
 Errors: any OSError of a write or a sync ends the bookie: nothing is acknowledged after it and `run`
 raises it. Adds that were waiting are answered EIO, which is no outcome.
@@ -15,28 +14,22 @@ from __future__ import annotations
 
 import errno
 import logging
-import struct
 import sys
 from typing import TYPE_CHECKING
 
 import trio
 
+from bookie.adds import AddPath
 from bookie.checkpointer import Checkpointer
 from bookie.entry_log import EntryLogs
+from bookie.entry_log_writer import EntryLogWriter
 from bookie.errors import DamagedRecordError
-from bookie.held_adds import HeldAdd, HeldAdds
 from bookie.journal import Journal
 from bookie.journal_files import JournalFiles
-from bookie.journal_format import (
-    EXPLICIT_LAC,
-    LEDGER_DELETED,
-    LEDGER_FENCED,
-    LEDGER_KEY,
-    special_record,
-)
 from bookie.journal_replay import JournalReplay
-from bookie.ledger_table import LedgerState, LedgerTable
-from bookie.reader import ENTRY_SIZE_MIN, Reader
+from bookie.ledger_operations import LedgerOperations
+from bookie.ledger_table import LedgerTable
+from bookie.reader import Reader
 from bookie.start import (
     ReplayTarget,
     check_identity,
@@ -49,10 +42,8 @@ from bookie.start import (
 )
 from bookie.statistics import BookieStatistics, gather
 from bookie.write_cache import WriteCache
-from wire.bookkeeper.entry import crc32c_matches
 from wire.bookkeeper.status import (
     FLAG_DO_FENCING,
-    FLAG_RECOVERY_ADD,
     LAST_ADD_CONFIRMED_ENTRY,
     Status,
 )
@@ -62,16 +53,13 @@ if TYPE_CHECKING:
 
     from bookie.config import BookieConfig
     from bookie.index import EntryIndex
-    from bookie.journal import Group
     from bookie.journal_format import Position
     from runtime.env import Env
-    from wire.buffers import Buffers
 
     Done = Callable[[Status], None]
 
 logger = logging.getLogger(__name__)
 
-_unpack_ids = struct.Struct(">qq").unpack_from
 _EMPTY = memoryview(b"")
 
 
@@ -91,6 +79,7 @@ class Bookie:
         self._files = JournalFiles(config, env.disk, journal_directory(config))
         self._journal = Journal(config, env.turn, self._files, self._fail, self._progressed)
         self._logs = EntryLogs(config, env.disk, ledger_directory(config))
+        self._writer = EntryLogWriter(config, env.disk, self._logs)
         self._reader = Reader(config, env.disk, self._cache, self._logs, self._index)
         self._checkpointer = Checkpointer(
             config,
@@ -99,19 +88,24 @@ class Bookie:
             self._journal,
             self._files,
             self._logs,
+            self._writer,
             self._table,
             self._index,
             self._fail,
             self._progressed,
         )
-        self._queue_size_max = config.journal_queue_size_max_bytes
-        self._verify_digest = config.verify_digest_on_write
-        # Adds that wait for room: the arguments of `add_entry`, and the size.
-        self._held = HeldAdds(config.held_adds_max, config.held_adds_size_max_bytes)
-        #: What every add is answered, if it is not taken: before the start and after the end.
-        self._refusal: Status | None = Status.EIO
-        #: Whether adds have to take the slow way: a refusal, or others are held.
-        self._gate = True
+        self._adds = AddPath(
+            config, self._cache, self._journal, self._table, self._checkpointer.swap
+        )
+        self._operations = LedgerOperations(
+            self._adds, self._cache, self._journal, self._table, self._checkpointer.deletions
+        )
+        # The parts' own methods are the bookie's: no call in between on the way of an add.
+        self.add_entry = self._adds.add_entry
+        self.force_ledger = self._operations.force_ledger
+        self.set_explicit_lac = self._operations.set_explicit_lac
+        self.get_explicit_lac = self._operations.get_explicit_lac
+        self.delete_ledger = self._operations.delete_ledger
         self._failure: OSError | None = None
         self._ended = trio.Event()
         self._damaged_records = 0
@@ -140,7 +134,7 @@ class Bookie:
         self._table.load(self._index.ledgers())
         self._logs.load(at_start.log_id)
         check_logs(self._logs, self._table, at_start)
-        await self._logs.start_log()
+        await self._writer.start_log()
         self._files.load(at_start.mark.journal_id)
         sequence = await self._replay(at_start.mark)
         # While the mark still is where it was: a crash in here starts all over.
@@ -179,8 +173,7 @@ class Bookie:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._prepare_journals, preparing)
             nursery.start_soon(self._checkpointer.run)
-            self._refusal = None
-            self._gate = False
+            self._adds.accept()
             try:
                 task_status.started()
                 await self._ended.wait()
@@ -203,7 +196,7 @@ class Bookie:
     async def _stop(self) -> None:
         """What was taken is journaled, flushed and checkpointed: the next start replays nothing.
         Nothing of that if the bookie failed."""
-        self._refuse(Status.EREADONLY if self._failure is None else Status.EIO)
+        self._adds.refuse(Status.EREADONLY if self._failure is None else Status.EIO)
         while self._failure is None:
             more = self._cache.flushing is not None
             await self._checkpointer.once()
@@ -211,19 +204,13 @@ class Bookie:
                 break
         if self._failure is None:
             try:
-                await self._logs.complete_current()
+                await self._writer.complete_current()
             except OSError as error:
                 self._fail(error)
 
-    def _refuse(self, status: Status) -> None:
-        self._refusal = status
-        self._gate = True
-        for add in self._held.release_all():
-            add.done(status)
-
     def _end(self, status: Status) -> None:
         self._ended.set()
-        self._refuse(status)
+        self._adds.refuse(status)
         if self._failure is not None:
             self._journal.refuse_pending(status)
 
@@ -239,8 +226,7 @@ class Bookie:
             logger.critical("bookie id=%s ends: %s", self._config.bookie_id, error)
             self._failure = error
             self._journal.stop(error)
-            self._refusal = Status.EIO
-            self._gate = True
+            self._adds.refuse_later(Status.EIO)
             self._ended.set()
             self._checkpointer.stop()
 
@@ -248,101 +234,7 @@ class Bookie:
         """For simulations: ends without a clean stop, as a killed process; `run` raises OSError."""
         self._fail(OSError(errno.EIO, "crashed"))
 
-    # Adding.
-
-    def add_entry(
-        self,
-        ledger_id: int,
-        entry_id: int,
-        master_key: bytes,
-        entry: Buffers,
-        flags: int,
-        done: Done,
-    ) -> None:
-        """Stores one entry (features.md #1's bytes, in pieces); `done(Status.EOK)` once it is
-        durable, in the order of the calls. Other answers: EBADREQ (these are no bytes of that
-        entry), EUA, EFENCED, ETOOMANYREQUESTS, EREADONLY (stopping), EIO (failed). The pieces
-        stay unchanged until `done`."""
-        size = sum(map(len, entry))
-        if self._gate or not self._add(ledger_id, entry_id, master_key, entry, flags, done, size):
-            self._hold(HeldAdd(ledger_id, entry_id, master_key, entry, flags, done, size))
-
-    def _add(
-        self,
-        ledger_id: int,
-        entry_id: int,
-        master_key: bytes,
-        entry: Buffers,
-        flags: int,
-        done: Done,
-        size: int,
-    ) -> bool:
-        """False if there is no room now."""
-        if size < ENTRY_SIZE_MIN or size > self._config.entry_size_max_bytes or entry_id < 0:
-            done(Status.EBADREQ)
-            return True
-        state = self._ledger(ledger_id)
-        if state is None or state.master_key != master_key or state.fenced:
-            status = self._admit(ledger_id, master_key, bool(flags & FLAG_RECOVERY_ADD))
-            if status is not Status.EOK:
-                done(status)
-                return True
-        journal = self._journal
-        if journal.queued_bytes >= self._queue_size_max:
-            return False
-        cache = self._cache
-        start = cache.put(ledger_id, entry_id, entry, size)
-        if start < 0:
-            if not self._checkpointer.swap():
-                return False
-            start = cache.put(ledger_id, entry_id, entry, size)
-            assert start >= 0, "an empty generation takes any entry"
-        view = cache.view
-        if _unpack_ids(view, start + 4) != (ledger_id, entry_id) or (
-            self._verify_digest and not crc32c_matches(view, start + 4, size)
-        ):
-            done(Status.EBADREQ)
-            return True
-        journal.append(view, start, cache.commit(ledger_id, entry_id, start, size), done)
-        return True
-
-    def _admit(self, ledger_id: int, master_key: bytes, is_recovery: bool) -> Status:
-        """The cases of an add that are not the ordinary one."""
-        state = self._ledger(ledger_id)
-        if state is None:
-            if self._table.is_deleted(ledger_id):
-                return Status.EFENCED
-            self._create(ledger_id, master_key)
-            return Status.EOK
-        if state.master_key != master_key:
-            return Status.EUA
-        return Status.EFENCED if state.fenced and not is_recovery else Status.EOK
-
-    def _create(self, ledger_id: int, master_key: bytes) -> LedgerState:
-        key = bytes(master_key)
-        self._journal.append_special(special_record(ledger_id, LEDGER_KEY, key))
-        return self._table.create(ledger_id, key)
-
-    def _hold(self, add: HeldAdd) -> None:
-        """Not now: a refusal, or no room, and then all that follow wait behind it."""
-        if self._refusal is not None:
-            add.done(self._refusal)
-        elif self._held.hold(add):
-            self._gate = True
-        else:
-            add.done(Status.ETOOMANYREQUESTS)
-
-    def _progressed(self) -> None:
-        """There may be room again."""
-        held = self._held
-        while held and self._refusal is None:
-            if not self._add(*held.first()):
-                return
-            held.release_first()
-        if self._refusal is None:
-            self._gate = False
-
-    # Fencing, explicit LAC, force.
+    # Reading.
 
     async def read_entry(
         self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes | None = None
@@ -350,7 +242,7 @@ class Bookie:
         """One entry; LAST_ADD_CONFIRMED_ENTRY is the one with the highest id. FLAG_DO_FENCING
         fences first, and answers when that is durable (ledgers.md 2.5.1-2)."""
         if flags & FLAG_DO_FENCING:
-            status = await self._fence(ledger_id, master_key)
+            status = await self._operations.fence(ledger_id, master_key)
             if status is not Status.EOK:
                 return status, _EMPTY
         if entry_id == LAST_ADD_CONFIRMED_ENTRY and self._ledger(ledger_id) is not None:
@@ -362,71 +254,6 @@ class Bookie:
                 return Status.ENOENTRY, _EMPTY
         status, entries = await self.read_entries(ledger_id, entry_id, 1, 0)
         return status, entries[0] if entries else _EMPTY
-
-    async def _fence(self, ledger_id: int, master_key: bytes | None) -> Status:
-        if self._refusal is not None:
-            return self._refusal
-        if master_key is None:
-            return Status.EUA
-        state = self._ledger(ledger_id)
-        if state is None:
-            if self._table.is_deleted(ledger_id):
-                return Status.ENOLEDGER
-            # Made although there is nothing in it, so that a late add finds it fenced.
-            state = self._create(ledger_id, master_key)
-        elif state.master_key != master_key:
-            return Status.EUA
-        if not state.fenced:
-            state.fenced = True
-            self._table.changed(state)
-            state.fence_group = self._journal.append_special(
-                special_record(ledger_id, LEDGER_FENCED)
-            )
-        if (group := state.fence_group) is not None:
-            # Also for whoever fences while the first one's sync is under way.
-            if not await self._is_made_durable(group):
-                return Status.EIO
-            state.fence_group = None
-        return Status.EOK
-
-    async def _is_made_durable(self, group: Group) -> bool:
-        try:
-            await self._journal.wait_durable(group)
-        except OSError:
-            return False
-        return True
-
-    async def force_ledger(self, ledger_id: int) -> Status:
-        """EOK when everything journaled before is durable."""
-        if self._refusal is not None:
-            return self._refusal
-        if self._ledger(ledger_id) is None:
-            return Status.ENOLEDGER
-        return Status.EOK if await self._is_made_durable(self._journal.cut()) else Status.EIO
-
-    async def set_explicit_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
-        """Stores a LAC packet (WRITE_LAC); EOK when it is durable. EUA as for adds. Makes the
-        ledger if it is unknown, as BookKeeper does."""
-        if self._refusal is not None:
-            return self._refusal
-        status = self._admit(ledger_id, master_key, True)
-        if status is not Status.EOK:
-            return status
-        state = self._ledger(ledger_id)
-        assert state is not None
-        state.explicit_lac = bytes(packet)
-        self._table.changed(state)
-        group = self._journal.append_special(
-            special_record(ledger_id, EXPLICIT_LAC, state.explicit_lac)
-        )
-        return Status.EOK if await self._is_made_durable(group) else Status.EIO
-
-    def get_explicit_lac(self, ledger_id: int) -> tuple[Status, bytes | None]:
-        """The last packet; None if there was none. ENOLEDGER."""
-        state = self._ledger(ledger_id)
-        if state is None:
-            return Status.ENOLEDGER, None
-        return Status.EOK, state.explicit_lac
 
     def read_entries_nowait(
         self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
@@ -468,30 +295,19 @@ class Bookie:
     def list_ledgers(self) -> list[int]:
         return self._table.ids()
 
-    async def delete_ledger(self, ledger_id: int) -> Status:
-        """Forgets a ledger, for good once this returns EOK; fine if it is unknown. From the call
-        on it is refused. The index follows with the next checkpoint, and entry logs in which
-        nothing else is left are removed then."""
-        if self._refusal is not None:
-            return self._refusal
-        if self._ledger(ledger_id) is None:
-            return Status.EOK
-        self._table.delete(ledger_id)
-        self._cache.drop_ledger(ledger_id)
-        group = self._journal.append_special(special_record(ledger_id, LEDGER_DELETED))
-        self._checkpointer.deletions[ledger_id] = group
-        return Status.EOK if await self._is_made_durable(group) else Status.EIO
-
     async def flush(self) -> None:
         """Makes a checkpoint of all that was added before; returns when it is durable, or when
         the bookie has ended."""
         await self._checkpointer.flush()
 
+    def _progressed(self) -> None:
+        self._adds.progressed()
+
     def statistics(self) -> BookieStatistics:
         return gather(
             self._journal,
             self._cache,
-            self._held,
+            self._adds.held,
             self._checkpointer,
             self._reader,
             self._logs,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from bookie.config import BookieConfig
     from bookie.entry_log import EntryLogs
+    from bookie.entry_log_writer import EntryLogWriter
     from bookie.index import EntryIndex
     from bookie.journal import Group, Journal
     from bookie.journal_files import JournalFiles
@@ -40,6 +41,7 @@ class Checkpointer:
         journal: Journal,
         files: JournalFiles,
         logs: EntryLogs,
+        writer: EntryLogWriter,
         table: LedgerTable,
         index: EntryIndex,
         fail: Callable[[OSError], None],
@@ -52,11 +54,12 @@ class Checkpointer:
         self._journal = journal
         self._files = files
         self._logs = logs
+        self._writer = writer
         self._table = table
         self._index = index
         self._fail = fail
         self._progressed = progressed
-        self._flusher = Flusher(config, env.disk, logs, index)
+        self._flusher = Flusher(config, env.disk, writer, index)
         #: The last one that was made durable in this life.
         self._checkpoint = NO_CHECKPOINT
         #: The journal's group that ends the generation being flushed.
@@ -176,7 +179,7 @@ class Checkpointer:
 
     async def _move_mark(self, mark: Position) -> None:
         assert mark[:2] >= self._checkpoint.mark[:2], "the mark never goes back"
-        log = self._logs.current
+        log = self._writer.current
         assert log is not None
         assert log.ledgers is not None
         checkpoint = Checkpoint(mark, log.log_id, log.size_bytes, dict(log.ledgers))

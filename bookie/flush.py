@@ -21,7 +21,7 @@ import trio
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
-    from bookie.entry_log import EntryLogs
+    from bookie.entry_log_writer import EntryLogWriter
     from bookie.index import EntryIndex
     from bookie.write_cache import Generation, LedgerRun
     from runtime.disk import Disk
@@ -54,19 +54,19 @@ class Flusher:
         "_config",
         "_disk",
         "_index",
-        "_logs",
         "_position",
         "_window",
         "_window_bytes",
+        "_writer",
         "statistics",
     )
 
     def __init__(
-        self, config: BookieConfig, disk: Disk, logs: EntryLogs, index: EntryIndex
+        self, config: BookieConfig, disk: Disk, writer: EntryLogWriter, index: EntryIndex
     ) -> None:
         self._config = config
         self._disk = disk
-        self._logs = logs
+        self._writer = writer
         self._index = index
         self._chunk_size = min(CHUNK_SIZE_BYTES, config.entry_log_size_limit_bytes // 4)
         # Of the flush under way: slices for the next write, and what was placed in the log but is
@@ -92,9 +92,9 @@ class Flusher:
         self.statistics.flushes += 1
 
     async def _flush_run(self, generation: Generation, ledger_id: int, run: LedgerRun) -> None:
-        assert self._logs.current is not None
+        assert self._writer.current is not None
         segments = generation.segments
-        log = self._logs.current
+        log = self._writer.current
         entry_ids, locations = self._placed(ledger_id)
         segment_index = -1
         slice_start = slice_end = 0
@@ -120,7 +120,7 @@ class Flusher:
                 self._add_slice(generation, segment_index, slice_start, slice_end)
                 segment_index = -1
                 await self._end_slice(pending)
-                log = self._logs.current
+                log = self._writer.current
                 self._position = log.size_bytes + self._chunk_bytes
                 entry_ids, locations = self._placed(ledger_id)
         self._add_slice(generation, segment_index, slice_start, slice_end)
@@ -135,7 +135,7 @@ class Flusher:
         if segment_index >= 0:
             self._buffers.append(generation.segments[segment_index].view[start:end])
             self._chunk_bytes += end - start
-            log = self._logs.current
+            log = self._writer.current
             assert log is not None
             assert log.ledgers is not None
             ledger_id = self._window[-1][0]
@@ -155,17 +155,17 @@ class Flusher:
     async def _roll_unless_room(self, pending_bytes: int) -> bool:
         """The next slice, with its last entry of whatever size, has to fit into the log."""
         slice_max = self._chunk_size + self._config.entry_size_max_bytes + LENGTH_SIZE
-        if self._logs.has_room(pending_bytes + slice_max):
+        if self._writer.has_room(pending_bytes + slice_max):
             return False
         await self._end_window()
-        await self._logs.start_log()
+        await self._writer.start_log()
         return True
 
     async def _write_chunk(self) -> None:
         buffers, self._buffers = self._buffers, []
         size, self._chunk_bytes = self._chunk_bytes, 0
         if buffers:
-            await self._logs.write(buffers, size)
+            await self._writer.write(buffers, size)
             self._window_bytes += size
             self.statistics.written_bytes += size
 
@@ -174,7 +174,7 @@ class Flusher:
         await self._write_chunk()
         window, self._window = self._window, []
         if self._window_bytes:
-            await self._logs.sync()
+            await self._writer.sync()
             self._window_bytes = 0
         for ledger_id, entry_ids, locations in window:
             if entry_ids:

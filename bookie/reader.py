@@ -18,7 +18,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bookie.entry_log import LENGTH_SIZE, RECORD_START_SIZE
+from bookie.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
 from bookie.errors import DamagedRecordError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bookie.checkpoint import Checkpoint, read_checkpoint
 from bookie.cookie import LOCK_NAME, Cookie, check_cookies
-from bookie.entry_log import HEADER_SIZE, LENGTH_SIZE
+from bookie.entry_log_format import HEADER_SIZE, LENGTH_SIZE
 from bookie.errors import BookieStartError, CorruptionError
 from bookie.journal_format import (
     EXPLICIT_LAC,

@@ -14,7 +14,9 @@ from bookie.checkpoint import (
     write_checkpoint,
 )
 from bookie.cookie import Cookie, check_cookies, parse_cookie
-from bookie.entry_log import EntryLogs, log_id_of, log_name, pack_header, pack_ledgers_map
+from bookie.entry_log import EntryLogs
+from bookie.entry_log_format import log_id_of, log_name, pack_header, pack_ledgers_map
+from bookie.entry_log_writer import EntryLogWriter
 from bookie.errors import BookieStartError, CorruptionError
 from bookie.index import MemoryIndex
 from bookie.journal_format import UNKNOWN_SEQUENCE, Position
@@ -184,7 +186,7 @@ def test_ledgers_map_in_batches(disk, tiny):
 async def test_log_ids_are_never_used_twice(disk, tiny):
     logs = EntryLogs(tiny(), disk, "/d")
     logs.load(9)
-    await logs.start_log()
+    await EntryLogWriter(tiny(), disk, logs).start_log()
     assert disk.list("/d") == ["a.log"]
     for log_id in (0, 10, 255, 1 << 40):
         assert log_id_of(log_name(log_id)) == log_id
@@ -195,8 +197,9 @@ async def test_log_ids_are_never_used_twice(disk, tiny):
 async def test_open_files_are_limited(disk, tiny):
     logs = EntryLogs(tiny(entry_log_open_files_max=3), disk, "/d")
     logs.load(-1)
+    writer = EntryLogWriter(logs._config, disk, logs)
     for _ in range(8):
-        await logs.start_log()
+        await writer.start_log()
     assert sum(logs.get(i).file is not None for i in range(8)) <= 3
     for i in range(8):
         assert logs.file(logs.get(i)).size() >= 1024

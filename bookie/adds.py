@@ -1,0 +1,184 @@
+"""The path of an add, and what is not an ordinary one (ledgers.md 2.5.1).
+
+One add is one synchronous section: fence and key check, the copy into the write cache, the
+journal's queue. At the end of the burst the journal writes and syncs all of it at once and calls
+every `done`. Adds that find no room wait in order, up to a limit.
+
+Owner: the event loop's thread. Nothing here is done once per entry that could be done per burst.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from bookie.held_adds import HeldAdd, HeldAdds
+from bookie.journal_format import LEDGER_KEY, special_record
+from bookie.reader import ENTRY_SIZE_MIN
+from wire.bookkeeper.entry import crc32c_matches
+from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.config import BookieConfig
+    from bookie.journal import Journal
+    from bookie.ledger_table import LedgerState, LedgerTable
+    from bookie.write_cache import WriteCache
+    from wire.buffers import Buffers
+
+    Done = Callable[[Status], None]
+
+_unpack_ids = struct.Struct(">qq").unpack_from
+
+
+class AddPath:
+    """Takes adds from `accept` until `refuse`."""
+
+    __slots__ = (
+        "_cache",
+        "_config",
+        "_gate",
+        "_journal",
+        "_ledger",
+        "_queue_size_max",
+        "_swap",
+        "_table",
+        "_verify_digest",
+        "held",
+        "refusal",
+    )
+
+    def __init__(
+        self,
+        config: BookieConfig,
+        cache: WriteCache,
+        journal: Journal,
+        table: LedgerTable,
+        swap: Callable[[], bool],
+    ) -> None:
+        """`swap` makes room in the write cache, if it can: the checkpointer's."""
+        self._config = config
+        self._cache = cache
+        self._journal = journal
+        self._table = table
+        self._ledger = table.get
+        self._swap = swap
+        self._queue_size_max = config.journal_queue_size_max_bytes
+        self._verify_digest = config.verify_digest_on_write
+        #: Adds that wait for room: the arguments of `add_entry`, and the size.
+        self.held = HeldAdds(config.held_adds_max, config.held_adds_size_max_bytes)
+        #: What every add is answered, if it is not taken: before the start and after the end.
+        self.refusal: Status | None = Status.EIO
+        #: Whether adds have to take the slow way: a refusal, or others are held.
+        self._gate = True
+
+    def accept(self) -> None:
+        self.refusal = None
+        self._gate = False
+
+    def refuse(self, status: Status) -> None:
+        """From now on, and those that are held. What is in the journal's queue is not touched."""
+        self.refusal = status
+        self._gate = True
+        for add in self.held.release_all():
+            add.done(status)
+
+    def refuse_later(self, status: Status) -> None:
+        """From now on; those that are held are answered by `refuse`."""
+        self.refusal = status
+        self._gate = True
+
+    def add_entry(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        master_key: bytes,
+        entry: Buffers,
+        flags: int,
+        done: Done,
+    ) -> None:
+        """Stores one entry (features.md #1's bytes, in pieces); `done(Status.EOK)` once it is
+        durable, in the order of the calls. Other answers: EBADREQ (these are no bytes of that
+        entry), EUA, EFENCED, ETOOMANYREQUESTS, EREADONLY (stopping), EIO (failed). The pieces
+        stay unchanged until `done`."""
+        size = sum(map(len, entry))
+        if self._gate or not self._add(ledger_id, entry_id, master_key, entry, flags, done, size):
+            self._hold(HeldAdd(ledger_id, entry_id, master_key, entry, flags, done, size))
+
+    def _add(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        master_key: bytes,
+        entry: Buffers,
+        flags: int,
+        done: Done,
+        size: int,
+    ) -> bool:
+        """False if there is no room now."""
+        if size < ENTRY_SIZE_MIN or size > self._config.entry_size_max_bytes or entry_id < 0:
+            done(Status.EBADREQ)
+            return True
+        state = self._ledger(ledger_id)
+        if state is None or state.master_key != master_key or state.fenced:
+            status = self.admit(ledger_id, master_key, bool(flags & FLAG_RECOVERY_ADD))
+            if status is not Status.EOK:
+                done(status)
+                return True
+        journal = self._journal
+        if journal.queued_bytes >= self._queue_size_max:
+            return False
+        cache = self._cache
+        start = cache.put(ledger_id, entry_id, entry, size)
+        if start < 0:
+            if not self._swap():
+                return False
+            start = cache.put(ledger_id, entry_id, entry, size)
+            assert start >= 0, "an empty generation takes any entry"
+        view = cache.view
+        if _unpack_ids(view, start + 4) != (ledger_id, entry_id) or (
+            self._verify_digest and not crc32c_matches(view, start + 4, size)
+        ):
+            done(Status.EBADREQ)
+            return True
+        journal.append(view, start, cache.commit(ledger_id, entry_id, start, size), done)
+        return True
+
+    def admit(self, ledger_id: int, master_key: bytes, is_recovery: bool) -> Status:
+        """Whether an add may be taken, in the cases that are not the ordinary one; makes the
+        ledger if it is new. EOK, EUA, EFENCED."""
+        state = self._ledger(ledger_id)
+        if state is None:
+            if self._table.is_deleted(ledger_id):
+                return Status.EFENCED
+            self.create(ledger_id, master_key)
+            return Status.EOK
+        if state.master_key != master_key:
+            return Status.EUA
+        return Status.EFENCED if state.fenced and not is_recovery else Status.EOK
+
+    def create(self, ledger_id: int, master_key: bytes) -> LedgerState:
+        """A new ledger; its key goes to the journal before anything else of it."""
+        key = bytes(master_key)
+        self._journal.append_special(special_record(ledger_id, LEDGER_KEY, key))
+        return self._table.create(ledger_id, key)
+
+    def _hold(self, add: HeldAdd) -> None:
+        """Not now: a refusal, or no room, and then all that follow wait behind it."""
+        if self.refusal is not None:
+            add.done(self.refusal)
+        elif self.held.hold(add):
+            self._gate = True
+        else:
+            add.done(Status.ETOOMANYREQUESTS)
+
+    def progressed(self) -> None:
+        """There may be room again."""
+        held = self.held
+        while held and self.refusal is None:
+            if not self._add(*held.first()):
+                return
+            held.release_first()
+        if self.refusal is None:
+            self._gate = False

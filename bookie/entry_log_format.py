@@ -1,0 +1,95 @@
+"""The bytes of an entry log: header, record heads, ledgers map (docs/formats.md, «Entry log»).
+
+They are BookKeeper's (DefaultEntryLogger.java): a header of 1024 bytes, records
+`[length i32][entry]`, and at the end, once the log is full, a ledgers map: how many bytes each
+ledger has in it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from bookie.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from runtime.disk import File
+
+HEADER_SIZE = 1024
+MAGIC = b"BKLO"
+VERSION = 1
+_HEADER = struct.Struct(">4siqi")  # magic, version, offset of the ledgers map, ledgers in it
+_MAP_START = struct.Struct(">iqqi")  # record length, -1, -2, ledgers in this batch
+_MAP_ITEM = struct.Struct(">qq")
+RECORD_START = struct.Struct(">iqq")
+RECORD_START_SIZE = RECORD_START.size
+#: Ids of the records of the ledgers map: not a ledger's, not an entry's.
+MAP_LEDGER_ID = -1
+MAP_ENTRY_ID = -2
+MAP_BATCH_COUNT = 10_000
+LENGTH_SIZE = 4
+
+
+def log_name(log_id: int) -> str:
+    return f"{log_id:x}.log"
+
+
+def log_id_of(name: str) -> int | None:
+    """None if it is not the name of an entry log."""
+    stem, dot, suffix = name.rpartition(".")
+    if not dot or suffix != "log":
+        return None
+    try:
+        log_id = int(stem, 16)
+    except ValueError:
+        return None
+    return log_id if log_name(log_id) == name else None
+
+
+def pack_header(map_offset: int, ledger_count: int) -> bytes:
+    return _HEADER.pack(MAGIC, VERSION, map_offset, ledger_count).ljust(HEADER_SIZE, b"\0")
+
+
+def pack_ledgers_map(ledgers: dict[int, int]) -> bytes:
+    """The records of the map, in batches, as they stand in the log."""
+    parts: list[bytes] = []
+    items = sorted(ledgers.items())
+    for start in range(0, len(items), MAP_BATCH_COUNT):
+        batch = items[start : start + MAP_BATCH_COUNT]
+        size = _MAP_START.size - LENGTH_SIZE + _MAP_ITEM.size * len(batch)
+        parts.append(_MAP_START.pack(size, MAP_LEDGER_ID, MAP_ENTRY_ID, len(batch)))
+        parts.extend(_MAP_ITEM.pack(ledger_id, size) for ledger_id, size in batch)
+    return b"".join(parts)
+
+
+def read_ledgers_map(file: File) -> dict[int, int] | None:
+    """Bytes by ledger id; None if the log has no map (it was not completed). CorruptionError if it
+    should have one and it cannot be read: then nobody may conclude that a ledger is not in it."""
+    header = file.pread(HEADER_SIZE, 0)
+    if len(header) < HEADER_SIZE or header[:4] != MAGIC:
+        raise CorruptionError(file.path, 0, "not an entry log: no header")
+    _, version, offset, count = _HEADER.unpack_from(header)
+    if version != VERSION:
+        raise CorruptionError(file.path, 4, f"entry log version {version}, known is {VERSION}")
+    if offset == 0:
+        return None
+    size = file.size()
+    ledgers: dict[int, int] = {}
+    while len(ledgers) < count and HEADER_SIZE <= offset <= size - _MAP_START.size:
+        start = file.pread(_MAP_START.size, offset)
+        length, ledger_id, entry_id, batch_count = _MAP_START.unpack(start)
+        items_size = batch_count * _MAP_ITEM.size
+        if (ledger_id, entry_id) != (MAP_LEDGER_ID, MAP_ENTRY_ID) or batch_count <= 0:
+            break
+        items = file.pread(items_size, offset + _MAP_START.size)
+        if len(items) != items_size or length != _MAP_START.size - LENGTH_SIZE + items_size:
+            break
+        ledgers.update(_MAP_ITEM.iter_unpack(items))
+        offset += LENGTH_SIZE + length
+    # A map is never empty: no ledgers next to an offset is a header that a crash tore, and
+    # believing it would delete what is in the log (bookkeeper PR 4607).
+    if len(ledgers) != count or count <= 0:
+        raise CorruptionError(
+            file.path, offset, f"the ledgers map has {len(ledgers)} readable ledgers of {count}"
+        )
+    return ledgers

@@ -1,0 +1,118 @@
+"""What is done to a ledger as a whole: fence, force, explicit LAC, delete (ledgers.md 2.5, 2.7).
+
+Each is a record in the journal, and its answer waits for the sync.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bookie.journal_format import EXPLICIT_LAC, LEDGER_DELETED, LEDGER_FENCED, special_record
+from wire.bookkeeper.status import Status
+
+if TYPE_CHECKING:
+    from bookie.adds import AddPath
+    from bookie.journal import Group, Journal
+    from bookie.ledger_table import LedgerTable
+    from bookie.write_cache import WriteCache
+
+
+class LedgerOperations:
+    __slots__ = ("_adds", "_cache", "_deletions", "_journal", "_ledger", "_table")
+
+    def __init__(
+        self,
+        adds: AddPath,
+        cache: WriteCache,
+        journal: Journal,
+        table: LedgerTable,
+        deletions: dict[int, Group],
+    ) -> None:
+        """`deletions`: the checkpointer's, which brings them into the index."""
+        self._adds = adds
+        self._cache = cache
+        self._journal = journal
+        self._table = table
+        self._ledger = table.get
+        self._deletions = deletions
+
+    async def fence(self, ledger_id: int, master_key: bytes | None) -> Status:
+        """EOK when it is durable that the ledger takes no more adds but those of a recovery. Makes
+        the ledger if it is unknown. EUA, ENOLEDGER (deleted)."""
+        if self._adds.refusal is not None:
+            return self._adds.refusal
+        if master_key is None:
+            return Status.EUA
+        state = self._ledger(ledger_id)
+        if state is None:
+            if self._table.is_deleted(ledger_id):
+                return Status.ENOLEDGER
+            # Made although there is nothing in it, so that a late add finds it fenced.
+            state = self._adds.create(ledger_id, master_key)
+        elif state.master_key != master_key:
+            return Status.EUA
+        if not state.fenced:
+            state.fenced = True
+            self._table.changed(state)
+            state.fence_group = self._journal.append_special(
+                special_record(ledger_id, LEDGER_FENCED)
+            )
+        if (group := state.fence_group) is not None:
+            # Also for whoever fences while the first one's sync is under way.
+            if not await self._is_made_durable(group):
+                return Status.EIO
+            state.fence_group = None
+        return Status.EOK
+
+    async def _is_made_durable(self, group: Group) -> bool:
+        try:
+            await self._journal.wait_durable(group)
+        except OSError:
+            return False
+        return True
+
+    async def force_ledger(self, ledger_id: int) -> Status:
+        """EOK when everything journaled before is durable."""
+        if self._adds.refusal is not None:
+            return self._adds.refusal
+        if self._ledger(ledger_id) is None:
+            return Status.ENOLEDGER
+        return Status.EOK if await self._is_made_durable(self._journal.cut()) else Status.EIO
+
+    async def set_explicit_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
+        """Stores a LAC packet (WRITE_LAC); EOK when it is durable. EUA as for adds. Makes the
+        ledger if it is unknown, as BookKeeper does."""
+        if self._adds.refusal is not None:
+            return self._adds.refusal
+        status = self._adds.admit(ledger_id, master_key, True)
+        if status is not Status.EOK:
+            return status
+        state = self._ledger(ledger_id)
+        assert state is not None
+        state.explicit_lac = bytes(packet)
+        self._table.changed(state)
+        group = self._journal.append_special(
+            special_record(ledger_id, EXPLICIT_LAC, state.explicit_lac)
+        )
+        return Status.EOK if await self._is_made_durable(group) else Status.EIO
+
+    def get_explicit_lac(self, ledger_id: int) -> tuple[Status, bytes | None]:
+        """The last packet; None if there was none. ENOLEDGER."""
+        state = self._ledger(ledger_id)
+        if state is None:
+            return Status.ENOLEDGER, None
+        return Status.EOK, state.explicit_lac
+
+    async def delete_ledger(self, ledger_id: int) -> Status:
+        """Forgets a ledger, for good once this returns EOK; fine if it is unknown. From the call
+        on it is refused. The index follows with the next checkpoint, and entry logs in which
+        nothing else is left are removed then."""
+        if self._adds.refusal is not None:
+            return self._adds.refusal
+        if self._ledger(ledger_id) is None:
+            return Status.EOK
+        self._table.delete(ledger_id)
+        self._cache.drop_ledger(ledger_id)
+        group = self._journal.append_special(special_record(ledger_id, LEDGER_DELETED))
+        self._deletions[ledger_id] = group
+        return Status.EOK if await self._is_made_durable(group) else Status.EIO
