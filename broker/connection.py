@@ -12,13 +12,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from broker.api import Reply
-from broker.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
 from runtime.logs import kv
+from runtime.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
 
 if TYPE_CHECKING:
     from broker.api import ConnectionInfo, Handling, Route
-    from broker.request_memory import RequestMemory
     from runtime.net import Transport
+    from runtime.request_memory import RequestMemory
     from wire.buffers import Buffer
     from wire.kafka.message import Message
 

@@ -15,9 +15,9 @@ import trio
 
 from broker.api import ConnectionInfo
 from broker.connection import KafkaConnection
-from broker.receive import ReceiveChunks
-from broker.request_memory import RequestMemory
 from runtime.logs import kv
+from runtime.receive import ReceiveChunks
+from runtime.request_memory import RequestMemory
 
 if TYPE_CHECKING:
     from broker.dispatch import Dispatcher

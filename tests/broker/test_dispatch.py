@@ -9,8 +9,8 @@ from broker.api import Api, ConnectionInfo, Reply
 from broker.connection import REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, KafkaConnection
 from broker.dispatch import Dispatcher
 from broker.handlers.api_versions import ApiVersionsHandler
-from broker.receive import ReceiveChunks
-from broker.request_memory import RequestMemory
+from runtime.receive import ReceiveChunks
+from runtime.request_memory import RequestMemory
 from runtime.turn import Turn
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode

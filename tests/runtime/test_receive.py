@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.receive import (
+from runtime.receive import (
     LARGE_FIRST_BYTES,
     LARGE_FRAME_BYTES,
     FrameReceiver,
