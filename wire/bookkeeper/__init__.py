@@ -1,1 +1,1 @@
-"""BookKeeper's bytes: entries and digests, status codes, ledger metadata; the protocols later."""
+"""BookKeeper's bytes: entries, both bookie protocols, ledger metadata, the store's records."""

@@ -2,8 +2,7 @@
 
 `BookieMetadataFormatVersion\\t<version>\\n` and then, by version: 3 (written since BookKeeper 4.9,
 and by us) a length-delimited protobuf LedgerMetadataFormat; 2 the same message as protobuf text;
-1 lines of text (LedgerMetadataSerDe.java, DataFormats.proto; docs/formats.md). The protobuf classes
-are made at import from descriptors in code.
+1 lines of text (LedgerMetadataSerDe.java, DataFormats.proto; docs/formats.md).
 
 The password is stored in clear, as BookKeeper does.
 """
@@ -12,18 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from wire.bookkeeper.entry import INVALID_ENTRY_ID, DigestType
+from wire.bookkeeper.protobuf_schema import Message, message_classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-#: Its fields exist only at run time, so a type checker cannot know them.
-_Message: TypeAlias = Any
 
 _VERSION_PREFIX = b"BookieMetadataFormatVersion\t"
 _IN_RECOVERY_V1 = -102
@@ -177,7 +174,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _parse_delimited(payload: bytes) -> _Message:
+def _parse_delimited(payload: bytes) -> Message:
     size = shift = 0
     for byte in payload[:5]:
         size |= (byte & 0x7F) << shift
@@ -197,7 +194,7 @@ def _parse_delimited(payload: bytes) -> _Message:
     return message
 
 
-def _parse_text(payload: bytes) -> _Message:
+def _parse_text(payload: bytes) -> Message:
     message = _Format()
     try:
         text_format.Parse(bytes(payload).decode("utf-8"), message)
@@ -206,7 +203,7 @@ def _parse_text(payload: bytes) -> _Message:
     return message
 
 
-def _from_message(message: _Message) -> LedgerMetadata:
+def _from_message(message: Message) -> LedgerMetadata:
     missing = message.FindInitializationErrors()
     if missing:
         raise MetadataFormatError(f"fields are missing: {', '.join(missing)}")
@@ -267,56 +264,28 @@ def _parse_v1(payload: bytes) -> LedgerMetadata:
     )
 
 
-def _message_class() -> _Message:
-    """LedgerMetadataFormat of DataFormats.proto (proto2), in a descriptor pool of its own."""
-    Field = descriptor_pb2.FieldDescriptorProto
-    types = {
-        "i32": Field.TYPE_INT32,
-        "i64": Field.TYPE_INT64,
-        "str": Field.TYPE_STRING,
-        "bytes": Field.TYPE_BYTES,
-    }
-
-    def add_fields(to: descriptor_pb2.DescriptorProto, lines: str) -> None:
-        labels = {
-            "required": Field.LABEL_REQUIRED,
-            "optional": Field.LABEL_OPTIONAL,
-            "repeated": Field.LABEL_REPEATED,
-        }
-        for line in lines.split(";"):
-            number, label, kind, name = line.split()
-            new = to.field.add(name=name, number=int(number), label=labels[label])
-            if kind in types:
-                new.type = types[kind]
-            else:
-                is_enum = kind in ("State", "DigestType")
-                new.type = Field.TYPE_ENUM if is_enum else Field.TYPE_MESSAGE
-                new.type_name = f".LedgerMetadataFormat.{kind}"
-
-    file = descriptor_pb2.FileDescriptorProto(name="ledger_metadata.proto", syntax="proto2")
-    top = file.message_type.add(name="LedgerMetadataFormat")
-    for enum_name, values in (("State", LedgerState), ("DigestType", DigestType)):
-        enum = top.enum_type.add(name=enum_name)
-        for value in values:
-            enum.value.add(name=value.name, number=value.value)
-    add_fields(
-        top.nested_type.add(name="Segment"),
-        "1 repeated str ensembleMember; 2 required i64 firstEntryId",
-    )
-    add_fields(
-        top.nested_type.add(name="cMetadataMapEntry"), "1 optional str key; 2 optional bytes value"
-    )
-    add_fields(
-        top,
-        "1 required i32 quorumSize; 2 required i32 ensembleSize; 3 required i64 length;"
-        "4 optional i64 lastEntryId; 5 required State state; 6 repeated Segment segment;"
-        "7 optional DigestType digestType; 8 optional bytes password;"
-        "9 optional i32 ackQuorumSize; 10 optional i64 ctime;"
-        "11 repeated cMetadataMapEntry customMetadata; 12 optional i64 cToken",
-    )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("LedgerMetadataFormat"))
-
-
-_Format: _Message = _message_class()
+_Format: Message = message_classes(
+    "ledger_metadata.proto",
+    """
+Segment
+  1 repeated string ensembleMember
+  2 required int64 firstEntryId
+cMetadataMapEntry
+  1 optional string key
+  2 optional bytes value
+LedgerMetadataFormat
+  1 required int32 quorumSize
+  2 required int32 ensembleSize
+  3 required int64 length
+  4 optional int64 lastEntryId
+  5 required State state
+  6 repeated Segment segment
+  7 optional DigestType digestType
+  8 optional bytes password
+  9 optional int32 ackQuorumSize
+  10 optional int64 ctime
+  11 repeated cMetadataMapEntry customMetadata
+  12 optional int64 cToken
+""",
+    {"State": LedgerState, "DigestType": DigestType},
+)["LedgerMetadataFormat"]

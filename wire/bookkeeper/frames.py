@@ -1,0 +1,105 @@
+"""Frames of the bookie protocol, and which version of it a connection speaks.
+
+A frame is a u32 size and that many bytes. One port serves v2 and v3: BookKeeper's server parses the
+first frame as protobuf and, if that fails, takes the connection for v2 for good
+(BookieProtoEncoding.RequestDecoder). The first byte says the same, without turning a damaged v3
+connection into a v2 one: v2's is the packet version, 0 to 2, which no protobuf message begins with;
+v3's is the tag of a field with a size in front.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING
+
+from wire.bookkeeper import v2, v3
+from wire.bookkeeper.errors import FrameTooLargeError, WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wire.bookkeeper.requests import Request
+    from wire.bookkeeper.responses import Response
+    from wire.buffers import Buffer
+
+#: `nettyMaxFrameSizeBytes` as it is set by default: the size in front counts.
+FRAME_SIZE_MAX_BYTES = 5 << 20
+SIZE_BYTES = 4
+#: An add, or the answer to a read, is at most so much larger than its entry, in either version.
+OVERHEAD_MAX_BYTES = 128
+
+_WIRE_TYPE_SIZED = 2
+
+
+class Protocol(Enum):
+    V2 = 2
+    V3 = 3
+
+
+@dataclass(slots=True, frozen=True)
+class ServerCodec:
+    """What a bookie needs of a connection's protocol. `decode_request` takes a frame without its
+    size (WireError); `encode_response` gives one with it (EncodeError)."""
+
+    protocol: Protocol
+    decode_request: Callable[[Buffer], Request]
+    encode_response: Callable[[Response], list[Buffer]]
+
+
+_V2 = ServerCodec(Protocol.V2, v2.decode_request, v2.encode_response)
+_V3 = ServerCodec(Protocol.V3, v3.decode_request, v3.encode_response)
+
+
+def detect_protocol(first_frame: Buffer) -> Protocol:
+    """Of a connection, by its first frame (without its size). WireError if it is neither."""
+    if not len(first_frame):
+        raise WireError("the first frame is empty, so it is neither v2 nor v3")
+    first = first_frame[0]
+    if first <= v2.VERSION:
+        return Protocol.V2
+    if first & 0x7 == _WIRE_TYPE_SIZED and first >> 3:
+        return Protocol.V3
+    raise WireError(f"the first frame begins with {first:#04x}: neither v2 (00 to 02) nor v3 (0a)")
+
+
+def server_codec(first_frame: Buffer) -> ServerCodec:
+    """For the rest of the connection whose first frame this is. WireError."""
+    if detect_protocol(first_frame) is Protocol.V3:
+        return _V3
+    version = v2.packet_version(first_frame)
+    if version == v2.VERSION:
+        return _V2
+    return ServerCodec(Protocol.V2, v2.decode_request, partial(v2.encode_response, version=version))
+
+
+def entry_size_max(frame_size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> int:
+    """The largest entry (header and MAC included) that goes in a frame, in bytes."""
+    return frame_size_max_bytes - OVERHEAD_MAX_BYTES
+
+
+def check_size(size: int, frame_size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> None:
+    """Of a frame as its first four bytes, a u32, announce it. FrameTooLargeError."""
+    if not 0 < size <= frame_size_max_bytes - SIZE_BYTES:
+        raise FrameTooLargeError(
+            f"frame of {size} bytes; allowed are 1 to {frame_size_max_bytes - SIZE_BYTES}"
+        )
+
+
+def split_frames(
+    received: memoryview, frame_size_max_bytes: int = FRAME_SIZE_MAX_BYTES
+) -> tuple[list[memoryview], int]:
+    """(whole frames in `received`, without their sizes and not copied; how many bytes they took).
+    FrameTooLargeError as soon as a size is there that is not allowed."""
+    frames: list[memoryview] = []
+    position, end = 0, len(received)
+    while end - position >= SIZE_BYTES:
+        start = position + SIZE_BYTES
+        size = int.from_bytes(received[position:start], "big")
+        check_size(size, frame_size_max_bytes)
+        if start + size > end:
+            break
+        position = start + size
+        frames.append(received[start:position])
+    return frames, position
