@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from broker.fetch_sessions import FetchContext, FetchSessions, Wanted
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog, ReadResult
-    from broker.timers import Timer, Timers
+    from runtime.timers import Timer, Timers
 
 logger = logging.getLogger(__name__)
 

@@ -7,6 +7,10 @@ took the partition over, and the partition goes offline (design.md §4).
 Order of a roll: seal (synchronous), wait for the acks, close the ledger in metadata, create the
 successor, then one compare-and-set that makes the end of the old final and adds the new. Only then
 does the successor take writes (ledgers.md 2.4).
+
+If no bookies take writes (full disks), the partition loses its open ledger, is taken over again and
+is *suspended*: it serves reads, deletions and retention, refuses appends with NOT_ENOUGH_REPLICAS
+(retriable, and true: nothing was stored), makes no ledger, and looks for bookies every second.
 """
 
 from __future__ import annotations
@@ -38,6 +42,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: A partition without bookies that take writes looks for some this often.
+SUSPENDED_LOOK_SECONDS = 1.0
+
 
 class Keeper:
     def __init__(
@@ -62,6 +69,8 @@ class Keeper:
         self._start_moved = trio.Condition()
         self._roll_asked = False
         self._closing = False
+        #: Whether the take-over succeeded.
+        self.took_over = False
 
     async def run(self) -> None:
         """Takes over and keeps the partition until it goes offline. Never raises for the
@@ -73,16 +82,34 @@ class Keeper:
                 self._env.clock.time_ms(),
             )  # fmt: skip
             self._version = taken.version
+            self.took_over = True
+            log.is_suspended = not await self._can_write()
             log.go_online(taken)
             while log.state is State.ONLINE:
-                await log.attention.wait()
-                log.attention = trio.Event()
+                await self._wait_for_attention()
                 await self._attend()
         except (LedgerError, MetadataError, ChainFormatError, WireError) as error:
             log.go_offline(f"{type(error).__name__}: {error}")
         finally:
             async with self._start_moved:
                 self._start_moved.notify_all()
+
+    async def _wait_for_attention(self) -> None:
+        log = self._log
+        with trio.move_on_after(SUSPENDED_LOOK_SECONDS if log.is_suspended else float("inf")):
+            await log.attention.wait()
+            log.attention = trio.Event()
+        if log.is_suspended and await self._can_write():
+            log.is_suspended = False
+            logger.info("partition_resumed", kv(partition=log.name))
+
+    async def _can_write(self) -> bool:
+        config = self._log.config
+        return await self._ledgers.can_create(
+            ensemble_size=config.quire_ledger_ensemble_size,
+            write_quorum_size=config.quire_ledger_write_quorum,
+            ack_quorum_size=config.quire_ledger_ack_quorum,
+        )
 
     async def _attend(self) -> None:
         log = self._log

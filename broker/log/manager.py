@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 #: How long a partition that went offline by accident rests before it is taken over again.
 RETAKE_DELAY_SECONDS = 1.0
+RETAKE_DELAY_MAX_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -64,6 +65,7 @@ class LogManager:
         self._retention_check_seconds = retention_check_interval_ms / 1000
         self._held: dict[tuple[str, int], _Held] = {}
         self._names: dict[UUID, str] = {}
+        self._retake_delays: dict[tuple[str, int], float] = {}
         self._nursery: trio.Nursery | None = None
         self._stopping = False
 
@@ -176,13 +178,23 @@ class LogManager:
             await keeper.run()
             if self._stopping:
                 return
-            await trio.sleep(RETAKE_DELAY_SECONDS)
+            await trio.sleep(self._retake_delay((topic.name, partition), keeper))
             held = self._held.get((topic.name, partition))
             if held is not None and held.keeper is keeper:
                 del self._held[topic.name, partition]
                 current = self._catalog.get(topic.name)
                 if current is not None and current.id == topic.id:
                     self._hold(current, partition)
+
+    def _retake_delay(self, key: tuple[str, int], keeper: Keeper) -> float:
+        """Longer each time that the take-over itself fails."""
+        delay = RETAKE_DELAY_SECONDS
+        if not keeper.took_over:
+            delay = min(2 * self._retake_delays.get(key, delay), RETAKE_DELAY_MAX_SECONDS)
+            self._retake_delays[key] = delay
+        else:
+            self._retake_delays.pop(key, None)
+        return delay
 
     def _drop(self, topic: Topic) -> None:
         self._names.pop(topic.id, None)
@@ -193,6 +205,7 @@ class LogManager:
         ]
         for key in dropped:
             held = self._held.pop(key)
+            self._retake_delays.pop(key, None)
             held.log.go_offline("topic deleted")
             held.scope.cancel()
 

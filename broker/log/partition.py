@@ -80,6 +80,9 @@ class PartitionLog:
         self.state = State.LOADING
         self.leader_epoch = -1
         self.next_offset = 0
+        #: There are no bookies that take writes: appends that need a new ledger are refused before
+        #: they are numbered. The keeper sets it and looks again.
+        self.is_suspended = False
         self.batches_in = 0
         self.bytes_in = 0
         self.chain = Chain()
@@ -199,6 +202,8 @@ class PartitionLog:
                 append.records = append.records[: header.size]
             if config.compression_type != COMPRESSION_OF_PRODUCER and not internal:
                 append.records = self._recompressed(append.records, header, config)
+            if self.is_suspended and self.queue.sealed:
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no bookies take writes now")
         except KafkaError as error:
             append.fail(error)
             return

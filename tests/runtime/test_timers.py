@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from broker.timers import CANCELLED_KEPT_MAX, Timers
+from runtime.timers import CANCELLED_KEPT_MAX, Timers
 
 
 @pytest.fixture

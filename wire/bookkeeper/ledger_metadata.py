@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from wire.bookkeeper.entry import INVALID_ENTRY_ID, DigestType
@@ -196,6 +195,8 @@ def _parse_delimited(payload: bytes) -> Message:
 
 def _parse_text(payload: bytes) -> Message:
     message = _Format()
+    from google.protobuf import text_format  # slow to import, and only format 2 needs it
+
     try:
         text_format.Parse(bytes(payload).decode("utf-8"), message)
     except (text_format.ParseError, UnicodeDecodeError, ValueError) as error:

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from wire.bookkeeper.ledger_metadata import MetadataFormatError
@@ -225,11 +224,15 @@ def parse_recovery_delay(data: bytes) -> int:
 
 def _to_text(message: Message) -> bytes:
     # As Java prints them: what is not ASCII, escaped.
+    from google.protobuf import text_format  # slow to import, and seldom needed
+
     text: str = text_format.MessageToString(message, as_utf8=False)
     return text.encode()
 
 
 def _from_text(message: Message, data: bytes, what: str) -> Message:
+    from google.protobuf import text_format  # slow to import, and seldom needed
+
     try:
         return text_format.Parse(bytes(data).decode("utf-8"), message)
     except (text_format.ParseError, ValueError) as error:

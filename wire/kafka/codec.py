@@ -108,6 +108,11 @@ def response_class(key: int) -> type[Message]:
 def _registered(registry: dict[int, Any], key: int) -> type[Message]:
     cls: type[Message] | None = registry.get(key)
     if cls is None:
+        # Of a family that nobody imported yet.
+        from wire.kafka.messages import everything  # noqa: F401
+
+        cls = registry.get(key)
+    if cls is None:
         raise WireError(f"API key {key} has no declared messages")
     return cls
 

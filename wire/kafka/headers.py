@@ -15,16 +15,24 @@ from struct import Struct as PackedStruct
 from typing import TYPE_CHECKING
 
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.codec import decode, encode, encode_after, encoder_of, response_class
+from wire.kafka.codec import (
+    decode,
+    encode,
+    encode_after,
+    encoder_of,
+    flexible,
+    request_class,
+    response_class,
+)
 from wire.kafka.encoder import explain_unfit
 from wire.kafka.errors import UnsupportedVersionError, WireError
-from wire.kafka.message import REQUESTS, Message
 from wire.kafka.primitives import MalformedError, skip_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from wire.buffers import Buffer
+    from wire.kafka.message import Message
 
 _FIXED = PackedStruct(">hhih")
 _KEYS_AND_ID = PackedStruct(">hhi")
@@ -43,16 +51,8 @@ class RequestHeader:
     client_id: str | None
 
 
-def _layouts() -> dict[tuple[int, int], bool]:
-    """Whether the header is flexible, for each (key, version) that is declared."""
-    return {
-        (key, version): cls.INFO.flexible.covers(version)
-        for key, cls in REQUESTS.items()
-        for version in cls.INFO.versions
-    }
-
-
-_FLEXIBLE = _layouts()
+#: Whether the header is flexible, for each declared (key, version) that was met.
+_FLEXIBLE: dict[tuple[int, int], bool] = {}
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
@@ -66,12 +66,12 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         if size < _KEYS_AND_ID.size:
             raise WireError(f"a request of {size} bytes has no room for its header")
         key, version, correlation_id = _KEYS_AND_ID.unpack_from(frame)
-        _require_declared(key, version, correlation_id)
+        _learn_layout(key, version, correlation_id)
         raise WireError(f"a request header ends at byte {size}, before the client id")
     key, version, correlation_id, length = _FIXED.unpack_from(frame)
     header_flexible = _FLEXIBLE.get((key, version))
     if header_flexible is None:
-        _require_declared(key, version, correlation_id)
+        header_flexible = _learn_layout(key, version, correlation_id)
     offset = 10
     client_id = None
     if length >= 0:
@@ -95,9 +95,16 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     return RequestHeader(key, version, correlation_id, client_id), offset
 
 
-def _require_declared(key: int, version: int, correlation_id: int) -> None:
-    if (key, version) not in _FLEXIBLE:
-        raise UnsupportedVersionError(key, version, correlation_id, known_key=key in REQUESTS)
+def _learn_layout(key: int, version: int, correlation_id: int) -> bool:
+    """Whether the header of a (key, version) that is met first is flexible."""
+    try:
+        info = request_class(key).INFO
+    except WireError:
+        raise UnsupportedVersionError(key, version, correlation_id, known_key=False) from None
+    if version not in info.versions:
+        raise UnsupportedVersionError(key, version, correlation_id, known_key=True)
+    is_flexible = _FLEXIBLE[key, version] = info.flexible.covers(version)
+    return is_flexible
 
 
 def encode_response(
@@ -153,7 +160,7 @@ def response_encoder(
 
 
 def _has_tagged_header(api_key: int, version: int) -> bool:
-    return _FLEXIBLE.get((api_key, version), False) and api_key != ApiKey.API_VERSIONS
+    return api_key != ApiKey.API_VERSIONS and flexible(api_key, version)
 
 
 def encode_request(
