@@ -16,7 +16,7 @@ from bookie.held_adds import HeldAdd, HeldAdds
 from bookie.journal_format import LEDGER_KEY, special_record
 from bookie.reader import ENTRY_SIZE_MIN
 from wire.bookkeeper.entry import crc32c_matches
-from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
+from wire.bookkeeper.status import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,10 @@ class AddPath:
         "_table",
         "_verify_digest",
         "held",
+        "is_read_only",
         "refusal",
+        "refused_read_only_count",
+        "takes_high_priority",
     )
 
     def __init__(
@@ -70,12 +73,26 @@ class AddPath:
         self.held = HeldAdds(config.held_adds_max, config.held_adds_size_max_bytes)
         #: What every add is answered, if it is not taken: before the start and after the end.
         self.refusal: Status | None = Status.EIO
+        #: Adds are answered EREADONLY, but those of high priority while that says true.
+        self.is_read_only = False
+        self.takes_high_priority: Callable[[], bool] = lambda: True
+        self.refused_read_only_count = 0
         #: Whether adds have to take the slow way: a refusal, or others are held.
         self._gate = True
 
     def accept(self) -> None:
         self.refusal = None
-        self._gate = False
+        self._gate = self.is_read_only
+
+    def set_read_only(self, is_read_only: bool) -> None:
+        """Those that are held are answered at once: nobody knows when there will be room."""
+        self.is_read_only = is_read_only
+        if is_read_only:
+            self._gate = True
+            for add in self.held.release_all():
+                self._hold(add)
+        else:
+            self.progressed()
 
     def refuse(self, status: Status) -> None:
         """From now on, and those that are held. What is in the journal's queue is not touched."""
@@ -100,8 +117,8 @@ class AddPath:
     ) -> None:
         """Stores one entry (features.md #1's bytes, in pieces); `done(Status.EOK)` once it is
         durable, in the order of the calls. Other answers: EBADREQ (these are no bytes of that
-        entry), EUA, EFENCED, ETOOMANYREQUESTS, EREADONLY (stopping), EIO (failed). The pieces
-        stay unchanged until `done`."""
+        entry), EUA, EFENCED, ETOOMANYREQUESTS, EREADONLY (full or stopping), EIO (failed). The
+        pieces stay unchanged until `done`."""
         size = sum(map(len, entry))
         if self._gate or not self._add(ledger_id, entry_id, master_key, entry, flags, done, size):
             self._hold(HeldAdd(ledger_id, entry_id, master_key, entry, flags, done, size))
@@ -142,6 +159,8 @@ class AddPath:
         ):
             done(Status.EBADREQ)
             return True
+        if state is not None and state.lac is not None:
+            state.lac.see_entry(view, start + 4)
         journal.append(view, start, cache.commit(ledger_id, entry_id, start, size), done)
         return True
 
@@ -168,6 +187,11 @@ class AddPath:
         """Not now: a refusal, or no room, and then all that follow wait behind it."""
         if self.refusal is not None:
             add.done(self.refusal)
+        elif self.is_read_only:
+            is_taken = add.flags & FLAG_HIGH_PRIORITY and self.takes_high_priority()
+            if not is_taken or not self._add(*add):
+                self.refused_read_only_count += 1
+                add.done(Status.EREADONLY)
         elif self.held.hold(add):
             self._gate = True
         else:
@@ -181,4 +205,4 @@ class AddPath:
                 return
             held.release_first()
         if self.refusal is None:
-            self._gate = False
+            self._gate = self.is_read_only

@@ -14,58 +14,78 @@ from __future__ import annotations
 
 import errno
 import logging
-import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from bookie.adds import AddPath
-from bookie.checkpointer import Checkpointer
+from bookie.checkpointer import INDEX_ENTRY_BYTES, Checkpointer
+from bookie.damage import DamageReports
+from bookie.disk_reserve import DiskReserve
+from bookie.disk_usage import DiskMonitor, DiskState, Reason
 from bookie.entry_log import EntryLogs
 from bookie.entry_log_writer import EntryLogWriter
-from bookie.errors import DamagedRecordError
+from bookie.errors import BookieStartError
+from bookie.garbage_collector import GarbageCollector
 from bookie.journal import Journal
 from bookie.journal_files import JournalFiles
 from bookie.journal_replay import JournalReplay
+from bookie.lac import LedgerLacs
+from bookie.ledger_directories import LedgerDirectories
 from bookie.ledger_operations import LedgerOperations
 from bookie.ledger_table import LedgerTable
 from bookie.reader import Reader
+from bookie.reads import ReadPath
+from bookie.scrub import Scrubber
 from bookie.start import (
     ReplayTarget,
     check_identity,
     check_logs,
+    check_missing_log,
     journal_directory,
+    ledger_directories,
     ledger_directory,
     load_checkpoint,
     lock_directories,
+    open_index,
     settle_logs,
 )
 from bookie.statistics import BookieStatistics, gather
 from bookie.write_cache import WriteCache
+from runtime.disk import is_full
 from wire.bookkeeper.status import (
-    FLAG_DO_FENCING,
-    LAST_ADD_CONFIRMED_ENTRY,
     Status,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from bookie.config import BookieConfig
     from bookie.index import EntryIndex
-    from bookie.journal_format import Position
+    from bookie.known_ledgers import KnownLedgers
     from runtime.env import Env
 
     Done = Callable[[Status], None]
 
 logger = logging.getLogger(__name__)
 
-_EMPTY = memoryview(b"")
+#: Between the rounds of the collector while the disks are full.
+FORCED_GC_SECONDS = 5.0
+
 
 
 class Bookie:
-    def __init__(self, config: BookieConfig, env: Env, *, index: EntryIndex | None = None) -> None:
-        """Starts nothing. `index`: a `MemoryIndex` in simulations; RocksDB if None."""
+    def __init__(
+        self,
+        config: BookieConfig,
+        env: Env,
+        *,
+        index: EntryIndex | None = None,
+        known_ledgers: KnownLedgers | None = None,
+    ) -> None:
+        """Starts nothing. `index`: a `MemoryIndex` in simulations; RocksDB if None.
+        `known_ledgers`: without it no ledger is deleted but by who calls `delete_ledger`."""
         self._config = config
         self._env = env
         if index is None:
@@ -77,10 +97,33 @@ class Bookie:
         self._ledger = self._table.get
         self._cache = WriteCache(config)
         self._files = JournalFiles(config, env.disk, journal_directory(config))
-        self._journal = Journal(config, env.turn, self._files, self._fail, self._progressed)
-        self._logs = EntryLogs(config, env.disk, ledger_directory(config))
+        self._journal = Journal(
+            config, env.turn, self._files, self._fail, self._progressed, env.clock
+        )
+        self._written = self._journal.statistics()
+        directories = LedgerDirectories(config, env.disk, env.rng, ledger_directories(config))
+        self._logs = EntryLogs(config, env.disk, ledger_directory(config), directories)
+        #: How full the disks are, and why the bookie is read-only if it is.
+        self.disks = DiskMonitor(
+            config,
+            env.disk,
+            directories.paths,
+            self._owed_bytes,
+            lambda: self._written.written_bytes,
+        )
+        self.disks.on_change(self._on_disks)
+        self._reserve = DiskReserve(
+            env.disk, ledger_directory(config), config.disk_reserve_size_bytes
+        )
+        self._files.on_room(self._on_journal_room)
+        self._short_of_space = trio.Event()
         self._writer = EntryLogWriter(config, env.disk, self._logs)
-        self._reader = Reader(config, env.disk, self._cache, self._logs, self._index)
+        self._damages = DamageReports(env.clock)
+        self._reader = Reader(config, env.disk, self._cache, self._logs, self._index, self._damages)
+        #: Looks for damage, in the background and when told to.
+        self.scrubber = Scrubber(
+            config, env, self._logs, self._index, self._table, self._cache, None, self._damages
+        )
         self._checkpointer = Checkpointer(
             config,
             env,
@@ -93,6 +136,8 @@ class Bookie:
             self._index,
             self._fail,
             self._progressed,
+            self.disks,
+            self._reserve,
         )
         self._adds = AddPath(
             config, self._cache, self._journal, self._table, self._checkpointer.swap
@@ -100,15 +145,48 @@ class Bookie:
         self._operations = LedgerOperations(
             self._adds, self._cache, self._journal, self._table, self._checkpointer.deletions
         )
+        #: See its own methods: suspend, resume, status, statistics.
+        self.gc = GarbageCollector(
+            config,
+            env,
+            self._logs,
+            self._index,
+            self._table,
+            self._operations,
+            self._checkpointer,
+            known_ledgers,
+            self._damages,
+            self._owed_bytes,
+            self._fail,
+        )
+        self.collect_garbage = self.gc.collect
+        self.compact_entry_locations = self.gc.compact_entry_locations
         # The parts' own methods are the bookie's: no call in between on the way of an add.
         self.add_entry = self._adds.add_entry
         self.force_ledger = self._operations.force_ledger
         self.set_explicit_lac = self._operations.set_explicit_lac
         self.get_explicit_lac = self._operations.get_explicit_lac
         self.delete_ledger = self._operations.delete_ledger
-        self._failure: OSError | None = None
+        self._adds.takes_high_priority = self.disks.takes_high_priority
         self._ended = trio.Event()
-        self._damaged_records = 0
+        self._reads = ReadPath(
+            config,
+            env.clock,
+            self._reader,
+            self._cache,
+            self._index,
+            self._table,
+            self._operations,
+            self._damages,
+            self._ended,
+        )
+        self.read_entry = self._reads.read_entry
+        self.read_entries = self._reads.read_entries
+        self.read_entries_nowait = self._reads.read_entries_nowait
+        self.entry_ids = self._reads.entry_ids
+        self.lacs = LedgerLacs(env.clock, self._table, self._reads.read_one)
+        self._failure: OSError | None = None
+        self._has_started = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Locks, checks, opens, replays; then serves until cancelled, which is a clean stop.
@@ -128,37 +206,92 @@ class Bookie:
         config, disk = self._config, self._env.disk
         if check_identity(config, disk):
             logger.info("new bookie id=%s", config.bookie_id)
+        self._reserve.release_if_short()
         at_start = load_checkpoint(config, disk)
         await self._cache.allocate()
-        await disk.run(self._index.open)
-        self._table.load(self._index.ledgers())
+        await disk.run(open_index, disk, self._index, ledger_directory(config), at_start)
+        try:
+            self._table.load(self._index.ledgers())
+        except ValueError as error:
+            raise BookieStartError(f"{ledger_directory(config)}/ledgers: {error}") from error
         self._logs.load(at_start.log_id)
-        check_logs(self._logs, self._table, at_start)
-        await self._writer.start_log()
+        self.gc.start_log_id = at_start.log_id
+        check_logs(self._logs, at_start)
+        await self._reserve.with_room(self._writer.start_log)
         self._files.load(at_start.mark.journal_id)
-        sequence = await self._replay(at_start.mark)
+        replay = JournalReplay(disk, journal_directory(config), at_start.mark)
+        deleted = await self._replay(replay)
+        check_missing_log(self._logs, self._table, at_start)
         # While the mark still is where it was: a crash in here starts all over.
-        await settle_logs(self._logs, self._index, self._table, at_start)
-        await self._files.prepare()
-        self._journal.open(max(sequence, 0))
+        settle = partial(settle_logs, self._logs, self._index, self._table, at_start)
+        is_flushed = await self._flush_replayed(deleted, settle)
+        offset = await self._prepare_first_journal(replay)
+        self._journal.open(max(replay.sequence, 0), offset)
+        if not is_flushed:
+            self._checkpointer.retain_replayed(deleted, settle)
         await self._checkpointer.once()
         if self._failure is not None:
             raise self._failure
+        await self.scrubber.check_at_start()
+        self.disks.check()
+        if config.force_read_only:
+            self.set_read_only("forceReadOnlyBookie")
 
-    async def _replay(self, mark: Position) -> int:
-        """Brings all of the journal into entry logs and index; the last group's number."""
-        replay = JournalReplay(self._env.disk, journal_directory(self._config), mark)
+    async def _flush_replayed(
+        self, deleted: set[int], settle: Callable[[], Awaitable[None]]
+    ) -> bool:
+        """False if there is no space; then what was replayed is still in memory."""
+        if not await self._checkpointer.flush_replayed():
+            return False
+        try:
+            await self._checkpointer.store_ledgers(deleted)
+            await self._reserve.with_room(settle)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return False
+        return True
+
+    async def _prepare_first_journal(self, replay: JournalReplay) -> int | None:
+        """If there is no space for one, the last one goes on: at the offset that is returned.
+        BookieStartError if that cannot be."""
+        try:
+            await self._reserve.with_room(self._files.prepare)
+            return None
+        except OSError as error:
+            if not is_full(error):
+                raise
+            if replay.end is None:
+                raise BookieStartError(f"there is no space for a journal: {error}") from error
+            try:
+                await self._files.adopt(*replay.end)
+            except ValueError as reason:
+                raise BookieStartError(
+                    f"there is no space for a journal: {error}; and {reason}"
+                ) from error
+            return replay.end[1]
+
+    async def _replay(self, replay: JournalReplay) -> set[int]:
+        """Brings the journal into the write cache, and what finds no room there into entry logs
+        and index; the ledgers that were deleted."""
+        mark = replay.mark
         target = ReplayTarget(self._cache, self._table)
         for number, (ledger_id, entry_id, record) in enumerate(replay.records()):
             if not target.apply(ledger_id, entry_id, record):
-                await self._checkpointer.flush_replayed()
+                try:
+                    await self._checkpointer.make_room_replayed()
+                except OSError as error:
+                    if not is_full(error):
+                        raise
+                    raise BookieStartError(
+                        "the disk is full, and the journal has more than the write cache holds "
+                        f"({self._config.write_cache_size_bytes} bytes): {error}"
+                    ) from error
                 applied = target.apply(ledger_id, entry_id, record)
                 assert applied, "an empty write cache takes any entry"
             if number % 1000 == 999:
                 await trio.lowlevel.checkpoint()
         target.check()
-        await self._checkpointer.flush_replayed()
-        await self._checkpointer.store_ledgers(target.deleted)
         logger.info(
             "replayed groups=%d records=%d from journal=%x offset=%d",
             replay.group_count,
@@ -166,14 +299,20 @@ class Bookie:
             mark.journal_id,
             mark.offset,
         )
-        return replay.sequence
+        return target.deleted
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         preparing = trio.CancelScope(shield=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._prepare_journals, preparing)
             nursery.start_soon(self._checkpointer.run)
+            nursery.start_soon(self.gc.run)
+            nursery.start_soon(self._watch_disks)
+            nursery.start_soon(self._force_gc)
+            nursery.start_soon(self._journal.attest_when_idle)
+            nursery.start_soon(self.scrubber.run)
             self._adds.accept()
+            self._has_started = True
             try:
                 task_status.started()
                 await self._ended.wait()
@@ -200,16 +339,18 @@ class Bookie:
         while self._failure is None:
             more = self._cache.flushing is not None
             await self._checkpointer.once()
-            if not more:
-                break
+            if not more or self._checkpointer.is_full:
+                break  # a full disk: the next start replays
         if self._failure is None:
             try:
                 await self._writer.complete_current()
             except OSError as error:
-                self._fail(error)
+                if not is_full(error):
+                    self._fail(error)
 
     def _end(self, status: Status) -> None:
         self._ended.set()
+        self.gc.stop()
         self._adds.refuse(status)
         if self._failure is not None:
             self._journal.refuse_pending(status)
@@ -229,79 +370,95 @@ class Bookie:
             self._adds.refuse_later(Status.EIO)
             self._ended.set()
             self._checkpointer.stop()
+            self.gc.stop()
+
+    @property
+    def is_running(self) -> bool:
+        """It has started and not ended."""
+        return self._has_started and not self._ended.is_set()
 
     def crash(self) -> None:
         """For simulations: ends without a clean stop, as a killed process; `run` raises OSError."""
         self._fail(OSError(errno.EIO, "crashed"))
 
-    # Reading.
-
-    async def read_entry(
-        self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes | None = None
-    ) -> tuple[Status, memoryview]:
-        """One entry; LAST_ADD_CONFIRMED_ENTRY is the one with the highest id. FLAG_DO_FENCING
-        fences first, and answers when that is durable (ledgers.md 2.5.1-2)."""
-        if flags & FLAG_DO_FENCING:
-            status = await self._operations.fence(ledger_id, master_key)
-            if status is not Status.EOK:
-                return status, _EMPTY
-        if entry_id == LAST_ADD_CONFIRMED_ENTRY and self._ledger(ledger_id) is not None:
-            try:
-                entry_id = self._reader.last_entry_id(ledger_id)
-            except OSError as error:
-                return self._unreadable(ledger_id, entry_id, error), _EMPTY
-            if entry_id < 0:
-                return Status.ENOENTRY, _EMPTY
-        status, entries = await self.read_entries(ledger_id, entry_id, 1, 0)
-        return status, entries[0] if entries else _EMPTY
-
-    def read_entries_nowait(
-        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
-    ) -> tuple[Status, list[memoryview]] | None:
-        """Consecutive entries; at least one if the first exists, even if it is larger than
-        `size_max` bytes. `count_max` <= 0: no limit. None if it would wait for the disk."""
-        if self._ledger(ledger_id) is None or self._ended.is_set():
-            return (Status.EIO if self._ended.is_set() else Status.ENOLEDGER), []
-        try:
-            entries = self._reader.read_nowait(
-                ledger_id, first_entry_id, count_max if count_max > 0 else sys.maxsize, size_max
-            )
-        except (DamagedRecordError, OSError) as error:
-            return self._unreadable(ledger_id, first_entry_id, error), []
-        if entries is None:
-            return None
-        return (Status.EOK if entries else Status.ENOENTRY), entries
-
-    async def read_entries(
-        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
-    ) -> tuple[Status, list[memoryview]]:
-        """As `read_entries_nowait`, waiting for the disk where that is needed."""
-        answer = self.read_entries_nowait(ledger_id, first_entry_id, count_max, size_max)
-        if answer is not None:
-            return answer
-        try:
-            entries = await self._reader.read(
-                ledger_id, first_entry_id, count_max if count_max > 0 else sys.maxsize, size_max
-            )
-        except (DamagedRecordError, OSError) as error:
-            return self._unreadable(ledger_id, first_entry_id, error), []
-        return (Status.EOK if entries else Status.ENOENTRY), entries
-
-    def _unreadable(self, ledger_id: int, entry_id: int, error: Exception) -> Status:
-        self._damaged_records += 1
-        logger.error("unreadable ledger=%d entry=%d: %s", ledger_id, entry_id, error)
-        return Status.EIO
-
     def list_ledgers(self) -> list[int]:
         return self._table.ids()
 
-    async def flush(self) -> None:
+    async def flush(self) -> bool:
         """Makes a checkpoint of all that was added before; returns when it is durable, or when
         the bookie has ended."""
-        await self._checkpointer.flush()
+        return await self._checkpointer.flush()
 
     def _progressed(self) -> None:
+        if self._written.written_bytes >= self.disks.next_check_bytes:
+            self._check_disks()
         self._adds.progressed()
+
+    # Disks (bookie/disk_usage.py).
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.disks.is_read_only
+
+    def set_read_only(self, reason: str) -> None:
+        """By hand; the disks have reasons of their own."""
+        self.disks.set_reason(Reason.ADMIN, reason)
+
+    def set_writable(self) -> None:
+        """Takes `set_read_only` back. The bookie is writable if the disks allow it."""
+        self.disks.clear_reason(Reason.ADMIN)
+
+    def _owed_bytes(self) -> int:
+        cached = self._cache.statistics()
+        return cached.size_bytes + cached.entry_count * INDEX_ENTRY_BYTES
+
+    def _on_disks(self, state: DiskState) -> None:
+        is_read_only = state is DiskState.READ_ONLY
+        self._adds.set_read_only(is_read_only)
+        if state is DiskState.OK or self._config.force_gc_when_no_space:
+            self.gc.resume_major("disk")
+        else:
+            self.gc.suspend_major("disk")
+        self._short_of_space.set()
+        if is_read_only and not self._config.read_only_mode_enabled and self._has_started:
+            words = "; ".join(self.disks.reasons.values())
+            self._fail(OSError(errno.ENOSPC, f"readOnlyModeEnabled=false: {words}"))
+
+    def _on_journal_room(self, is_there: bool) -> None:
+        if is_there:
+            self.disks.clear_reason(Reason.JOURNAL)
+        else:
+            self.disks.set_reason(Reason.JOURNAL, "no space for the next journal")
+
+    def _check_disks(self) -> None:
+        try:
+            self.disks.check()
+        except OSError as error:
+            self._fail(error)
+
+    async def _force_gc(self) -> None:
+        """While the disks are full the collector does not wait for its time. The minor compaction
+        goes on, for else a log with one live entry would keep its space (bookkeeper#571)."""
+        while True:
+            await self._short_of_space.wait()
+            self._short_of_space = trio.Event()
+            while self.disks.is_short_of_space:
+                await self.gc.collect(
+                    force_minor=True, force_major=self._config.force_gc_when_no_space
+                )
+                self._check_disks()
+                with trio.move_on_after(FORCED_GC_SECONDS):
+                    await self._ended.wait()
+
+    async def _watch_disks(self) -> None:
+        while True:
+            await trio.sleep(self._config.disk_check_interval_ms / 1000)
+            self._check_disks()
+            if self.disks.state is DiskState.OK:
+                try:
+                    await self._reserve.make()
+                except OSError as error:
+                    self._fail(error)
 
     def statistics(self) -> BookieStatistics:
         return gather(
@@ -311,6 +468,7 @@ class Bookie:
             self._checkpointer,
             self._reader,
             self._logs,
-            damaged_records=self._damaged_records,
+            refused_read_only=self._adds.refused_read_only_count,
+            damaged_records=self._reads.damaged_records,
             ledgers=len(self._table.ids()),
         )

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 LAST_MARK_NAME = "lastMark"
 CHECKPOINT_NAME = "checkpoint"
 MAGIC = b"QKCP"
-VERSION = 1
+VERSION = 2
+#: Without the index's stamps.
+OLD_VERSION = 1
 _LAST_MARK = struct.Struct(">qq")
 _FIXED = struct.Struct(">4sIqqqqqI")
+_STAMPS = struct.Struct(">qq")
 _LEDGER = struct.Struct(">qq")
 _CRC = struct.Struct(">I")
 
@@ -40,6 +43,8 @@ class Checkpoint:
     log_id: int
     log_end: int
     ledgers: dict[int, int]
+    #: The index's, as of then (`EntryIndex.stamps`): one that has lower ones has lost something.
+    index_stamps: tuple[int, int] = (0, 0)
 
 
 NO_CHECKPOINT = Checkpoint(Position(0, 0, 0), -1, 0, {})
@@ -60,6 +65,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         )
     ]
     parts.extend(_LEDGER.pack(*item) for item in sorted(checkpoint.ledgers.items()))
+    parts.append(_STAMPS.pack(*checkpoint.index_stamps))
     data = b"".join(parts)
     return data + _CRC.pack(crc32c(data))
 
@@ -72,19 +78,21 @@ def decode_checkpoint(path: str, data: bytes) -> Checkpoint:
     if crc32c(body) != crc:
         raise CorruptionError(path, len(body), "the checksum does not match")
     _, version, journal_id, offset, sequence, log_id, log_end, count = _FIXED.unpack_from(body)
-    if version != VERSION:
+    if version not in (OLD_VERSION, VERSION):
         raise CorruptionError(path, 4, f"checkpoint version {version}, known is {VERSION}")
-    if len(body) != _FIXED.size + count * _LEDGER.size:
+    end = _FIXED.size + count * _LEDGER.size
+    if len(body) != end + (_STAMPS.size if version == VERSION else 0):
         raise CorruptionError(path, _FIXED.size, f"{len(body)} bytes for {count} ledgers")
-    ledgers = dict(_LEDGER.iter_unpack(body[_FIXED.size :]))
-    return Checkpoint(Position(journal_id, offset, sequence), log_id, log_end, ledgers)
+    ledgers = dict(_LEDGER.iter_unpack(body[_FIXED.size : end]))
+    stamps = _STAMPS.unpack_from(body, end) if version == VERSION else (0, 0)
+    return Checkpoint(Position(journal_id, offset, sequence), log_id, log_end, ledgers, stamps)
 
 
 def read_checkpoint(disk: Disk, directory: str) -> Checkpoint:
     """The newest, NO_CHECKPOINT if there is none. CorruptionError.
 
-    If `lastMark` is ahead, Apache BookKeeper wrote it: its mark counts, and what this checkpoint
-    says of the entry log does not."""
+    We write `lastMark` last, so it is never ahead unless it is damaged, or Apache BookKeeper ran
+    here since: following it could skip what the journal alone has. Without a `checkpoint` it counts."""
     checkpoint = NO_CHECKPOINT
     if (data := _read(disk, path := f"{directory}/{CHECKPOINT_NAME}")) is not None:
         checkpoint = decode_checkpoint(path, data)
@@ -93,6 +101,15 @@ def read_checkpoint(disk: Disk, directory: str) -> Checkpoint:
             raise CorruptionError(path, 0, f"{len(data)} bytes instead of {_LAST_MARK.size}")
         journal_id, offset = _LAST_MARK.unpack(data)
         if (journal_id, offset) > checkpoint.mark[:2]:
+            if checkpoint is not NO_CHECKPOINT:
+                raise CorruptionError(
+                    path,
+                    0,
+                    f"journal {journal_id:x} offset {offset} is ahead of the checkpoint's mark, "
+                    f"journal {checkpoint.mark.journal_id:x} offset {checkpoint.mark.offset}: it "
+                    "is damaged and may be removed; or Apache BookKeeper ran here since, and then "
+                    f"{directory}/{CHECKPOINT_NAME} may be",
+                )
             checkpoint = Checkpoint(Position(journal_id, offset, UNKNOWN_SEQUENCE), -1, 0, {})
     return checkpoint
 

@@ -4,32 +4,62 @@ The mark is where the journal stood when a generation of the write cache was clo
 durable only when all of that generation is: entry log synced, index synced, the ledgers' states
 synced. An error anywhere ends the bookie, and no mark moves after it.
 
+A disk that is full is no such error. The generation stays where it is, in memory and in the
+journal, and answers reads; the bookie is read-only (Reason.FLUSH) and the checkpoint is tried again
+until there is space. Meanwhile deletions give up entry logs, for that is where space comes from.
+
 Owner: the event loop's thread. One checkpoint at a time.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
+import posixpath
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from bookie.checkpoint import NO_CHECKPOINT, Checkpoint, write_checkpoint
+from bookie.disk_usage import DiskState, Reason
+from bookie.entry_log_format import HEADER_SIZE
 from bookie.flush import Flusher, FlushStatistics
 from bookie.start import ledger_directory
+from runtime.disk import is_full
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from bookie.config import BookieConfig
-    from bookie.entry_log import EntryLogs
+    from bookie.disk_reserve import DiskReserve
+    from bookie.disk_usage import DiskMonitor
+    from bookie.entry_log import EntryLog, EntryLogs
     from bookie.entry_log_writer import EntryLogWriter
     from bookie.index import EntryIndex
     from bookie.journal import Group, Journal
     from bookie.journal_files import JournalFiles
     from bookie.journal_format import Position
     from bookie.ledger_table import LedgerTable
-    from bookie.write_cache import WriteCache
+    from bookie.write_cache import Generation, WriteCache
     from runtime.env import Env
+
+logger = logging.getLogger(__name__)
+
+#: While the disk is full a checkpoint is tried this often.
+FULL_RETRY_SECONDS = 1.0
+#: What an entry takes in the index, in its log before it is packed.
+INDEX_ENTRY_BYTES = 64
+
+
+@contextmanager
+def suppress_full() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
 
 
 class Checkpointer:
@@ -46,6 +76,8 @@ class Checkpointer:
         index: EntryIndex,
         fail: Callable[[OSError], None],
         progressed: Callable[[], None],
+        disks: DiskMonitor,
+        reserve: DiskReserve,
     ) -> None:
         """`fail` ends the bookie; `progressed` is called when the cache has room again."""
         self._config = config
@@ -59,6 +91,14 @@ class Checkpointer:
         self._index = index
         self._fail = fail
         self._progressed = progressed
+        self._disks = disks
+        self._reserve = reserve
+        #: The last checkpoint found no space.
+        self.is_full = False
+        # After a start that found none: the generation that has the last of what was replayed, and
+        # what is to be done once it is flushed.
+        self._replayed: Generation | None = None
+        self._settle: Callable[[], Awaitable[None]] | None = None
         self._flusher = Flusher(config, env.disk, writer, index)
         #: The last one that was made durable in this life.
         self._checkpoint = NO_CHECKPOINT
@@ -74,6 +114,35 @@ class Checkpointer:
         self._done = trio.Event()
         self._is_stopped = False
         self._scope = trio.CancelScope()
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing of the last start is left to do: what a crash left of the flush's logs."""
+        return self._settle is None
+
+    @property
+    def checkpoint_log_id(self) -> int:
+        """The entry log that the last checkpoint of this life names; -1: there was none."""
+        return self._checkpoint.log_id
+
+    @property
+    def current_log(self) -> EntryLog | None:
+        """The flush's."""
+        return self._writer.current
+
+    async def roll_log(self) -> None:
+        """Completes the flush's log, so that it can be compacted, and makes the checkpoint name
+        the next one. Nothing happens if there is no space. Raises no OSError, as `once`."""
+        async with self._one_at_a_time:
+            if self._is_stopped or self._checkpoint is NO_CHECKPOINT:
+                return
+            with trio.CancelScope(shield=True) as self._scope:
+                try:
+                    with suppress_full():
+                        await self._writer.start_log()
+                        await self._move_mark(self._checkpoint.mark)
+                except OSError as error:
+                    self._fail(error)
 
     @property
     def flush_statistics(self) -> FlushStatistics:
@@ -99,24 +168,29 @@ class Checkpointer:
         self._done.set()
         self._wanted.set()
 
-    async def flush(self) -> None:
-        """Returns when all that was added before is checkpointed, or the bookie has ended."""
+    async def flush(self) -> bool:
+        """True when all that was added before is checkpointed; false if there was no space for
+        that, or the bookie has ended."""
         number = self._started_count + (1 if self._cache.flushing is None else 2)
         while self._done_count < number and not self._is_stopped:
             self._wanted.set()
             await self._done.wait()
+            if self.is_full:
+                return False
+        return not self._is_stopped
 
     async def run(self) -> None:
         """A checkpoint every `flush_interval_ms`, and whenever one is wanted."""
         while not self._is_stopped:
-            with trio.move_on_after(self._config.flush_interval_ms / 1000):
+            seconds = self._config.flush_interval_ms / 1000
+            with trio.move_on_after(min(seconds, FULL_RETRY_SECONDS) if self.is_full else seconds):
                 await self._wanted.wait()
             with trio.CancelScope(shield=True):
                 # Not left in the middle: a clean stop goes on from its end.
                 await self.once()
 
     async def once(self) -> None:
-        """One checkpoint. Raises no OSError: that ends the bookie."""
+        """One checkpoint. Raises no OSError: that ends the bookie, unless `is_full`."""
         async with self._one_at_a_time:
             if self._is_stopped:
                 return
@@ -127,15 +201,37 @@ class Checkpointer:
                 try:
                     await self._steps()
                 except OSError as error:
-                    self._fail(error)
+                    if not is_full(error):
+                        self._fail(error)
+                    else:
+                        self._found_full(error)
+                        return
             if self._scope.cancel_called:
                 return
-            self._flusher.statistics.seconds += self._env.clock.monotonic() - start
+            self.is_full = False
+            self._disks.clear_reason(Reason.FLUSH)
+            if self._disks.is_read_only:
+                self._disks.check()
+            seconds = self._env.clock.monotonic() - start
+            self._flusher.statistics.seconds += seconds
+            self._flusher.statistics.latency.record(seconds)
             self._done_count = self._started_count
             self._done.set()
             self._done = trio.Event()
 
+    def _found_full(self, error: OSError) -> None:
+        if not self.is_full:
+            logger.warning("checkpoint put off, the disk is full: %s", error)
+        self.is_full = True
+        self._started_count -= 1  # it is the same one that will be tried again
+        done, self._done = self._done, trio.Event()
+        done.set()
+        self._disks.set_reason(Reason.FLUSH, f"no space for a checkpoint: {error}")
+
     async def _steps(self) -> None:
+        self._index.mend()
+        if self._replayed is not None:
+            await self._finish_replay(self._replayed)
         if self._cache.flushing is None:
             self._swap()
         generation, barrier = self._cache.flushing, self._barrier
@@ -145,36 +241,132 @@ class Checkpointer:
         self._journal.pump()
         mark = await self._journal.wait_durable(barrier)
         if generation.entry_count:
-            await self._flusher.flush(generation)
+            await self._flush(generation)
         self._cache.flushed()
         self._barrier = None
         self._progressed()
-        is_changed = await self.store_ledgers(self._take_durable_deletions())
+        deletions = self._durable_deletions()
+        is_changed = await self.store_ledgers(deletions)
+        for ledger_id in deletions:
+            self.deletions.pop(ledger_id, None)
+        if deletions and self._disks.state is not DiskState.OK:
+            await self._give_up_log()
         if is_changed or generation.entry_count or mark != self._checkpoint.mark:
             await self._move_mark(mark)
 
-    def _take_durable_deletions(self) -> set[int]:
-        durable = {i for i, group in self.deletions.items() if self._journal.is_durable(group)}
-        for ledger_id in durable:
-            del self.deletions[ledger_id]
-        return durable
+    def _durable_deletions(self) -> set[int]:
+        return {i for i, group in self.deletions.items() if self._journal.is_durable(group)}
 
-    async def flush_replayed(self) -> None:
-        """While starting: flushes without moving the mark. OSError."""
-        await self._flusher.flush(self._cache.swap())
+    async def _flush(self, generation: Generation) -> None:
+        try:
+            await self._require_room(generation)
+            await self._flusher.flush(generation)
+        except OSError as error:
+            if is_full(error):
+                # Their entries in the index go with the next checkpoint that succeeds.
+                if self._logs.drop_ledgers(self._durable_deletions()):
+                    await self._logs.close_removed()
+                    logger.info("entry logs removed before the checkpoint that needs their space")
+                await self._give_up_log()
+            raise
+
+    async def _require_room(self, generation: Generation) -> None:
+        """ENOSPC if the generation certainly does not fit: half of it would only take the space
+        that others can use."""
+        needed = generation.record_size_bytes + generation.entry_count * INDEX_ENTRY_BYTES
+        if self._free_bytes() < needed and len(self._config.ledger_directories) > 1:
+            await self._writer.start_log()  # in a directory that has more
+        if (free := self._free_bytes()) < needed:
+            raise OSError(errno.ENOSPC, f"{needed} bytes are to be flushed, {free} are free")
+
+    def _free_bytes(self) -> int:
+        assert self._writer.current is not None
+        return self._env.disk.usage(posixpath.dirname(self._writer.current.path))[1]
+
+    async def _give_up_log(self) -> None:
+        """A log is removed or compacted only when it is complete: on a disk that is (nearly) full
+        the current one is completed as soon as half of it is dead."""
+        log = self._writer.current
+        assert log is not None
+        assert log.ledgers is not None
+        if sum(log.ledgers.values()) < (log.size_bytes - HEADER_SIZE) / 2:
+            with suppress_full():
+                await self._reserve.with_room(self._writer.start_log)
+
+    async def make_room_replayed(self) -> None:
+        """While starting: the active generation was full; the mark does not move. OSError."""
+        if self._cache.flushing is not None:
+            await self._flush_replayed()
+        self._cache.swap()
+
+    async def _flush_replayed(self) -> None:
+        assert self._cache.flushing is not None
+        self._index.mend()
+        await self._flusher.flush(self._cache.flushing)
         self._cache.flushed()
+
+    async def flush_replayed(self) -> bool:
+        """After the replay: all of it; false if there is no space: then call `retain_replayed`.
+        OSError, if it is another one."""
+        try:
+            if self._cache.flushing is not None:
+                await self._flush_replayed()
+            self._cache.swap()
+            await self._flush_replayed()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._found_full(error)
+            return False
+        return True
+
+    def retain_replayed(self, deleted: set[int], settle: Callable[[], Awaitable[None]]) -> None:
+        """What was replayed is in memory and in old journals only: the mark moves when all of it
+        was flushed and `settle` is done. Call it when the journal is open."""
+        group = self._journal.cut()
+        self.deletions.update(dict.fromkeys(deleted, group))
+        # In an active generation that is empty there is nothing of the replay's.
+        flushing, active = self._cache.flushing, self._cache.active
+        self._replayed = active if flushing is None or active.entry_count else flushing
+        self._settle = settle
+
+    async def _finish_replay(self, last: Generation) -> None:
+        self._journal.pump()
+        await self._journal.wait_durable(self._journal.cut())
+        flushed: Generation | None = None
+        while flushed is not last:
+            if self._cache.flushing is None:
+                self._cache.swap()
+            flushed = self._cache.flushing
+            assert flushed is not None
+            await self._flush(flushed)
+            self._cache.flushed()
+            self._barrier = None
+        assert self._settle is not None
+        await self._settle()
+        self._replayed = self._settle = None
 
     async def store_ledgers(self, deletions: set[int]) -> bool:
         """The table's changes and the deletions, durable in the index; whether there were any.
-        OSError."""
-        states = self._table.take_dirty()
+        OSError; if it is for want of space, it may be called again."""
+        states = self._table.take_dirty(deletions)
         if not states and not deletions:
             return False
-        self._index.delete_ledgers(deletions)
-        self._index.put_ledgers((state.ledger_id, state.encode()) for state in states)
-        await self._env.disk.run(self._index.sync)
+
+        async def store() -> None:
+            self._index.mend()
+            self._index.delete_ledgers(deletions)
+            self._index.put_ledgers((state.ledger_id, state.encode()) for state in states)
+            await self._env.disk.run(self._index.sync)
+
+        try:
+            await self._reserve.with_room(store)
+        except OSError:
+            self._table.give_back(states)
+            raise
         if deletions:
             self._logs.drop_ledgers(deletions)
+            await self._logs.close_removed()
         return True
 
     async def _move_mark(self, mark: Position) -> None:
@@ -182,8 +374,12 @@ class Checkpointer:
         log = self._writer.current
         assert log is not None
         assert log.ledgers is not None
-        checkpoint = Checkpoint(mark, log.log_id, log.size_bytes, dict(log.ledgers))
+        checkpoint = Checkpoint(
+            mark, log.log_id, log.size_bytes, dict(log.ledgers), self._index.stamps
+        )
         disk = self._env.disk
-        await disk.run(write_checkpoint, disk, ledger_directory(self._config), checkpoint)
+        await self._reserve.with_room(
+            partial(disk.run, write_checkpoint, disk, ledger_directory(self._config), checkpoint)
+        )
         self._checkpoint = checkpoint
         await self._files.recycle(mark.journal_id)

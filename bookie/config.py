@@ -5,7 +5,9 @@ Sizes in bytes, times in milliseconds. A configuration that cannot work is refus
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from bookie.gc_config import GcConfig
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -25,6 +27,10 @@ class BookieConfig:
     #: journalDirectory, ledgerDirectories: best on different disks (features.md #35).
     journal_directory: str
     ledger_directory: str
+    #: The others of ledgerDirectories; they hold entry logs only (bookie/ledger_directories.py).
+    more_ledger_directories: tuple[str, ...] = ()
+    #: allowStorageExpansion: new, empty directories may join those that the cookie names.
+    allow_storage_expansion: bool = False
 
     #: journalMaxSizeMB, but each file is written once before use, whole (journalPreAllocSizeMB),
     #: and reused (journalReuseFiles).
@@ -39,6 +45,9 @@ class BookieConfig:
     journal_buffered_writes_threshold_bytes: int = 512 * KIB
     #: journalMaxMemorySizeMb: queued and not yet synced; beyond it adds are held back.
     journal_queue_size_max_bytes: int = 64 * MIB
+    #: After this long without an add, the journal says that its last group was durable, so that
+    #: damage in it is told from a torn write (Journal.attest). 0: never.
+    journal_attest_interval_ms: int = 100
     #: journalMaxBackups: written files kept for reuse once they are checkpointed.
     journal_spare_files_max: int = 4
 
@@ -65,6 +74,45 @@ class BookieConfig:
     entry_log_open_files_max: int = 256
     #: dbStorage_readAheadCacheBatchBytesSize: brought into the page cache after a miss.
     read_ahead_size_bytes: int = 4 * MIB
+
+    #: diskUsageThreshold: a directory whose file system is fuller than this takes no more.
+    disk_usage_threshold: float = 0.95
+    #: diskUsageWarnThreshold: from here on nothing is done that can wait and needs space.
+    disk_usage_warn_threshold: float = 0.90
+    #: diskUsageLwmThreshold: below it the bookie is writable again. 0: as the threshold.
+    disk_usage_low_water_mark: float = 0.0
+    #: diskCheckInterval; sooner while much is written.
+    disk_check_interval_ms: int = 10_000
+    #: minUsableSizeForEntryLogCreation: directories with less are taken for a new entry log only
+    #: if there is no other. 0: 1.2 times entry_log_size_limit_bytes.
+    entry_log_creation_min_usable_bytes: int = 0
+    #: minUsableSizeForHighPriorityWrites: while read-only, recoveries may add as long as there is
+    #: this much. 0: entry_log_size_limit_bytes, but no more than half of what the threshold keeps.
+    high_priority_min_usable_bytes: int = 0
+    #: readOnlyModeEnabled: without it a full disk ends the bookie.
+    read_only_mode_enabled: bool = True
+    #: readOnlyModeOnAnyDiskFullEnabled: not only when all ledger directories are full.
+    read_only_on_any_disk_full: bool = True
+    #: forceReadOnlyBookie
+    force_read_only: bool = False
+    #: isForceGCAllowWhenNoSpace
+    force_gc_when_no_space: bool = False
+    #: Kept by a file, and given free for small writes that make space when there is none left.
+    #: At most a 64th of the file system. 0: none.
+    disk_reserve_size_bytes: int = 32 * MIB
+
+    #: localScrubInterval, but it is on: from the start of one pass over all entry logs to the next.
+    #: 0: none.
+    scrub_interval_ms: int = 7 * 24 * 3600 * 1000
+    #: localScrubRateLimit: entries per second. 0: no limit but that of the bytes.
+    scrub_rate_entries: int = 0
+    #: Bytes per second.
+    scrub_rate_bytes: int = 8 * MIB
+    #: localConsistencyCheckOnStartup
+    local_consistency_check_on_startup: bool = False
+
+    #: Garbage collection and compaction.
+    gc: GcConfig = field(default_factory=GcConfig)
 
     #: With the 32 bytes of header and the digest. BookKeeper: nettyMaxFrameSizeBytes, 5 MiB.
     entry_size_max_bytes: int = 5 * MIB
@@ -109,3 +157,29 @@ class BookieConfig:
             )
         if self.flush_interval_ms <= 0:
             raise ValueError(f"flush_interval_ms={self.flush_interval_ms}: must be positive")
+        self._check_disks()
+
+    def _check_disks(self) -> None:
+        directories = self.ledger_directories
+        if len(set(directories)) != len(directories):
+            raise ValueError(f"ledger_directories={','.join(directories)}: one is named twice")
+        if self.disk_check_interval_ms <= 0:
+            raise ValueError(
+                f"disk_check_interval_ms={self.disk_check_interval_ms}: must be positive"
+            )
+        warn, threshold = self.disk_usage_warn_threshold, self.disk_usage_threshold
+        if not 0 < warn <= threshold <= 1:
+            raise ValueError(
+                f"disk_usage_threshold={threshold}, disk_usage_warn_threshold={warn}: both are "
+                "shares between 0 and 1, and the warning comes first"
+            )
+        if not 0 <= self.disk_usage_low_water_mark <= threshold:
+            raise ValueError(
+                f"disk_usage_low_water_mark={self.disk_usage_low_water_mark}: more than "
+                f"disk_usage_threshold={threshold}"
+            )
+
+    @property
+    def ledger_directories(self) -> tuple[str, ...]:
+        """All of ledgerDirectories; index, checkpoint and lock order start with the first."""
+        return (self.ledger_directory, *self.more_ledger_directories)

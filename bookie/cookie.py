@@ -9,6 +9,7 @@ The text is BookKeeper's (bookkeeper.md §5, Cookie.java): a version line, then 
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING
 from bookie.errors import BookieStartError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from runtime.disk import Disk
 
 FILE_NAME = "VERSION"
@@ -31,12 +34,20 @@ class Cookie:
     journal_directory: str
     ledger_directory: str
     instance_id: str
+    more_ledger_directories: tuple[str, ...] = ()
+
+    @property
+    def ledger_directories(self) -> tuple[str, ...]:
+        return (self.ledger_directory, *self.more_ledger_directories)
 
     def encode(self) -> str:
         fields = [
             ("bookieHost", self.bookie_id),
             ("journalDir", self.journal_directory),
-            ("ledgerDirs", f"1\t{self.ledger_directory}"),
+            (
+                "ledgerDirs",
+                "\t".join((str(len(self.ledger_directories)), *self.ledger_directories)),
+            ),
         ]
         if self.instance_id:
             fields.append(("instanceId", self.instance_id))
@@ -60,21 +71,38 @@ def parse_cookie(text: str) -> Cookie:
     missing = [name for name in ("bookieHost", "journalDir", "ledgerDirs") if name not in fields]
     if missing:
         raise ValueError(f"no {', '.join(missing)}")
-    count, _, ledger_directory = fields["ledgerDirs"].partition("\t")
-    if count != "1":
-        raise ValueError(f"ledgerDirs names {count} directories, supported is one")
+    count, _, rest = fields["ledgerDirs"].partition("\t")
+    directories = [rest] if count == "1" else rest.split("\t")
+    if count != str(len(directories)):
+        raise ValueError(f"ledgerDirs says {count} directories, and names {len(directories)}")
     return Cookie(
-        fields["bookieHost"], fields["journalDir"], ledger_directory, fields.get("instanceId", "")
+        fields["bookieHost"],
+        fields["journalDir"],
+        directories[0],
+        fields.get("instanceId", ""),
+        tuple(directories[1:]),
     )
 
 
-def check_cookies(disk: Disk, expected: Cookie, directories: list[str]) -> bool:
-    """Compares the cookies in `directories` with the configuration; writes them if this is a new
-    bookie, and returns whether it is. BookieStartError."""
+def check_cookies(
+    disk: Disk, expected: Cookie, directories: list[str], *, new: Collection[str] = ()
+) -> bool:
+    """Compares the cookies in `directories` (each the `current` of a configured one) with the
+    configuration; writes them if this is a new bookie, and returns whether it is. BookieStartError.
+
+    `new` (allowStorageExpansion): directories that may be missing in the cookies, and then must be
+    empty. When all is well every cookie names them; a crash in between is no harm, for then some
+    cookies name fewer still."""
     present = [path for path in directories if disk.exists(f"{path}/{FILE_NAME}")]
-    for path in present:
-        _check_one(disk, expected, path)
-    absent = [path for path in directories if path not in present]
+    outdated = [path for path in present if _check_one(disk, expected, path, bool(new))]
+    known = {each.rstrip("/") for path in present for each in _read(disk, path).ledger_directories}
+    added = [path for path in new if path not in present and posixpath.dirname(path) not in known]
+    for path in added:
+        if any(map(_is_data, disk.list(path))):
+            raise BookieStartError(
+                f"{path} is to be added to the ledger directories, but it is not empty"
+            )
+    absent = [path for path in directories if path not in present and path not in added]
     # A crash may have come between the cookies of a new bookie: a directory that has nothing at
     # all next to one that has only a cookie is new too.
     used = [path for path in directories if any(map(_is_data, disk.list(path)))]
@@ -83,7 +111,7 @@ def check_cookies(disk: Disk, expected: Cookie, directories: list[str]) -> bool:
             f"{absent[0]}/{FILE_NAME} is missing, but {used[0]} has data: is a disk empty or not "
             "mounted? Refusing to start as if nothing had ever been stored there"
         )
-    for path in absent:
+    for path in (*absent, *added, *outdated):
         disk.write_file(f"{path}/{FILE_NAME}", expected.encode().encode())
     return not used
 
@@ -93,22 +121,39 @@ def _is_data(name: str) -> bool:
     return name != LOCK_NAME and not name.startswith(FILE_NAME)
 
 
-def _check_one(disk: Disk, expected: Cookie, directory: str) -> None:
+def _read(disk: Disk, directory: str) -> Cookie:
     path = f"{directory}/{FILE_NAME}"
     file = disk.open(path)
     try:
-        found = parse_cookie(file.pread(file.size(), 0).decode())
+        return parse_cookie(file.pread(file.size(), 0).decode())
     except ValueError as error:
         raise BookieStartError(f"{path}: {error}") from error
     finally:
         file.close()
-    for name in ("bookie_id", "instance_id", "journal_directory", "ledger_directory"):
+
+
+def _check_one(disk: Disk, expected: Cookie, directory: str, may_grow: bool) -> bool:
+    """Whether the cookie names fewer directories, which `may_grow` allows. BookieStartError."""
+    path = f"{directory}/{FILE_NAME}"
+    found = _read(disk, directory)
+    grows = set(found.more_ledger_directories) < set(expected.more_ledger_directories)
+    for name in (
+        "bookie_id",
+        "instance_id",
+        "journal_directory",
+        "ledger_directory",
+        "more_ledger_directories",
+    ):
         ours, theirs = getattr(expected, name), getattr(found, name)
+        if name == "more_ledger_directories" and grows and may_grow:
+            continue
         if ours != theirs:
             raise BookieStartError(
                 f"{path}: {name} is {theirs!r} there and {ours!r} in the configuration: these are "
                 "another bookie's data, or the configuration was changed"
+                + ("; see allowStorageExpansion" if grows else "")
             )
+    return grows
 
 
 def _escape(text: str) -> str:

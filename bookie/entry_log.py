@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bookie.entry_log_format import (
+    COMPACTING_SUFFIX,
     HEADER_SIZE,
     LENGTH_SIZE,
     RECORD_START,
@@ -25,13 +26,15 @@ from bookie.entry_log_format import (
     pack_header,
     pack_ledgers_map,
     read_ledgers_map,
+    read_map_offset,
 )
-from bookie.errors import CorruptionError
+from bookie.errors import BookieStartError, CorruptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from bookie.config import BookieConfig
+    from bookie.ledger_directories import LedgerDirectories
     from runtime.disk import Disk, File
 
 logger = logging.getLogger(__name__)
@@ -50,26 +53,60 @@ class EntryLog:
     #: Reads on worker threads that are under way: the file is not closed under them.
     readers: int = 0
     file: File | None = field(default=None, repr=False)
+    #: Where its records end and its map starts; 0 if that is not known.
+    records_end: int = 0
+    #: It has a map, or should have one, and what is in it must be found by looking at all of it:
+    #: the map cannot be read, or the crash of a compaction left the log. For the collector.
+    is_doubtful: bool = False
+
+    @property
+    def is_compacting(self) -> bool:
+        return self.path.endswith(COMPACTING_SUFFIX)
+
+    @property
+    def record_bytes(self) -> int:
+        """Of all records, live or not."""
+        return (self.records_end or self.size_bytes) - HEADER_SIZE
+
+    @property
+    def live_bytes(self) -> int:
+        """Of the records of ledgers that are not deleted, as far as the map knows."""
+        return sum(self.ledgers.values()) if self.ledgers else 0
 
 
 class EntryLogs:
     __slots__ = (
         "_config",
+        "_directories",
         "_directory",
         "_disk",
         "_last_log_id",
         "_logs",
         "_open",
+        "_unlinked",
+        "deleted_bytes",
     )
 
-    def __init__(self, config: BookieConfig, disk: Disk, directory: str) -> None:
+    def __init__(
+        self,
+        config: BookieConfig,
+        disk: Disk,
+        directory: str,
+        directories: LedgerDirectories | None = None,
+    ) -> None:
+        """`directories`, if there are more than `directory`."""
         self._config = config
         self._disk = disk
         self._directory = directory
+        self._directories = directories
         self._logs: dict[int, EntryLog] = {}
         #: Logs with an open file, the one used last at the end.
         self._open: OrderedDict[int, EntryLog] = OrderedDict()
         self._last_log_id = -1
+        #: Of removed logs: still open, see `close_removed`.
+        self._unlinked: list[File] = []
+        #: Size of the logs that went because all of their ledgers were deleted.
+        self.deleted_bytes = 0
 
     # Start.
 
@@ -77,30 +114,56 @@ class EntryLogs:
         """Finds the logs of earlier lives and reads their ledgers maps. New logs get ids above
         theirs and above `last_log_id`, which the checkpoint knows: no id is used twice."""
         self._last_log_id = last_log_id
-        for name in self._disk.list(self._directory):
-            log_id = log_id_of(name)
-            if log_id is None:
-                continue
-            path = f"{self._directory}/{name}"
-            file = self._disk.open(path)
-            log = EntryLog(log_id, path, file.size(), None, file=file)
-            try:
-                log.ledgers = read_ledgers_map(file)
-            except CorruptionError as error:
-                # A crash while the log was made leaves this too; so it is judged by what the
-                # index says, not here.
-                logger.warning("entry log without a readable map: %s", error)
-            self._logs[log_id] = log
+        directories = self._directories.paths if self._directories else (self._directory,)
+        found = [
+            (log_id, f"{directory}/{name}")
+            for directory in directories
+            for name in self._disk.list(directory)
+            if (log_id := log_id_of(name.removesuffix(COMPACTING_SUFFIX))) is not None
+        ]
+        for log_id, path in found:
+            if log_id in self._logs:
+                raise BookieStartError(f"{path} and {self._logs[log_id].path} have the same id")
+            log = self._load_log(log_id, path)
             self._last_log_id = max(self._last_log_id, log_id)
+            if log.is_compacting and log.ledgers is None and not log.is_doubtful:
+                # Its compaction did not come as far as telling the index of it.
+                assert log.file is not None
+                log.file.close()
+                self._disk.remove(path)
+                continue
+            if log.is_compacting:
+                log.ledgers, log.is_doubtful = None, True
+            self._logs[log_id] = log
             self._opened(log)
 
+    def _load_log(self, log_id: int, path: str) -> EntryLog:
+        file = self._disk.open(path)
+        log = EntryLog(log_id, path, file.size(), None, file=file)
+        try:
+            log.ledgers = read_ledgers_map(file)
+        except CorruptionError as error:
+            # A log that has no more than a torn header was being made when the crash came.
+            log.is_doubtful = log.size_bytes > HEADER_SIZE
+            logger.warning("entry log without a readable map: %s", error)
+        else:
+            log.records_end = read_map_offset(file)
+        return log
+
     def incomplete(self) -> list[EntryLog]:
-        """Logs of earlier lives without a ledgers map, in the order of writing."""
+        """Logs of earlier lives that never got a ledgers map, in the order of writing."""
+        return [log for log in self.unknown() if not log.is_doubtful]
+
+    def unknown(self) -> list[EntryLog]:
+        """Logs of which it is not known what is in them, and that nobody writes."""
         return [
             log
             for log_id, log in sorted(self._logs.items())
             if log.ledgers is None and not log.is_written
         ]
+
+    def all(self) -> list[EntryLog]:
+        return list(self._logs.values())
 
     def scan(self, log: EntryLog, start: int) -> Iterator[tuple[int, int, int, int]]:
         """(ledger id, entry id, offset of the entry, its size) of the records from `start` on,
@@ -122,18 +185,41 @@ class EntryLogs:
         file.truncate(end)
         log.size_bytes = end
         log.ledgers = ledgers
-        await self.write_map(log)
+        try:
+            await self.write_map(log)
+        except OSError:
+            log.ledgers = None  # still incomplete, should it be tried again
+            raise
 
     # Making logs: for their writers.
 
-    async def create(self) -> EntryLog:
-        """A new log with its header, durable, its name too; `is_written` is set. OSError."""
+    def roomiest_directory(self) -> tuple[str, int]:
+        """Of the ledger directories the one with the most free space, and how much. OSError."""
+        paths = self._directories.paths if self._directories else (self._directory,)
+        free, path = max((self._disk.usage(path)[1], path) for path in paths)
+        return path, free
+
+    async def create(self, *, compacting_in: str | None = None) -> EntryLog:
+        """A new log with its header, durable, its name too; `is_written` is set. OSError.
+
+        `compacting_in`: the directory, for a log of compaction; it has another name until it is
+        `publish`ed, so a crash leaves nothing that could be taken for an entry log."""
         log_id = self._last_log_id = self._last_log_id + 1
-        path = f"{self._directory}/{log_name(log_id)}"
+        if compacting_in is not None:
+            directory, suffix = compacting_in, COMPACTING_SUFFIX
+        else:
+            directory = self._directories.choose() if self._directories else self._directory
+            suffix = ""
+        path = f"{directory}/{log_name(log_id)}{suffix}"
         file = self._disk.open(path, create=True, exclusive=True)
-        file.pwrite([pack_header(0, 0)], 0)
+        try:
+            file.pwrite([pack_header(0, 0)], 0)
+        except OSError:
+            file.close()
+            self._disk.remove(path)
+            raise
         await file.wait_synced()
-        await self._disk.run(self._disk.sync_directory, self._directory)
+        await self._disk.run(self._disk.sync_directory, directory)
         log = EntryLog(log_id, path, HEADER_SIZE, {}, is_written=True, file=file)
         self._logs[log_id] = log
         self._opened(log)
@@ -149,15 +235,27 @@ class EntryLogs:
             return
         await self._disk.run(file.pwrite, [records], offset)
         log.size_bytes += len(records)
+        log.records_end = offset
         # The header points at the map only once the map is there (bookkeeper PR 4607).
         await file.wait_synced()
-        file.pwrite([pack_header(offset, len(log.ledgers))], 0)
+        file.pwrite([pack_header(offset, len(log.ledgers), records)], 0)
         await file.wait_synced()
+
+    async def publish(self, log: EntryLog) -> None:
+        """Gives a log of compaction the name of an entry log, durably. OSError."""
+        path = log.path.removesuffix(COMPACTING_SUFFIX)
+        self._disk.rename(log.path, path)
+        log.path = path
+        await self._disk.run(self._disk.sync_directory, path.rpartition("/")[0])
 
     # Reading.
 
     def get(self, log_id: int) -> EntryLog | None:
         return self._logs.get(log_id)
+
+    def missing_path(self, log_id: int) -> str:
+        """How to call a log that is in none of the directories."""
+        return f"{self._directory}/{log_name(log_id)}"
 
     def file(self, log: EntryLog) -> File:
         """The log's open file; files that were not used for long are closed for it."""
@@ -197,6 +295,7 @@ class EntryLogs:
             for ledger_id in dropped:
                 log.ledgers.pop(ledger_id, None)
             if not log.ledgers and not log.is_written:
+                self.deleted_bytes += log.size_bytes
                 self.remove(log)
                 removed += 1
         return removed
@@ -211,20 +310,32 @@ class EntryLogs:
         assert not log.is_written
         logger.info("entry log removed path=%s size_bytes=%d", log.path, log.size_bytes)
         del self._logs[log.log_id]
-        if log.readers == 0:
-            self._close_file(log)
-        else:
-            self._open.pop(log.log_id, None)
+        # Removing the name is quick while the file is open; see `close_removed`.
+        file = log.file if log.file is not None else self._disk.open(log.path)
+        self._open.pop(log.log_id, None)
         self._disk.remove(log.path)
+        log.file = file
+        if log.readers == 0:
+            log.file = None
+            self._unlinked.append(file)
 
     def release(self, log: EntryLog) -> None:
         """Ends one of `log.readers`."""
         log.readers -= 1
         if log.readers == 0 and log.log_id not in self._open and log.file is not None:
-            log.file.close()
+            self._unlinked.append(log.file)
             log.file = None
 
+    async def close_removed(self) -> None:
+        """Closes what was removed, on a worker thread: the last close of a large file is what
+        frees its blocks and pages, and takes a tenth of a second for each gigabyte."""
+        while self._unlinked:
+            await self._disk.run(self._unlinked.pop().close)
+
     def close(self) -> None:
+        for file in self._unlinked:
+            file.close()
+        self._unlinked.clear()
         for log in list(self._open.values()):
             self._close_file(log)
 

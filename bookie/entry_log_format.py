@@ -2,13 +2,15 @@
 
 They are BookKeeper's (DefaultEntryLogger.java): a header of 1024 bytes, records
 `[length i32][entry]`, and at the end, once the log is full, a ledgers map: how many bytes each
-ledger has in it.
+ledger has in it. In bytes of the header that BookKeeper leaves zero is our checksum of the map.
 """
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING
+
+from crc32c import crc32c
 
 from bookie.errors import CorruptionError
 
@@ -19,6 +21,9 @@ HEADER_SIZE = 1024
 MAGIC = b"BKLO"
 VERSION = 1
 _HEADER = struct.Struct(">4siqi")  # magic, version, offset of the ledgers map, ledgers in it
+#: Tag, CRC32C of the header up to here and of the map. Missing in logs of BookKeeper.
+_CHECK = struct.Struct(">4sI")
+CHECK_TAG = b"QKMC"
 _MAP_START = struct.Struct(">iqqi")  # record length, -1, -2, ledgers in this batch
 _MAP_ITEM = struct.Struct(">qq")
 RECORD_START = struct.Struct(">iqq")
@@ -28,6 +33,8 @@ MAP_LEDGER_ID = -1
 MAP_ENTRY_ID = -2
 MAP_BATCH_COUNT = 10_000
 LENGTH_SIZE = 4
+#: Of a log that compaction is writing: it may be referred to, but is not needed yet.
+COMPACTING_SUFFIX = ".compacting"
 
 
 def log_name(log_id: int) -> str:
@@ -46,8 +53,18 @@ def log_id_of(name: str) -> int | None:
     return log_id if log_name(log_id) == name else None
 
 
-def pack_header(map_offset: int, ledger_count: int) -> bytes:
-    return _HEADER.pack(MAGIC, VERSION, map_offset, ledger_count).ljust(HEADER_SIZE, b"\0")
+def pack_header(map_offset: int, ledger_count: int, ledgers_map: bytes = b"") -> bytes:
+    """`ledgers_map`: its records, to be checksummed."""
+    header = _HEADER.pack(MAGIC, VERSION, map_offset, ledger_count)
+    if ledgers_map:
+        header += _CHECK.pack(CHECK_TAG, crc32c(ledgers_map, crc32c(header)))
+    return header.ljust(HEADER_SIZE, b"\0")
+
+
+def read_map_offset(file: File) -> int:
+    """Where the ledgers map is said to be; 0 if there is none."""
+    header = file.pread(_HEADER.size, 0)
+    return int(_HEADER.unpack(header)[2]) if len(header) == _HEADER.size else 0
 
 
 def pack_ledgers_map(ledgers: dict[int, int]) -> bytes:
@@ -74,6 +91,9 @@ def read_ledgers_map(file: File) -> dict[int, int] | None:
     if offset == 0:
         return None
     size = file.size()
+    tag, expected = _CHECK.unpack_from(header, _HEADER.size)
+    check = crc32c(header[: _HEADER.size])
+    map_offset = offset
     ledgers: dict[int, int] = {}
     while len(ledgers) < count and HEADER_SIZE <= offset <= size - _MAP_START.size:
         start = file.pread(_MAP_START.size, offset)
@@ -85,6 +105,7 @@ def read_ledgers_map(file: File) -> dict[int, int] | None:
         if len(items) != items_size or length != _MAP_START.size - LENGTH_SIZE + items_size:
             break
         ledgers.update(_MAP_ITEM.iter_unpack(items))
+        check = crc32c(items, crc32c(start, check))
         offset += LENGTH_SIZE + length
     # A map is never empty: no ledgers next to an offset is a header that a crash tore, and
     # believing it would delete what is in the log (bookkeeper PR 4607).
@@ -92,4 +113,6 @@ def read_ledgers_map(file: File) -> dict[int, int] | None:
         raise CorruptionError(
             file.path, offset, f"the ledgers map has {len(ledgers)} readable ledgers of {count}"
         )
+    if tag == CHECK_TAG and check != expected:
+        raise CorruptionError(file.path, map_offset, "the ledgers map does not match its checksum")
     return ledgers

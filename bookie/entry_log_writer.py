@@ -27,23 +27,33 @@ class EntryLogWriter:
         self.current: EntryLog | None = None
 
     async def start_log(self) -> None:
-        """Completes the current log and starts the next one. OSError."""
-        if (log := self.current) is not None:
-            await self._logs.write_map(log)
-            log.is_written = False
-        self.current = await self._logs.create()
+        """Completes the current log and starts the next one. OSError; if there was no space,
+        nothing has changed: the current log has no map, for it may still grow."""
+        started = await self._logs.create()
+        try:
+            await self._complete()
+        except OSError:
+            started.is_written = False
+            self._logs.remove(started)
+            raise
+        self.current = started
 
     async def complete_current(self) -> None:
-        """The end of writing for now. A log with nothing in it is removed. OSError."""
-        log, self.current = self.current, None
+        """The end of writing for now. A log with nothing in it is removed. OSError; if there was
+        no space, the log is still the current one, without a map."""
+        await self._complete()
+        self.current = None
+
+    async def _complete(self) -> None:
+        log = self.current
         if log is None:
             return
         if log.ledgers:
             await self._logs.write_map(log)
-            log.is_written = False
-        else:
-            log.is_written = False
+        log.is_written = False
+        if not log.ledgers:
             self._logs.remove(log)
+            await self._logs.close_removed()
 
     def has_room(self, size: int) -> bool:
         return (
@@ -57,6 +67,15 @@ class EntryLogWriter:
         assert log is not None
         await self._disk.run(self._logs.file(log).pwrite, buffers, log.size_bytes)
         log.size_bytes += size
+
+    def take_back(self, size_bytes: int) -> None:
+        """Cuts what was written behind `size_bytes`, to which no location points yet: a disk that
+        is full gets that space back."""
+        log = self.current
+        assert log is not None
+        assert size_bytes <= log.size_bytes
+        log.size_bytes = size_bytes
+        self._logs.file(log).truncate(size_bytes)
 
     async def sync(self) -> None:
         assert self.current is not None

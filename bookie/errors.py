@@ -22,3 +22,10 @@ class CorruptionError(BookieStartError):
 class DamagedRecordError(Exception):
     """A record of an entry log that cannot be the entry it should be; answered EIO, never
     ENOENTRY, so that the reader asks another replica (ledgers.md 2.5.4)."""
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        """`offset`: of the record in the file, its length included."""
+        super().__init__(f"{path}: offset {offset}: {reason}")
+        self.path = path
+        self.offset = offset
+        self.reason = reason

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import struct
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import trio
+
+from runtime.disk import is_full
+from runtime.histogram import LatencyHistogram
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
@@ -44,6 +47,8 @@ class FlushStatistics:
     entries: int = 0
     written_bytes: int = 0
     seconds: float = 0.0
+    #: Per checkpoint, with the wait for the journal and the files of the mark.
+    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
 
 
 class Flusher:
@@ -52,11 +57,13 @@ class Flusher:
         "_chunk_bytes",
         "_chunk_size",
         "_config",
+        "_counted",
         "_disk",
         "_index",
         "_position",
         "_window",
         "_window_bytes",
+        "_window_start",
         "_writer",
         "statistics",
     )
@@ -76,12 +83,44 @@ class Flusher:
         self._position = 0
         self._window: list[tuple[int, array[int], array[int]]] = []
         self._window_bytes = 0
+        # To undo a window that found no space: where it starts in the log, its bytes by ledger.
+        self._window_start = 0
+        self._counted: dict[int, int] = {}
         self.statistics = FlushStatistics()
 
     async def flush(self, generation: Generation) -> None:
-        """Writes all of it; durable on return, log and index. OSError: the bookie ends."""
+        """Writes all of it; durable on return, log and index. OSError: the bookie ends, unless
+        `is_full` says that there was no space. Then it may be called again with the same
+        generation, all of which is written again."""
         assert not self._buffers
         assert not self._window
+        try:
+            await self._flush(generation)
+        except OSError as error:
+            if is_full(error):
+                self._take_back()
+            raise
+
+    def _take_back(self) -> None:
+        """As if the window had not been started. If its locations are being put into the index,
+        its bytes are durable and stay: the next try makes them superfluous."""
+        self._buffers.clear()
+        self._chunk_bytes = self._window_bytes = 0
+        if not self._window:
+            return
+        self._window = []
+        log = self._writer.current
+        assert log is not None
+        assert log.ledgers is not None
+        for ledger_id, size in self._counted.items():
+            if (left := log.ledgers.get(ledger_id, 0) - size) > 0:
+                log.ledgers[ledger_id] = left
+            else:
+                log.ledgers.pop(ledger_id, None)
+        self._writer.take_back(self._window_start)
+
+    async def _flush(self, generation: Generation) -> None:
+        self._start_window()
         await self._roll_unless_room(0)
         for ledger_id in sorted(generation.runs):
             run = generation.runs.get(ledger_id)
@@ -125,6 +164,11 @@ class Flusher:
                 entry_ids, locations = self._placed(ledger_id)
         self._add_slice(generation, segment_index, slice_start, slice_end)
 
+    def _start_window(self) -> None:
+        assert self._writer.current is not None
+        self._window_start = self._writer.current.size_bytes
+        self._counted = {}
+
     def _placed(self, ledger_id: int) -> tuple[array[int], array[int]]:
         """Lists for the next slice of a ledger's entries, in the window."""
         entry_ids, locations = array("q"), array("q")
@@ -140,6 +184,7 @@ class Flusher:
             assert log.ledgers is not None
             ledger_id = self._window[-1][0]
             log.ledgers[ledger_id] = log.ledgers.get(ledger_id, 0) + end - start
+            self._counted[ledger_id] = self._counted.get(ledger_id, 0) + end - start
 
     async def _end_slice(self, pending_bytes: int) -> None:
         """Between two entries: writes, syncs and rolls if it is time; lets the loop run."""
@@ -159,6 +204,7 @@ class Flusher:
             return False
         await self._end_window()
         await self._writer.start_log()
+        self._start_window()
         return True
 
     async def _write_chunk(self) -> None:
@@ -172,10 +218,11 @@ class Flusher:
     async def _end_window(self) -> None:
         """All that was placed becomes durable, then it goes to the index."""
         await self._write_chunk()
-        window, self._window = self._window, []
         if self._window_bytes:
             await self._writer.sync()
             self._window_bytes = 0
+        window, self._window = self._window, []
+        self._start_window()
         for ledger_id, entry_ids, locations in window:
             if entry_ids:
                 self._index.put(ledger_id, entry_ids, locations)

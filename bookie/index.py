@@ -9,22 +9,39 @@ Only the flush writes. What was put may be read at once, and is durable after `s
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class EntryIndex(Protocol):
-    def open(self) -> None:
-        """May block for as long as a database takes to open. OSError."""
+    def open(self, *, must_exist: bool = False) -> None:
+        """May block for as long as a database takes to open. BookieStartError if it cannot be
+        opened, or, with `must_exist`, is not there."""
+
+    @property
+    def stamps(self) -> tuple[int, int]:
+        """Numbers of the last syncs that made something durable in `locations` and in `ledgers`.
+        They are kept in the databases, behind what they stand for: whoever remembers them sees
+        whether anything that was durable then is gone."""
 
     def get(self, ledger_id: int, entry_id: int) -> int:
         """The location, 0 if there is none."""
 
+    def get_many(self, keys: Sequence[tuple[int, int]]) -> list[int]:
+        """As `get`, of a few hundred (ledger id, entry id), in their order. OSError."""
+
     def last_entry_id(self, ledger_id: int) -> int:
         """The highest entry id of the ledger, -1 if it has none here."""
+
+    def entry_ids(self, ledger_id: int, after: int, count_max: int) -> list[int]:
+        """The ledger's next entry ids behind `after`, ascending, at most so many."""
+
+    def locations(self) -> Iterator[tuple[int, int, int]]:
+        """(ledger id, entry id, location) of all, in this order; others may write meanwhile.
+        BookieStartError where the index cannot be read."""
 
     def put(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int]) -> None:
         """Of one ledger, a few hundred at a time: it runs on the loop's thread. OSError."""
@@ -40,13 +57,23 @@ class EntryIndex(Protocol):
     def sync(self) -> None:
         """Makes all that was put before durable; blocks. OSError."""
 
+    def mend(self) -> None:
+        """After a write that found no space (`is_full`): makes the index take writes again, with
+        all that was put. On the loop's thread, and it may block for a moment. OSError: `is_full`
+        if there is still no space, and nothing has changed; else the index is of no more use."""
+
+    def compact(self) -> None:
+        """Rewrites `locations` without what was deleted (entryLocationCompactionInterval): blocks
+        for seconds, on a worker thread; all else goes on meanwhile. OSError."""
+
     def close(self) -> None: ...
 
 
 class _Tables:
-    __slots__ = ("ledgers", "locations", "sorted_ids")
+    __slots__ = ("ledgers", "locations", "sorted_ids", "stamps")
 
     def __init__(self) -> None:
+        self.stamps = (0, 0)
         self.locations: dict[int, dict[int, int]] = {}
         self.sorted_ids: dict[int, list[int]] = {}
         self.ledgers: dict[int, bytes] = {}
@@ -70,6 +97,7 @@ class _Tables:
         other.locations = {ledger: dict(entries) for ledger, entries in self.locations.items()}
         other.sorted_ids = {ledger: list(ids) for ledger, ids in self.sorted_ids.items()}
         other.ledgers = dict(self.ledgers)
+        other.stamps = self.stamps
         return other
 
 
@@ -87,10 +115,17 @@ class MemoryIndex:
         #: What was done to `_tables` and not to `_durable` yet.
         self._unsynced: list[Callable[[_Tables], None]] = []
 
-    def open(self) -> None:
+    def open(self, *, must_exist: bool = False) -> None:
         return
 
+    @property
+    def stamps(self) -> tuple[int, int]:
+        return self._tables.stamps
+
     def close(self) -> None:
+        return
+
+    def mend(self) -> None:
         return
 
     def crash(self) -> None:
@@ -98,16 +133,37 @@ class MemoryIndex:
         self._unsynced.clear()
 
     def sync(self) -> None:
+        if not self._unsynced:
+            return
         for change in self._unsynced:
             change(self._durable)
         self._unsynced.clear()
+        locations, ledgers = self._durable.stamps
+        self._tables.stamps = self._durable.stamps = (locations + 1, ledgers + 1)
 
     def get(self, ledger_id: int, entry_id: int) -> int:
         return self._tables.locations.get(ledger_id, {}).get(entry_id, 0)
 
+    def get_many(self, keys: Sequence[tuple[int, int]]) -> list[int]:
+        return [self.get(ledger_id, entry_id) for ledger_id, entry_id in keys]
+
+    def compact(self) -> None:
+        return
+
     def last_entry_id(self, ledger_id: int) -> int:
         ids = self._tables.sorted_ids.get(ledger_id)
         return ids[-1] if ids else -1
+
+    def entry_ids(self, ledger_id: int, after: int, count_max: int) -> list[int]:
+        ids = self._tables.sorted_ids.get(ledger_id, [])
+        start = bisect_right(ids, after)
+        return ids[start : start + count_max]
+
+    def locations(self) -> Iterator[tuple[int, int, int]]:
+        tables = self._tables.copy()
+        for ledger_id, ids in sorted(tables.sorted_ids.items()):
+            for entry_id in ids:
+                yield ledger_id, entry_id, tables.locations[ledger_id][entry_id]
 
     def put(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int]) -> None:
         ids, places = list(entry_ids), list(locations)

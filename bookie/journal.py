@@ -18,18 +18,23 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import trio
 
 from bookie.journal_format import (
+    FORCE,
     GROUP_HEADER_SIZE,
+    NO_LEDGER,
     GroupHeader,
     Position,
     align,
     pack_group_header,
+    special_record,
 )
+from runtime.env import RealClock
+from runtime.histogram import LatencyHistogram
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from bookie.config import BookieConfig
     from bookie.journal_files import JournalFiles
     from runtime.disk import File
+    from runtime.env import Clock
     from runtime.turn import Turn
     from wire.buffers import Buffer
 
@@ -47,13 +53,23 @@ if TYPE_CHECKING:
 class Group:
     """Records that are written and synced together, and who waits for them."""
 
-    __slots__ = ("buffers", "dones", "end", "record_count", "size_bytes", "synced")
+    __slots__ = (
+        "appended_at",
+        "buffers",
+        "dones",
+        "end",
+        "record_count",
+        "size_bytes",
+        "synced",
+    )
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
         self.dones: list[Done] = []
         self.size_bytes = 0
         self.record_count = 0
+        #: By the monotonic clock, when the burst that brought its first record was read; 0 before.
+        self.appended_at = 0.0
         #: Where it ends in the journal, once it was written.
         self.end: Position | None = None
         #: Set on demand, by those who wait without a `done`.
@@ -68,15 +84,28 @@ class JournalStatistics:
     written_bytes: int = 0
     queued_bytes: int = 0
     files: int = 0
+    #: Groups that were written while a sync ran, because so much was waiting.
+    groups_written_ahead: int = 0
+    #: Per record, as of its group: from the burst that brought it to the write, and to `done`.
+    queue_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    add_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    #: Per group: the write into the page cache. Per sync: until it is durable.
+    write_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    sync_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
 
 
 class Journal:
     __slots__ = (
         "_alignment",
+        "_attest_interval_ms",
+        "_attestation",
+        "_attested_sequence",
         "_buffered_writes_threshold",
         "_building",
+        "_clock",
         "_completed",
         "_completing",
+        "_content_sequence",
         "_deferred",
         "_durable",
         "_fail",
@@ -96,6 +125,7 @@ class Journal:
         "_sequence",
         "_statistics",
         "_sync_running",
+        "_sync_started_at",
         "_syncing",
         "_turn",
         "_turn_function",
@@ -110,6 +140,7 @@ class Journal:
         files: JournalFiles,
         fail: Callable[[OSError], None],
         progressed: Callable[[], None],
+        clock: Clock | None = None,
     ) -> None:
         """`fail` is told the first error, once; whoever owns the journal ends the bookie.
         `progressed` is called when groups were completed: the queue has room again."""
@@ -127,6 +158,12 @@ class Journal:
         self._sequence = 0
         #: Where the last durable group ends.
         self._durable = Position(0, 0, 0)
+        #: The last group with records that somebody waited for, and up to which one the group that
+        #: was written last says that all were durable (see `attest`).
+        self._content_sequence = 0
+        self._attested_sequence = 0
+        self._attestation: Group | None = None
+        self._attest_interval_ms = config.journal_attest_interval_ms
         #: Records appended and not durable yet.
         self.queued_bytes = 0
         # Groups on their way: being filled, full, written, under the running sync.
@@ -146,12 +183,17 @@ class Journal:
         self._failure: OSError | None = None
         self._turn_function = self._end_of_turn
         self._statistics = JournalStatistics()
+        self._clock = RealClock() if clock is None else clock
+        self._sync_started_at = 0.0
 
-    def open(self, sequence: int) -> None:
-        """Starts in the file that `files.prepare` made; groups are numbered from `sequence` + 1."""
+    def open(self, sequence: int, offset: int | None = None) -> None:
+        """Starts in the file that `files.prepare` made (at `offset`, if it was adopted); groups are
+        numbered from `sequence` + 1."""
         self._sequence = sequence
         opened = self._next_file()
         assert opened, "the first journal was not prepared"
+        if offset is not None:
+            self._offset = offset
         self._durable = Position(self._journal_id, self._offset, sequence)
 
     # Appending.
@@ -174,8 +216,7 @@ class Journal:
         if group.size_bytes >= self._group_size_max:
             self._seal()
         if not self._deferred:
-            self._deferred = True
-            self._turn.defer(self._turn_function)
+            self._start_turn(group)
 
     def append_special(self, record: bytes) -> Group:
         """Queues a record that is no entry; `wait_durable` with the group waits for it."""
@@ -186,9 +227,40 @@ class Journal:
         group.size_bytes += len(record)
         self.queued_bytes += len(record)
         if not self._deferred:
-            self._deferred = True
-            self._turn.defer(self._turn_function)
+            self._start_turn(group)
         return group
+
+    def _start_turn(self, group: Group) -> None:
+        """Once for the first record of a burst."""
+        self._deferred = True
+        self._turn.defer(self._turn_function)
+        now = self._clock.monotonic()
+        if group.record_count == 1:
+            group.appended_at = now
+        if group is not self._building:  # the record was so large that it filled the group
+            self._building.appended_at = now
+
+    def attest(self) -> bool:
+        """If nothing is on its way: appends a group that says that all before it are durable,
+        unless one has said so. Returns whether it did.
+
+        Without it, damage in the last group cannot be told from a write that the crash tore."""
+        if self._attested_sequence >= self._content_sequence or self._failure is not None:
+            return False
+        if self._sync_running or self._unsynced or self._sealed or self._building.record_count:
+            return False
+        self._attestation = self.append_special(special_record(NO_LEDGER, FORCE))
+        self._seal()
+        return True
+
+    async def attest_when_idle(self) -> None:
+        """`attest` whenever nothing was added for a while, until cancelled."""
+        groups = -1
+        while self._attest_interval_ms > 0:
+            await trio.sleep(self._attest_interval_ms / 1000)
+            if groups == self._statistics.groups:
+                self.attest()
+            groups = self._statistics.groups
 
     def cut(self) -> Group:
         """Ends the group that is being filled. What is appended from now on goes to later groups
@@ -225,8 +297,11 @@ class Journal:
 
     def _seal(self) -> None:
         self._close_run()
-        self._sealed.append(self._building)
+        sealed = self._building
+        self._sealed.append(sealed)
         self._building = Group()
+        if self._deferred:  # the burst goes on
+            self._building.appended_at = sealed.appended_at
 
     # Writing and syncing.
 
@@ -295,14 +370,21 @@ class Journal:
         )
         size = GROUP_HEADER_SIZE + group.size_bytes
         padded_size = align(size, self._alignment)
+        start = self._clock.monotonic()
         self._file.pwrite([header, *group.buffers, bytes(padded_size - size)], self._offset)
         self._offset += padded_size
         self._sequence = sequence
+        self._attested_sequence = self._durable.sequence
+        if group is not self._attestation:
+            self._content_sequence = sequence
         group.end = Position(self._journal_id, self._offset, sequence)
         group.buffers = []
         self._unsynced.append(group)
         statistics = self._statistics
         statistics.groups += 1
+        statistics.groups_written_ahead += self._sync_running
+        statistics.write_latency.record(self._clock.monotonic() - start)
+        statistics.queue_latency.record(start - group.appended_at, group.record_count)
         statistics.written_bytes += padded_size
 
     def _start_sync(self) -> bool:
@@ -311,6 +393,7 @@ class Journal:
         self._syncing, self._unsynced = self._unsynced, []
         self._sync_running = True
         self._statistics.syncs += 1
+        self._sync_started_at = self._clock.monotonic()
         self._file.sync(self._synced)
         return not self._sync_running
 
@@ -321,6 +404,7 @@ class Journal:
             return
         if self._failure is not None:
             return
+        self._statistics.sync_latency.record(self._clock.monotonic() - self._sync_started_at)
         groups, self._syncing = self._syncing, []
         for group in groups:
             self.queued_bytes -= group.size_bytes
@@ -341,9 +425,12 @@ class Journal:
         try:
             okay = Status.EOK
             completed = self._completed
+            statistics = self._statistics
+            now = self._clock.monotonic()
             while completed:
                 group = completed.popleft()
-                self._statistics.records += group.record_count
+                statistics.records += group.record_count
+                statistics.add_latency.record(now - group.appended_at, group.record_count)
                 for done in group.dones:
                     done(okay)
                 group.dones = []

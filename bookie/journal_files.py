@@ -11,12 +11,15 @@ Owner: the event loop's thread; slow calls go through `Disk.run`.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from typing import TYPE_CHECKING
 
 import trio
 
 from bookie.journal_format import align, file_name, journal_id_of, pack_file_header
+from runtime.disk import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +32,7 @@ logger = logging.getLogger(__name__)
 SPARE_PREFIX = "spare-"
 UNFINISHED_NAME = "unfinished"
 ALLOCATE_SLICE_SIZE_BYTES = 4 * 1024 * 1024
+FULL_RETRY_SECONDS = 1.0
 
 
 def list_journals(disk: Disk, directory: str) -> list[int]:
@@ -42,6 +46,7 @@ class JournalFiles:
         "_config",
         "_directory",
         "_disk",
+        "_has_room",
         "_last_journal_id",
         "_needed",
         "_next",
@@ -57,6 +62,7 @@ class JournalFiles:
         self._last_journal_id = 0
         self._next: tuple[int, File] | None = None
         self._needed = trio.Event()
+        self._has_room: Callable[[bool], None] = lambda _: None
         #: Ids of journals that were written, or left by an earlier life: not yet recycled.
         self._used: set[int] = set()
 
@@ -75,16 +81,46 @@ class JournalFiles:
         self._needed.set()
         return taken
 
+    def on_room(self, function: Callable[[bool], None]) -> None:
+        """`function(False)` when the next journal found no space, `function(True)` each time one
+        is ready."""
+        self._has_room = function
+
     async def run(self, kick: Callable[[], None]) -> None:
         """Prepares the next journal whenever there is none, then calls `kick`. Never returns.
-        OSError if a disk call fails."""
+        OSError if a disk call fails; if there is no space, it is tried again and again."""
         while True:
             if self._next is not None:
                 await self._needed.wait()
             self._needed = trio.Event()
             if self._next is None:
-                await self.prepare()
+                try:
+                    await self.prepare()
+                except OSError as error:
+                    if not is_full(error):
+                        raise
+                    self._has_room(False)
+                    # A checkpoint may make a spare of a journal that is in use now.
+                    await trio.sleep(FULL_RETRY_SECONDS)
+                    continue
+                self._has_room(True)
                 kick()
+
+    async def adopt(self, journal_id: int, end: int) -> None:
+        """Takes an earlier life's last journal for the next one, to go on at `end`: on a disk that
+        is full no other can be made. What a crash left behind `end` becomes zeros first, or it
+        could be taken for what follows. ValueError if it was made with other settings; OSError."""
+        path = f"{self._directory}/{file_name(journal_id)}"
+        file = self._disk.open(path)
+        header = pack_file_header(journal_id, self._config.journal_alignment_bytes, self.size_bytes)
+        if file.size() != self.size_bytes or file.pread(len(header), 0) != header:
+            file.close()
+            raise ValueError(f"{path} was made with other settings")
+        for at in range(end, self.size_bytes, ALLOCATE_SLICE_SIZE_BYTES):
+            size = min(ALLOCATE_SLICE_SIZE_BYTES, self.size_bytes - at)
+            await self._disk.run(file.allocate, size, at)
+        await file.wait_synced()
+        self._next = (journal_id, file)
 
     async def prepare(self) -> None:
         """Makes the next journal: a spare with a new header, or a new file full of zeros. When it
@@ -123,6 +159,10 @@ class JournalFiles:
         return None
 
     async def _make_file(self, path: str) -> None:
+        _, free = self._disk.usage(self._directory)
+        if free < self.size_bytes:
+            # Not tried: half a journal would take the space from those who can use it.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         file = self._disk.open(path, create=True)
         try:
             file.truncate(0)
@@ -132,6 +172,10 @@ class JournalFiles:
                 size = min(ALLOCATE_SLICE_SIZE_BYTES, self.size_bytes - at)
                 await self._disk.run(file.allocate, size, at)
                 await file.wait_synced()
+        except OSError as error:
+            if is_full(error):
+                self._disk.remove(path)
+            raise
         finally:
             file.close()
 

@@ -39,6 +39,8 @@ LEDGER_FENCED = -0x2000
 FORCE = -0x4000
 EXPLICIT_LAC = -0x8000
 LEDGER_DELETED = -0x10000
+#: The ledger of records that are of none.
+NO_LEDGER = -1
 
 _RECORD_START = struct.Struct(">iqq")
 _SPECIAL = struct.Struct(">iqqi")

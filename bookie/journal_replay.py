@@ -51,6 +51,9 @@ class JournalReplay:
     def __init__(self, disk: Disk, directory: str, mark: Position) -> None:
         self._disk = disk
         self._directory = directory
+        self.mark = mark
+        #: The last journal that is whole, and the offset where its good groups end.
+        self.end: tuple[int, int] | None = None
         self._mark = mark
         #: Of the last good group; `UNKNOWN_SEQUENCE` while none is known.
         self.sequence = mark.sequence
@@ -80,6 +83,7 @@ class JournalReplay:
                         f"{first[0].sequence}, in {path}",
                     )
                 last_path, last_end = path, (yield from self._file_records(file, journal_id, start))
+                self.end = (journal_id, last_end)
             finally:
                 file.close()
 

@@ -11,6 +11,8 @@ from bookie.journal_format import EXPLICIT_LAC, LEDGER_DELETED, LEDGER_FENCED, s
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bookie.adds import AddPath
     from bookie.journal import Group, Journal
     from bookie.ledger_table import LedgerTable
@@ -53,6 +55,8 @@ class LedgerOperations:
             return Status.EUA
         if not state.fenced:
             state.fenced = True
+            if state.lac is not None:
+                state.lac.end()
             self._table.changed(state)
             state.fence_group = self._journal.append_special(
                 special_record(ledger_id, LEDGER_FENCED)
@@ -80,16 +84,20 @@ class LedgerOperations:
         return Status.EOK if await self._is_made_durable(self._journal.cut()) else Status.EIO
 
     async def set_explicit_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
-        """Stores a LAC packet (WRITE_LAC); EOK when it is durable. EUA as for adds. Makes the
-        ledger if it is unknown, as BookKeeper does."""
+        """Stores a LAC packet (WRITE_LAC); EOK when it is durable. EUA as for adds; EREADONLY.
+        Makes the ledger if it is unknown, as BookKeeper does."""
         if self._adds.refusal is not None:
             return self._adds.refusal
+        if self._adds.is_read_only:
+            return Status.EREADONLY
         status = self._adds.admit(ledger_id, master_key, True)
         if status is not Status.EOK:
             return status
         state = self._ledger(ledger_id)
         assert state is not None
         state.explicit_lac = bytes(packet)
+        if state.lac is not None:
+            state.lac.see_packet(packet)
         self._table.changed(state)
         group = self._journal.append_special(
             special_record(ledger_id, EXPLICIT_LAC, state.explicit_lac)
@@ -109,10 +117,34 @@ class LedgerOperations:
         nothing else is left are removed then."""
         if self._adds.refusal is not None:
             return self._adds.refusal
-        if self._ledger(ledger_id) is None:
+        group = self._delete(ledger_id)
+        if group is None:
             return Status.EOK
+        return Status.EOK if await self._is_made_durable(group) else Status.EIO
+
+    async def delete_ledgers(self, ledger_ids: Iterable[int]) -> tuple[int, int]:
+        """Many, as `delete_ledger`, with one sync; how many were deleted, and how many failed."""
+        groups = []
+        refused = 0
+        for ledger_id in ledger_ids:
+            if self._adds.refusal is not None:
+                refused += 1
+            elif (group := self._delete(ledger_id)) is not None:
+                groups.append(group)
+        # They are synced in their order.
+        if not groups or await self._is_made_durable(groups[-1]):
+            return len(groups), refused
+        return 0, refused + len(groups)
+
+    def _delete(self, ledger_id: int) -> Group | None:
+        """The journal's group that says so; None if the ledger is unknown."""
+        state = self._ledger(ledger_id)
+        if state is None:
+            return None
+        if state.lac is not None:
+            state.lac.end()
         self._table.delete(ledger_id)
         self._cache.drop_ledger(ledger_id)
         group = self._journal.append_special(special_record(ledger_id, LEDGER_DELETED))
         self._deletions[ledger_id] = group
-        return Status.EOK if await self._is_made_durable(group) else Status.EIO
+        return group

@@ -13,26 +13,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from bookie.journal import Group
+    from bookie.lac import LedgerLac
 
-#: Deleted ledgers that are remembered, to refuse a writer that has not heard of it yet.
-TOMBSTONES_MAX = 100_000
+#: Deleted ledgers that are remembered, to refuse a writer that has not heard of it yet: of each of
+#: two ages so many (`age_tombstones`). In memory only: see bookie/garbage_collector.py.
+TOMBSTONES_MAX = 50_000
 
 
 class LedgerState:
-    __slots__ = ("explicit_lac", "fence_group", "fenced", "ledger_id", "master_key")
+    __slots__ = (
+        "explicit_lac",
+        "fence_group",
+        "fenced",
+        "lac",
+        "ledger_id",
+        "limbo",
+        "master_key",
+    )
 
     def __init__(self, ledger_id: int, master_key: bytes | None) -> None:
         self.ledger_id = ledger_id
         #: None only while the journal is replayed and the key has not come by yet.
         self.master_key = master_key
         self.fenced = False
+        #: Entries of it may be missing here, for the disk lost something (BP-46): what is not here
+        #: is not answered «no such entry».
+        self.limbo = False
         #: The journal's group with the fence, until it is durable.
         self.fence_group: Group | None = None
         #: The LAC packet of the last WRITE_LAC.
         self.explicit_lac: bytes | None = None
+        #: Its LAC, while somebody follows it.
+        self.lac: LedgerLac | None = None
 
     def encode(self) -> bytes:
         key = self.master_key
@@ -41,6 +56,8 @@ class LedgerState:
         parts.append(key)
         if self.explicit_lac is not None:
             parts += [b"\x22", _varint(len(self.explicit_lac)), self.explicit_lac]
+        if self.limbo:
+            parts.append(b"\x28\x01")
         return b"".join(parts)
 
 
@@ -54,6 +71,8 @@ def decode_ledger_state(ledger_id: int, data: bytes) -> LedgerState:
             value, at = _read_varint(data, at)
             if tag >> 3 == 2:
                 state.fenced = bool(value)
+            elif tag >> 3 == 5:
+                state.limbo = bool(value)
         elif tag & 7 == 2:
             size, at = _read_varint(data, at)
             if at + size > len(data):
@@ -92,12 +111,15 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 class LedgerTable:
-    __slots__ = ("_dirty", "_ledgers", "_tombstones", "get")
+    __slots__ = ("_dirty", "_dying", "_ledgers", "_old_tombstones", "_tombstones", "get")
 
     def __init__(self) -> None:
         self._ledgers: dict[int, LedgerState] = {}
         self._dirty: set[int] = set()
+        #: Deleted before they were stored.
+        self._dying: dict[int, LedgerState] = {}
         self._tombstones: dict[int, None] = {}
+        self._old_tombstones: dict[int, None] = {}
         #: `get(ledger_id) -> LedgerState | None`, without a call in between: the add's first step.
         self.get = self._ledgers.get
 
@@ -118,29 +140,43 @@ class LedgerTable:
     def changed(self, state: LedgerState) -> None:
         self._dirty.add(state.ledger_id)
 
-    def take_dirty(self) -> list[LedgerState]:
-        """What has to be written to the index; the caller writes it or ends."""
+    def take_dirty(self, deleted: Collection[int] = ()) -> list[LedgerState]:
+        """What has to be written to the index; the caller writes it, gives it back, or ends.
+
+        `deleted`: durably. Of others that are deleted the state is among these: a crash may still
+        undo the deletion, and then the journal has entries of the ledger, and its key maybe not."""
         dirty, self._dirty = self._dirty, set()
-        return [self._ledgers[ledger_id] for ledger_id in sorted(dirty)]
+        dying, self._dying = self._dying, {}
+        states = [self._ledgers[ledger_id] for ledger_id in sorted(dirty)]
+        return states + [state for i, state in dying.items() if i not in deleted]
+
+    def give_back(self, states: Iterable[LedgerState]) -> None:
+        """They were not written."""
+        for state in states:
+            if self._ledgers.get(state.ledger_id) is state:
+                self._dirty.add(state.ledger_id)
+            else:
+                self._dying.setdefault(state.ledger_id, state)
 
     @property
     def has_dirty(self) -> bool:
         return bool(self._dirty)
 
     def delete(self, ledger_id: int) -> None:
-        self._ledgers.pop(ledger_id, None)
+        state = self._ledgers.pop(ledger_id, None)
+        if state is not None and ledger_id in self._dirty and state.master_key is not None:
+            self._dying[ledger_id] = state
         self._dirty.discard(ledger_id)
         self._tombstones[ledger_id] = None
-        while len(self._tombstones) > TOMBSTONES_MAX:
-            del self._tombstones[next(iter(self._tombstones))]
+        if len(self._tombstones) > TOMBSTONES_MAX:
+            self.age_tombstones()
 
     def is_deleted(self, ledger_id: int) -> bool:
-        return ledger_id in self._tombstones
+        return ledger_id in self._tombstones or ledger_id in self._old_tombstones
 
-    def forget_tombstones(self) -> None:
-        """After a replay: what was deleted in an earlier life may come again only if metadata
-        says so, which is not for this table to know."""
-        self._tombstones.clear()
+    def age_tombstones(self) -> None:
+        """Forgets what was deleted before the last call of this, or before TOMBSTONES_MAX more."""
+        self._old_tombstones, self._tombstones = self._tombstones, {}
 
     def without_key(self) -> list[int]:
         return [i for i, state in self._ledgers.items() if state.master_key is None]

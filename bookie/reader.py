@@ -7,7 +7,9 @@ mapped log, nothing is copied. What is not in memory is read on a worker thread,
 that a reader that goes on finds the next range in memory.
 
 A record that is not what the index says is never «no such entry»: DamagedRecordError, which the
-bookie answers EIO (ledgers.md 2.5.4).
+bookie answers EIO (ledgers.md 2.5.4). Where all ledgers have CRC32C digests, each part of a log is
+checked when it is read first, and again when a read had to wait for the disk. Not every time: that
+would double what a read of small entries costs. The reader behind it does check, and the scrub.
 
 Owner: the event loop's thread.
 """
@@ -15,18 +17,22 @@ Owner: the event loop's thread.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bookie.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
 from bookie.errors import DamagedRecordError
+from bookie.verified_ranges import VerifiedRanges
+from runtime.histogram import LatencyHistogram
+from wire.bookkeeper.entry import crc32c_matches
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
+    from bookie.damage import DamageReports
     from bookie.entry_log import EntryLog, EntryLogs
     from bookie.index import EntryIndex
     from bookie.write_cache import WriteCache
-    from runtime.disk import Disk
+    from runtime.disk import Disk, File
 
 _unpack_record = struct.Struct(">iqq").unpack_from
 ENTRY_SIZE_MIN = 32
@@ -44,15 +50,21 @@ class ReadStatistics:
     entry_bytes: int = 0
     #: Reads that had to wait for the disk.
     misses: int = 0
+    #: Per request that had to wait.
+    miss_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    #: Entries whose digest was checked.
+    verified_entries: int = 0
 
 
 class _Run:
     """Consecutive entries found in one log, from `position` (of a record's length)."""
 
-    __slots__ = ("entries", "is_followed", "missing", "position", "size")
+    __slots__ = ("entries", "intact_count", "is_followed", "missing", "position", "size")
 
     def __init__(self, position: int) -> None:
         self.entries: list[memoryview] = []
+        #: So many at the start have the right digest; -1: nobody looked.
+        self.intact_count = -1
         self.size = 0
         self.position = position
         #: The window ended inside the next record: how large it has to be to hold that too.
@@ -61,8 +73,27 @@ class _Run:
         self.is_followed = False
 
 
+def _count_intact(entries: list[memoryview]) -> int:
+    """How many of them come before the first whose CRC32C is wrong."""
+    for count, entry in enumerate(entries):
+        if not crc32c_matches(entry, 0, len(entry)):
+            return count
+    return len(entries)
+
+
 class Reader:
-    __slots__ = ("_cache", "_config", "_disk", "_hints", "_index", "_logs", "statistics")
+    __slots__ = (
+        "_cache",
+        "_config",
+        "_damages",
+        "_disk",
+        "_hints",
+        "_index",
+        "_logs",
+        "_verified",
+        "_verify_digest",
+        "statistics",
+    )
 
     def __init__(
         self,
@@ -71,8 +102,12 @@ class Reader:
         cache: WriteCache,
         logs: EntryLogs,
         index: EntryIndex,
+        damages: DamageReports,
     ) -> None:
         self._config = config
+        self._damages = damages
+        self._verify_digest = config.verify_digest_on_write
+        self._verified = VerifiedRanges()
         self._disk = disk
         self._cache = cache
         self._logs = logs
@@ -120,7 +155,7 @@ class Reader:
                     size_max - size,
                     count == 0,
                 )
-            except DamagedRecordError:
+            except (DamagedRecordError, OSError):
                 if not entries:
                     raise
                 break  # what is before it is fine; who asks for it by itself is told
@@ -151,24 +186,80 @@ class Reader:
         file = self._logs.file(log)
         log.readers += 1
         try:
-            file.prefetch(
-                min(self._config.read_ahead_size_bytes, log.size_bytes - position), position
-            )
+            ahead = min(self._config.read_ahead_size_bytes, log.size_bytes - position)
+            file.prefetch(ahead, position)
             run = _Run(position)
             window = max(size_max + RECORD_START_SIZE, WINDOW_SIZE_MIN_BYTES)
             while not run.entries:
                 size = min(max(window, run.missing), log.size_bytes - position)
-                data = await self._disk.run(file.pread, size, position)
-                run = _Run(position)
-                self._follow(
-                    memoryview(data), log, run, ledger_id, first_entry_id, count_max, size_max, True
+                run = await self._disk.run(
+                    self._read_run,
+                    file,
+                    log,
+                    position,
+                    size,
+                    ledger_id,
+                    first_entry_id,
+                    count_max,
+                    size_max,
                 )
+            self._verified.remove(log.log_id, position, position + ahead)
+            self._cut_at_damage(log, run, position, ledger_id, first_entry_id)
         finally:
             self._logs.release(log)
         self._remember(ledger_id, first_entry_id, log, run)
         self.statistics.log_entries += len(run.entries)
         self.statistics.entry_bytes += run.size
         return run.entries
+
+    def _read_run(
+        self,
+        file: File,
+        log: EntryLog,
+        position: int,
+        size: int,
+        ledger_id: int,
+        first_entry_id: int,
+        count_max: int,
+        size_max: int,
+    ) -> _Run:
+        """On a worker thread: touches nothing but the file and the run."""
+        run = _Run(position)
+        window = memoryview(file.pread(size, position))
+        self._follow(window, log, run, ledger_id, first_entry_id, count_max, size_max, True)
+        if self._verify_digest:
+            run.intact_count = _count_intact(run.entries)
+        return run
+
+    def _cut_at_damage(
+        self, log: EntryLog, run: _Run, origin: int, ledger_id: int, first_entry_id: int
+    ) -> None:
+        """Shortens a run to what is in front of the first damaged entry; DamagedRecordError if
+        nothing is."""
+        count, position = run.intact_count, origin
+        self.statistics.verified_entries += max(count, 0)
+        if count < 0:
+            count = len(run.entries)
+        known = self._damages.first_cut(log.log_id, origin, run.position)
+        for index, entry in enumerate(run.entries):
+            if index == count or position == known:
+                break
+            position += LENGTH_SIZE + len(entry)
+        else:
+            if run.intact_count >= 0:
+                self._verified.add(log.log_id, origin, position)
+            return
+        self._damages.cut_reads_at(log.log_id, position)
+        if index == 0:
+            raise DamagedRecordError(
+                log.path,
+                position,
+                f"the digest of ledger {ledger_id} entry {first_entry_id} does not match",
+            )
+        run.size -= sum(map(len, run.entries[index:]))
+        del run.entries[index:]
+        run.position = position
+        run.is_followed = False
 
     def _read_log_nowait(
         self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int, always: bool
@@ -196,6 +287,12 @@ class Reader:
                 always,
             )
             if run.entries or not run.missing:
+                if self._verify_digest and not self._verified.covers(
+                    log.log_id, position, run.position
+                ):
+                    run.intact_count = _count_intact(run.entries)
+                if run.intact_count >= 0 or self._damages.has_cuts:
+                    self._cut_at_damage(log, run, position, ledger_id, first_entry_id)
                 self._remember(ledger_id, first_entry_id, log, run)
                 return run
             size = run.missing
@@ -209,12 +306,22 @@ class Reader:
         if location == 0:
             return None
         log = self._logs.get(location >> 32)
+        position = (location & _LOCATION_OFFSET_MASK) - LENGTH_SIZE
         if log is None:
             raise DamagedRecordError(
-                f"ledger {ledger_id} entry {entry_id}: the index says entry log "
-                f"{location >> 32:x}, which is not there"
+                self._logs.missing_path(location >> 32),
+                position,
+                f"the index says that ledger {ledger_id} entry {entry_id} is there, and this entry "
+                "log is missing",
             )
-        return log, (location & _LOCATION_OFFSET_MASK) - LENGTH_SIZE
+        if position > log.size_bytes - RECORD_START_SIZE:
+            raise DamagedRecordError(
+                log.path,
+                position,
+                f"the index says that ledger {ledger_id} entry {entry_id} is there, and the log "
+                f"ends at {log.size_bytes}",
+            )
+        return log, position
 
     def _remember(self, ledger_id: int, first_entry_id: int, log: EntryLog, run: _Run) -> None:
         if run.is_followed:
@@ -268,8 +375,10 @@ class Reader:
             entry_id += 1
         if not entries and not run.is_followed:
             raise DamagedRecordError(
-                f"{log.path}: offset {origin}: not the record of ledger {ledger_id} entry "
-                f"{entry_id} that the index says is there"
+                log.path,
+                origin,
+                f"not the record of ledger {ledger_id} entry {entry_id} that the index says is "
+                "there",
             )
         run.size = total
         run.position = origin + at

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: An index that is being made anew; with this file in it, it is whole and is about to be the index.
+REBUILD_DIRECTORY = "index-rebuilding"
+REBUILD_COMPLETE = "complete"
 #: As Apache BookKeeper names the directory in each of the configured ones that has the files.
 CURRENT = "current"
 
@@ -47,13 +50,23 @@ def journal_directory(config: BookieConfig) -> str:
 
 
 def ledger_directory(config: BookieConfig) -> str:
+    """The first, which has the index and the checkpoint too."""
     return f"{config.ledger_directory.rstrip('/')}/{CURRENT}"
+
+
+def ledger_directories(config: BookieConfig) -> tuple[str, ...]:
+    return tuple(f"{path.rstrip('/')}/{CURRENT}" for path in config.ledger_directories)
+
+
+def all_directories(config: BookieConfig) -> list[str]:
+    """Journal and ledgers, each once."""
+    return list(dict.fromkeys((journal_directory(config), *ledger_directories(config))))
 
 
 def lock_directories(config: BookieConfig, disk: Disk) -> list[Callable[[], None]]:
     """Makes the directories and locks them; the functions that let go. BookieStartError."""
     releases: list[Callable[[], None]] = []
-    for path in dict.fromkeys((journal_directory(config), ledger_directory(config))):
+    for path in all_directories(config):
         make_durable_directory(disk, path)
         try:
             releases.append(disk.lock(f"{path}/{LOCK_NAME}"))
@@ -79,10 +92,18 @@ def make_durable_directory(disk: Disk, path: str) -> None:
 def check_identity(config: BookieConfig, disk: Disk) -> bool:
     """Compares or makes the cookies; whether the bookie is new. BookieStartError."""
     cookie = Cookie(
-        config.bookie_id, config.journal_directory, config.ledger_directory, config.instance_id
+        config.bookie_id,
+        config.journal_directory,
+        config.ledger_directory,
+        config.instance_id,
+        config.more_ledger_directories,
     )
-    directories = [journal_directory(config), ledger_directory(config)]
-    return check_cookies(disk, cookie, list(dict.fromkeys(directories)))
+    return check_cookies(
+        disk,
+        cookie,
+        all_directories(config),
+        new={each for each in ledger_directories(config)[1:] if config.allow_storage_expansion},
+    )
 
 
 def load_checkpoint(config: BookieConfig, disk: Disk) -> Checkpoint:
@@ -149,21 +170,49 @@ class ReplayTarget:
             )
 
 
-def check_logs(logs: EntryLogs, table: LedgerTable, at_start: Checkpoint) -> None:
+def open_index(disk: Disk, index: EntryIndex, directory: str, at_start: Checkpoint) -> None:
+    """Opens it; blocks. BookieStartError unless it has all that it had at the last checkpoint: an
+    index that lost something would answer «no such entry» for what is in the entry logs."""
+    how = "`quire bookie rebuild-index` makes the index anew from the entry logs"
+    if disk.exists(f"{directory}/{REBUILD_DIRECTORY}/{REBUILD_COMPLETE}"):
+        raise BookieStartError(
+            f"{directory}/{REBUILD_DIRECTORY}: the new index was not put in its place yet; "
+            "`quire bookie rebuild-index` goes on where it was interrupted"
+        )
+    try:
+        index.open(must_exist=any(at_start.index_stamps))
+    except BookieStartError as error:
+        raise BookieStartError(f"{error}; {how}") from error
+    for name, found, expected in zip(
+        ("locations", "ledgers"), index.stamps, at_start.index_stamps, strict=True
+    ):
+        if found < expected:
+            raise BookieStartError(
+                f"{directory}/{name}: the index has sync {found} as its last, and at the last "
+                f"checkpoint it had {expected}: it is lost, damaged or another one; {how}"
+            )
+
+
+def check_logs(logs: EntryLogs, at_start: Checkpoint) -> None:
     """CorruptionError if the log that was written at the checkpoint is not what it was then."""
     log = logs.get(at_start.log_id)
-    if log is None:
-        # It may have been removed since, with all its ledgers.
-        if any(table.get(ledger_id) is not None for ledger_id in at_start.ledgers):
-            raise BookieStartError(
-                f"entry log {at_start.log_id:x} is missing: at the last checkpoint it had entries "
-                f"of {len(at_start.ledgers)} ledgers"
-            )
-    elif log.size_bytes < at_start.log_end:
+    if log is not None and log.size_bytes < at_start.log_end:
         raise CorruptionError(
             log.path,
             log.size_bytes,
             f"the log ends here; at the last checkpoint it had {at_start.log_end} bytes",
+        )
+
+
+def check_missing_log(logs: EntryLogs, table: LedgerTable, at_start: Checkpoint) -> None:
+    """After the replay, which may have brought the deletion of all its ledgers: on a full disk
+    logs are removed before the checkpoint. BookieStartError."""
+    if logs.get(at_start.log_id) is None and any(
+        table.get(ledger_id) is not None for ledger_id in at_start.ledgers
+    ):
+        raise BookieStartError(
+            f"{logs.missing_path(at_start.log_id)} is missing: at the last checkpoint it had entries "
+            f"of {len(at_start.ledgers)} ledgers"
         )
 
 
@@ -177,6 +226,7 @@ async def settle_logs(
     # Deleted ledgers stay in the maps on disk. Believe the table only if the index agrees.
     unknown = logs.ledger_ids() - set(table.ids())
     logs.drop_ledgers(i for i in unknown if index.last_entry_id(i) < 0)
+    await logs.close_removed()
 
 
 async def _settle_log(
@@ -185,7 +235,9 @@ async def _settle_log(
     """All that this log got after the checkpoint was in the journal, so the replay wrote it
     again elsewhere, and the index says so. What it had before is known from the checkpoint."""
     if log.log_id < at_start.log_id:
-        logger.error("entry log kept: its ledgers map is lost path=%s", log.path)
+        # No crash of ours leaves this: a log is complete before the checkpoint names another.
+        logger.error("entry log kept: it never got a ledgers map path=%s", log.path)
+        log.is_doubtful = True
         return
     if log.log_id == at_start.log_id:
         end, ledgers = at_start.log_end, dict(at_start.ledgers)
@@ -199,6 +251,7 @@ async def _settle_log(
             end = scanned
     if at_start.mark.sequence == UNKNOWN_SEQUENCE and scanned < log.size_bytes:
         logger.error("entry log kept: unreadable at offset=%d path=%s", scanned, log.path)
+        log.is_doubtful = True
     elif ledgers:
         await logs.complete(log, end, ledgers)
     else:

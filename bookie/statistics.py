@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bookie.journal import Journal
     from bookie.reader import Reader
     from bookie.write_cache import WriteCache
+    from runtime.histogram import LatencyHistogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,17 @@ class BookieStatistics:
     entry_logs: int
     entry_log_bytes: int
     ledgers: int
+    journal_files: int
+    journal_groups_written_ahead: int
+    #: Adds answered EREADONLY.
+    refused_read_only: int
+    #: The live ones, not copies: they go on.
+    journal_queue_latency: LatencyHistogram
+    journal_add_latency: LatencyHistogram
+    journal_write_latency: LatencyHistogram
+    journal_sync_latency: LatencyHistogram
+    checkpoint_latency: LatencyHistogram
+    read_miss_latency: LatencyHistogram
 
 
 def gather(
@@ -52,6 +64,7 @@ def gather(
     reader: Reader,
     logs: EntryLogs,
     *,
+    refused_read_only: int,
     damaged_records: int,
     ledgers: int,
 ) -> BookieStatistics:
@@ -85,4 +98,13 @@ def gather(
         entry_logs=logs.count,
         entry_log_bytes=logs.size_bytes,
         ledgers=ledgers,
+        journal_files=written.files,
+        journal_groups_written_ahead=written.groups_written_ahead,
+        refused_read_only=refused_read_only,
+        journal_queue_latency=written.queue_latency,
+        journal_add_latency=written.add_latency,
+        journal_write_latency=written.write_latency,
+        journal_sync_latency=written.sync_latency,
+        checkpoint_latency=flush.latency,
+        read_miss_latency=read.miss_latency,
     )

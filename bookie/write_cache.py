@@ -300,6 +300,14 @@ class WriteCache:
                 last = max(last, run.last_entry_id)
         return last
 
+    def entry_ids(self, ledger_id: int) -> list[int]:
+        """All that are here, in no order."""
+        found: list[int] = []
+        for generation in (self.active, self.flushing):
+            if generation is not None and (run := generation.runs.get(ledger_id)) is not None:
+                found += [entry_id for entry_id, _ in run.sorted_places()]
+        return found
+
     def read(
         self,
         ledger_id: int,

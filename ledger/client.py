@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import trio
 
 from ledger.config import LedgerClientConfig
 from ledger.distribution import Schedule
-from ledger.errors import LedgerMetadataError, NotEnoughBookiesError, UnauthorizedError
+from ledger.errors import (
+    LedgerError,
+    LedgerMetadataError,
+    NotEnoughBookiesError,
+    UnauthorizedError,
+)
 from ledger.metadata import LedgerManager, Versioned
 from ledger.placement import TooFewBookiesError
 from ledger.reader import LedgerReader
 from ledger.recovery import LedgerReads, Recovery
+from ledger.statistics import LedgerStatistics
 from ledger.writer import LedgerWriter
 from ledger.writer_core import WriterCore
 from wire.bookkeeper.entry import Digest, DigestType, master_key
 from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from ledger.bookie_client import BookieClient
     from ledger.placement import Placement
+    from ledger.statistics import OperationStatistics
     from metadata.store import MetadataStore
     from runtime.env import Env
 
@@ -44,6 +52,7 @@ class LedgerClient:
         self._bookies = bookies
         self._env = env
         self._placement = placement
+        self.statistics = LedgerStatistics()
         self.manager = LedgerManager(store, env, self._config.ledgers_root)
         self._nursery: trio.Nursery | None = None
 
@@ -69,24 +78,20 @@ class LedgerClient:
     ) -> LedgerWriter:
         """NotEnoughBookiesError, LedgerMetadataError; ValueError unless E >= Qw >= Qa >= 1."""
         schedule = Schedule(ensemble_size, write_quorum_size, ack_quorum_size)
-        try:
-            ensemble = await self._placement.new_ensemble(
-                ensemble_size, write_quorum_size, ack_quorum_size
+        with self._timed(self.statistics.create):
+            ensemble = await self._new_ensemble(schedule)
+            ledger_id, versioned = await self.manager.create(
+                LedgerMetadata(
+                    ensemble_size,
+                    write_quorum_size,
+                    ack_quorum_size,
+                    ((0, ensemble),),
+                    digest_type=digest_type,
+                    password=password,
+                    custom_metadata=dict(custom_metadata or {}),
+                    ctime_ms=self._env.clock.time_ms(),
+                )
             )
-        except TooFewBookiesError as error:
-            raise NotEnoughBookiesError(-1, f"for a new ledger: {error}") from error
-        ledger_id, versioned = await self.manager.create(
-            LedgerMetadata(
-                ensemble_size,
-                write_quorum_size,
-                ack_quorum_size,
-                ((0, ensemble),),
-                digest_type=digest_type,
-                password=password,
-                custom_metadata=dict(custom_metadata or {}),
-                ctime_ms=self._env.clock.time_ms(),
-            )
-        )
         digest = Digest(digest_type, password)
         return LedgerWriter(
             WriterCore(ledger_id, schedule, ensemble),
@@ -98,11 +103,28 @@ class LedgerClient:
             master_key(password),
             manager=self.manager,
             versioned=versioned,
-            reader=LedgerReader(
-                ledger_id, versioned.metadata, -1, digest, self._bookies, self._config
-            ),
+            reader=self._reader(ledger_id, versioned.metadata, -1, digest),
             config=self._config,
+            statistics=self.statistics,
         )
+
+    async def _new_ensemble(self, schedule: Schedule) -> tuple[str, ...]:
+        try:
+            return await self._placement.new_ensemble(
+                schedule.ensemble_size, schedule.write_quorum_size, schedule.ack_quorum_size
+            )
+        except TooFewBookiesError as error:
+            raise NotEnoughBookiesError(-1, f"for a new ledger: {error}") from error
+
+    async def can_create(
+        self, *, ensemble_size: int, write_quorum_size: int, ack_quorum_size: int
+    ) -> bool:
+        """Whether there are bookies that take writes for such a ledger, as far as is known now."""
+        try:
+            await self._placement.new_ensemble(ensemble_size, write_quorum_size, ack_quorum_size)
+        except TooFewBookiesError:
+            return False
+        return True
 
     async def open_ledger(
         self, ledger_id: int, *, password: bytes = b"", recover: bool
@@ -113,6 +135,10 @@ class LedgerClient:
 
         NoSuchLedgerError, UnauthorizedError, NotEnoughBookiesError, LedgerReadError (the end cannot
         be known now), LedgerMetadataError. Recovery may be tried again after any of them."""
+        with self._timed(self.statistics.open):
+            return await self._open(ledger_id, password, recover)
+
+    async def _open(self, ledger_id: int, password: bytes, recover: bool) -> LedgerReader:
         versioned = await self.manager.read(ledger_id)
         metadata = versioned.metadata
         if metadata.password is not None and metadata.password != password:
@@ -124,14 +150,36 @@ class LedgerClient:
         if not metadata.is_closed:
             reads = LedgerReads(ledger_id, metadata, digest, None, self._bookies)
             last_add_confirmed = (await reads.end()).last_add_confirmed
+        return self._reader(ledger_id, metadata, last_add_confirmed, digest)
+
+    def _reader(
+        self, ledger_id: int, metadata: LedgerMetadata, last_add_confirmed: int, digest: Digest
+    ) -> LedgerReader:
         return LedgerReader(
-            ledger_id, metadata, last_add_confirmed, digest, self._bookies, self._config
+            ledger_id,
+            metadata,
+            last_add_confirmed,
+            digest,
+            self._bookies,
+            self._config,
+            self.statistics,
         )
+
+    @contextmanager
+    def _timed(self, operation: OperationStatistics) -> Iterator[None]:
+        start = self._env.clock.monotonic()
+        try:
+            yield
+        except LedgerError:
+            operation.failures += 1
+            raise
+        operation.latency.record(self._env.clock.monotonic() - start)
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """From the metadata; the bookies drop its entries when they next collect garbage. Fine if
         it is gone."""
-        await self.manager.delete(ledger_id)
+        with self._timed(self.statistics.delete):
+            await self.manager.delete(ledger_id)
 
     async def _recover(
         self, ledger_id: int, versioned: Versioned, digest: Digest, password: bytes
@@ -147,7 +195,8 @@ class LedgerClient:
             master_key(password),
             self._config,
         )
-        return await recovery.run(versioned)
+        with self._timed(self.statistics.recover):
+            return await recovery.run(versioned)
 
     @staticmethod
     def _digest_type(ledger_id: int, metadata: LedgerMetadata) -> DigestType:

@@ -27,6 +27,22 @@ class LedgerBusyError(LedgerError):
     """The window of appends in flight is full; nothing was appended. Wait for `has_room`."""
 
 
+class DuplicateEntryError(LedgerError):
+    """An entry of that id was added before; nothing was added now."""
+
+
+class LedgerExistsError(LedgerError):
+    """There is a ledger of that id."""
+
+
+class AddTimeoutError(LedgerError):
+    """An entry did not reach its ack quorum in time: the writer stops."""
+
+
+class LedgerForceError(LedgerError):
+    """Not every bookie of the ensemble has synced; what was forced before stays so."""
+
+
 class NotEnoughBookiesError(LedgerError):
     """There are too few bookies that work, for a new ensemble or to answer for the old one."""
 

@@ -20,6 +20,7 @@ import trio
 
 from ledger.errors import LedgerError, NotEnoughBookiesError
 from ledger.placement import TooFewBookiesError
+from ledger.statistics import LedgerStatistics
 from ledger.writer_core import CHANGE, DELIVER, STOPPED, WriterCore
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class AddPipeline(ABC):
         "_seal",
         "_single",
         "_spawn",
+        "_statistics",
         "_turn",
         "_unfit",
         "ledger_id",
@@ -72,8 +74,10 @@ class AddPipeline(ABC):
         digest: Digest,
         master_key: bytes,
         flags: int,
+        statistics: LedgerStatistics | None = None,
     ) -> None:
         self.ledger_id = core.ledger_id
+        self._statistics = LedgerStatistics() if statistics is None else statistics
         self._core = core
         self._add_entry = bookies.add_entry
         self._turn = turn
@@ -170,11 +174,13 @@ class AddPipeline(ABC):
         core = self._core
         confirmed = core.confirm()
         if confirmed:
+            self._statistics.adds += len(confirmed)
             self._on_confirmed()
             for pending in confirmed:
                 pending.done(pending.entry_id, None)
         if core.error is not None:
             for pending in core.take_failed():
+                self._statistics.add_failures += 1
                 pending.done(pending.entry_id, core.error)
         if self._drained is not None and not core.pending:
             self._drained.set()
@@ -207,6 +213,7 @@ class AddPipeline(ABC):
             except LedgerError as error:
                 self._stop(error)
                 return
+            self._statistics.ensemble_changes += 1
             resend, flags = core.ensemble_changed(ensemble)
             for pending, index in resend:
                 self._send(pending, index)

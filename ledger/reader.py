@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ledger.bookie_client import BookieClient, BookieId
     from ledger.config import LedgerClientConfig
+    from ledger.statistics import LedgerStatistics
     from wire.bookkeeper.entry import Digest
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -39,6 +40,7 @@ class LedgerReader:
         "_segment_end",
         "_segment_first",
         "_segment_members",
+        "_statistics",
         "_striped_read_batch",
         "last_add_confirmed",
         "ledger_id",
@@ -53,8 +55,10 @@ class LedgerReader:
         digest: Digest,
         bookies: BookieClient,
         config: LedgerClientConfig,
+        statistics: LedgerStatistics,
     ) -> None:
         self.ledger_id = ledger_id
+        self._statistics = statistics
         self.last_add_confirmed = last_add_confirmed
         self._digest = digest
         self._bookies = bookies
@@ -88,6 +92,7 @@ class LedgerReader:
         status, entries = answer
         if status is not _EOK or not entries:
             return None
+        self._statistics.reads += 1
         try:
             return self._digest.open_run(entries, self.ledger_id, first_entry_id)
         except entry_format.DigestMismatchError:
@@ -150,11 +155,13 @@ class LedgerReader:
                 bookie, self.ledger_id, first_entry_id, count_max=count, size_max=size_max
             )
             if status is not _EOK or not entries:
+                self._statistics.read_failures += 1
                 answers.append(f"{bookie}: {status.name}")
                 continue
             try:
                 payloads = self._digest.open_run(entries, self.ledger_id, first_entry_id)
             except entry_format.DigestMismatchError as error:
+                self._statistics.digest_mismatches += 1
                 intact = self._intact(entries, first_entry_id)
                 if intact:
                     return intact
@@ -162,6 +169,7 @@ class LedgerReader:
                 damaged_count += 1
                 continue
             self._preferred = bookie
+            self._statistics.reads += 1
             return payloads
         words = f"entry {first_entry_id}: no replica gave it ({'; '.join(answers)})"
         if damaged_count == len(answers):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ledger.pipeline import Spawn
     from ledger.placement import Placement
     from ledger.reader import LedgerReader
+    from ledger.statistics import LedgerStatistics
     from ledger.writer_core import AppendDone, ChangeRequest, WriterCore
     from runtime.turn import Turn
     from wire.bookkeeper.entry import Digest
@@ -40,6 +41,7 @@ class LedgerWriter(AddPipeline):
     """Made by `LedgerClient.create_ledger`. `reader` reads up to this writer's LAC."""
 
     __slots__ = (
+        "__weakref__",
         "_closed",
         "_closing",
         "_manager",
@@ -64,8 +66,10 @@ class LedgerWriter(AddPipeline):
         versioned: Versioned,
         reader: LedgerReader,
         config: LedgerClientConfig,
+        statistics: LedgerStatistics,
     ) -> None:
-        super().__init__(core, bookies, turn, placement, spawn, digest, master_key, 0)
+        super().__init__(core, bookies, turn, placement, spawn, digest, master_key, 0, statistics)
+        statistics.writers.add(self)
         self._manager = manager
         self._versioned = versioned
         self.reader = reader

@@ -15,6 +15,10 @@ ensemble that is durable* have it, and all before it are confirmed; the LAC neve
 An ack is recorded also when the entry has enough of them, and is taken away again when its bookie
 is replaced, so an entry that was complete can become incomplete (2.1.3). Confirmation happens only
 in `confirm`, never while acks are being taken away (bk#3005, bk#4097).
+
+With delayed ensemble change (2.1.5) a bookie is replaced only when so many refused an entry that
+it could miss its ack quorum, or when one said that it is read-only. A refusal of an entry that was
+confirmed already is noted in `late`, and that bookie replaced before the next add (`replace_late`).
 """
 
 from __future__ import annotations
@@ -40,12 +44,23 @@ AppendDone = Callable[[int, LedgerError | None], None]
 
 _FENCED = int(Status.EFENCED)
 _UNAUTHORIZED = int(Status.EUA)
+_READ_ONLY = int(Status.EREADONLY)
 
 
 class PendingAdd:
-    """One entry in flight. `acks` has a bit for each ensemble index that has it."""
+    """One entry in flight. `acks` has a bit for each ensemble index that has it, `refusals` for
+    each that failed and was kept (delayed ensemble change only)."""
 
-    __slots__ = ("acks", "done", "entry", "entry_id", "last_add_confirmed", "length", "size")
+    __slots__ = (
+        "acks",
+        "done",
+        "entry",
+        "entry_id",
+        "last_add_confirmed",
+        "length",
+        "refusals",
+        "size",
+    )
 
     def __init__(
         self, entry_id: int, last_add_confirmed: int, length: int, size: int, done: AppendDone
@@ -58,6 +73,7 @@ class PendingAdd:
         self.size = size
         self.done = done
         self.acks = 0
+        self.refusals = 0
         #: Header, digest and payload; set by the shell before it sends.
         self.entry: tuple[Buffer, ...] = ()
 
@@ -74,6 +90,7 @@ class ChangeRequest(NamedTuple):
 class WriterCore:
     __slots__ = (
         "_ack_quorum_size",
+        "_delays_change",
         "_failed",
         "changing",
         "confirmed_length",
@@ -81,11 +98,13 @@ class WriterCore:
         "error",
         "last_add_confirmed",
         "last_add_pushed",
+        "late",
         "ledger_id",
         "length",
         "pending",
         "pending_bytes",
         "schedule",
+        "under_replicated_count",
     )
 
     def __init__(
@@ -96,6 +115,7 @@ class WriterCore:
         *,
         last_add_confirmed: int = -1,
         length: int = 0,
+        delay_ensemble_change: bool = False,
     ) -> None:
         assert len(ensemble) == schedule.ensemble_size
         self.ledger_id = ledger_id
@@ -112,6 +132,11 @@ class WriterCore:
         #: A new ensemble is being made: LAC and callbacks stand still.
         self.changing = False
         self._failed: dict[int, str] = {}
+        self._delays_change = delay_ensemble_change
+        #: Ensemble index -> the bookie there that refused an entry after it was confirmed.
+        self.late: dict[int, str] = {}
+        #: Entries that had fewer than Qw acks when they were confirmed.
+        self.under_replicated_count = 0
         #: Why this core stopped; None while it works.
         self.error: LedgerError | None = None
 
@@ -140,24 +165,54 @@ class WriterCore:
         if self.ensemble[index] != bookie or self.error is not None:
             return NOTHING
         if status:
-            return self._refused(index, bookie, status)
+            return self._refused(pending, index, bookie, status)
         pending.acks |= 1 << index
         # Only the oldest entry can make anything happen; those behind it are found by confirm().
         if pending.entry_id == self.last_add_confirmed + 1 and self._is_head_complete():
             return DELIVER
         return NOTHING
 
-    def _refused(self, index: int, bookie: str, status: int) -> int:
+    def _refused(self, pending: PendingAdd, index: int, bookie: str, status: int) -> int:
         if status == _FENCED:
             return self.stop(LedgerFencedError(self.ledger_id, f"bookie {bookie} was fenced"))
         if status == _UNAUTHORIZED:
             words = f"bookie {bookie} knows the ledger with another master key"
             return self.stop(UnauthorizedError(self.ledger_id, words))
+        if self._delays_change and self._is_tolerable(pending, index, bookie, status):
+            return NOTHING
         self._failed[index] = bookie
+        return self._begin_change()
+
+    def _begin_change(self) -> int:
         if self.changing:
             return NOTHING  # ensemble_changed() asks for another round
         self.changing = True
         return CHANGE
+
+    def _is_tolerable(self, pending: PendingAdd, index: int, bookie: str, status: int) -> bool:
+        """Whether the bookie may stay; else all that refused this entry are to be replaced."""
+        pending.refusals |= 1 << index
+        if status != _READ_ONLY:
+            if pending.entry_id <= self.last_add_confirmed:
+                self.late[index] = bookie
+                return True
+            schedule = self.schedule
+            if pending.refusals.bit_count() <= (
+                schedule.write_quorum_size - schedule.ack_quorum_size
+            ):
+                return True
+        for other in self.schedule.write_set(pending.entry_id):
+            if pending.refusals >> other & 1:
+                self._failed[other] = self.ensemble[other]
+        return False
+
+    def replace_late(self) -> int:
+        """Before an add: those in `late` are to be replaced now. CHANGE or NOTHING."""
+        late, self.late = self.late, {}
+        for index, bookie in late.items():
+            if self.ensemble[index] == bookie:
+                self._failed[index] = bookie
+        return self._begin_change() if self._failed else NOTHING
 
     def _is_head_complete(self) -> bool:
         return (
@@ -172,7 +227,13 @@ class WriterCore:
         if self.changing or self.error is not None:
             return confirmed
         queue, ack_quorum_size = self.pending, self._ack_quorum_size
-        while queue and queue[0].acks.bit_count() >= ack_quorum_size:
+        write_quorum_size = self.schedule.write_quorum_size
+        while queue:
+            ack_count = queue[0].acks.bit_count()
+            if ack_count < ack_quorum_size:
+                break
+            if ack_count != write_quorum_size:
+                self.under_replicated_count += 1
             pending = queue.popleft()
             self.pending_bytes -= pending.size
             confirmed.append(pending)
@@ -206,12 +267,18 @@ class WriterCore:
         resend: list[tuple[PendingAdd, int]] = []
         for pending in self.pending:
             pending.acks &= kept_mask
+            pending.refusals &= kept_mask
             write_set = self.schedule.write_set(pending.entry_id)
             resend.extend((pending, index) for index in replaced if index in write_set)
         if self._failed:
             return resend, CHANGE
         self.changing = False
         return resend, DELIVER if self._is_head_complete() else NOTHING
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is in flight that can still be confirmed."""
+        return bool(self.pending)
 
     def stop(self, error: LedgerError) -> int:
         """For good; the first reason stays. Nothing is confirmed from here on (2.1.6)."""

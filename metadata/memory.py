@@ -12,8 +12,8 @@ import trio
 
 from metadata import rules
 from metadata.rules import NO_OWNER, ROOT, Change, Row, split_path
-from metadata.store import ANY_VERSION, MetadataUnavailableError, Node, Op
-from metadata.watches import LocalWatch, WatchRegistry
+from metadata.store import ANY_VERSION, MetadataUnavailableError, Node, Op, SessionState
+from metadata.watches import Listeners, LocalWatch, WatchRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,7 +102,7 @@ class MemoryStore:
 
     Every call is a checkpoint *before* it acts: a cancelled call has changed nothing."""
 
-    __slots__ = ("_closed", "_session", "_watcher", "tree")
+    __slots__ = ("_closed", "_listeners", "_session", "_watcher", "tree")
 
     def __init__(self, tree: MemoryTree | None = None) -> None:
         self.tree = tree if tree is not None else MemoryTree()
@@ -110,6 +110,7 @@ class MemoryStore:
         #: Who watches is the store, whatever its session's number is by now.
         self._watcher = self._session
         self._closed = False
+        self._listeners = Listeners()
 
     async def get(self, path: str) -> Node:
         await self._enter(path)
@@ -179,6 +180,14 @@ class MemoryStore:
         rules.check_path(path)
         return self.tree.watches.add(("children", path), self._watcher)
 
+    def subscribe(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
+        return self._listeners.add(listener)
+
+    async def owns(self, path: str) -> bool:
+        await self._enter(path)
+        row = self.tree.table.find(path)
+        return row is not None and row.owner == self._session
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         await trio.sleep_forever()
@@ -186,15 +195,20 @@ class MemoryStore:
     def expire_session(self) -> None:
         """What ZooKeeper does to a client that it has not heard of: the ephemeral nodes vanish,
         all watches of the session fire, and it goes on with a new session."""
+        self._end_session()
+        self._listeners.tell(SessionState.CONNECTED)
+
+    def _end_session(self) -> None:
         changes: list[Change] = []
         rules.end_session(self.tree.table, self._session, changes)
         self._session = self.tree.new_session()
         self.tree.watches.notify(changes)
         self.tree.watches.session_ended(self._watcher)
+        self._listeners.tell(SessionState.LOST)
 
     async def aclose(self) -> None:
         if not self._closed:
-            self.expire_session()
+            self._end_session()
             self._closed = True
         await trio.lowlevel.checkpoint()
 

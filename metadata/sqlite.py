@@ -9,6 +9,12 @@ One task (`run`) owns the connection. It takes all requests that wait, runs them
 on a worker thread, and answers them after the commit: a hundred concurrent puts cost one fsync. A
 request that is refused (a lost compare-and-set) does not disturb the others of its transaction.
 
+A full disk fails a transaction as a whole: MetadataUnavailableError, nothing has happened, and the
+store goes on. Deleting needs space, too, so next to the file there is a reserve; it is given up for
+the first transaction that finds none, and made again when there is plenty. Every other error of
+SQLite ends the store, first of all a sync that failed. That includes those of a checkpoint, which
+SQLite would keep to itself if it made them on its own: so `_execute` makes them.
+
 Ephemeral nodes belong to the process: they are deleted when the store is closed, or when the file
 is opened the next time. Watches see the changes of this store only: the file is opened in SQLite's
 exclusive mode, so nobody else can make any.
@@ -16,11 +22,12 @@ exclusive mode, so nobody else can make any.
 
 from __future__ import annotations
 
+import logging
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
@@ -34,13 +41,16 @@ from metadata.store import (
     MetadataUnknownOutcomeError,
     Node,
     Op,
+    SessionState,
 )
-from metadata.watches import LocalWatch, WatchRegistry
+from metadata.watches import Listeners, LocalWatch, WatchRegistry
 
 if TYPE_CHECKING:
     from metadata.rules import Table
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x51524D44  # «QRMD»
 FORMAT_VERSION = 1
@@ -49,6 +59,12 @@ _OWNER = 1
 #: Requests in one transaction: bounds how long the first of them waits for the last.
 _BATCH_MAX = 1_000
 _QUEUE_MAX = 10_000
+
+#: Rows that change between two checkpoints, which keep the write-ahead log small.
+CHECKPOINT_CHANGES = 250
+RESERVE_SIZE_BYTES = 8 << 20
+#: The reserve is made if there is this many times as much space.
+RESERVE_PLENTY = 8
 
 _SCHEMA = """
 CREATE TABLE node (
@@ -138,6 +154,38 @@ class _Request:
         self.error: Exception | None = None
 
 
+class _Reserve:
+    """A file that keeps space; see the module's docstring. Blocks."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def make(self) -> None:
+        with suppress(OSError):  # it is made later, then
+            directory = os.path.dirname(self._path) or "."
+            if os.path.exists(self._path) or _free_bytes(directory) < (
+                RESERVE_PLENTY * RESERVE_SIZE_BYTES
+            ):
+                return
+            with open(self._path, "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, RESERVE_SIZE_BYTES)
+
+    def release(self) -> bool:
+        try:
+            os.remove(self._path)
+        except OSError:
+            return False
+        logger.warning("the disk is full: the reserve is released path=%s", self._path)
+        return True
+
+
+def _free_bytes(directory: str) -> int:
+    status = os.statvfs(directory)
+    return status.f_bavail * status.f_frsize
+
+
 class SqliteStore:
     """Implements `metadata.store.MetadataStore`. `file` is made if it is missing; its directory
     must exist. MetadataCorruptError from `run` if the file is damaged or something else."""
@@ -146,12 +194,15 @@ class SqliteStore:
         self._file = file
         self._run_blocking = run
         self._watches = WatchRegistry()
+        self._listeners = Listeners()
         self._queue: deque[_Request] = deque()
         self._wake = trio.Event()
         self._slots = trio.Semaphore(_QUEUE_MAX)
         self._connection: sqlite3.Connection | None = None
         self._closing = False
         self._finished: trio.Event | None = None
+        self._reserve = _Reserve(f"{file}.reserve")
+        self._checkpoint_due = CHECKPOINT_CHANGES
 
     async def get(self, path: str) -> Node:
         row = await self._submit(path, lambda table, _: rules.get(table, path))
@@ -214,6 +265,16 @@ class SqliteStore:
         rules.check_path(path)
         return self._watches.add(("children", path), _OWNER)
 
+    def subscribe(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
+        return self._listeners.add(listener)
+
+    async def owns(self, path: str) -> bool:
+        def action(table: Table, _: list[Change]) -> bool:
+            row = table.find(path)
+            return row is not None and row.owner == _OWNER
+
+        return await self._submit(path, action)
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens the file, serves until `aclose` or cancellation, closes the file. OSError-like
         failures of SQLite end it with MetadataCorruptError or MetadataUnavailableError."""
@@ -237,6 +298,7 @@ class SqliteStore:
             self._fail(self._queue, MetadataUnavailableError, "the metadata store is closed")
             self._queue.clear()
             self._watches.session_ended(_OWNER)
+            self._listeners.tell(SessionState.LOST)
             self._finished.set()
 
     async def aclose(self) -> None:
@@ -269,16 +331,35 @@ class SqliteStore:
         try:
             # Those requests left the queue: they are answered even if this task is cancelled.
             with trio.CancelScope(shield=True):
-                changes = await self._run_blocking(partial(_execute, connection, batch))
+                changes = await self._run_blocking(self._execute, connection, batch)
         except sqlite3.Error as error:
             if _is_full(error):
-                self._fail(batch, MetadataUnavailableError, f"{self._file}: {error}")
+                words = f"{self._file}: {error}; nothing was changed"
+                self._fail(batch, MetadataUnavailableError, words)
                 return
             self._fail(batch, MetadataUnknownOutcomeError, f"{self._file}: {error}")
             raise MetadataCorruptError(self._file, f"SQLite failed: {error}") from error
         self._watches.notify(changes)
         for request in batch:
             request.done.set()
+
+    def _execute(self, connection: sqlite3.Connection, batch: Sequence[_Request]) -> list[Change]:
+        """On the worker thread. sqlite3.Error."""
+        try:
+            changes = _execute(connection, batch)
+        except sqlite3.Error as error:
+            if not (_is_full(error) and self._reserve.release()):
+                raise
+            changes = _execute(connection, batch)
+        if connection.total_changes >= self._checkpoint_due:
+            self._checkpoint_due = connection.total_changes + CHECKPOINT_CHANGES
+            try:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            except sqlite3.Error as error:
+                if not _is_full(error):
+                    raise
+            self._reserve.make()
+        return changes
 
     def _fail(
         self,
@@ -298,6 +379,7 @@ class SqliteStore:
                 self._file, timeout=0, isolation_level=None, check_same_thread=False
             )
             _prepare(connection, self._file)
+            self._reserve.make()
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
@@ -327,6 +409,7 @@ def _prepare(connection: sqlite3.Connection, file: str) -> None:
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute("BEGIN IMMEDIATE")
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -354,6 +437,7 @@ def _execute(connection: sqlite3.Connection, batch: Sequence[_Request]) -> list[
     connection.execute("BEGIN")
     try:
         for request in batch:
+            request.error = None
             try:
                 request.result = request.action(table, changes)
             except MetadataError as error:

@@ -12,10 +12,11 @@ may not have happened: the caller re-reads before it decides (ledgers.md 2.1.8, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import trio
 
@@ -84,6 +85,15 @@ class DeleteOp:
 Op = CreateOp | PutOp | DeleteOp
 
 
+class SessionState(Enum):
+    CONNECTED = auto()
+    #: The connection is lost; operations wait for a while. The session may live on.
+    SUSPENDED = auto()
+    #: The session has ended and its ephemeral nodes are gone; CONNECTED follows with a new one,
+    #: unless the store is closed.
+    LOST = auto()
+
+
 class Watch(Protocol):
     """Tells that something changed; never what. Changes between two looks are merged into one."""
 
@@ -114,14 +124,23 @@ class MetadataStore(Protocol):
     ) -> str:
         """Returns the path made; with `sequence`, ten digits of the parent's counter are appended
         («/a/n-» → «/a/n-0000000007»). Ephemeral nodes vanish when this store's session ends, and
-        have no children. NodeExistsError, NoNodeError (parent), as ZooKeeper."""
+        have no children. NodeExistsError, NoNodeError (parent), as ZooKeeper.
+
+        If only the reply is lost, a node that is newer than the loss and has this data (or this
+        session, if it is ephemeral) counts as ours, and one that is not there as never made. Where
+        rivals may write the same data and the difference matters, put something of your own into
+        it (BookKeeper's creator token)."""
 
     async def put(self, path: str, data: bytes, version: int) -> int:
         """Replaces the data if the version is `version` (or ANY_VERSION) and returns the new
-        version. NoNodeError, BadVersionError."""
+        version. NoNodeError, BadVersionError.
+
+        If only the reply is lost, the next version with this very data counts as ours: rivals must
+        not write the same bytes. If it is put over already: MetadataUnknownOutcomeError."""
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """NoNodeError, BadVersionError, NotEmptyError."""
+        """NoNodeError, BadVersionError, NotEmptyError. If only the reply is lost, a node that is
+        not there counts as deleted by us."""
 
     async def children(self, path: str) -> list[str]:
         """Names (not paths) of the children, sorted. NoNodeError."""
@@ -135,6 +154,14 @@ class MetadataStore(Protocol):
 
     def watch_children(self, path: str) -> Watch:
         """Fires when a child is made or deleted (not when a child's data changes)."""
+
+    def subscribe(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Calls `listener` on every change of the session's state, on the loop; it must not block
+        or raise. Returns what ends that. Owners of ephemeral nodes make them anew when CONNECTED
+        follows LOST; nobody else does."""
+
+    async def owns(self, path: str) -> bool:
+        """Whether there is an ephemeral node of this store's present session."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
         """Keeps the session; to be started in the node's nursery before any other call."""

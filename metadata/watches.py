@@ -6,14 +6,19 @@ slow the watcher is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from metadata.rules import Change
+    from metadata.store import SessionState
+
+
+class Registry(Protocol):
+    def remove(self, key: Change, watch: LocalWatch) -> None: ...
 
 
 class LocalWatch:
@@ -21,7 +26,7 @@ class LocalWatch:
 
     __slots__ = ("_event", "_key", "_registry", "owner")
 
-    def __init__(self, registry: WatchRegistry, key: Change, owner: int) -> None:
+    def __init__(self, registry: Registry, key: Change, owner: int) -> None:
         self._registry = registry
         self._key = key
         self._event = trio.Event()
@@ -72,3 +77,26 @@ class WatchRegistry:
 
     def __len__(self) -> int:
         return sum(map(len, self._watches.values()))
+
+
+class Listeners:
+    """Those who want to know of the session's state (`MetadataStore.subscribe`)."""
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self) -> None:
+        self._listeners: dict[object, Callable[[SessionState], None]] = {}
+
+    def add(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
+        # A key of its own: the same function may listen twice.
+        key = object()
+        self._listeners[key] = listener
+
+        def end() -> None:
+            self._listeners.pop(key, None)
+
+        return end
+
+    def tell(self, state: SessionState) -> None:
+        for listener in list(self._listeners.values()):
+            listener(state)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from broker.cluster.view import ClusterView
     from broker.groups.coordinator import GroupCoordinator
     from broker.log.manager import LogManager
-    from broker.timers import Timers
     from metadata.store import MetadataStore
     from runtime.env import Env
+    from runtime.timers import Timers
 
 
 class Handler(Protocol):

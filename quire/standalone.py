@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,45 +18,43 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
-from broker.cluster.catalog import TopicCatalog
-from broker.cluster.config_definitions_broker import parse_protocol_map
+from bookie.gc_config import GcConfig
 from broker.cluster.config_file import NodeConfig, load
-from broker.cluster.registry import ConfigRegistry
-from broker.cluster.view import StandaloneView, ensure_cluster_id
-from broker.dispatch import Dispatcher
-from broker.groups.coordinator import GroupCoordinator
-from broker.log.chain import new_document
-from broker.log.manager import LogManager
-from broker.log.settings import LogSettings
-from broker.server import KafkaServer, ServerSettings
-from broker.timers import Timers
+from broker.cluster.view import ensure_cluster_id
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
+from ledger.metadata import LedgerManager
 from ledger.placement import RandomPlacement
 from metadata.sqlite import SqliteStore
-from quire import metrics_export
-from quire.handlers import group_config, make_handlers
-from quire.ledger_gc import LedgerGc
+from quire.broker_parts import LISTENER, check_listeners, request_memory_bytes, start_broker
+from quire.composition import running, serve_until_cancelled
+from quire.ledger_gc import MetadataLedgers
 from quire.local_bookie import LocalBookieClient
-from runtime.config import ConfigError
 from runtime.env import Env, real_env
-from runtime.logs import kv
-from runtime.metrics import Metrics
 from runtime.real_disk import RealDisk
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Callable
+    from contextlib import AsyncExitStack
 
-    from broker.cluster.config import BrokerConfig
+    from bookie.config import BookieConfig
+    from broker.dispatch import Dispatcher
+    from broker.log.manager import LogManager
     from quire.options import StandaloneOptions
 
 logger = logging.getLogger(__name__)
 
 BOOKIE_ID = "quire-standalone"
-LISTENER = "PLAINTEXT"
-#: Where Kafka has no limit (queued.max.request.bytes=-1) we have one: memory is bounded.
-REQUEST_MEMORY_BYTES_DEFAULT = 128 << 20
 HELD_ADDS_MAX = 1_000_000
+#: Where BookKeeper's clusters look every ten minutes and once a day, one process with little data
+#: gives space back within a minute or so. Its metadata is at hand, and the copying is limited.
+GC_DEFAULTS = GcConfig(
+    wait_ms=10_000,
+    minor_interval_ms=60_000,
+    major_interval_ms=3_600_000,
+    throttle_by_bytes=True,
+    rate_bytes=32 << 20,
+)
 
 
 @dataclass(slots=True)
@@ -65,49 +62,29 @@ class _Storage:
     env: Env
     store: SqliteStore
     bookie: Bookie
+    bookie_config: BookieConfig
     ledgers: LedgerClient
 
 
 async def run(
     options: StandaloneOptions,
     *,
+    on_bookie: Callable[[Bookie], None] | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves until cancelled; `started` with the bound address. ConfigError, PropertiesError,
-    BookieStartError; OSError if the data directory is taken or the address is in use."""
+    BookieStartError; OSError if the data directory is taken or the address is in use.
+
+    `on_bookie` is given the bookie once it serves: who tests durability makes it crash."""
     config = _load_config(options)
-    stop = trio.Event()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_set_when_cancelled, stop)
-        # Parts are stopped one after the other, so a cancellation must not reach all at once.
-        with trio.CancelScope(shield=True):
-            async with AsyncExitStack() as stack:
-                storage = await _start_storage(options, config, stack)
-                address = await _start_broker(options, config, storage, stack)
-                task_status.started(address)
-                await stop.wait()
-        nursery.cancel_scope.cancel()
 
+    async def start(stack: AsyncExitStack) -> tuple[str, int]:
+        storage = await _start_storage(options, config, stack)
+        if on_bookie is not None:
+            on_bookie(storage.bookie)
+        return await _start_broker(options, config, storage, stack)
 
-async def _set_when_cancelled(stop: trio.Event) -> None:
-    try:
-        await trio.sleep_forever()
-    finally:
-        stop.set()
-
-
-@asynccontextmanager
-async def _running(
-    service: Callable[..., Awaitable[object]], *, needs_start: bool = True
-) -> AsyncIterator[None]:
-    """Runs a service's `run` around the block; leaving it cancels the service and waits."""
-    async with trio.open_nursery() as nursery:
-        if needs_start:
-            await nursery.start(service)
-        else:
-            nursery.start_soon(service)
-        yield
-        nursery.cancel_scope.cancel()
+    await serve_until_cancelled(start, task_status)
 
 
 def _load_config(options: StandaloneOptions) -> NodeConfig:
@@ -119,16 +96,7 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
         **options.overrides,
     }
     config = load(options.properties, overrides, BOOKIE_CONFIGS)
-    for listener in config.broker.parsed_listeners():
-        protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
-        if protocols[listener.name] != LISTENER:
-            raise ConfigError(
-                "listeners",
-                f"listeners: {listener.name} asks for {protocols[listener.name]};"
-                f" only {LISTENER} is served",
-            )
-    for note in config.notes:
-        logger.warning("setting_without_effect", kv(note=note))
+    check_listeners(config)
     return config
 
 
@@ -139,45 +107,38 @@ async def _start_storage(
     directory = _data_directory(options)
     env.disk.make_directory(directory)
     stack.callback(_lock(env, directory))
-    await stack.enter_async_context(_running(env.turn.serve, needs_start=False))
+    await stack.enter_async_context(running(env.turn.serve, needs_start=False))
     assert env.poller is not None
-    await stack.enter_async_context(_running(env.poller.run))
+    await stack.enter_async_context(running(env.poller.run))
     store = SqliteStore(os.path.join(directory, "metadata.db"), env.disk.run)
-    await stack.enter_async_context(_running(store.run))
+    await stack.enter_async_context(running(store.run))
     cluster_id = await ensure_cluster_id(store, env)
-    bookie = Bookie(
-        bookie_config(
-            config.bookie_values,
-            bookie_id=BOOKIE_ID,
-            instance_id=cluster_id,
-            journal_directory=os.path.join(directory, "bookie", "journal"),
-            ledger_directory=os.path.join(directory, "bookie", "ledgers"),
-            verify_digest_on_write=True,
-            # Back-pressure is the requests' memory, which bounds what can be on its way here; a
-            # bookie that refused sooner would cost the partition its ledger.
-            held_adds_max=HELD_ADDS_MAX,
-            held_adds_size_max_bytes=2 * _request_memory_bytes(config.broker),
-        ),
-        env,
+    settings = bookie_config(
+        config.bookie_values,
+        bookie_id=BOOKIE_ID,
+        instance_id=cluster_id,
+        journal_directory=os.path.join(directory, "bookie", "journal"),
+        ledger_directory=os.path.join(directory, "bookie", "ledgers"),
+        verify_digest_on_write=True,
+        # Back-pressure is the requests' memory, which bounds what can be on its way here; a
+        # bookie that refused sooner would cost the partition its ledger.
+        held_adds_max=HELD_ADDS_MAX,
+        held_adds_size_max_bytes=2 * request_memory_bytes(config.broker),
+        gc=GC_DEFAULTS,
     )
-    await stack.enter_async_context(_running(bookie.run))
+    known = MetadataLedgers(LedgerManager(store, env), settings.gc.metadata_rate)
+    bookie = Bookie(settings, env, known_ledgers=known)
+    await stack.enter_async_context(running(bookie.run))
     ledgers = LedgerClient(
         store,
         LocalBookieClient({BOOKIE_ID: bookie}),
         env,
         # The partition's own window is the smaller one; sealing a ledger may exceed it.
         LedgerClientConfig(window_entries_max=1 << 20, window_bytes_max=1 << 40),
-        placement=RandomPlacement(lambda: [BOOKIE_ID], env.rng),
+        placement=RandomPlacement(lambda: [] if bookie.is_read_only else [BOOKIE_ID], env.rng),
     )
-    await stack.enter_async_context(_running(ledgers.run))
-    gc = LedgerGc(bookie, ledgers.manager)
-    await stack.enter_async_context(_running(gc.run, needs_start=False))
-    return _Storage(env, store, bookie, ledgers)
-
-
-def _request_memory_bytes(broker: BrokerConfig) -> int:
-    configured = broker.queued_max_request_bytes
-    return configured if configured > 0 else REQUEST_MEMORY_BYTES_DEFAULT
+    await stack.enter_async_context(running(ledgers.run))
+    return _Storage(env, store, bookie, settings, ledgers)
 
 
 def _data_directory(options: StandaloneOptions) -> str:
@@ -194,65 +155,18 @@ def _lock(env: Env, directory: str) -> Callable[[], None]:
 async def _start_broker(
     options: StandaloneOptions, config: NodeConfig, storage: _Storage, stack: AsyncExitStack
 ) -> tuple[str, int]:
-    env, store = storage.env, storage.store
-    registry = ConfigRegistry(store, config.broker_texts)
-    await registry.load()
-    broker = registry.broker
-    catalog = TopicCatalog(store, env, registry, initial_partition_document=new_document)
-    await catalog.load()
-    logs = LogManager(
-        catalog,
-        store,
-        storage.ledgers,
-        env,
-        LogSettings(producer_expiration_ms=broker.producer_id_expiration_ms),
-        retention_check_interval_ms=broker.log_retention_check_interval_ms,
+    env = storage.env
+    parts = await start_broker(
+        env, storage.store, storage.ledgers, config, _data_directory(options), stack
     )
-    registry.subscribe(logs.refresh_configs)
-    await stack.enter_async_context(_running(logs.run))
-    coordinator = GroupCoordinator(env, group_config(broker), catalog, logs)
-    await stack.enter_async_context(_running(coordinator.run))
-    timers = Timers()
-    await stack.enter_async_context(_running(timers.run))
-    view = StandaloneView(await ensure_cluster_id(store, env), broker)
-    handlers = make_handlers(
-        env=env,
-        store=store,
-        registry=registry,
-        catalog=catalog,
-        logs=logs,
-        coordinator=coordinator,
-        view=view,
-        timers=timers,
-        data_directory=_data_directory(options),
-    )
-    requests = await stack.enter_async_context(trio.open_nursery())
-    stack.callback(requests.cancel_scope.cancel)
-    dispatcher = Dispatcher(handlers, requests, env.turn)
-    server = KafkaServer(
-        env.net,
-        dispatcher,
-        ServerSettings(
-            frame_bytes_max=broker.socket_request_max_bytes,
-            request_memory_bytes=_request_memory_bytes(broker),
-            connections_max=broker.max_connections,
-            connections_idle_ms=broker.connections_max_idle_ms,
-        ),
-    )
-    await _start_metrics(options, storage, dispatcher, logs, stack)
-    await stack.enter_async_context(_running(env.net.run))
-    await stack.enter_async_context(_running(server.reap_idle, needs_start=False))
-    address = ("", 0)
-    for wanted in broker.parsed_listeners():
-        listener = server.listen(wanted.host or "0.0.0.0", wanted.port, wanted.name)
-        view.set_port(wanted.name, listener.address[1])
-        address = listener.address
-        logger.info("listening", kv(listener=wanted.name, host=address[0], port=address[1]))
-    return address
+    await _start_metrics(options, config, storage, parts.dispatcher, parts.logs, stack)
+    await stack.enter_async_context(running(env.net.run))
+    return parts.listen()
 
 
 async def _start_metrics(
     options: StandaloneOptions,
+    config: NodeConfig,
     storage: _Storage,
     dispatcher: Dispatcher,
     logs: LogManager,
@@ -260,16 +174,35 @@ async def _start_metrics(
 ) -> None:
     if options.metrics is None:
         return
+    # prometheus_client is slow to import, and often not wanted
+    from quire.admin.serve import AdminParts, serve_admin
+    from quire.metrics.bookie import bookie_collector
+    from quire.metrics.broker import partition_collector, request_collector
+    from quire.metrics.client import ledger_client_collector
+    from quire.metrics.process import disk_collector, process_collector
+    from runtime.metrics import Metrics
+
     metrics = Metrics()
-    metrics.register(metrics_export.process_collector())
+    metrics.register(process_collector())
     if isinstance(storage.env.disk, RealDisk):
-        metrics.register(metrics_export.disk_collector(storage.env.disk))
-    metrics.register(metrics_export.bookie_collector(storage.bookie))
-    metrics.register(metrics_export.request_collector(dispatcher))
-    metrics.register(metrics_export.partition_collector(logs))
+        metrics.register(disk_collector(storage.env.disk))
+    metrics.register(bookie_collector(storage.bookie, storage.bookie_config, storage.env.clock))
+    metrics.register(ledger_client_collector(storage.ledgers.statistics, storage.env.clock))
+    metrics.register(request_collector(dispatcher))
+    metrics.register(partition_collector(logs))
     host, port = options.metrics
+    parts = AdminParts(
+        storage.bookie,
+        storage.bookie_config,
+        config.bookie_values,
+        storage.store,
+        storage.ledgers,
+        storage.env,
+        metrics,
+        _data_directory(options),
+    )
 
-    async def serve(*, task_status: trio.TaskStatus[object]) -> None:
-        await metrics.serve(host, port, task_status=task_status)
+    async def serve(*, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
+        await serve_admin(parts, host, port, task_status=task_status)
 
-    await stack.enter_async_context(_running(serve))
+    await stack.enter_async_context(running(serve))

@@ -12,10 +12,15 @@ Three kinds of calls:
 
 A sync that failed is never retried: the kernel may have dropped the dirty pages, so the file's
 state is unknown (features.md #5, ledgers.md 2.5.7). Callers end the bookie.
+
+A write that finds no space is different: nothing is unknown, and it may be tried again. `is_full`
+tells it from all other errors, because a sync that fails for want of space (delayed allocation, a
+quota) reports EIO like any other sync that failed.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -25,6 +30,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SyncDone = Callable[[OSError | None], None]
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_full(error: OSError) -> bool:
+    """A write found no space; no sync failed."""
+    return error.errno in _FULL
+
+
+def sync_error(error: OSError) -> OSError:
+    """The error of a sync, as `is_full` wants it."""
+    if not is_full(error):
+        return error
+    words = f"the sync failed for want of space: {error.strerror}"
+    return OSError(errno.EIO, words, error.filename)
 
 
 class File(Protocol):
@@ -55,6 +74,9 @@ class File(Protocol):
 
     def prefetch(self, size: int, offset: int) -> None:
         """Starts reading the range into the cache (fadvise WILLNEED); never waits."""
+
+    def drop_cached(self, size: int, offset: int) -> None:
+        """Lets go of the range's pages in the cache, as far as they are clean (DONTNEED)."""
 
     def allocate(self, size: int, offset: int) -> None:
         """Reserves space with zeros written to it, so that a later sync of it need not change the

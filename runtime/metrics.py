@@ -9,8 +9,8 @@ scrape time, on the loop's thread, so that it may read anything without a lock.
     await nursery.start(metrics.serve, "127.0.0.1", 9600)
 
 Only the reading is done on the loop, with a checkpoint between collectors; the text is made on a
-worker thread. `serve` speaks just enough HTTP/1.1 for a scraper: GET and HEAD of `/metrics` (and
-`/health`, which says `ok` while the loop turns), one request per connection.
+worker thread. Served over runtime/http.py, alone (`Metrics.serve`) or among other pages
+(`Metrics.respond`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
+from runtime import http
+from runtime.http import HttpError, HttpRequest, HttpResponse
 from runtime.logs import kv
 
 logger = logging.getLogger(__name__)
@@ -37,9 +39,6 @@ logger = logging.getLogger(__name__)
 Collector = Callable[[], Iterable[Metric]]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-REQUEST_SIZE_MAX_BYTES = 16 * 1024
-REQUEST_TIMEOUT_SECONDS = 10.0
-CONNECTIONS_MAX = 16
 
 #: One sample: the labels' values in the order of the family's label names, and the value.
 Sample = tuple[Sequence[str], float]
@@ -58,6 +57,11 @@ def untyped(name: str, text: str, value: float) -> Metric:
     """For names that others chose and that do not follow Prometheus' conventions for a counter
     (no `_total`): known dashboards find them, and no linter objects."""
     return UnknownMetricFamily(name, text, value=value)
+
+
+def untyped_family(name: str, text: str) -> Metric:
+    """As `untyped`, for samples that the caller adds."""
+    return UnknownMetricFamily(name, text)
 
 
 def counters(name: str, text: str, labels: Sequence[str], samples: Iterable[Sample]) -> Metric:
@@ -102,11 +106,27 @@ class Metrics:
 
     async def render(self) -> bytes:
         """All families in Prometheus' text format."""
+        return await trio.to_thread.run_sync(_render, await self._collect(), False)
+
+    async def _collect(self) -> list[Metric]:
         families: list[Metric] = []
         for collector in self._collectors:
             families.extend(collector())
             await trio.lowlevel.checkpoint()
-        return await trio.to_thread.run_sync(_render, families)
+        return families
+
+    async def respond(self, request: HttpRequest) -> HttpResponse:
+        """All families as an answer to a scraper, compressed if it can take that. HttpError 500
+        if a collector failed: what it looks at goes on."""
+        try:
+            families = await self._collect()
+        except Exception as error:  # a collector must not take down what it looks at
+            logger.exception("metrics failed", kv(error=repr(error)))
+            raise HttpError(500, "a collector failed; see the log") from error
+        is_compressed = _accepts_gzip(request.headers.get("accept-encoding", ""))
+        body = await trio.to_thread.run_sync(_render, families, is_compressed)
+        headers = [("Content-Encoding", "gzip")] if is_compressed else []
+        return HttpResponse(200, body, CONTENT_TYPE, headers)
 
     async def serve(
         self,
@@ -115,95 +135,26 @@ class Metrics:
         *,
         task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serves until cancelled; `started` with the address that is really bound. OSError if it
-        cannot be."""
-        listeners = await trio.open_tcp_listeners(port, host=host, backlog=CONNECTIONS_MAX)
-        address = listeners[0].socket.getsockname()
-        limiter = trio.CapacityLimiter(CONNECTIONS_MAX)
+        """Serves `/metrics` and `/health` only, until cancelled; `started` with the address that
+        is really bound. OSError if it cannot be."""
+        await http.serve(self._handle, host, port, task_status=task_status)
 
-        async def handle(stream: trio.SocketStream) -> None:
-            async with limiter:
-                await self._handle(stream)
-
-        task_status.started((address[0], address[1]))
-        await trio.serve_listeners(handle, listeners)
-
-    async def _handle(self, stream: trio.SocketStream) -> None:
-        try:
-            with trio.move_on_after(REQUEST_TIMEOUT_SECONDS):
-                head = await _read_head(stream)
-                if head is not None:
-                    await stream.send_all(await self._respond(head))
-                    await stream.send_eof()
-                    # Closing with unread input would reset the connection under the response.
-                    await stream.receive_some(REQUEST_SIZE_MAX_BYTES)
-        except trio.BrokenResourceError:
-            logger.debug("scraper left")
-
-    async def _respond(self, head: bytes) -> bytes:
-        request, _, fields = head.decode("latin-1").partition("\r\n")
-        parts = request.split(" ")
-        if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-            return _response("400 Bad Request", b"not an HTTP/1 request\n")
-        method, target, _version = parts
-        if method not in ("GET", "HEAD"):
-            return _response(
-                "405 Method Not Allowed", b"GET or HEAD\n", extra="Allow: GET, HEAD\r\n"
-            )
-        path = target.partition("?")[0]
-        extra = ""
-        if path == "/health":
-            body = b"ok\n"
-        elif path == "/metrics":
-            body = await self._render_or_log()
-            if not body:
-                return _response("500 Internal Server Error", b"a collector failed; see the log\n")
-            if _accepts_gzip(fields):
-                body = gzip.compress(body, compresslevel=1, mtime=0)
-                extra = "Content-Encoding: gzip\r\n"
-        else:
-            return _response("404 Not Found", b"/metrics or /health\n")
-        return _response("200 OK", body, extra=extra, head_only=method == "HEAD")
-
-    async def _render_or_log(self) -> bytes:
-        """The metrics, or nothing if a collector failed."""
-        try:
-            return await self.render()
-        except Exception as error:  # a collector must not take down what it looks at
-            logger.exception("metrics failed", kv(error=repr(error)))
-            return b""
+    async def _handle(self, request: HttpRequest) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            raise HttpError(405, "GET or HEAD")
+        if request.path == "/health":
+            return http.text_response("ok\n")
+        if request.path == "/metrics":
+            return await self.respond(request)
+        raise HttpError(404, "/metrics or /health")
 
 
-def _render(families: list[Metric]) -> bytes:
+def _render(families: list[Metric], is_compressed: bool) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(families))
-    return generate_latest(registry)
+    text = generate_latest(registry)
+    return gzip.compress(text, compresslevel=1, mtime=0) if is_compressed else text
 
 
-async def _read_head(stream: trio.SocketStream) -> bytes | None:
-    """The request up to its empty line; None if the peer closed or sent more than the limit."""
-    data = bytearray()
-    while (end := data.find(b"\r\n\r\n")) < 0:
-        if len(data) > REQUEST_SIZE_MAX_BYTES:
-            return None
-        received = await stream.receive_some(REQUEST_SIZE_MAX_BYTES)
-        if not received:
-            return None
-        data += received
-    return bytes(data[:end])
-
-
-def _accepts_gzip(fields: str) -> bool:
-    for line in fields.split("\r\n"):
-        name, _, value = line.partition(":")
-        if name.strip().lower() == "accept-encoding":
-            return any(coding.strip() == "gzip" for coding in value.lower().split(","))
-    return False
-
-
-def _response(status: str, body: bytes, *, extra: str = "", head_only: bool = False) -> bytes:
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\n"
-        f"Content-Length: {len(body)}\r\n{extra}Connection: close\r\n\r\n"
-    )
-    return head.encode() + (b"" if head_only else body)
+def _accepts_gzip(accepted: str) -> bool:
+    return any(coding.strip() == "gzip" for coding in accepted.lower().split(","))

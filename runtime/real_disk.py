@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from runtime.disk import sync_error
 from runtime.kernel_aio import KernelAio
 
 if TYPE_CHECKING:
@@ -247,6 +248,9 @@ class RealFile:
     def prefetch(self, size: int, offset: int) -> None:
         os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_WILLNEED)
 
+    def drop_cached(self, size: int, offset: int) -> None:
+        os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
+
     def allocate(self, size: int, offset: int) -> None:
         zeros = bytes(min(size, ALLOCATE_CHUNK_SIZE_BYTES))
         end = offset + size
@@ -349,7 +353,7 @@ class RealFile:
         self, batch: list[SyncDone], dirty_bytes: int, seconds: float, error: OSError | None
     ) -> None:
         if error is not None and self._failure is None:
-            self._failure = error
+            self._failure = sync_error(error)
             self._statistics.sync_errors += 1
         elif error is None and self._failure is None:
             self._device.cost.learn(dirty_bytes, seconds)
@@ -429,6 +433,8 @@ class RealDisk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise sync_error(error) from error
         finally:
             os.close(fd)
 
@@ -438,7 +444,10 @@ class RealDisk:
             with open(temporary, "wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                try:
+                    os.fsync(file.fileno())
+                except OSError as error:
+                    raise sync_error(error) from error
             os.replace(temporary, path)
         except OSError:
             if os.path.exists(temporary):

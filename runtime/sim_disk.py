@@ -162,6 +162,9 @@ class SimFile:
     def prefetch(self, size: int, offset: int) -> None:
         self._content()
 
+    def drop_cached(self, size: int, offset: int) -> None:
+        self._content()
+
     def allocate(self, size: int, offset: int) -> None:
         self.pwrite([bytes(size)], offset)
 

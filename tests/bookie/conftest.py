@@ -66,6 +66,8 @@ class Machine:
         self.disk = SimDisk(self.rng)
         self.index = MemoryIndex()
         self.config = tiny_config(**config)
+        #: See bookie/known_ledgers.py.
+        self.known_ledgers = None
         self.turn = Turn()
 
     @asynccontextmanager
@@ -73,7 +75,7 @@ class Machine:
         """A bookie that serves; leaving is a clean stop, unless it failed or was crashed."""
         self.turn = Turn()
         env = Env(clock=RealClock(), rng=self.rng, net=None, disk=self.disk, turn=self.turn)
-        bookie = Bookie(self.config, env, index=self.index)
+        bookie = Bookie(self.config, env, index=self.index, known_ledgers=self.known_ledgers)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.turn.serve)
             await nursery.start(lambda task_status: bookie.run(task_status=task_status))
@@ -85,7 +87,7 @@ class Machine:
         """A bookie that serves until the power fails, at the latest on leaving."""
         self.turn = Turn()
         env = Env(clock=RealClock(), rng=self.rng, net=None, disk=self.disk, turn=self.turn)
-        bookie = Bookie(self.config, env, index=self.index)
+        bookie = Bookie(self.config, env, index=self.index, known_ledgers=self.known_ledgers)
         serving = []
 
         async def run(task_status):

@@ -251,7 +251,7 @@ def test_cookies_of_directories(disk):
 
 
 def test_checkpoint_round_trip_and_damage(disk):
-    checkpoint = Checkpoint(Position(3, 4096, 77), 12, 5000, {1: 10, 2: 20})
+    checkpoint = Checkpoint(Position(3, 4096, 77), 12, 5000, {1: 10, 2: 20}, (7, 8))
     assert read_checkpoint(disk, "/d") == NO_CHECKPOINT
     write_checkpoint(disk, "/d", checkpoint)
     assert read_checkpoint(disk, "/d") == checkpoint
@@ -266,12 +266,18 @@ def test_checkpoint_round_trip_and_damage(disk):
             decode_checkpoint("path", data[:at])
 
 
-def test_a_last_mark_ahead_of_the_checkpoint_counts(disk):
+def test_a_last_mark_ahead_of_the_checkpoint_refuses(disk):
+    """Ours never is: followed, a damaged one would skip what only the journal has."""
     write_checkpoint(disk, "/d", Checkpoint(Position(3, 4096, 77), 12, 5000, {1: 10}))
-    disk.write_file("/d/lastMark", struct.pack(">qq", 4, 0))
-    assert read_checkpoint(disk, "/d") == Checkpoint(Position(4, 0, UNKNOWN_SEQUENCE), -1, 0, {})
+    for journal_id, offset in ((4, 0), (3, 8192), (3 | 1 << 62, 4096)):
+        disk.write_file("/d/lastMark", struct.pack(">qq", journal_id, offset))
+        with pytest.raises(CorruptionError, match="/d/lastMark: offset 0: .* is ahead"):
+            read_checkpoint(disk, "/d")
     disk.write_file("/d/lastMark", struct.pack(">qq", 2, 0))
     assert read_checkpoint(disk, "/d").mark == Position(3, 4096, 77)
+    disk.remove("/d/checkpoint")
+    mark = Position(2, 0, UNKNOWN_SEQUENCE)
+    assert read_checkpoint(disk, "/d") == Checkpoint(mark, -1, 0, {})
 
 
 # Ledger table.
@@ -345,7 +351,8 @@ def test_rocks_keys_and_values_are_bookkeepers(tmp_path):
     index.close()
     database = Rdict(str(tmp_path / "locations"), Options(raw_mode=True))
     assert [(key.hex(), value.hex()) for key, value in database.items()] == [
-        ("00000000000001020000000000000304", "0000000500000404")
+        ("00000000000001020000000000000304", "0000000500000404"),
+        ("ffffffffffffaeac0000000000000001", "0000000000000001"),  # the sync's stamp, ours
     ]
     database.close()
     index.open()

@@ -264,7 +264,7 @@ async def _close_at_the_end(stream):
 def start_server(nursery, tmp_path, monkeypatch, caplog):
     """start_server(settings, directory=...) -> Server; a second one on a directory is a restart."""
     parts = {}
-    for name in ("LedgerGc", "LogManager", "Dispatcher", "KafkaServer", "Bookie", "TopicCatalog"):
+    for name in ("LogManager", "Dispatcher", "KafkaServer", "Bookie", "TopicCatalog"):
         monkeypatch.setattr(standalone, name, _remembering(getattr(standalone, name), parts))
 
     async def start(settings=None, *, directory="data"):

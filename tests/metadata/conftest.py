@@ -1,10 +1,19 @@
-"""The stores under test, and how each ends a session and begins the next on the same nodes."""
+"""The stores under test, and how each ends a session and begins the next on the same nodes.
+
+ZooKeeper takes part if QUIRE_TEST_ZOOKEEPER says where one is (host:port): `make check` needs no
+Java; compat_tests/test_zookeeper.py starts one and runs this folder against it.
+"""
+
+import os
+import uuid
 
 import pytest
 import trio
 
 from metadata.memory import MemoryStore, MemoryTree
 from metadata.sqlite import SqliteStore
+from metadata.zookeeper import ZooKeeperStore
+from metadata.zookeeper_session import ZooKeeperOptions
 from runtime.real_disk import RealDisk
 
 
@@ -30,7 +39,27 @@ class SqliteHarness:
         return store
 
 
-@pytest.fixture(params=[MemoryHarness, SqliteHarness], ids=["memory", "sqlite"])
+class ZooKeeperHarness:
+    """A chroot of its own for every test."""
+
+    def __init__(self, nursery, directory):
+        chroot = f"/contract/{uuid.uuid4()}"
+        hosts = os.environ["QUIRE_TEST_ZOOKEEPER"]
+        self._options = ZooKeeperOptions(hosts, chroot)
+        self._nursery = nursery
+
+    async def open(self):
+        store = ZooKeeperStore(self._options)
+        await self._nursery.start(store.run)
+        return store
+
+
+HARNESSES = {"memory": MemoryHarness, "sqlite": SqliteHarness}
+if "QUIRE_TEST_ZOOKEEPER" in os.environ:
+    HARNESSES["zookeeper"] = ZooKeeperHarness
+
+
+@pytest.fixture(params=HARNESSES.values(), ids=HARNESSES)
 def harness(request, nursery, tmp_path):
     """`await harness.open()` begins a session; close the one before first."""
     return request.param(nursery, tmp_path)

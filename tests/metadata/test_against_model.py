@@ -1,4 +1,10 @@
-"""Both stores against each other: any history of calls has the same answers on both."""
+"""The stores against each other: any history of calls has the same answers on all.
+
+Memory is the model; ZooKeeper takes part where conftest.py says so.
+"""
+
+import os
+import uuid
 
 import trio
 from hypothesis import HealthCheck, given, settings
@@ -7,6 +13,8 @@ from hypothesis import strategies as st
 from metadata.memory import MemoryStore, MemoryTree
 from metadata.sqlite import SqliteStore
 from metadata.store import CreateOp, DeleteOp, MetadataError, PutOp
+from metadata.zookeeper import ZooKeeperStore
+from metadata.zookeeper_session import ZooKeeperOptions
 
 paths = st.sampled_from(["/a", "/b", "/a/a", "/a/b", "/a/a/a", "/b/a"])
 versions = st.sampled_from([-1, 0, 1])
@@ -45,31 +53,41 @@ async def _dump(store, path="/"):
     return nodes
 
 
+async def _agree(history, open_other):
+    tree = MemoryTree()
+    async with trio.open_nursery() as nursery:
+        memory, other = MemoryStore(tree), open_other()
+        await nursery.start(other.run)
+        for step in history:
+            if step == "restart":
+                await memory.aclose()
+                await other.aclose()
+                memory, other = MemoryStore(tree), open_other()
+                await nursery.start(other.run)
+            else:
+                assert await _apply(memory, step) == await _apply(other, step)
+            assert await _dump(memory) == await _dump(other)
+        await other.aclose()
+
+
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(steps, max_size=20))
-def test_the_stores_agree(tmp_path_factory, history):
+def test_sqlite_agrees(tmp_path_factory, history):
     file = str(tmp_path_factory.mktemp("agree") / "metadata.sqlite")
 
     async def inline(function, *args):
         await trio.lowlevel.checkpoint()
         return function(*args)
 
-    async def main():
-        tree = MemoryTree()
-        async with trio.open_nursery() as nursery:
-            memory, sqlite = MemoryStore(tree), SqliteStore(file, inline)
-            await nursery.start(sqlite.run)
-            for step in history:
-                if step == "restart":
-                    await memory.aclose()
-                    await sqlite.aclose()
-                    memory, sqlite = MemoryStore(tree), SqliteStore(file, inline)
-                    await nursery.start(sqlite.run)
-                else:
-                    assert await _apply(memory, step) == await _apply(sqlite, step)
-                assert await _dump(memory) == await _dump(sqlite)
-            await sqlite.aclose()
+    trio.run(_agree, history, lambda: SqliteStore(file, inline))
 
-    trio.run(main)
+
+if "QUIRE_TEST_ZOOKEEPER" in os.environ:
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(steps, max_size=20))
+    def test_zookeeper_agrees(history):
+        options = ZooKeeperOptions(os.environ["QUIRE_TEST_ZOOKEEPER"], f"/agree/{uuid.uuid4()}")
+        trio.run(_agree, history, lambda: ZooKeeperStore(options))

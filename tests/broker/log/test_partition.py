@@ -78,7 +78,9 @@ class World:
             LocalBookieClient({"b1": self.bookie}),
             self.env,
             LedgerClientConfig(window_entries_max=1 << 20, window_bytes_max=1 << 40),
-            placement=RandomPlacement(lambda: ["b1"], self.env.rng),
+            placement=RandomPlacement(
+                lambda: [] if self.bookie.is_read_only else ["b1"], self.env.rng
+            ),
         )
         await self.nursery.start(self.ledgers.run)
         await self.open()
@@ -424,3 +426,35 @@ async def test_bad_batches_are_refused_with_kafkas_codes(world, change, code):
     )
     assert answers == [code]
     assert (await world.append(b"fine")).base_offset == 0
+
+
+async def test_without_bookies_that_take_writes_it_waits_and_serves_the_rest(world):
+    """A full disk: no spinning, no new ledgers, no numbering of what is refused."""
+    producer = {"producer_id": 5, "producer_epoch": 0}
+    await world.append(b"one", base_sequence=0, **producer)
+    await world.append(b"two", base_sequence=1, **producer)
+    world.bookie.set_read_only("the disk is full")
+    with pytest.raises(KafkaError) as caught:
+        await world.append(b"three", base_sequence=2, **producer)
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER  # its ledger is lost
+    await world.open()
+    ledgers, epoch = len(world.log.chain.ledgers), world.log.leader_epoch
+    ledger_ids = world.bookie.list_ledgers()
+    for _ in range(20):
+        with pytest.raises(KafkaError) as caught:
+            await world.append(b"three", base_sequence=2, **producer)
+        assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (len(world.log.chain.ledgers), world.log.leader_epoch) == (ledgers, epoch)
+    assert world.bookie.list_ledgers() == ledger_ids
+    # A retry of what is stored is answered as ever; reads and deletions go on.
+    assert (await world.append(b"two", base_sequence=1, **producer)).base_offset == 1
+    assert await world.values() == [(0, b"one"), (1, b"two")]
+    with trio.fail_after(10):
+        assert await world.keeper.delete_records(1) == 1
+    world.bookie.set_writable()
+    with trio.fail_after(10):
+        while world.log.is_suspended:
+            await trio.sleep(0.05)
+    assert (await world.append(b"three", base_sequence=2, **producer)).base_offset == 2
+    assert await world.values() == [(1, b"two"), (2, b"three")]
+    assert world.log.leader_epoch == epoch

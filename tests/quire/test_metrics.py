@@ -1,5 +1,6 @@
 """What is exported: a real bookie's and a real dispatcher's figures, and names promtool accepts."""
 
+import math
 import random
 import shutil
 import subprocess
@@ -14,8 +15,14 @@ from bookie.config import BookieConfig
 from broker.api import Api
 from broker.dispatch import Dispatcher
 from broker.log.partition import State
-from quire import metrics_export
+from ledger.statistics import LedgerStatistics
+from quire.metrics.bookie import bookie_collector
+from quire.metrics.broker import partition_collector, request_collector
+from quire.metrics.client import ledger_client_collector
+from quire.metrics.latency import RecentLatencies, java_summary, quantile
+from quire.metrics.process import disk_collector, process_collector
 from runtime.env import Env, RealClock
+from runtime.histogram import LatencyHistogram
 from runtime.metrics import Metrics
 from runtime.real_disk import RealDisk
 from runtime.turn import Turn
@@ -71,13 +78,15 @@ async def test_a_bookie_that_was_written_to(tmp_path, nursery):
     assert set(statuses) == {Status.EOK}
 
     metrics = Metrics()
-    metrics.register(metrics_export.process_collector())
-    metrics.register(metrics_export.disk_collector(disk))
-    metrics.register(metrics_export.bookie_collector(bookie))
+    metrics.register(process_collector())
+    metrics.register(disk_collector(disk))
+    metrics.register(bookie_collector(bookie, config, env.clock))
     text = await metrics.render()
     values = figures(text)
-    assert values["bookie_journal_JOURNAL_ADD_ENTRY_count",] >= 10
-    assert values["bookie_journal_JOURNAL_SYNC_count",] >= 1
+    assert values["bookie_journal_JOURNAL_ADD_ENTRY_count", "true"] >= 10
+    assert values["bookie_journal_JOURNAL_SYNC_count", "true"] >= 1
+    assert 0 < values["bookie_journal_JOURNAL_SYNC", "0.99", "true"] < 10_000
+    assert values["quire_bookie_journal_add_seconds_bucket", "+Inf"] >= 10
     assert values["bookie_journal_JOURNAL_WRITE_BYTES",] > 10_000
     assert values["bookie_write_cache_count",] == 10
     assert values["bookie_ledgers_count",] == 1
@@ -117,8 +126,8 @@ async def test_requests_and_partitions():
         )
     ]
     metrics = Metrics()
-    metrics.register(metrics_export.request_collector(dispatcher))
-    metrics.register(metrics_export.partition_collector(SimpleNamespace(all=lambda: iter(held))))
+    metrics.register(request_collector(dispatcher))
+    metrics.register(partition_collector(SimpleNamespace(all=lambda: iter(held))))
     text = await metrics.render()
     values = figures(text)
     expected = {
@@ -137,4 +146,59 @@ async def test_requests_and_partitions():
         ("kafka_server_socketservermetrics_connection_count",): 0,
     }
     assert expected.items() <= values.items()
+    await check_with_promtool(text)
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+
+def test_quantiles_are_of_what_happened_lately():
+    clock, histogram = Clock(), LatencyHistogram()
+    recent = RecentLatencies(clock)
+    assert sum(recent.counts("x", histogram)) == 0
+    histogram.record(0.004, 99)
+    histogram.record(2.0)
+    assert quantile(recent.counts("x", histogram), 0.5, histogram.max_seconds) == 0.005
+    assert quantile(recent.counts("x", histogram), 1.0, histogram.max_seconds) == 2.0
+    for _ in range(3):  # windows pass
+        clock.now += 60
+        recent.counts("x", histogram)
+    assert sum(recent.counts("x", histogram)) == 0
+    histogram.record(0.0002, 10)
+    assert quantile(recent.counts("x", histogram), 1.0, histogram.max_seconds) == 0.00025
+    clock.now += 3600  # nobody asked for long: all since then
+    assert sum(recent.counts("x", histogram)) == 10
+    assert math.isnan(quantile([0, 0], 0.5, 1.0))
+
+
+async def test_a_summary_is_as_bookkeeper_writes_it():
+    histogram = LatencyHistogram()
+    histogram.record(0.002, 4)
+    metrics = Metrics()
+    family = java_summary("bookie_x", "X.", histogram, RecentLatencies(Clock()), failures=2)
+    metrics.register(lambda: [family])
+    values = figures(await metrics.render())
+    assert values["bookie_x", "0.5", "true"] == 2.0  # milliseconds
+    assert values["bookie_x_count", "true"] == 4
+    assert values["bookie_x_sum", "true"] == 8.0
+    assert values["bookie_x_count", "false"] == 2
+
+
+async def test_the_ledger_client():
+    now = LedgerStatistics(adds=7, add_failures=1, reads=3, ensemble_changes=2)
+    now.create.latency.record(0.003)
+    now.open.failures = 4
+    metrics = Metrics()
+    metrics.register(ledger_client_collector(now, Clock()))
+    text = await metrics.render()
+    values = figures(text)
+    assert values["bookkeeper_client_ADD_ENTRY_count", "true"] == 7
+    assert values["bookkeeper_client_ADD_ENTRY_count", "false"] == 1
+    assert values["bookkeeper_client_LEDGER_CREATE_count", "true"] == 1
+    assert values["bookkeeper_client_LEDGER_OPEN_count", "false"] == 4
+    assert values["bookkeeper_client_NUM_ENSEMBLE_CHANGE",] == 2
     await check_with_promtool(text)

@@ -1,0 +1,117 @@
+"""Damage that was found in entry logs: what an operator is told of it, and what reads are cut at.
+
+Found by reads (bookie/reader.py) and by the scrub (bookie/scrub.py). Each damaged record is listed
+once. Lines in the log are limited: one bad disk must not fill another with words.
+
+Owner: the event loop's thread. Bounded: DAMAGES_MAX records are listed; beyond that they are only
+counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from runtime.env import Clock
+
+logger = logging.getLogger(__name__)
+
+DAMAGES_MAX = 10_000
+#: Lines in the log within one interval.
+LINES_MAX = 20
+LINES_INTERVAL_SECONDS = 60.0
+
+#: Entry id of damage that has none: nothing says which entry this was.
+UNKNOWN_ID = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    path: str
+    #: Of the record, its length included; -1 if that is not known.
+    offset: int
+    ledger_id: int
+    entry_id: int
+    reason: str
+    #: Wall clock, milliseconds.
+    found_ms: int
+
+
+class DamageReports:
+    __slots__ = (
+        "_by_place",
+        "_clock",
+        "_lines",
+        "_lines_since",
+        "_positions",
+        "_suppressed",
+        "unlisted_count",
+    )
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_place: dict[tuple[str, int, int, int], Damage] = {}
+        #: Offsets of damaged records, ascending, by log: reads are cut there.
+        self._positions: dict[int, list[int]] = {}
+        self._lines = 0
+        self._lines_since = clock.monotonic()
+        self._suppressed = 0
+        self.unlisted_count = 0
+
+    def report(self, path: str, offset: int, ledger_id: int, entry_id: int, reason: str) -> None:
+        """Lists it, if it is new, and says so in the log, unless there was too much of that."""
+        place = (path, offset, ledger_id, entry_id)
+        if place in self._by_place:
+            return
+        if len(self._by_place) >= DAMAGES_MAX:
+            self.unlisted_count += 1
+            return
+        self._by_place[place] = Damage(*place, reason, self._clock.time_ms())
+        now = self._clock.monotonic()
+        if now - self._lines_since >= LINES_INTERVAL_SECONDS:
+            if self._suppressed:
+                logger.error("damage: %d more records, not logged one by one", self._suppressed)
+            self._lines_since, self._lines, self._suppressed = now, 0, 0
+        if self._lines >= LINES_MAX:
+            self._suppressed += 1
+            return
+        self._lines += 1
+        logger.error(
+            "damaged path=%s offset=%d ledger=%d entry=%d: %s",
+            path,
+            offset,
+            ledger_id,
+            entry_id,
+            reason,
+        )
+
+    def cut_reads_at(self, log_id: int, position: int) -> None:
+        """No read of this log gives the record at this offset any more, nor goes beyond it."""
+        positions = self._positions.setdefault(log_id, [])
+        at = bisect_left(positions, position)
+        if len(positions) < DAMAGES_MAX and positions[at : at + 1] != [position]:
+            insort(positions, position)
+
+    def first_cut(self, log_id: int, start: int, end: int) -> int:
+        """The offset of the first damaged record in this range of a log, -1 if there is none."""
+        positions = self._positions.get(log_id)
+        if positions is None:
+            return -1
+        at = bisect_left(positions, start)
+        return positions[at] if at < len(positions) and positions[at] < end else -1
+
+    @property
+    def has_cuts(self) -> bool:
+        return bool(self._positions)
+
+    @property
+    def count(self) -> int:
+        """Damaged records that were found since the start."""
+        return len(self._by_place) + self.unlisted_count
+
+    def listed(self) -> list[Damage]:
+        """In the order in which they were found."""
+        return list(self._by_place.values())

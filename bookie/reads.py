@@ -1,0 +1,160 @@
+"""The path of a read: what a bookie answers (ledgers.md 2.5).
+
+«No such entry» and «no such ledger» are said only when that is certain: what is damaged is EIO, and
+a ledger in limbo, of which nobody knows whether all of it is here, is EUNKNOWNLEDGERSTATE.
+
+Owner: the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import trio
+
+from bookie.damage import UNKNOWN_ID
+from bookie.errors import DamagedRecordError
+from bookie.start import ledger_directory
+from wire.bookkeeper.status import FLAG_DO_FENCING, LAST_ADD_CONFIRMED_ENTRY, Status
+
+if TYPE_CHECKING:
+    from bookie.config import BookieConfig
+    from bookie.damage import DamageReports
+    from bookie.index import EntryIndex
+    from bookie.ledger_operations import LedgerOperations
+    from bookie.ledger_table import LedgerTable
+    from bookie.reader import Reader
+    from bookie.write_cache import WriteCache
+    from runtime.env import Clock
+
+_EMPTY = memoryview(b"")
+#: Entries that the index is asked for before the loop gets its turn.
+INDEX_SLICE_COUNT = 1000
+
+
+class ReadPath:
+    __slots__ = (
+        "_cache",
+        "_clock",
+        "_damages",
+        "_directory",
+        "_ended",
+        "_index",
+        "_ledger",
+        "_operations",
+        "_reader",
+        "damaged_records",
+    )
+
+    def __init__(
+        self,
+        config: BookieConfig,
+        clock: Clock,
+        reader: Reader,
+        cache: WriteCache,
+        index: EntryIndex,
+        table: LedgerTable,
+        operations: LedgerOperations,
+        damages: DamageReports,
+        ended: trio.Event,
+    ) -> None:
+        """`ended`: from then on every answer is EIO."""
+        self._directory = ledger_directory(config)
+        self._clock = clock
+        self._reader = reader
+        self._cache = cache
+        self._index = index
+        self._ledger = table.get
+        self._operations = operations
+        self._damages = damages
+        self._ended = ended
+        #: Answers EIO for what is damaged.
+        self.damaged_records = 0
+
+    async def read_entry(
+        self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes | None = None
+    ) -> tuple[Status, memoryview]:
+        """One entry; LAST_ADD_CONFIRMED_ENTRY is the one with the highest id. FLAG_DO_FENCING
+        fences first, and answers when that is durable (ledgers.md 2.5.1-2)."""
+        if flags & FLAG_DO_FENCING:
+            status = await self._operations.fence(ledger_id, master_key)
+            if status is not Status.EOK:
+                return status, _EMPTY
+        if entry_id == LAST_ADD_CONFIRMED_ENTRY and self._ledger(ledger_id) is not None:
+            if (status := self._nothing(ledger_id)) is not Status.ENOENTRY:
+                return status, _EMPTY
+            try:
+                entry_id = self._reader.last_entry_id(ledger_id)
+            except OSError as error:
+                return self._unreadable(ledger_id, entry_id, error), _EMPTY
+            if entry_id < 0:
+                return Status.ENOENTRY, _EMPTY
+        status, entries = await self.read_entries(ledger_id, entry_id, 1, 0)
+        return status, entries[0] if entries else _EMPTY
+
+    def read_entries_nowait(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
+    ) -> tuple[Status, list[memoryview]] | None:
+        """Consecutive entries; at least one if the first exists, even if it is larger than
+        `size_max` bytes. `count_max` <= 0: no limit. None if it would wait for the disk."""
+        if self._ledger(ledger_id) is None or self._ended.is_set():
+            return (Status.EIO if self._ended.is_set() else Status.ENOLEDGER), []
+        try:
+            entries = self._reader.read_nowait(
+                ledger_id, first_entry_id, count_max if count_max > 0 else sys.maxsize, size_max
+            )
+        except (DamagedRecordError, OSError) as error:
+            return self._unreadable(ledger_id, first_entry_id, error), []
+        if entries is None:
+            return None
+        return (Status.EOK if entries else self._nothing(ledger_id)), entries
+
+    async def read_entries(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
+    ) -> tuple[Status, list[memoryview]]:
+        """As `read_entries_nowait`, waiting for the disk where that is needed."""
+        answer = self.read_entries_nowait(ledger_id, first_entry_id, count_max, size_max)
+        if answer is not None:
+            return answer
+        start = self._clock.monotonic()
+        try:
+            entries = await self._reader.read(
+                ledger_id, first_entry_id, count_max if count_max > 0 else sys.maxsize, size_max
+            )
+        except (DamagedRecordError, OSError) as error:
+            return self._unreadable(ledger_id, first_entry_id, error), []
+        self._reader.statistics.miss_latency.record(self._clock.monotonic() - start)
+        return (Status.EOK if entries else self._nothing(ledger_id)), entries
+
+    async def read_one(self, ledger_id: int, entry_id: int) -> tuple[Status, memoryview]:
+        return await self.read_entry(ledger_id, entry_id)
+
+    async def entry_ids(self, ledger_id: int) -> list[int] | None:
+        """All entries of the ledger that are here, ascending; None if it is unknown."""
+        if self._ledger(ledger_id) is None:
+            return None
+        found: set[int] = set(self._cache.entry_ids(ledger_id))
+        after = -1
+        while True:
+            # In slices: the index runs on the loop's thread.
+            some = self._index.entry_ids(ledger_id, after, INDEX_SLICE_COUNT)
+            found.update(some)
+            if len(some) < INDEX_SLICE_COUNT:
+                return sorted(found.union(self._cache.entry_ids(ledger_id)))
+            after = some[-1]
+            await trio.lowlevel.checkpoint()
+
+    def _nothing(self, ledger_id: int) -> Status:
+        """What is said of an entry that is not here."""
+        state = self._ledger(ledger_id)
+        is_limbo = state is not None and state.limbo
+        return Status.EUNKNOWNLEDGERSTATE if is_limbo else Status.ENOENTRY
+
+    def _unreadable(self, ledger_id: int, entry_id: int, error: Exception) -> Status:
+        self.damaged_records += 1
+        if isinstance(error, DamagedRecordError):
+            self._damages.report(error.path, error.offset, ledger_id, entry_id, error.reason)
+        else:
+            self._damages.report(self._directory, UNKNOWN_ID, ledger_id, entry_id, str(error))
+        return Status.EIO

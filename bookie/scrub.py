@@ -1,0 +1,367 @@
+"""The scrub: looks at all entry logs in turn, slowly, to find damage before somebody needs the data
+(BookKeeper: localScrubInterval; ledgers.md 6.12).
+
+A pass goes over every complete log from front to back. Each record has to be one; if the index
+points at it, its digest has to match; and the index has to know every entry of a ledger that is not
+deleted. Where a log cannot be followed any further, the rest of it is looked at from the index's
+side (bookie/consistency.py). What is found is reported (bookie/damage.py) and from then on answered
+EIO, never repaired here: other replicas have it.
+
+It must not be felt: reads are in chunks on a worker thread, so that a hot chunk's pages stay and
+what the scrub alone brought into memory is dropped again; the checks run on the loop's thread, a
+few hundred records at a time; and all of it is throttled by bytes and, if wanted, by entries.
+
+Where a pass stands is kept in the file `scrub` of the ledger directory: it goes on after a restart.
+
+Owner: the event loop's thread. One pass at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import trio
+
+from bookie.consistency import ConsistencyCheck, ConsistencyReport
+from bookie.damage import UNKNOWN_ID
+from bookie.digest_guess import DigestGuess
+from bookie.entry_log_format import LENGTH_SIZE, read_ledgers_map
+from bookie.errors import BookieStartError, CorruptionError
+from bookie.log_scan import LogScanner
+from bookie.record_check import RecordCheck
+from bookie.start import ledger_directory
+from bookie.throttle import Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.config import BookieConfig
+    from bookie.damage import Damage, DamageReports
+    from bookie.entry_log import EntryLog, EntryLogs
+    from bookie.index import EntryIndex
+    from bookie.known_ledgers import KnownLedgers
+    from bookie.ledger_table import LedgerTable
+    from bookie.log_scan import RecordSlice
+    from bookie.write_cache import WriteCache
+    from runtime.disk import File
+    from runtime.env import Env
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "scrub"
+
+
+@dataclass(slots=True)
+class ScrubStatus:
+    """Of the pass under way, or of the last one."""
+
+    is_running: bool = False
+    #: Wall clock, milliseconds; 0: there was none.
+    started_ms: int = 0
+    finished_ms: int = 0
+    #: The log that is being looked at; those before it are done. -1: none yet.
+    log_id: int = -1
+    logs: int = 0
+    bytes: int = 0
+    total_bytes: int = 0
+    #: Live records that were looked at, and those of them of which nobody knows the digest.
+    verified_entries: int = 0
+    unverifiable_entries: int = 0
+    damaged_entries: int = 0
+    #: Passes that came to their end since the start of the process.
+    passes: int = 0
+
+
+class _DroppingFile:
+    """The log's file for the scanner: what was not in memory before does not stay there."""
+
+    __slots__ = ("_file", "path")
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.path = file.path
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def pread(self, size: int, offset: int) -> bytes:
+        was_cached = self._file.is_cached(size, offset)
+        data = self._file.pread(size, offset)
+        if not was_cached:
+            self._file.drop_cached(size, offset)
+        return data
+
+
+def _ids_in_map(file: File) -> frozenset[int] | None:
+    """The ledgers that had records in a log when it was completed; None if nobody can tell."""
+    try:
+        ledgers = read_ledgers_map(file)
+    except CorruptionError:
+        return None
+    return frozenset(ledgers) if ledgers is not None else None
+
+
+class Scrubber:
+    def __init__(
+        self,
+        config: BookieConfig,
+        env: Env,
+        logs: EntryLogs,
+        index: EntryIndex,
+        table: LedgerTable,
+        cache: WriteCache,
+        known: KnownLedgers | None,
+        damages: DamageReports,
+    ) -> None:
+        self._config = config
+        self._env = env
+        self._logs = logs
+        self._index = index
+        self._table = table
+        self._cache = cache
+        self._check = RecordCheck(known, is_crc32c=config.verify_digest_on_write)
+        self._guess = DigestGuess(is_crc32c=config.verify_digest_on_write)
+        self._damages = damages
+        self._status = ScrubStatus()
+        self._path = f"{ledger_directory(config)}/{FILE_NAME}"
+        self._one_at_a_time = trio.Lock()
+
+    def status(self) -> ScrubStatus:
+        return replace(self._status)
+
+    def damages(self) -> list[Damage]:
+        """All damage that was found since the start, by reads too."""
+        return self._damages.listed()
+
+    async def run(self) -> None:
+        """A pass every `scrub_interval_ms`, until cancelled; never returns."""
+        interval_ms = self._config.scrub_interval_ms
+        if interval_ms <= 0:
+            await trio.sleep_forever()
+        started_ms, next_log_id = self._load()
+        while True:
+            if next_log_id < 0:
+                wait_ms = started_ms + interval_ms - self._env.clock.time_ms()
+                await trio.sleep(min(max(wait_ms, 0), interval_ms) / 1000)
+                started_ms, next_log_id = self._env.clock.time_ms(), 0
+            await self._pass(started_ms, next_log_id, is_throttled=True)
+            next_log_id = -1
+
+    async def scrub(self, on_progress: Callable[[int], None] | None = None) -> ScrubStatus:
+        """A whole pass now, as fast as the disk goes; `on_progress` is given the bytes that were
+        looked at since it was last called, of `total_bytes()`."""
+        return await self._pass(
+            self._env.clock.time_ms(), 0, is_throttled=False, on_progress=on_progress
+        )
+
+    def total_bytes(self) -> int:
+        """What a pass that starts now looks at."""
+        return sum(log.size_bytes for log in self._complete_logs(0))
+
+    async def check_index(
+        self, on_progress: Callable[[int], None] | None = None
+    ) -> ConsistencyReport:
+        """The local consistency check; `on_progress` is given numbers of entries.
+        BookieStartError where the index cannot be read."""
+        check = ConsistencyCheck(
+            self._env.disk, self._logs, self._index, self._damages, Throttle(0)
+        )
+        return await check.run(on_progress=on_progress)
+
+    async def check_at_start(self) -> None:
+        """localConsistencyCheckOnStartup; BookieStartError if anything is not as it should be."""
+        if not self._config.local_consistency_check_on_startup:
+            return
+        report = await self.check_index()
+        if report.damaged:
+            raise BookieStartError(
+                f"the local consistency check found {report.damaged} of {report.entries} entries "
+                f"damaged; the first: {report.first}"
+            )
+
+    def _complete_logs(self, first_log_id: int) -> list[EntryLog]:
+        logs = [log for log in self._logs.all() if not log.is_written]
+        return sorted(
+            (log for log in logs if log.log_id >= first_log_id), key=lambda log: log.log_id
+        )
+
+    async def _pass(
+        self,
+        started_ms: int,
+        first_log_id: int,
+        *,
+        is_throttled: bool,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> ScrubStatus:
+        config = self._config
+        async with self._one_at_a_time:
+            passes = self._status.passes
+            status = self._status = ScrubStatus(True, started_ms, passes=passes)
+            throttles = (
+                Throttle(config.scrub_rate_entries if is_throttled else 0),
+                Throttle(config.scrub_rate_bytes if is_throttled else 0),
+            )
+            logs = self._complete_logs(first_log_id)
+            status.total_bytes = sum(log.size_bytes for log in logs)
+            broken: set[int] = set()
+            for log in logs:
+                if self._logs.get(log.log_id) is not log:
+                    continue  # it was compacted or removed meanwhile
+                status.log_id = log.log_id
+                if is_throttled:
+                    await self._store(started_ms, log.log_id)
+                if not await self._scrub_log(log, throttles, on_progress):
+                    broken.add(log.log_id)
+                status.logs += 1
+            if broken:
+                await self._check_broken(broken, throttles[0])
+            status.is_running = False
+            status.finished_ms = self._env.clock.time_ms()
+            status.passes = passes + 1
+            await self._store(started_ms, -1)
+            logger.info(
+                "scrub logs=%d bytes=%d verified=%d unverifiable=%d damaged=%d",
+                status.logs,
+                status.bytes,
+                status.verified_entries,
+                status.unverifiable_entries,
+                status.damaged_entries,
+            )
+            return replace(status)
+
+    async def _scrub_log(
+        self,
+        log: EntryLog,
+        throttles: tuple[Throttle, Throttle],
+        on_progress: Callable[[int], None] | None,
+    ) -> bool:
+        """Whether all of it could be followed."""
+        status = self._status
+        end = log.records_end or log.size_bytes
+        log.readers += 1
+        try:
+            file = cast("File", _DroppingFile(self._logs.file(log)))
+            ids = await self._env.disk.run(_ids_in_map, file)
+            scanner = LogScanner(self._env.disk, file, end)
+            position = 0
+            is_followed = True
+            while (records := await scanner.next()) is not None:
+                if not await self._scrub_slice(log, records, ids):
+                    is_followed = False
+                reached = records.offsets[-1] + records.sizes[-1]
+                status.bytes += reached - position
+                if on_progress is not None:
+                    on_progress(reached - position)
+                await throttles[0].take(len(records.keys))
+                await throttles[1].take(reached - position)
+                position = reached
+        finally:
+            self._logs.release(log)
+        if scanner.damage is None:
+            status.bytes += log.size_bytes - position
+            return is_followed
+        if self._logs.get(log.log_id) is log:
+            offset, reason = scanner.damage
+            self._found(log, offset, UNKNOWN_ID, UNKNOWN_ID, reason)
+        return False
+
+    async def _scrub_slice(
+        self, log: EntryLog, records: RecordSlice, ids: frozenset[int] | None
+    ) -> bool:
+        """`ids`: of the ledgers in the log's map. False if one of the records that the index does
+        not point at is not what it says: then it may be one that the index does point at."""
+        status = self._status
+        locations = self._index.get_many(records.keys)
+        base = log.log_id << 32
+        live = [i for i, offset in enumerate(records.offsets) if locations[i] == base | offset]
+        await self._check.prepare(records, live)
+        others = set(range(len(records.keys))).difference(live)
+        untold: list[int] = []
+        for i in live:
+            problem = self._check.problem(records, i)
+            if problem is None and not self._check.can_tell(records.keys[i][0]):
+                intact = self._matches(records, i)
+                if intact is None:
+                    untold.append(i)
+                problem = "digest mismatch" if intact is False else None
+            if problem is not None:
+                self._found_live(log, records, i, locations[i], problem)
+        for i in untold:
+            # What came behind may have told how the ledger's entries are sealed.
+            intact = self._matches(records, i)
+            status.unverifiable_entries += intact is None
+            if intact is False:
+                self._found_live(log, records, i, locations[i], "digest mismatch")
+        status.verified_entries += len(live)
+        for i, location in enumerate(locations):
+            if location == 0 and self._is_lost(*records.keys[i]):
+                position = records.offsets[i] - LENGTH_SIZE
+                self._found(log, position, *records.keys[i], "the index does not know it")
+        return not any(
+            (ids is not None and records.keys[i][0] not in ids)
+            or self._matches(records, i) is False
+            for i in others
+        )
+
+    def _found_live(
+        self, log: EntryLog, records: RecordSlice, i: int, location: int, problem: str
+    ) -> None:
+        """Unless it was compacted or deleted while the metadata was asked."""
+        if self._index.get(*records.keys[i]) == location:
+            position = records.offsets[i] - LENGTH_SIZE
+            self._damages.cut_reads_at(log.log_id, position)
+            self._found(log, position, *records.keys[i], problem)
+
+    def _matches(self, records: RecordSlice, i: int) -> bool | None:
+        start, size = records.offsets[i] - records.origin, records.sizes[i]
+        return self._guess.matches(records.keys[i][0], records.data, start, size)
+
+    def _is_lost(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether the index ought to know this entry: the ledger is not deleted."""
+        return (
+            self._table.get(ledger_id) is not None
+            and self._index.get(ledger_id, entry_id) == 0
+            and entry_id not in self._cache.entry_ids(ledger_id)
+        )
+
+    def _found(
+        self, log: EntryLog, position: int, ledger_id: int, entry_id: int, reason: str
+    ) -> None:
+        self._status.damaged_entries += 1
+        self._damages.report(log.path, position, ledger_id, entry_id, reason)
+
+    async def _check_broken(self, log_ids: set[int], throttle: Throttle) -> None:
+        """Logs that could not be followed to their end: what the index says is in them."""
+        check = ConsistencyCheck(self._env.disk, self._logs, self._index, self._damages, throttle)
+        try:
+            report = await check.run(log_ids)
+        except BookieStartError as error:
+            logger.error("scrub: %s", error)
+            return
+        self._status.damaged_entries += report.damaged
+
+    def _load(self) -> tuple[int, int]:
+        """When the last pass was started, and the log that is next in it; -1: it is done."""
+        disk = self._env.disk
+        if not disk.exists(self._path):
+            return self._env.clock.time_ms(), -1
+        file = disk.open(self._path)
+        try:
+            words = file.pread(64, 0).split()
+            started_ms, next_log_id = map(int, words)
+        except ValueError:
+            logger.warning("%s is damaged: the next pass is a whole one", self._path)
+            return 0, -1
+        finally:
+            file.close()
+        return min(started_ms, self._env.clock.time_ms()), next_log_id
+
+    async def _store(self, started_ms: int, next_log_id: int) -> None:
+        disk = self._env.disk
+        try:
+            await disk.run(disk.write_file, self._path, b"%d %d\n" % (started_ms, next_log_id))
+        except OSError as error:
+            # It only costs a pass that starts over; a full disk is no reason to end.
+            logger.warning("%s cannot be written: %s", self._path, error)

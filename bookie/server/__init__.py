@@ -1,0 +1,1 @@
+"""A bookie on the network: BookKeeper's protocol in front of `bookie.bookie.Bookie`."""

@@ -1,0 +1,99 @@
+"""The settings of a bookie as a server, by their names in bk_server.conf: where it listens, who it
+says it is, where its metadata is (ServerConfiguration.java)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bookie.server.processor import ProcessorSettings
+from runtime.config import ConfigError, ConfigKey, ConfigType, ConfigValue, at_least, between
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SERVER_KEYS = (
+    ConfigKey("bookiePort", ConfigType.INT, "3181", "Where clients connect.", between(0, 65535)),
+    ConfigKey("allowEphemeralPorts", ConfigType.BOOLEAN, "false", "bookiePort=0 takes any port."),
+    ConfigKey("listeningInterface", ConfigType.STRING, None, "A network interface; all if unset."),
+    ConfigKey("advertisedAddress", ConfigType.STRING, None, "The host that clients are told."),
+    ConfigKey("allowLoopback", ConfigType.BOOLEAN, "false", "A loopback address may be told."),
+    ConfigKey("metadataServiceUri", ConfigType.STRING, None, "zk+hierarchical://host:2181/ledgers"),
+    ConfigKey("zkServers", ConfigType.STRING, None, "The same, hosts only; older."),
+    ConfigKey("zkLedgersRootPath", ConfigType.STRING, "/ledgers", "The root with zkServers."),
+    ConfigKey("zkTimeout", ConfigType.INT, "10000", "The session's time-out.", at_least(100)),
+    ConfigKey("maxAddsInProgressLimit", ConfigType.INT, "0", "0: no limit.", at_least(0)),
+    ConfigKey("maxReadsInProgressLimit", ConfigType.INT, "0", "0: no limit.", at_least(0)),
+    ConfigKey(
+        "maxPendingReadRequestsPerThread",
+        ConfigType.INT,
+        "10000",
+        "Reads that wait for the disk; then ETOOMANYREQUESTS.",
+        at_least(1),
+    ),
+    ConfigKey("maxBatchReadSize", ConfigType.LONG, str(5 << 20), "Of one answer.", at_least(1)),
+    ConfigKey("httpServerEnabled", ConfigType.BOOLEAN, "false", "Serves admin and metrics."),
+    ConfigKey("httpServerHost", ConfigType.STRING, "127.0.0.1", "Where admin and metrics are."),
+    ConfigKey("httpServerPort", ConfigType.INT, "8080", "And its port.", between(0, 65535)),
+)
+
+
+@dataclass(slots=True, frozen=True)
+class ServerConfig:
+    host: str
+    port: int
+    #: What clients are told; the port too is `port`, unless that is 0.
+    advertised_host: str
+    bookie_id: str | None
+    session_timeout_ms: int
+    http_address: tuple[str, int] | None
+    processor: ProcessorSettings
+
+
+def metadata_service_uri(values: Mapping[str, ConfigValue]) -> str:
+    """metadataServiceUri, or what zkServers and zkLedgersRootPath come to. ConfigError."""
+    uri = values.get("metadataServiceUri")
+    hosts = values.get("zkServers")
+    if uri is None and hosts is not None:
+        root = values.get("zkLedgersRootPath") or "/ledgers"
+        uri = f"zk+hierarchical://{str(hosts).replace(',', ';')}{root}"
+    if uri is None:
+        raise ConfigError("metadataServiceUri", "metadataServiceUri: must be set")
+    return str(uri)
+
+
+def server_config(
+    values: Mapping[str, ConfigValue],
+    interface_address: Callable[[str | None], str],
+) -> ServerConfig:
+    """`interface_address(name)`: an interface's address, or this host's if there is no name.
+    ConfigError."""
+    found: dict[str, Any] = {key.name: key.parse_default() for key in SERVER_KEYS}
+    found |= {name: value for name, value in values.items() if value is not None}
+    if found["bookiePort"] == 0 and not found["allowEphemeralPorts"]:
+        raise ConfigError("bookiePort", "bookiePort: 0 needs allowEphemeralPorts=true")
+    interface = found["listeningInterface"]
+    advertised = found["advertisedAddress"] or interface_address(interface)
+    if advertised.startswith("127.") and not found["allowLoopback"]:
+        raise ConfigError(
+            "advertisedAddress",
+            f"advertisedAddress: {advertised} is a loopback address; allowLoopback=true allows it",
+        )
+    return ServerConfig(
+        host=interface_address(interface) if interface else "0.0.0.0",
+        port=found["bookiePort"],
+        advertised_host=advertised,
+        bookie_id=found.get("bookieId"),
+        session_timeout_ms=found["zkTimeout"],
+        http_address=(
+            (found["httpServerHost"], found["httpServerPort"])
+            if found["httpServerEnabled"]
+            else None
+        ),
+        processor=ProcessorSettings(
+            adds_in_progress_max=found["maxAddsInProgressLimit"],
+            reads_in_progress_max=found["maxReadsInProgressLimit"],
+            waiting_reads_max=found["maxPendingReadRequestsPerThread"],
+            batch_read_size_max_bytes=found["maxBatchReadSize"],
+        ),
+    )

@@ -1,0 +1,415 @@
+"""What a bookie does with each request (BookieRequestProcessor and its *Processor classes).
+
+Adds and whatever can be answered from memory are done in the synchronous call; what waits for the
+disk (a cold read, a fence's sync) gets a task, up to a limit, beyond which ETOOMANYREQUESTS is
+answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bookie.server.long_polls import LongPolls
+from wire.bookkeeper.entry_set import EntrySet
+from wire.bookkeeper.requests import (
+    AddRequest,
+    AuthRequest,
+    BatchReadRequest,
+    BookieInfoRequest,
+    ForceLedgerRequest,
+    ListEntriesRequest,
+    ReadLacRequest,
+    ReadRequest,
+    RefusedRequest,
+    Request,
+    StartTlsRequest,
+    WriteLacRequest,
+)
+from wire.bookkeeper.responses import (
+    AddResponse,
+    AuthResponse,
+    BatchReadResponse,
+    BookieInfoResponse,
+    ErrorResponse,
+    ForceLedgerResponse,
+    ListEntriesResponse,
+    ReadLacResponse,
+    ReadResponse,
+    StartTlsResponse,
+    WriteLacResponse,
+    refusal,
+)
+from wire.bookkeeper.status import (
+    BOOKIE_INFO_FREE_SPACE,
+    BOOKIE_INFO_TOTAL_SPACE,
+    FLAG_DO_FENCING,
+    LAST_ADD_CONFIRMED_ENTRY,
+    Status,
+)
+from wire.bookkeeper.v2 import BATCH_ENTRY_HEAD_SIZE, BATCH_HEAD_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import trio
+
+    from bookie.bookie import Bookie
+    from bookie.lac import LedgerLac
+    from bookie.server.connection import BookieConnection
+    from runtime.timers import Timers
+    from runtime.turn import Turn
+
+R = TypeVar("R", bound=Request)
+
+#: What BookKeeper answers to a client that offers to authenticate, when nobody has to.
+AUTH_DISABLED = "AuthDisabledPlugin"
+
+
+@dataclass(slots=True)
+class ProcessorSettings:
+    """BookKeeper's names: maxAddsInProgressLimit and maxReadsInProgressLimit (0: no limit but the
+    bookie's own), maxPendingReadRequestsPerThread, maxBatchReadSize."""
+
+    adds_in_progress_max: int = 0
+    reads_in_progress_max: int = 0
+    waiting_reads_max: int = 10_000
+    long_polls_max: int = 10_000
+    batch_read_size_max_bytes: int = 5 << 20
+
+
+@dataclass(slots=True)
+class RequestCounts:
+    """Requests by outcome, for metrics."""
+
+    adds: int = 0
+    adds_failed: int = 0
+    reads: int = 0
+    reads_failed: int = 0
+    fences: int = 0
+    long_polls: int = 0
+    refused: int = 0
+
+
+class Processor:
+    def __init__(
+        self,
+        bookie: Bookie,
+        turn: Turn,
+        timers: Timers,
+        nursery: trio.Nursery,
+        disk_space: Callable[[], tuple[int, int]],
+        settings: ProcessorSettings | None = None,
+    ) -> None:
+        """`nursery` runs what waits for the disk. `disk_space()`: total and free bytes."""
+        self.turn = turn
+        self.counts = RequestCounts()
+        self._bookie = bookie
+        self._nursery = nursery
+        self._disk_space = disk_space
+        self._settings = settings if settings is not None else ProcessorSettings()
+        self._adds_in_progress = 0
+        self._waiting_reads = 0
+        self._long_polls = LongPolls(bookie, turn, timers, self._settings.long_polls_max)
+        self._handlers: dict[type, Callable[[BookieConnection, Any], None]] = {
+            AddRequest: self._add,
+            ReadRequest: self._read,
+            BatchReadRequest: self._batch_read,
+            WriteLacRequest: self._write_lac,
+            ReadLacRequest: self._read_lac,
+            ForceLedgerRequest: self._force,
+            BookieInfoRequest: self._bookie_info,
+            ListEntriesRequest: self._list_entries,
+            AuthRequest: self._auth,
+            StartTlsRequest: self._start_tls,
+            RefusedRequest: self._refused,
+        }
+
+    def process(self, connection: BookieConnection, request: Request) -> None:
+        """Answers it on `connection`, now or later, exactly once."""
+        self._handlers[type(request)](connection, request)
+
+    def connection_closed(self, connection: BookieConnection) -> None:
+        self._long_polls.forget(connection)
+
+    # -- adds ----------------------------------------------------------------------------------
+
+    def _add(self, connection: BookieConnection, request: AddRequest) -> None:
+        limit = self._settings.adds_in_progress_max
+        if limit and self._adds_in_progress >= limit:
+            self._refuse(connection, request, Status.ETOOMANYREQUESTS)
+            return
+        self._adds_in_progress += 1
+        # A DEFERRED_SYNC add may be answered before the sync; answering it after is as correct,
+        # and with one sync for all that queued it costs the client next to nothing.
+        self._bookie.add_entry(
+            request.ledger_id,
+            request.entry_id,
+            request.master_key,
+            request.entry,
+            request.flags,
+            partial(
+                self._added,
+                connection,
+                request.ledger_id,
+                request.entry_id,
+                request.transaction_id,
+            ),
+        )
+
+    def _added(
+        self,
+        connection: BookieConnection,
+        ledger_id: int,
+        entry_id: int,
+        transaction_id: int,
+        status: Status,
+    ) -> None:
+        self._adds_in_progress -= 1
+        self.counts.adds += 1
+        if status:
+            self.counts.adds_failed += 1
+        connection.answer(AddResponse(status, ledger_id, entry_id, transaction_id))
+
+    # -- reads ---------------------------------------------------------------------------------
+
+    def _read(self, connection: BookieConnection, request: ReadRequest) -> None:
+        self.counts.reads += 1
+        if request.previous_lac is not None:
+            self._poll(connection, request)
+            return
+        lac = self._bookie.lacs.get(request.ledger_id) if connection.is_v3 else None
+        if (
+            not request.flags & FLAG_DO_FENCING
+            and request.entry_id != LAST_ADD_CONFIRMED_ENTRY
+            and (lac is not None or not connection.is_v3)
+        ):
+            found = self._bookie.read_entries_nowait(request.ledger_id, request.entry_id, 1, 0)
+            if found is not None:
+                self._answer_read(connection, request, found[0], found[1], lac)
+                return
+        self._in_task(connection, request, self._read_slowly)
+
+    async def _read_slowly(self, connection: BookieConnection, request: ReadRequest) -> None:
+        bookie, ledger_id = self._bookie, request.ledger_id
+        if request.flags & FLAG_DO_FENCING:
+            self.counts.fences += 1
+        status, entry = await bookie.read_entry(
+            ledger_id, request.entry_id, flags=request.flags, master_key=request.master_key
+        )
+        lac = None
+        if connection.is_v3 and status is Status.EOK and not request.flags & FLAG_DO_FENCING:
+            _, lac = await bookie.lacs.follow(ledger_id)
+        self._answer_read(connection, request, status, [entry], lac)
+
+    def _answer_read(
+        self,
+        connection: BookieConnection,
+        request: ReadRequest,
+        status: Status,
+        entries: list[memoryview],
+        lac: LedgerLac | None,
+    ) -> None:
+        is_good = status is Status.EOK
+        if not is_good:
+            self.counts.reads_failed += 1
+        connection.answer(
+            ReadResponse(
+                status,
+                request.ledger_id,
+                request.entry_id,
+                entries[0] if is_good else None,
+                lac.lac if lac is not None and is_good else None,
+                transaction_id=request.transaction_id,
+            )
+        )
+
+    def _batch_read(self, connection: BookieConnection, request: BatchReadRequest) -> None:
+        self.counts.reads += 1
+        if not request.flags & FLAG_DO_FENCING:
+            found = self._bookie.read_entries_nowait(
+                request.ledger_id, request.first_entry_id, *self._batch_limits(request)
+            )
+            if found is not None:
+                self._answer_batch(connection, request, *found)
+                return
+        self._in_task(connection, request, self._batch_read_slowly)
+
+    def _batch_limits(self, request: BatchReadRequest) -> tuple[int, int]:
+        """Entries, and bytes of them, such that the whole answer stays within both sizes."""
+        size_max = self._settings.batch_read_size_max_bytes
+        if request.size_max > 0:
+            size_max = min(size_max, request.size_max)
+        count_max = size_max // (BATCH_ENTRY_HEAD_SIZE + 32)
+        if request.count_max > 0:
+            count_max = min(count_max, request.count_max)
+        return max(count_max, 1), size_max - BATCH_HEAD_SIZE
+
+    async def _batch_read_slowly(
+        self, connection: BookieConnection, request: BatchReadRequest
+    ) -> None:
+        ledger_id, entry_id = request.ledger_id, request.first_entry_id
+        if request.flags & FLAG_DO_FENCING:
+            status, _ = await self._bookie.read_entry(
+                ledger_id, entry_id, flags=request.flags, master_key=request.master_key
+            )
+            if status is not Status.EOK:
+                self._answer_batch(connection, request, status, [])
+                return
+        status, entries = await self._bookie.read_entries(
+            ledger_id, entry_id, *self._batch_limits(request)
+        )
+        self._answer_batch(connection, request, status, entries)
+
+    def _answer_batch(
+        self,
+        connection: BookieConnection,
+        request: BatchReadRequest,
+        status: Status,
+        entries: list[memoryview],
+    ) -> None:
+        if status is not Status.EOK:
+            self.counts.reads_failed += 1
+        # Each entry has a size in front, which counts: what goes beyond is left for the next read.
+        budget = self._batch_limits(request)[1]
+        for number, entry in enumerate(entries):
+            budget -= BATCH_ENTRY_HEAD_SIZE + len(entry)
+            if budget < 0 and number:
+                del entries[number:]
+                break
+        connection.answer(
+            BatchReadResponse(
+                status,
+                request.ledger_id,
+                request.first_entry_id,
+                list(entries),
+                request.transaction_id,
+            )
+        )
+
+    # -- the LAC -------------------------------------------------------------------------------
+
+    def _poll(self, connection: BookieConnection, request: ReadRequest) -> None:
+        self.counts.long_polls += 1
+        lac = self._bookie.lacs.get(request.ledger_id)
+        if lac is None:
+            self._in_task(connection, request, self._poll_slowly)
+        else:
+            self._long_polls.park(connection, request, lac)
+
+    async def _poll_slowly(self, connection: BookieConnection, request: ReadRequest) -> None:
+        status, lac = await self._bookie.lacs.follow(request.ledger_id)
+        if lac is None:
+            self._refuse(connection, request, status)
+        else:
+            self._long_polls.park(connection, request, lac)
+
+    def _write_lac(self, connection: BookieConnection, request: WriteLacRequest) -> None:
+        self._in_task(connection, request, self._write_lac_slowly)
+
+    async def _write_lac_slowly(
+        self, connection: BookieConnection, request: WriteLacRequest
+    ) -> None:
+        status = await self._bookie.set_explicit_lac(
+            request.ledger_id, request.master_key, bytes(request.packet)
+        )
+        connection.answer(WriteLacResponse(status, request.ledger_id, request.transaction_id))
+
+    def _read_lac(self, connection: BookieConnection, request: ReadLacRequest) -> None:
+        self._in_task(connection, request, self._read_lac_slowly)
+
+    async def _read_lac_slowly(self, connection: BookieConnection, request: ReadLacRequest) -> None:
+        status, packet = self._bookie.get_explicit_lac(request.ledger_id)
+        last_entry = None
+        if status is Status.EOK:
+            found, entry = await self._bookie.read_entry(
+                request.ledger_id, LAST_ADD_CONFIRMED_ENTRY
+            )
+            if found is Status.EOK:
+                last_entry = entry
+            elif packet is None or found is not Status.ENOENTRY:
+                status = found
+        connection.answer(
+            ReadLacResponse(status, request.ledger_id, packet, last_entry, request.transaction_id)
+        )
+
+    # -- the rest ------------------------------------------------------------------------------
+
+    def _force(self, connection: BookieConnection, request: ForceLedgerRequest) -> None:
+        self._in_task(connection, request, self._force_slowly)
+
+    async def _force_slowly(
+        self, connection: BookieConnection, request: ForceLedgerRequest
+    ) -> None:
+        status = await self._bookie.force_ledger(request.ledger_id)
+        connection.answer(ForceLedgerResponse(status, request.ledger_id, request.transaction_id))
+
+    def _bookie_info(self, connection: BookieConnection, request: BookieInfoRequest) -> None:
+        total, free = self._disk_space()
+        connection.answer(
+            BookieInfoResponse(
+                Status.EOK,
+                total if request.requested & BOOKIE_INFO_TOTAL_SPACE else None,
+                free if request.requested & BOOKIE_INFO_FREE_SPACE else None,
+                request.transaction_id,
+            )
+        )
+
+    def _list_entries(self, connection: BookieConnection, request: ListEntriesRequest) -> None:
+        self._in_task(connection, request, self._list_entries_slowly)
+
+    async def _list_entries_slowly(
+        self, connection: BookieConnection, request: ListEntriesRequest
+    ) -> None:
+        entry_ids = await self._bookie.entry_ids(request.ledger_id)
+        if entry_ids is None:
+            self._refuse(connection, request, Status.ENOLEDGER)
+            return
+        connection.answer(
+            ListEntriesResponse(
+                Status.EOK,
+                request.ledger_id,
+                EntrySet.of_entries(entry_ids).encode(),
+                request.transaction_id,
+            )
+        )
+
+    def _auth(self, connection: BookieConnection, request: AuthRequest) -> None:
+        connection.answer(AuthResponse(Status.EOK, AUTH_DISABLED, b"", request.transaction_id))
+
+    def _start_tls(self, connection: BookieConnection, request: StartTlsRequest) -> None:
+        # As a Java bookie without TLS answers.
+        connection.answer(StartTlsResponse(Status.EBADREQ, request.transaction_id))
+
+    def _refused(self, connection: BookieConnection, request: RefusedRequest) -> None:
+        connection.answer(ErrorResponse(request.status, request.operation, request.transaction_id))
+
+    def _refuse(self, connection: BookieConnection, request: Request, status: Status) -> None:
+        self.counts.refused += 1
+        connection.answer(refusal(request, status))
+
+    def _in_task(
+        self,
+        connection: BookieConnection,
+        request: R,
+        work: Callable[[BookieConnection, R], Awaitable[None]],
+    ) -> None:
+        """Runs `work`, which answers, in a task."""
+        limit = self._settings.waiting_reads_max
+        if self._waiting_reads >= limit or self._nursery.cancel_scope.cancel_called:
+            self._refuse(connection, request, Status.ETOOMANYREQUESTS)
+            return
+        self._waiting_reads += 1
+        self._nursery.start_soon(self._run, work, connection, request)
+
+    async def _run(
+        self,
+        work: Callable[[BookieConnection, R], Awaitable[None]],
+        connection: BookieConnection,
+        request: R,
+    ) -> None:
+        try:
+            await work(connection, request)
+        finally:
+            self._waiting_reads -= 1

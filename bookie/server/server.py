@@ -1,0 +1,104 @@
+"""BookieServer: the listener, and what all its connections share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from bookie.server.connection import BookieConnection
+from bookie.server.processor import Processor, ProcessorSettings
+from runtime.receive import ReceiveChunks
+from runtime.timers import Timers
+from wire.bookkeeper.frames import FRAME_SIZE_MAX_BYTES, SIZE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.bookie import Bookie
+    from bookie.server.processor import RequestCounts
+    from runtime.env import Env
+    from runtime.net import Listener, Transport
+
+#: How often ledgers whose LAC nobody asks for any more are looked for.
+FOLLOWED_LOOK_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class BookieServerSettings:
+    """bookiePort and the host to listen on; nettyMaxFrameSizeBytes."""
+
+    host: str = "127.0.0.1"
+    port: int = 3181
+    frame_bytes_max: int = FRAME_SIZE_MAX_BYTES - SIZE_BYTES
+    processor: ProcessorSettings = field(default_factory=ProcessorSettings)
+
+
+class BookieServer:
+    """Serves a running bookie until cancelled; its requests end before the bookie does."""
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        env: Env,
+        settings: BookieServerSettings,
+        disk_space: Callable[[], tuple[int, int]],
+    ) -> None:
+        self._bookie = bookie
+        self._env = env
+        self._settings = settings
+        self._disk_space = disk_space
+        self._chunks = ReceiveChunks()
+        self._connections: set[BookieConnection] = set()
+        self._processor: Processor | None = None
+
+    @property
+    def connection_count(self) -> int:
+        return sum(not each.is_closed for each in self._connections)
+
+    @property
+    def counts(self) -> RequestCounts | None:
+        return self._processor.counts if self._processor is not None else None
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """`started` with the bound address. OSError if it cannot be bound."""
+        timers = Timers()
+        listener: Listener | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                self._processor = Processor(
+                    self._bookie,
+                    self._env.turn,
+                    timers,
+                    nursery,
+                    self._disk_space,
+                    self._settings.processor,
+                )
+                await nursery.start(timers.run)
+                listener = self._env.net.listen(
+                    self._settings.host, self._settings.port, self._connected
+                )
+                task_status.started(listener.address)
+                await self._look_after()
+        finally:
+            if listener is not None:
+                listener.close()
+            for connection in list(self._connections):
+                connection.close()
+
+    def _connected(self, transport: Transport) -> BookieConnection:
+        assert self._processor is not None
+        connection = BookieConnection(
+            transport, self._processor, self._chunks, self._settings.frame_bytes_max
+        )
+        self._connections.add(connection)
+        return connection
+
+    async def _look_after(self) -> None:
+        while True:
+            await trio.sleep(FOLLOWED_LOOK_SECONDS)
+            self._bookie.lacs.drop_idle()
+            self._connections = {each for each in self._connections if not each.is_closed}

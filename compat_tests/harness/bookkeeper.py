@@ -1,0 +1,397 @@
+"""Bookies as processes, Java's and ours, one ZooKeeper below them, and who talks to them.
+
+`Cluster` starts what it is told; `ledger_tool("v3")` is Java's client, `ledger_tool("quire")` ours,
+both behind the same commands (java/LedgerTool.java says which). `shell` runs `bookkeeper shell`.
+"""
+
+import contextlib
+import json
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from harness import paths, tools
+from harness.servers import HOST, Server, _die_with_parent, free_port
+from harness.zookeeper import ZooKeeper
+
+LOG4J = """<Configuration status="WARN"><Appenders>
+  <Console name="out" target="SYSTEM_OUT"><PatternLayout pattern="{pattern}%n"/></Console>
+</Appenders><Loggers>
+  <Root level="{level}"><AppenderRef ref="out"/></Root>
+  <Logger name="org.apache.zookeeper" level="WARN"/>
+  <Logger name="org.apache.bookkeeper.stats" level="WARN"/>
+</Loggers></Configuration>
+"""
+BOOKIE_HEAP_MB = 256
+#: So that a killed bookie's registration is gone soon; ZooKeeper's tick is half a second.
+SESSION_TIMEOUT_MS = 2000
+ANSWER_TIMEOUT_S = 90.0
+
+
+class ToolError(AssertionError):
+    """What a ledger tool answered instead of an outcome. `code`: BKException's, 0 for others."""
+
+    def __init__(self, command: str, answer: dict) -> None:
+        super().__init__(f"{command}: {answer['error']} ({answer['code']}): {answer['message']}")
+        self.name, self.code = answer["error"], answer["code"]
+
+
+def java(class_path: str, heap_mb: int, *arguments: str) -> list[str]:
+    """A short-lived program, or one whose speed does not matter."""
+    quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    limits = [f"-Xmx{heap_mb}m", "-XX:MaxDirectMemorySize=256m"]
+    return ["java", *limits, *quick, "-cp", class_path, *arguments]
+
+
+def class_path(directory: Path, level: str, pattern: str) -> str:
+    """BookKeeper's jars, with what to log in front of them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "log4j2.xml").write_text(LOG4J.format(level=level, pattern=pattern))
+    return f"{directory}:{paths.jars('bookkeeper')}/*"
+
+
+def compiled_tools(directory: Path) -> Path:
+    """The classes of java/, compiled into `directory` if that is empty."""
+    if not directory.exists():
+        directory.mkdir(parents=True)
+        sources = sorted(str(path) for path in (paths.COMPAT / "java").glob("*.java"))
+        jars = f"{paths.jars('bookkeeper')}/*"
+        tools.run(["javac", "-proc:none", "-cp", jars, "-d", str(directory), *sources])
+    return directory
+
+
+class Bookie(Server):
+    """One bookie; `id` is host:port. `start` returns once it is registered."""
+
+    def __init__(self, cluster: "Cluster", number: int, settings: dict[str, str]) -> None:
+        super().__init__(cluster.directory / f"{self.name.replace(' ', '-')}-{number}")
+        self.cluster = cluster
+        self.settings = settings
+        self._is_launching = False
+
+    @property
+    def id(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "bk_server.conf"
+
+    def prepare(self) -> None:
+        values = {
+            "bookiePort": self.port,
+            "listeningInterface": "lo",
+            "advertisedAddress": HOST,
+            "allowLoopback": "true",
+            "metadataServiceUri": self.cluster.uri,
+            "zkTimeout": SESSION_TIMEOUT_MS,
+            "journalDirectory": self.directory / "journal",
+            "ledgerDirectories": self.directory / "ledgers",
+            "httpServerEnabled": "false",
+            **self.settings,
+        }
+        self.config.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+
+    def is_ready(self) -> bool:
+        # The port is open before the node is there, and clients go by the node.
+        return self._is_launching or self.is_serving()
+
+    def is_serving(self) -> bool:
+        return self.cluster.is_registered(self.id)
+
+    def launch(self) -> None:
+        """Starts the process without waiting: several can start at once."""
+        self._is_launching = True
+        try:
+            Server.start(self)
+        finally:
+            self._is_launching = False
+
+    def wait_until_ready(self, timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self.is_serving():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"{self.name} did not start:\n{self.log_tail()}")
+            time.sleep(0.02)
+
+    def start(self, timeout_s: float = 60) -> "Bookie":
+        if self.started_count:
+            self.cluster.wait_until_gone(self.id)
+        self.launch()
+        self.wait_until_ready(timeout_s)
+        return self
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay, nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+
+class JavaBookie(Bookie):
+    name = "java bookie"
+
+    def command(self) -> list[str]:
+        path = class_path(self.directory / "log4j", "WARN", "%d %-5level %logger{1} %msg")
+        main = "org.apache.bookkeeper.server.Main"
+        return java(path, BOOKIE_HEAP_MB, main, "--conf", str(self.config))
+
+
+class QuireBookie(Bookie):
+    name = "quire bookie"
+
+    def command(self) -> list[str]:
+        return [sys.executable, "/tmp/bookie_launch.py", str(self.config)]
+
+
+class AutoRecovery(Bookie):
+    """Java's auditor and replication worker in a process of their own."""
+
+    name = "autorecovery"
+
+    def command(self) -> list[str]:
+        path = class_path(self.directory / "log4j", "WARN", "%d %-5level %logger{1} %msg")
+        main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
+        return java(path, BOOKIE_HEAP_MB, main, "--conf", str(self.config))
+
+    def is_serving(self) -> bool:
+        return bool(self.cluster.children("underreplication/auditorelection"))
+
+
+class Cluster:
+    """Bookies that find each other in one ZooKeeper, which is the cluster's own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.zookeeper = ZooKeeper(directory / "zookeeper").start()
+        self.bookies: list[Bookie] = []
+        self.tools: list[LedgerTool] = []
+        self._kazoo = KazooClient(self.zookeeper.hosts)
+        self._kazoo.start()
+
+    @property
+    def uri(self) -> str:
+        return f"zk+hierarchical://{self.zookeeper.hosts}/ledgers"
+
+    def start(self, *kinds: type[Bookie], **settings: str) -> list[Bookie]:
+        """A bookie of each kind, all at once; the first start makes the tree."""
+        if not self.bookies:
+            self.make_tree()
+        made = [kind(self, len(self.bookies) + n, settings) for n, kind in enumerate(kinds)]
+        self.bookies += made
+        for bookie in made:
+            bookie.launch()
+        for bookie in made:
+            bookie.wait_until_ready()
+        return made
+
+    def bookie(self, bookie_id: str) -> Bookie:
+        return next(bookie for bookie in self.bookies if bookie.id == bookie_id)
+
+    def make_tree(self) -> None:
+        """Java's: an existing cluster is what ours have to get on with."""
+        self.shell("initnewcluster")
+
+    def shell(self, *arguments: str, timeout_s: float = 60, code: int | None = 0) -> str:
+        """What `bookkeeper shell` says: its own words and what it logs from INFO on."""
+        here = self.directory / "shell"
+        here.mkdir(parents=True, exist_ok=True)
+        config = here / "bk_server.conf"
+        if not config.exists():
+            # The shell takes itself for the bookie whose configuration it gets.
+            lines = {
+                "metadataServiceUri": self.uri,
+                "allowLoopback": "true",
+                "advertisedAddress": HOST,
+                "bookiePort": free_port(),
+                "journalDirectory": here / "journal",
+                "ledgerDirectories": here / "ledgers",
+            }
+            config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        path = class_path(here / "log4j", "INFO", "%msg")
+        main = "org.apache.bookkeeper.bookie.BookieShell"
+        command = java(path, 256, main, "-conf", str(config), *arguments)
+        return tools.run(command, timeout_s=timeout_s, code=code)
+
+    def ledger_tool(self, client: str, **settings: str) -> "LedgerTool":
+        """`client`: v2 or v3 (Java's, of that protocol), or quire. `settings` are the client's."""
+        tool = LedgerTool(self, client, settings)
+        self.tools.append(tool)
+        return tool
+
+    def get(self, path: str) -> bytes | None:
+        """The data of a node below /ledgers."""
+        try:
+            return self._kazoo.get(f"/ledgers/{path}")[0]
+        except NoNodeError:
+            return None
+
+    def children(self, path: str) -> list[str]:
+        """Names of the nodes below a node below /ledgers; none if it is not there."""
+        try:
+            return sorted(self._kazoo.get_children(f"/ledgers/{path}"))
+        except NoNodeError:
+            return []
+
+    def is_registered(self, bookie_id: str) -> bool:
+        return bookie_id in self.children("available") + self.children("available/readonly")
+
+    def wait_until_gone(self, bookie_id: str) -> None:
+        """A killed bookie's registration lasts as long as its session."""
+        wait_for(lambda: not self.is_registered(bookie_id), f"{bookie_id} is still registered")
+
+    def discard(self) -> None:
+        for tool in self.tools:
+            tool.kill()
+        for bookie in self.bookies:
+            bookie.kill()
+        self._kazoo.stop()
+        self._kazoo.close()
+        self.zookeeper.discard()
+        # Their directories are in this one.
+        for bookie in self.bookies:
+            bookie.discard()
+
+
+def wait_for(condition, words: str, timeout_s: float = 30) -> None:
+    """Returns once `condition()` is true; AssertionError with `words` if it does not get so."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{words}, after {timeout_s} s")
+        time.sleep(0.05)
+
+
+class LedgerTool:
+    """A client in a process of its own. `tool.create(e=3, qw=3, qa=2)` says «create e=3 qw=3 qa=2»
+    and returns the answer; ToolError. What comes unasked is in `events`."""
+
+    def __init__(self, cluster: Cluster, client: str, settings: dict[str, str]) -> None:
+        self.client = client
+        self.events: list[dict] = []
+        self._answers: queue.Queue[dict | None] = queue.Queue()
+        words = [f"{key}={value}" for key, value in settings.items()]
+        if client == "quire":
+            module = paths.COMPAT / "harness" / "ledger_tool.py"
+            command = [sys.executable, str(module), cluster.uri, *words]
+        else:
+            classes = compiled_tools(cluster.directory.parent / "java-classes")
+            path = class_path(cluster.directory / "tool-log4j", "ERROR", "%d %logger{1} %msg")
+            # On standard output there are answers only.
+            command = java(f"{classes}:{path}", 512, "LedgerTool", cluster.uri, client, *words)
+        self.log_path = cluster.directory / f"tool-{len(cluster.tools)}.log"
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=paths.ROOT,
+                preexec_fn=_die_with_parent,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        assert self._next("start")["ready"]
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
+            try:
+                answer = json.loads(line)
+            except ValueError:
+                with self.log_path.open("a") as log:
+                    log.write(line)
+                continue
+            if "event" in answer:
+                self.events.append(answer)
+            else:
+                self._answers.put(answer)
+        self._answers.put(None)
+
+    def _next(self, command: str) -> dict:
+        try:
+            answer = self._answers.get(timeout=ANSWER_TIMEOUT_S)
+        except queue.Empty:
+            answer = None
+        if answer is None:
+            end = self.log_path.read_text(errors="replace")[-3000:]
+            raise AssertionError(f"{self.client} client: no answer to «{command}»:\n{end}")
+        if "error" in answer:
+            raise ToolError(f"{self.client} client, {command}", answer)
+        return answer
+
+    def tell(self, command: str, **arguments: object) -> None:
+        """Says it, without waiting; `answer` then waits. Answers come in order."""
+        words = [f"{key}={_word(value)}" for key, value in arguments.items()]
+        self.process.stdin.write(" ".join([command, *words]) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict:
+        return self._next("(told before)")
+
+    def __getattr__(self, command: str):
+        if command.startswith("_"):
+            raise AttributeError(command)
+
+        def call(**arguments: object) -> dict:
+            self.tell(command, **arguments)
+            return self._next(command)
+
+        return call
+
+    def write(
+        self,
+        count: int,
+        size: int,
+        *,
+        e: int = 3,
+        qw: int = 3,
+        qa: int = 2,
+        window: int = 1000,
+        **made,
+    ) -> dict:
+        """A new ledger with that many entries; its handle is left open. With `window=1` each entry
+        tells the bookies that the one before it is confirmed."""
+        created = self.create(e=e, qw=qw, qa=qa, **made)
+        added = self.append(handle=created["handle"], count=count, size=size, window=window)
+        assert added["acked"] == count, added
+        assert added["misordered"] == 0, added
+        return {**created, **added}
+
+    def read_back(self, ledger: int, size: int, count: int, **opened) -> dict:
+        """Opens the ledger (with recovery unless told otherwise), reads all, compares."""
+        reader = self.open(ledger=ledger, **opened)
+        assert reader["last"] == count - 1, reader
+        read = self.read(handle=reader["handle"], first=0, last=count - 1, size=size)
+        assert (read["good"], read["bad"]) == (count, []), read
+        return reader
+
+    def last_acked(self) -> int:
+        """What `flood` has told so far."""
+        return max((each["entry"] for each in self.events), default=-1)
+
+    def kill(self) -> None:
+        """SIGKILL: handles are not closed, connections break."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            # What was still to be written is nobody's any more.
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def _word(value: object) -> str:
+    word = str(value).lower() if isinstance(value, bool) else str(value)
+    assert not re.search(r"\s", word), word
+    return word

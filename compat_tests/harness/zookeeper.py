@@ -1,0 +1,167 @@
+"""A real ZooKeeper on loopback: one server, with TLS if it is asked for, that can be killed,
+frozen and started again on the same data."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from harness import paths
+from harness.servers import HOST, Server, free_port
+
+#: Messages of the server from WARN on; logback is what the jars log through.
+LOGBACK = """<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %-5level %logger{20} %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>
+"""
+
+
+class ZooKeeper(Server):
+    """`ZooKeeper(directory).start()`; `hosts` is what clients connect to. `settings` go to zoo.cfg.
+    With `tls` there is a second port (`secure_hosts`), `ca_file`, and a client's certificate."""
+
+    name = "zookeeper"
+
+    def __init__(
+        self, directory: Path, settings: dict[str, str] | None = None, *, tls: bool = False
+    ) -> None:
+        super().__init__(directory)
+        self.settings = settings or {}
+        self.tls = tls
+        self.secure_port = free_port() if tls else 0
+        self.ca_file = directory / "ca.pem"
+        self.client_file = directory / "client.pem"
+        self.client_key_file = directory / "client.key"
+
+    @property
+    def hosts(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def secure_hosts(self) -> str:
+        return f"{HOST}:{self.secure_port}"
+
+    def prepare(self) -> None:
+        jars = paths.jars("zookeeper")
+        self.class_path = f"{self.directory}:{jars}/*"
+        (self.directory / "logback.xml").write_text(LOGBACK)
+        self.data_dir.mkdir(exist_ok=True)
+        config = {
+            "dataDir": self.data_dir,
+            "clientPort": self.port,
+            "clientPortAddress": HOST,
+            "tickTime": 500,
+            "minSessionTimeout": 1000,
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "*",
+        }
+        if self.tls:
+            self._make_certificates()
+            config |= {
+                "secureClientPort": self.secure_port,
+                "secureClientPortAddress": HOST,
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "ssl.keyStore.location": self.directory / "server.pem",
+                "ssl.keyStore.type": "PEM",
+                "ssl.trustStore.location": self.ca_file,
+                "ssl.trustStore.type": "PEM",
+                "ssl.clientAuth": "none",
+            }
+        config |= self.settings
+        lines = "".join(f"{key}={value}\n" for key, value in config.items())
+        (self.directory / "zoo.cfg").write_text(lines)
+
+    def command(self) -> list[str]:
+        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", self.class_path]
+        command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain"]
+        return [*command, str(self.directory / "zoo.cfg")]
+
+    def is_ready(self) -> bool:
+        if self.tls:
+            # It listens on that port last.
+            try:
+                socket.create_connection((HOST, self.secure_port), 5).close()
+            except OSError:
+                return False
+        return self.say("ruok") == "imok"
+
+    def say(self, word: str) -> str:
+        """The answer to a four-letter word; empty if nobody answers."""
+        answer = b""
+        try:
+            with socket.create_connection((HOST, self.port), 5) as connection:
+                connection.sendall(word.encode())
+                while part := connection.recv(65536):
+                    answer += part
+        except OSError:
+            return ""
+        return answer.decode()
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay, nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def _make_certificates(self) -> None:
+        """A CA; server.pem (key, certificate, CA) for 127.0.0.1; a client's key and certificate."""
+        here = self.directory
+
+        def openssl(*arguments: str) -> None:
+            subprocess.run(["openssl", *arguments], cwd=here, check=True, capture_output=True)
+
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out",
+                "ca.pem", "-days", "30", "-subj", "/CN=quire-test-ca",
+                "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # fmt: skip
+        (here / "san").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        for name in ("server", "client"):
+            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out",
+                    f"{name}.csr", "-subj", f"/CN={name}")  # fmt: skip
+            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
+                    "-CAcreateserial", "-out", f"{name}.crt", "-days", "30",
+                    "-extfile", "san")  # fmt: skip
+        parts = [here / "server.key", here / "server.crt", here / "ca.pem"]
+        (here / "server.pem").write_text("".join(part.read_text() for part in parts))
+        shutil.copy(here / "client.crt", self.client_file)
+
+
+class Ensemble:
+    """Three servers that elect a leader; `hosts` names all."""
+
+    def __init__(self, directory: Path) -> None:
+        self.servers = []
+        peers = {f"server.{n}": f"{HOST}:{free_port()}:{free_port()}" for n in (1, 2, 3)}
+        settings = {**peers, "initLimit": "20", "syncLimit": "5"}
+        for n in (1, 2, 3):
+            server = ZooKeeper(directory / str(n), settings)
+            server.data_dir.mkdir(parents=True)
+            (server.data_dir / "myid").write_text(f"{n}\n")
+            self.servers.append(server)
+        self.hosts = ",".join(server.hosts for server in self.servers)
+
+    def start(self) -> "Ensemble":
+        # «ruok» is answered before there is a leader.
+        for server in self.servers:
+            server.start()
+        self.wait_for_leader()
+        return self
+
+    def wait_for_leader(self, timeout_s: float = 30) -> ZooKeeper:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for server in self.servers:
+                if server.process is not None and "Mode: leader" in server.say("srvr"):
+                    return server
+            time.sleep(0.05)
+        raise RuntimeError("no leader")
+
+    def discard(self) -> None:
+        for server in self.servers:
+            server.discard()

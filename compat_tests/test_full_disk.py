@@ -1,0 +1,241 @@
+"""A disk that fills up under load, and recovers: what clients see, and that nothing is lost.
+
+The server's data is on an ext4 file system of 300 MB of its own. An idempotent producer writes
+until nothing more is taken; then reading, describing and deleting still work, also after SIGKILL
+and a start on the full disk; what DeleteRecords gives free comes back, and the producer, which has
+been retrying all the while, goes on without an error of its own.
+"""
+
+import collections
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from harness import figures, paths, servers
+from harness.history import CLIENT_SETTINGS, Writer, read_all
+
+SIZE_MB = 300
+PARTITIONS = 2
+VALUE_SIZE_BYTES = 10_000
+JAVA_RECORDS = 20
+SETTINGS = {
+    "journalMaxSizeMB": "16",
+    "journalMaxBackups": "1",
+    "dbStorage_writeCacheMaxSizeMb": "16",
+    "flushInterval": "1000",
+    "logSizeLimit": str(16 << 20),
+    "diskCheckInterval": "500",
+    "gcWaitTime": "1000",
+    "log.retention.check.interval.ms": "1000",
+}
+
+
+def run(*command):
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture
+def disk(scratch, name):
+    if servers.target() == "control":
+        pytest.skip("Kafka ends its process when a log directory is full")
+    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+        pytest.skip("making and mounting a file system needs root and e2fsprogs")
+    folder = scratch / name("full")
+    mount_point = folder / "disk"
+    mount_point.mkdir(parents=True)
+    run("truncate", "-s", f"{SIZE_MB}M", str(folder / "image"))
+    run("mkfs.ext4", "-q", "-m0", str(folder / "image"))
+    try:
+        run("mount", "-o", "loop", str(folder / "image"), str(mount_point))
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no loop devices here: {error.stderr.decode().strip()}")
+    yield folder
+    for _ in range(50):
+        with contextlib.suppress(subprocess.CalledProcessError):
+            run("umount", str(mount_point))
+            break
+        time.sleep(0.1)
+
+
+def wait_for(condition, timeout_s, what):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+class Probe(threading.Thread):
+    """Sends a record now and then, without retries: what an application is told at once."""
+
+    def __init__(self, bootstrap, topic):
+        super().__init__(daemon=True)
+        self.topic = topic
+        self.stopping = threading.Event()
+        self.outcomes = []  # (monotonic seconds, error name or "")
+        self.producer = Producer(
+            {
+                **CLIENT_SETTINGS,
+                "bootstrap.servers": bootstrap,
+                "message.send.max.retries": 0,
+                "message.timeout.ms": 5000,
+                "linger.ms": 0,
+            }
+        )
+
+    def run(self):
+        while not self.stopping.wait(0.1):
+            self.producer.produce(self.topic, b"probe", partition=0, on_delivery=self._note)
+            self.producer.poll(0)
+        self.producer.flush(10)
+
+    def _note(self, error, _):
+        self.outcomes.append((time.monotonic(), error.name() if error else ""))
+
+    def finish(self):
+        self.stopping.set()
+        self.join(20)
+
+    def taken(self, since):
+        return [at for at, name in self.outcomes if not name and at > since]
+
+    def refused(self, since=0.0):
+        return [at for at, name in self.outcomes if name == "NOT_ENOUGH_REPLICAS" and at > since]
+
+
+def read_some(bootstrap, topic, partition, offset):
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "some"})
+    consumer.assign([TopicPartition(topic, partition, offset)])
+    try:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if message := consumer.poll(1):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                return message.value()
+        return None
+    finally:
+        consumer.close()
+
+
+def check(writer, rows):
+    wrong = list(writer.failed)
+    at = {(partition, offset): value for partition, row in rows.items() for offset, value in row}
+    starts = {partition: row[0][0] for partition, row in rows.items()}
+    for number, (partition, offset) in writer.acked.items():
+        if offset >= starts[partition] and at.get((partition, offset)) != writer.value(number):
+            wrong.append(f"record {number}, acknowledged at {partition}, {offset}, is not there")
+    for partition, row in rows.items():
+        offsets = [offset for offset, _ in row]
+        if offsets != list(range(offsets[0], offsets[0] + len(offsets))):
+            wrong.append(f"partition {partition}: offsets have holes")
+        numbers = [int(value.rstrip(b".")) for _, value in row]
+        if any(after <= before for before, after in itertools.pairwise(numbers)):
+            wrong.append(f"partition {partition}: twice, or out of order")
+    return wrong
+
+
+def delete_up_to(admin, topic, share):
+    """DeleteRecords up to a share of each partition; raises what the server answers."""
+    asked = {}
+    for partition in range(PARTITIONS):
+        consumer = Consumer({"bootstrap.servers": admin.bootstrap, "group.id": "ends"})
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 20)
+        consumer.close()
+        asked[partition] = TopicPartition(topic, partition, low + int((high - low) * share))
+    futures = admin.client.delete_records(list(asked.values()))
+    return [future.result(30).low_watermark for future in futures.values()]
+
+
+class Admin:
+    def __init__(self, bootstrap):
+        self.bootstrap = bootstrap
+        self.client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def start_java_producer(bootstrap, topic):
+    """Kafka's own client, with its defaults: it has to keep trying until there is space."""
+    command = ["java", "-Xmx128m", "-cp", f"{paths.jars('kafka')}/*"]
+    command += ["org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", bootstrap]
+    command += ["--topic", topic, "--max-messages", str(JAVA_RECORDS), "--acks", "-1"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def java_outcomes(process):
+    output, _ = process.communicate(timeout=60)
+    rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return collections.Counter(
+        row["name"] for row in rows if row["name"].startswith("producer_send")
+    )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
+def test_full_and_back(disk, topic, killed):
+    server = servers.make_server(disk / "server", SETTINGS)  # its log is on another disk
+    server.data_dir = disk / "disk" / "data"
+    server.start()
+    admin = Admin(server.bootstrap)
+    try:
+        new = [
+            NewTopic(name, PARTITIONS, 1, config={"segment.bytes": str(8 << 20)})
+            for name in (topic, f"{topic}-probe", f"{topic}-gone", f"{topic}-java")
+        ]
+        for future in admin.client.create_topics(new).values():
+            future.result(20)
+        writer = Writer(server.bootstrap, topic, PARTITIONS, VALUE_SIZE_BYTES)
+        writer.producer.produce(f"{topic}-gone", bytes(100_000))
+        probe = Probe(server.bootstrap, f"{topic}-probe")
+        started = time.monotonic()
+        writer.start()
+        probe.start()
+        wait_for(lambda: len(probe.refused()) >= 5, 120, "the disk does not fill")
+        full_at = probe.refused()[0]
+        acked_full = len(writer.acked)
+        usage = shutil.disk_usage(disk / "disk")
+        if killed:
+            for _ in range(2):
+                server.kill()
+                server.start()
+                since = time.monotonic()
+                wait_for(lambda since=since: probe.refused(since), 60, "not served")
+        java = start_java_producer(server.bootstrap, f"{topic}-java")
+        time.sleep(5)
+        assert java.poll() is None, "the Java client gave up"
+        writer.stopping.set()  # what it has queued by now is what it has to bring home
+        # Everything but writing goes on.
+        assert read_some(server.bootstrap, topic, 0, 0) == writer.value(0)
+        assert topic in admin.client.list_topics(timeout=20).topics
+        admin.client.delete_topics([f"{topic}-gone"])[f"{topic}-gone"].result(20)
+        deleted_at = time.monotonic()
+        low = delete_up_to(admin, topic, 0.7)
+        assert all(offset > 0 for offset in low)
+        assert writer.finish(90) == 0, "the producer does not go on"
+        assert len(writer.acked) == writer.sent_count > acked_full
+        wait_for(lambda: probe.taken(deleted_at), 30, "a second producer is not served")
+        writable_at = probe.taken(deleted_at)[0]
+        probe.finish()
+        assert java_outcomes(java) == {"producer_send_success": JAVA_RECORDS}
+        rows = read_all(server.bootstrap, topic, PARTITIONS)
+        assert check(writer, rows)[:10] == []
+        if killed:
+            server.kill()
+            server.start()
+            assert check(writer, read_all(server.bootstrap, topic, PARTITIONS))[:10] == []
+        kinds = collections.Counter(name for _, name in probe.outcomes if name)
+        figures.add(
+            f"full disk ({'SIGKILL twice while full' if killed else 'running'}): {SIZE_MB} MB, "
+            f"full after {full_at - started:.1f} s at {usage.used / usage.total:.1%}, "
+            f"{acked_full} records acknowledged by then; writable {writable_at - deleted_at:.1f} s "
+            f"after DeleteRecords, {len(writer.acked)} acknowledged in the end, none lost or "
+            f"doubled; a producer without retries saw {dict(kinds)}"
+        )
+    finally:
+        server.discard()

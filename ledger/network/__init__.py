@@ -1,0 +1,1 @@
+"""The ledger client's way to bookies over the network, in BookKeeper's protocol."""

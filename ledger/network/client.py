@@ -1,0 +1,283 @@
+"""NetworkBookieClient: `ledger.bookie_client.BookieClient` over sockets.
+
+A channel per bookie and protocol version, made when it is first needed: v2 for adds and reads (half
+the work of v3), v3 for what only that can say. The frame of an add is made once for all the bookies
+that the entry is sent to.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from ledger.bookie_client import FLAG_DEFERRED_SYNC, DiskSpace, LacAnswer, LacRecord
+from ledger.network.channel import BookieChannel
+from ledger.network.config import NetworkConfig
+from ledger.network.v3_channel import V3Channel
+from runtime.receive import ReceiveChunks
+from wire.bookkeeper import v2
+from wire.bookkeeper.entry_set import decode_entry_set
+from wire.bookkeeper.errors import WireError
+from wire.bookkeeper.requests import (
+    AddRequest,
+    BookieInfoRequest,
+    ForceLedgerRequest,
+    ListEntriesRequest,
+    ReadLacRequest,
+    ReadRequest,
+    WriteLacRequest,
+)
+from wire.bookkeeper.responses import (
+    BookieInfoResponse,
+    ErrorResponse,
+    ForceLedgerResponse,
+    ListEntriesResponse,
+    ReadLacResponse,
+    ReadResponse,
+    WriteLacResponse,
+)
+from wire.bookkeeper.status import (
+    FLAG_DO_FENCING,
+    LAST_ADD_CONFIRMED_ENTRY,
+    WRITE_FLAG_DEFERRED_SYNC,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ledger.bookie_client import AddDone, BookieId
+    from ledger.network.connection import BookieConnection
+    from runtime.env import Env
+    from wire.bookkeeper.entry_set import EntrySet
+    from wire.bookkeeper.requests import Request
+    from wire.bookkeeper.responses import Response
+    from wire.buffers import Buffer, Buffers
+
+#: How exact the time-outs of adds are: a share of the time-out.
+TIMEOUT_LOOKS = 10
+
+
+class NetworkBookieClient:
+    """Start its `run`: without it nothing connects, and every answer is EIO."""
+
+    def __init__(
+        self,
+        env: Env,
+        resolve: Callable[[BookieId], tuple[str, int] | None],
+        config: NetworkConfig | None = None,
+    ) -> None:
+        """`resolve(bookie)`: host and port, as they are registered now; None if it is not."""
+        self._env = env
+        self._resolve = resolve
+        self._config = config if config is not None else NetworkConfig()
+        self._chunks = ReceiveChunks()
+        self._channels: dict[BookieId, BookieChannel] = {}
+        self._v3_channels: dict[BookieId, V3Channel] = {}
+        self._nursery: trio.Nursery | None = None
+        self._now = env.clock.monotonic()
+        self._last_entry: Buffers | None = None
+        self._last_frame: list[Buffer] = []
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled; then all connections are closed."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                task_status.started()
+                await self._watch_time()
+        finally:
+            self._nursery = None
+            for channel in self._all_channels():
+                channel.close()
+
+    def _all_channels(self) -> list[BookieConnection]:
+        return [*self._channels.values(), *self._v3_channels.values()]
+
+    async def _watch_time(self) -> None:
+        """One look at the clock serves all adds of a while: a time-out is a coarse thing."""
+        timeout = self._config.add_timeout_ms / 1000
+        while True:
+            self._now = self._env.clock.monotonic()
+            for channel in self._all_channels():
+                channel.give_up_before(self._now - timeout)
+            await trio.sleep(timeout / TIMEOUT_LOOKS)
+
+    def _connect(self, channel: BookieConnection) -> bool:
+        nursery = self._nursery
+        if nursery is None or nursery.cancel_scope.cancel_called:
+            return False
+        nursery.start_soon(channel.connect)
+        return True
+
+    def _channel(self, bookie: BookieId) -> BookieChannel:
+        channel = self._channels.get(bookie)
+        if channel is None:
+            channel = self._channels[bookie] = BookieChannel(
+                bookie,
+                partial(self._resolve, bookie),
+                self._env,
+                self._chunks,
+                self._config,
+                self._connect,
+            )
+        return channel
+
+    def _v3_channel(self, bookie: BookieId) -> V3Channel:
+        channel = self._v3_channels.get(bookie)
+        if channel is None:
+            channel = self._v3_channels[bookie] = V3Channel(
+                bookie,
+                partial(self._resolve, bookie),
+                self._env,
+                self._chunks,
+                self._config,
+                self._connect,
+            )
+        return channel
+
+    def add_entry(
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        entry_id: int,
+        master_key: bytes,
+        entry: Buffers,
+        flags: int,
+        done: AddDone,
+    ) -> None:
+        if flags & FLAG_DEFERRED_SYNC:
+            request = AddRequest(
+                ledger_id,
+                entry_id,
+                master_key,
+                entry,
+                flags & ~FLAG_DEFERRED_SYNC,
+                WRITE_FLAG_DEFERRED_SYNC,
+            )
+            self._v3_channel(bookie).add(request, done, self._now)
+            return
+        if entry is not self._last_entry:
+            head, *rest = v2.encode_add_request(master_key, entry, flags)
+            # The entry's own head is as small as the frame's: one buffer less to send, thrice.
+            if rest and len(rest[0]) <= 64:
+                head = bytes(head) + bytes(rest.pop(0))
+            self._last_entry = entry
+            self._last_frame = [head, *rest]
+        channel = self._channels.get(bookie) or self._channel(bookie)
+        channel.add(ledger_id, entry_id, self._last_frame, done, self._now)
+
+    async def read_entry(
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        entry_id: int,
+        *,
+        flags: int = 0,
+        master_key: bytes | None = None,
+    ) -> tuple[Status, memoryview]:
+        request = ReadRequest(
+            ledger_id, entry_id, flags, master_key if flags & FLAG_DO_FENCING else None
+        )
+        return await self._channel(bookie).read(request)
+
+    async def read_entries(
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        count_max: int,
+        size_max: int,
+    ) -> tuple[Status, Sequence[memoryview]]:
+        size_max = min(size_max, self._config.batch_read_size_max_bytes)
+        return await self._channel(bookie).read_batch(
+            ledger_id, first_entry_id, count_max, size_max + v2.BATCH_HEAD_SIZE
+        )
+
+    def read_entries_nowait(
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        count_max: int,
+        size_max: int,
+    ) -> tuple[Status, Sequence[memoryview]] | None:
+        return None
+
+    # -- in v3 -----------------------------------------------------------------------------------
+
+    async def _ask(
+        self, bookie: BookieId, request: Request, *, patience_ms: int = 0
+    ) -> tuple[Status, Response | None]:
+        """The answer's status, and the answer unless it is an error; EIO if there is none."""
+        answer = await self._v3_channel(bookie).ask(request, patience_ms=patience_ms)
+        if answer is None:
+            return Status.EIO, None
+        return answer.status, None if isinstance(answer, ErrorResponse) else answer
+
+    async def wait_lac(
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        previous_lac: int,
+        *,
+        timeout_ms: int,
+        with_entry: bool = False,
+    ) -> LacAnswer:
+        request = ReadRequest(
+            ledger_id,
+            LAST_ADD_CONFIRMED_ENTRY,
+            previous_lac=previous_lac,
+            timeout_ms=timeout_ms,
+            is_piggyback=with_entry,
+        )
+        status, answer = await self._ask(bookie, request, patience_ms=timeout_ms)
+        if status is not Status.EOK or not isinstance(answer, ReadResponse):
+            return LacAnswer(status or Status.EIO)
+        last_add_confirmed = -1 if answer.max_lac is None else answer.max_lac
+        if answer.entry is None or answer.entry_id < 0:
+            return LacAnswer(status, last_add_confirmed)
+        return LacAnswer(status, last_add_confirmed, answer.entry_id, memoryview(answer.entry))
+
+    async def read_lac(self, bookie: BookieId, ledger_id: int) -> LacRecord:
+        status, answer = await self._ask(bookie, ReadLacRequest(ledger_id))
+        if not isinstance(answer, ReadLacResponse):
+            return LacRecord(status or Status.EIO)
+        return LacRecord(status, answer.packet or None, answer.last_entry or None)
+
+    async def write_lac(
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        last_add_confirmed: int,
+        master_key: bytes,
+        packet: bytes,
+    ) -> Status:
+        request = WriteLacRequest(ledger_id, last_add_confirmed, master_key, packet)
+        status, answer = await self._ask(bookie, request)
+        return status if isinstance(answer, WriteLacResponse) else status or Status.EIO
+
+    async def force_ledger(self, bookie: BookieId, ledger_id: int) -> Status:
+        status, answer = await self._ask(bookie, ForceLedgerRequest(ledger_id))
+        return status if isinstance(answer, ForceLedgerResponse) else status or Status.EIO
+
+    async def bookie_info(self, bookie: BookieId) -> DiskSpace:
+        status, answer = await self._ask(bookie, BookieInfoRequest())
+        if status is not Status.EOK or not isinstance(answer, BookieInfoResponse):
+            return DiskSpace(status or Status.EIO)
+        return DiskSpace(status, answer.total_space_bytes or 0, answer.free_space_bytes or 0)
+
+    async def list_entries(
+        self, bookie: BookieId, ledger_id: int
+    ) -> tuple[Status, EntrySet | None]:
+        status, answer = await self._ask(bookie, ListEntriesRequest(ledger_id))
+        if status is not Status.EOK or not isinstance(answer, ListEntriesResponse):
+            return status or Status.EIO, None
+        try:
+            return status, decode_entry_set(answer.entries or b"")
+        except WireError:
+            return Status.EIO, None

@@ -1,0 +1,45 @@
+"""What a ledger client counts, as metrics read it. Adds are counted per delivery, reads per run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from runtime.histogram import LatencyHistogram
+
+if TYPE_CHECKING:
+    from ledger.writer import LedgerWriter
+
+
+@dataclass(slots=True)
+class OperationStatistics:
+    """Of one kind of operation on ledgers: how long those took that succeeded."""
+
+    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class LedgerStatistics:
+    """Counters since the start."""
+
+    #: Entries that were acknowledged by the ack quorum, and those that failed.
+    adds: int = 0
+    add_failures: int = 0
+    ensemble_changes: int = 0
+    #: Runs of entries, and bookies' answers that were no run.
+    reads: int = 0
+    read_failures: int = 0
+    digest_mismatches: int = 0
+    create: OperationStatistics = field(default_factory=OperationStatistics)
+    open: OperationStatistics = field(default_factory=OperationStatistics)
+    recover: OperationStatistics = field(default_factory=OperationStatistics)
+    delete: OperationStatistics = field(default_factory=OperationStatistics)
+    #: Those that may still append.
+    writers: WeakSet[LedgerWriter] = field(default_factory=WeakSet)
+
+    @property
+    def pending_adds(self) -> int:
+        """Entries that were sent and not confirmed yet."""
+        return sum(writer.pending_count for writer in self.writers)

@@ -1,0 +1,178 @@
+"""/api/v1/bookie, all but garbage collection: who there is, disks, files, state, sanity
+(BookKeeper's ListBookiesService, BookieInfoService, GetLastLogMarkService ...).
+
+The cluster is what this process knows of it: in `quire standalone` its one bookie.
+"""
+
+from __future__ import annotations
+
+import socket
+from decimal import ROUND_DOWN, Decimal
+from typing import TYPE_CHECKING
+
+import trio
+
+from bookie.checkpoint import read_checkpoint
+from bookie.errors import BookieStartError, CorruptionError
+from bookie.journal_format import file_name
+from bookie.start import check_identity, ledger_directory
+from ledger.errors import LedgerError
+from quire.admin.context import boolean, flag, json_object
+from quire.admin.files import disk_space, list_files
+from quire.admin.sanity import SanityError, round_trip
+from runtime.http import HttpError, HttpResponse, json_response, text_response
+
+if TYPE_CHECKING:
+    from quire.admin.context import AdminContext
+    from runtime.http import HttpRequest
+
+SANITY_TIMEOUT_SECONDS = 10.0
+#: Why the bookie is read-only, if it was asked over HTTP.
+ADMIN_REASON = "asked for over HTTP"
+
+
+async def list_bookies(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    """GET type=rw (default) or ro, print_hostnames=true: id -> host name or null."""
+    wants_read_only = request.query.get("type") == "ro"
+    if wants_read_only != context.bookie.is_read_only:
+        return json_response({})
+    host = socket.gethostname() if flag(request, "print_hostnames") else None
+    return json_response({context.config.bookie_id: host})
+
+
+async def list_bookie_info(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    """GET: id -> free and total bytes, in BookKeeper's words."""
+    total, free = await _space(context)
+    words = f"Free: {free}{readable(free)}, Total: {total}{readable(total)}"
+    return json_response(
+        {context.config.bookie_id: f": {{{words}}},", "ClusterInfo: ": f"{{{words}}}"}
+    )
+
+
+async def info(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    total, free = await _space(context)
+    return json_response({"freeSpace": free, "totalSpace": total})
+
+
+async def _space(context: AdminContext) -> tuple[int, int]:
+    disk = context.env.disk
+    return await disk.run(disk_space, disk, context.config.ledger_directories)
+
+
+def readable(size: int) -> str:
+    """BookKeeper's way: decimal units, at most three decimals, rounded down; "" below 1 KB."""
+    units = ("", "KB", "MB", "GB", "TB")
+    value, index = Decimal(size), 0
+    while value >= 1000 and index < len(units) - 1:
+        value /= 1000
+        index += 1
+    if index == 0:
+        return ""
+    text = str(value.quantize(Decimal("0.001"), rounding=ROUND_DOWN))
+    return f"({text.rstrip('0').rstrip('.')}{units[index]})"
+
+
+async def cluster_info(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    """GET. Nothing replicates here, so there is no auditor and nothing can be under-replicated."""
+    is_read_only = context.bookie.is_read_only
+    return json_response(
+        {
+            "auditorElected": False,
+            "auditorId": "",
+            "clusterUnderReplicated": False,
+            "ledgerReplicationEnabled": False,
+            "totalBookiesCount": 1,
+            "writableBookiesCount": 0 if is_read_only else 1,
+            "readonlyBookiesCount": 1 if is_read_only else 0,
+            "unavailableBookiesCount": 0,
+        }
+    )
+
+
+async def last_log_mark(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    """GET: up to where the journal is not needed any more, as it is on disk."""
+    disk = context.env.disk
+    try:
+        checkpoint = await disk.run(read_checkpoint, disk, ledger_directory(context.config))
+    except (OSError, CorruptionError) as error:
+        raise HttpError(500, str(error)) from error
+    mark = checkpoint.mark
+    name = f"LastLogMark: Journal Id - {mark.journal_id}({file_name(mark.journal_id)})"
+    return json_response({name: f"Pos - {mark.offset}"})
+
+
+async def list_disk_file(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    """GET file_type=journal, entrylog or index; all without: names, a tab after each."""
+    disk = context.env.disk
+    files = await disk.run(list_files, disk, context.config)
+    wanted = request.query.get("file_type")
+    kinds = [wanted] if wanted in files else list(files)
+    return json_response(
+        {f"{kind} files": "".join(f"{each.name}\t" for each in files[kind]) for kind in kinds}
+    )
+
+
+async def expand_storage(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    """PUT. Checks the cookies of all configured directories, which is what BookKeeper's does to a
+    running bookie; new directories are taken with allowStorageExpansion at the next start."""
+    disk = context.env.disk
+    try:
+        await disk.run(check_identity, context.config, disk)
+    except (BookieStartError, OSError) as error:
+        raise HttpError(500, f"the cookies do not fit: {error}") from error
+    return text_response("Success expand storage")
+
+
+async def state(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    bookie = context.bookie
+    return json_response(
+        {
+            "running": bookie.is_running,
+            "readOnly": bookie.is_read_only,
+            "shuttingDown": not bookie.is_running,
+            "availableForHighPriorityWrites": bookie.disks.takes_high_priority(),
+        }
+    )
+
+
+async def get_read_only(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    return json_response({"readOnly": context.bookie.is_read_only})
+
+
+async def put_read_only(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    """PUT {"readOnly": true or false}; the state after it. 409 if the bookie stays read-only
+    because of its disks; BookKeeper says 200 then, and goes back to it with the next check."""
+    wanted = boolean(json_object(request), "readOnly")
+    bookie, config = context.bookie, context.config
+    if not wanted and config.force_read_only:
+        raise HttpError(400, "Bookie is in forceReadOnly mode, cannot transit to writable mode")
+    if wanted and not config.read_only_mode_enabled:
+        raise HttpError(400, "Bookie is disabled ReadOnly mode, cannot transit to readOnly mode")
+    if wanted:
+        bookie.set_read_only(ADMIN_REASON)
+    else:
+        bookie.set_writable()
+        if bookie.is_read_only:
+            reasons = "; ".join(bookie.disks.reasons.values())
+            raise HttpError(409, f"the bookie stays read-only: {reasons}")
+    return await get_read_only(context, request)
+
+
+async def sanity(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    """GET: writes a ledger, reads it back and deletes it. `passed` is false for a bookie that
+    takes no writes, as BookKeeper's."""
+    passed = False
+    try:
+        with trio.fail_after(SANITY_TIMEOUT_SECONDS):
+            async with context.sanity:
+                await round_trip(context.ledgers)
+        passed = True
+    except (SanityError, LedgerError, trio.TooSlowError):
+        pass  # that is the answer
+    return json_response({"passed": passed, "readOnly": context.config.force_read_only})
+
+
+async def is_ready(context: AdminContext, request: HttpRequest) -> HttpResponse:
+    if context.bookie.is_running:
+        return text_response("OK")
+    return text_response("Bookie is not fully started yet", 503)

@@ -1,0 +1,65 @@
+"""Asks a server's administration pages, blocking: for the command line."""
+
+from __future__ import annotations
+
+import json
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import click
+
+TIMEOUT_SECONDS = 60.0
+API = "/api/v1/"
+
+
+class AdminClient:
+    """ClickException for whatever goes wrong: it ends the command with a line and code 1."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise click.UsageError(f"{url!r} is no http://HOST:PORT")
+        try:
+            port = parts.port or 80
+        except ValueError as error:
+            raise click.UsageError(f"{url!r}: {error}") from error
+        self._url = url
+        self._address = (parts.hostname, port)
+
+    def get(self, page: str, **query: str) -> Any:  # noqa: ANN401  # JSON
+        return self._value("GET", page, None, query)
+
+    def put(self, page: str, body: object) -> Any:  # noqa: ANN401  # JSON
+        return self._value("PUT", page, json.dumps(body), {})
+
+    def is_ready(self) -> bool:
+        """Whether the bookie takes requests; False too if nobody answers."""
+        try:
+            return self._ask("GET", f"{API}bookie/is_ready", None)[0] == 200
+        except click.ClickException:
+            return False
+
+    def _value(self, method: str, page: str, body: str | None, query: dict[str, str]) -> Any:  # noqa: ANN401  # JSON
+        path = API + page + (f"?{urlencode(query)}" if query else "")
+        status, data = self._ask(method, path, body)
+        try:
+            value = json.loads(data)
+        except ValueError:
+            value = data.decode(errors="replace").strip()
+        if status != 200:
+            error = value.get("error", value) if isinstance(value, dict) else value
+            raise click.ClickException(f"{self._url}{path}: {status}: {error}")
+        return value
+
+    def _ask(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
+        connection = HTTPConnection(*self._address, timeout=TIMEOUT_SECONDS)
+        try:
+            connection.request(method, path, body)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except (OSError, HTTPException) as error:
+            words = str(error) or type(error).__name__
+            raise click.ClickException(f"{self._url} does not answer: {words}") from error
+        finally:
+            connection.close()

@@ -1,0 +1,126 @@
+"""`quire bookie --conf bk_server.conf`: one bookie of a cluster, as a process.
+
+Started in the order: metadata, cookie, bookie, server, registration; stopped in the reverse one, so
+that nobody is sent to a bookie that does not serve.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bookie.bookie import Bookie
+from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
+from bookie.cookie import FILE_NAME, Cookie
+from bookie.disk_usage import DiskState
+from bookie.server.config import ServerConfig, server_config
+from bookie.server.registration import MetadataCookie, Registration
+from bookie.server.server import BookieServer, BookieServerSettings
+from bookie.start import all_directories
+from ledger.metadata import LedgerManager
+from quire.composition import running, serve_until_cancelled
+from quire.metadata_service import zookeeper_store
+from runtime.addresses import interface_address
+from runtime.config import load_tables
+from runtime.env import real_env
+from runtime.logs import kv
+from wire.bookkeeper.records import BookieServiceInfo, Endpoint, parse_instance_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AsyncExitStack
+
+    import trio
+
+    from runtime.config import ConfigValue
+
+logger = logging.getLogger(__name__)
+
+HELD_ADDS_MAX = 10_000
+HELD_ADDS_SIZE_MAX_BYTES = 32 << 20
+
+
+@dataclass(slots=True, frozen=True)
+class BookieOptions:
+    """`properties` is the text of bk_server.conf; `overrides` win over it."""
+
+    properties: str = ""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+
+async def run(options: BookieOptions, *, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
+    """Serves until cancelled; `started` with the bound address once the bookie is registered.
+
+    ConfigError, PropertiesError, BookieStartError, MetadataError; OSError."""
+    loaded = load_tables(options.properties, options.overrides, [BOOKIE_CONFIGS])
+    for note in loaded.notes:
+        logger.warning("setting_without_effect", kv(note=note))
+    values = BOOKIE_CONFIGS.parse(loaded.texts[0])
+    config = server_config(values, interface_address)
+
+    async def start(stack: AsyncExitStack) -> tuple[str, int]:
+        return await _start(values, config, stack)
+
+    await serve_until_cancelled(start, task_status)
+
+
+async def _start(
+    values: Mapping[str, ConfigValue], config: ServerConfig, stack: AsyncExitStack
+) -> tuple[str, int]:
+    env = real_env()
+    await stack.enter_async_context(running(env.turn.serve, needs_start=False))
+    assert env.poller is not None
+    await stack.enter_async_context(running(env.poller.run))
+    await stack.enter_async_context(running(env.net.run))
+    store, root = zookeeper_store(values)
+    await stack.enter_async_context(running(store.run))
+    await LedgerManager(store, env, root).ensure_layout()
+    instance_id = parse_instance_id((await store.get(f"{root}/INSTANCEID")).data)
+    bookie_id = config.bookie_id or f"{config.advertised_host}:{config.port}"
+    settings = bookie_config(
+        values,
+        bookie_id=bookie_id,
+        instance_id=instance_id,
+        journal_directory="/tmp/bk-txn",
+        ledger_directory="/tmp/bk-data",
+        # Whoever writes chooses the digest: a bookie is not told.
+        verify_digest_on_write=False,
+        held_adds_max=HELD_ADDS_MAX,
+        held_adds_size_max_bytes=HELD_ADDS_SIZE_MAX_BYTES,
+    )
+    cookie = MetadataCookie(
+        store,
+        root,
+        Cookie(
+            bookie_id,
+            settings.journal_directory,
+            settings.ledger_directory,
+            instance_id,
+            settings.more_ledger_directories,
+        ),
+    )
+    has_cookie = any(env.disk.exists(f"{path}/{FILE_NAME}") for path in all_directories(settings))
+    await cookie.check(has_cookie, settings.allow_storage_expansion)
+    bookie = Bookie(settings, env)
+    await stack.enter_async_context(running(bookie.run))
+    await cookie.keep(bool(bookie.list_ledgers()))
+    server = BookieServer(
+        bookie,
+        env,
+        BookieServerSettings(config.host, config.port, processor=config.processor),
+        lambda: env.disk.usage(settings.ledger_directory),
+    )
+    address = await stack.enter_async_context(running(server.run))
+    assert isinstance(address, tuple)
+    endpoint = Endpoint("bookie", config.advertised_host, address[1])
+    registration = Registration(store, root, bookie_id, BookieServiceInfo((endpoint,)))
+    registration.set_read_only(bookie.is_read_only)
+    bookie.disks.on_change(lambda state: registration.set_read_only(state is DiskState.READ_ONLY))
+
+    async def register(*, task_status: trio.TaskStatus[None]) -> None:
+        await registration.run(config.session_timeout_ms, task_status=task_status)
+
+    await stack.enter_async_context(running(register))
+    logger.info("serving", kv(bookie=bookie_id, host=address[0], port=address[1]))
+    return address

@@ -1,0 +1,115 @@
+"""`quire broker --config server.properties`: a broker on the bookies of a BookKeeper cluster.
+
+The cluster's metadata, its ledgers' and ours, is in the ZooKeeper of `metadataServiceUri`; ledgers
+go to the bookies that are registered there, ours or Java's. How many copies an entry gets is each
+topic's `quire.ledger.ensemble.size`, `.write.quorum` and `.ack.quorum`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bookie.config_definitions import BOOKIE_CONFIGS
+from broker.cluster.config_file import NodeConfig, load
+from ledger.bookie_watcher import BookieWatcher
+from ledger.client import LedgerClient
+from ledger.config import LedgerClientConfig
+from ledger.network.client import NetworkBookieClient
+from ledger.placement import RandomPlacement
+from quire.broker_parts import check_listeners, start_broker
+from quire.composition import running, serve_until_cancelled
+from quire.metadata_service import zookeeper_store
+from runtime.env import real_env
+from runtime.real_disk import RealDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AsyncExitStack
+
+    import trio
+
+    from quire.broker_parts import BrokerParts
+    from runtime.env import Env
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerOptions:
+    """`properties` is the text of server.properties; `overrides` win over it."""
+
+    properties: str = ""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    #: Where Prometheus asks, if it may.
+    metrics: tuple[str, int] | None = None
+
+
+async def run(options: BrokerOptions, *, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
+    """Serves until cancelled; `started` with the bound address. ConfigError, PropertiesError,
+    MetadataError; OSError if the address is in use."""
+    config = load(options.properties, options.overrides, BOOKIE_CONFIGS)
+    check_listeners(config)
+
+    async def start(stack: AsyncExitStack) -> tuple[str, int]:
+        return await _start(options, config, stack)
+
+    await serve_until_cancelled(start, task_status)
+
+
+async def _start(
+    options: BrokerOptions, config: NodeConfig, stack: AsyncExitStack
+) -> tuple[str, int]:
+    env = real_env()
+    await stack.enter_async_context(running(env.turn.serve, needs_start=False))
+    assert env.poller is not None
+    await stack.enter_async_context(running(env.poller.run))
+    await stack.enter_async_context(running(env.net.run))
+    store, root = zookeeper_store(config.bookie_values)
+    await stack.enter_async_context(running(store.run))
+    watcher = BookieWatcher(store, root)
+    await stack.enter_async_context(running(watcher.run))
+    bookies = NetworkBookieClient(env, watcher.resolve)
+    await stack.enter_async_context(running(bookies.run))
+    ledgers = LedgerClient(
+        store,
+        bookies,
+        env,
+        # The partition's own window is the smaller one; sealing a ledger may exceed it.
+        LedgerClientConfig(ledgers_root=root, window_entries_max=1 << 20, window_bytes_max=1 << 40),
+        placement=RandomPlacement(lambda: sorted(watcher.writable), env.rng),
+    )
+    await ledgers.manager.ensure_layout()
+    await stack.enter_async_context(running(ledgers.run))
+    parts = await start_broker(env, store, ledgers, config, os.getcwd(), stack)
+    await _start_metrics(options, env, ledgers, parts, stack)
+    return parts.listen()
+
+
+async def _start_metrics(
+    options: BrokerOptions,
+    env: Env,
+    ledgers: LedgerClient,
+    parts: BrokerParts,
+    stack: AsyncExitStack,
+) -> None:
+    if options.metrics is None:
+        return
+    # prometheus_client is slow to import, and often not wanted
+    from quire.metrics.broker import partition_collector, request_collector
+    from quire.metrics.client import ledger_client_collector
+    from quire.metrics.process import disk_collector, process_collector
+    from runtime.metrics import Metrics
+
+    metrics = Metrics()
+    metrics.register(process_collector())
+    if isinstance(env.disk, RealDisk):
+        metrics.register(disk_collector(env.disk))
+    metrics.register(ledger_client_collector(ledgers.statistics, env.clock))
+    metrics.register(request_collector(parts.dispatcher))
+    metrics.register(partition_collector(parts.logs))
+    host, port = options.metrics
+
+    async def serve(*, task_status: trio.TaskStatus[object]) -> None:
+        await metrics.serve(host, port, task_status=task_status)
+
+    await stack.enter_async_context(running(serve))

@@ -1,0 +1,140 @@
+"""The broker's parts, started in order: what `quire standalone` and `quire broker` have in common.
+
+Below it are a metadata store and a ledger client, whatever they are made of.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.cluster.catalog import TopicCatalog
+from broker.cluster.config_definitions_broker import parse_protocol_map
+from broker.cluster.registry import ConfigRegistry
+from broker.cluster.view import StandaloneView, ensure_cluster_id
+from broker.dispatch import Dispatcher
+from broker.groups.coordinator import GroupCoordinator
+from broker.log.chain import new_document
+from broker.log.manager import LogManager
+from broker.log.settings import LogSettings
+from broker.server import KafkaServer, ServerSettings
+from quire.composition import running
+from quire.handlers import group_config, make_handlers
+from runtime.config import ConfigError
+from runtime.logs import kv
+from runtime.timers import Timers
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from broker.cluster.config import BrokerConfig
+    from broker.cluster.config_file import NodeConfig
+    from ledger.client import LedgerClient
+    from metadata.store import MetadataStore
+    from runtime.env import Env
+
+logger = logging.getLogger(__name__)
+
+LISTENER = "PLAINTEXT"
+#: Where Kafka has no limit (queued.max.request.bytes=-1) we have one: memory is bounded.
+REQUEST_MEMORY_BYTES_DEFAULT = 128 << 20
+
+
+def request_memory_bytes(broker: BrokerConfig) -> int:
+    configured = broker.queued_max_request_bytes
+    return configured if configured > 0 else REQUEST_MEMORY_BYTES_DEFAULT
+
+
+def check_listeners(config: NodeConfig) -> None:
+    """ConfigError if a listener asks for what is not served; notes go to the log."""
+    protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
+    for listener in config.broker.parsed_listeners():
+        if protocols[listener.name] != LISTENER:
+            raise ConfigError(
+                "listeners",
+                f"listeners: {listener.name} asks for {protocols[listener.name]};"
+                f" only {LISTENER} is served",
+            )
+    for note in config.notes:
+        logger.warning("setting_without_effect", kv(note=note))
+
+
+@dataclass(slots=True)
+class BrokerParts:
+    """What metrics and the admin endpoints look into. `listen` comes last."""
+
+    broker: BrokerConfig
+    dispatcher: Dispatcher
+    logs: LogManager
+    server: KafkaServer
+    view: StandaloneView
+
+    def listen(self) -> tuple[str, int]:
+        """Opens the listeners; the last one's address. OSError."""
+        address = ("", 0)
+        for wanted in self.broker.parsed_listeners():
+            listener = self.server.listen(wanted.host or "0.0.0.0", wanted.port, wanted.name)
+            self.view.set_port(wanted.name, listener.address[1])
+            address = listener.address
+            logger.info("listening", kv(listener=wanted.name, host=address[0], port=address[1]))
+        return address
+
+
+async def start_broker(
+    env: Env,
+    store: MetadataStore,
+    ledgers: LedgerClient,
+    config: NodeConfig,
+    data_directory: str,
+    stack: AsyncExitStack,
+) -> BrokerParts:
+    """All but the listeners. `env.net` has to run already when they are opened."""
+    registry = ConfigRegistry(store, config.broker_texts)
+    await registry.load()
+    broker = registry.broker
+    catalog = TopicCatalog(store, env, registry, initial_partition_document=new_document)
+    await catalog.load()
+    logs = LogManager(
+        catalog,
+        store,
+        ledgers,
+        env,
+        LogSettings(producer_expiration_ms=broker.producer_id_expiration_ms),
+        retention_check_interval_ms=broker.log_retention_check_interval_ms,
+    )
+    registry.subscribe(logs.refresh_configs)
+    await stack.enter_async_context(running(logs.run))
+    coordinator = GroupCoordinator(env, group_config(broker), catalog, logs)
+    await stack.enter_async_context(running(coordinator.run))
+    timers = Timers()
+    await stack.enter_async_context(running(timers.run))
+    view = StandaloneView(await ensure_cluster_id(store, env), broker)
+    handlers = make_handlers(
+        env=env,
+        store=store,
+        registry=registry,
+        catalog=catalog,
+        logs=logs,
+        coordinator=coordinator,
+        view=view,
+        timers=timers,
+        data_directory=data_directory,
+    )
+    requests = await stack.enter_async_context(trio.open_nursery())
+    stack.callback(requests.cancel_scope.cancel)
+    dispatcher = Dispatcher(handlers, requests, env.turn)
+    server = KafkaServer(
+        env.net,
+        dispatcher,
+        ServerSettings(
+            frame_bytes_max=broker.socket_request_max_bytes,
+            request_memory_bytes=request_memory_bytes(broker),
+            connections_max=broker.max_connections,
+            connections_idle_ms=broker.connections_max_idle_ms,
+        ),
+    )
+    await stack.enter_async_context(running(server.reap_idle, needs_start=False))
+    return BrokerParts(broker, dispatcher, logs, server, view)

@@ -1,0 +1,116 @@
+"""Figures of the Kafka side, by the names of the usual JMX exporter rules.
+
+`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t` is
+`kafka_server_brokertopicmetrics_bytesin_total{topic="t"}`. What Kafka does not have is `quire_...`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from broker.log.partition import State
+from runtime.metrics import counter, counters, gauges, untyped
+from wire.kafka.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.core import Metric
+
+    from broker.dispatch import Dispatcher
+    from broker.log.manager import LogManager
+    from broker.log.partition import PartitionLog
+    from runtime.metrics import Collector
+
+PARTITION_LABELS = ("topic", "partition")
+
+
+def request_collector(dispatcher: Dispatcher) -> Collector:
+    names = {key: _request_name(ApiKey(key)) for key in dispatcher.counts}
+
+    def collect() -> Iterator[Metric]:
+        counts = [((names[key],), pair) for key, pair in dispatcher.counts.items()]
+        yield counters(
+            "kafka_network_requestmetrics_requests",
+            "Requests that were decoded.",
+            ("request",),
+            [(labels, pair[0]) for labels, pair in counts],
+        )
+        yield counters(
+            "quire_request_failures",
+            "Requests whose handler failed: a bug each.",
+            ("request",),
+            [(labels, pair[1]) for labels, pair in counts],
+        )
+        yield counter(
+            "quire_bad_requests", "Requests that were malformed.", dispatcher.bad_requests_count
+        )
+        yield untyped(
+            "kafka_server_socketservermetrics_connection_count",
+            "Open connections.",
+            len(dispatcher.connections),
+        )
+        for key, name in (
+            (ApiKey.PRODUCE, "totalproducerequests"),
+            (ApiKey.FETCH, "totalfetchrequests"),
+        ):
+            if key in dispatcher.counts:
+                yield counter(
+                    f"kafka_server_brokertopicmetrics_{name}",
+                    "Requests of that kind.",
+                    dispatcher.counts[key][0],
+                )
+
+    return collect
+
+
+def _request_name(key: ApiKey) -> str:
+    """As Kafka writes it in `request=`: LIST_OFFSETS is ListOffsets."""
+    return "".join(word.capitalize() for word in key.name.split("_"))
+
+
+def partition_collector(logs: LogManager) -> Collector:
+    def collect() -> Iterator[Metric]:
+        partitions = list(logs.all())
+        labels = [(log.topic.name, str(log.partition)) for log in partitions]
+        for name, text, values in (
+            ("size", "Bytes of the partition.", [log.size_bytes for log in partitions]),
+            ("logstartoffset", "First offset.", [log.log_start_offset for log in partitions]),
+            ("logendoffset", "Next offset.", [log.log_end_offset for log in partitions]),
+        ):
+            pairs = zip(labels, values, strict=True)
+            yield gauges(f"kafka_log_log_{name}", text, PARTITION_LABELS, pairs)
+        yield from _topics(partitions)
+        yield from _states(partitions)
+
+    return collect
+
+
+def _topics(partitions: list[PartitionLog]) -> Iterator[Metric]:
+    received: Counter[str] = Counter()
+    batches: Counter[str] = Counter()
+    for log in partitions:
+        received[log.topic.name] += log.bytes_in
+        batches[log.topic.name] += log.batches_in
+    for name, text, values in (
+        ("kafka_server_brokertopicmetrics_bytesin", "Record bytes appended.", received),
+        ("quire_topic_batches_in", "Record batches appended.", batches),
+    ):
+        yield counters(name, text, ("topic",), [((topic,), n) for topic, n in values.items()])
+
+
+def _states(partitions: list[PartitionLog]) -> Iterator[Metric]:
+    states = Counter(log.state for log in partitions)
+    topics = {log.topic.name for log in partitions}
+    controller = "kafka_controller_kafkacontroller_"
+    manager = "kafka_server_replicamanager_"
+    yield untyped(controller + "globaltopiccount", "Topics.", len(topics))
+    yield untyped(controller + "globalpartitioncount", "Partitions.", len(partitions))
+    yield untyped(
+        controller + "offlinepartitionscount",
+        "Partitions that serve nobody.",
+        len(partitions) - states[State.ONLINE],
+    )
+    yield untyped(manager + "partitioncount", "Partitions held.", len(partitions))
+    yield untyped(manager + "leadercount", "Partitions led.", states[State.ONLINE])

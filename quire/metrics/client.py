@@ -1,0 +1,64 @@
+"""Figures of the ledger client, by BookKeeper's names: `bookkeeper_client_...`.
+
+Adds are counted and not timed (the journal's and the broker's times are what there is to know in
+one process); operations on whole ledgers are timed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quire.metrics.latency import FAILURE, SUCCESS, RecentLatencies, java_summary
+from runtime.metrics import counter, gauge, untyped, untyped_family
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.core import Metric
+
+    from ledger.statistics import LedgerStatistics
+    from runtime.env import Clock
+    from runtime.metrics import Collector
+
+CLIENT = "bookkeeper_client_"
+
+
+def ledger_client_collector(now: LedgerStatistics, clock: Clock) -> Collector:
+    """`now`: the client's live statistics."""
+    recent = RecentLatencies(clock)
+
+    def collect() -> Iterator[Metric]:
+        for name, text, operation in (
+            ("CREATE", "Ledgers made.", now.create),
+            ("OPEN", "Ledgers opened to read.", now.open),
+            ("RECOVER", "Ledgers recovered.", now.recover),
+            ("DELETE", "Ledgers deleted from the metadata.", now.delete),
+        ):
+            yield java_summary(
+                f"{CLIENT}LEDGER_{name}",
+                text,
+                operation.latency,
+                recent,
+                failures=operation.failures,
+            )
+        yield _counted("ADD_ENTRY", "Entries acknowledged, and failed.", now.adds, now.add_failures)
+        yield _counted(
+            "READ_ENTRY", "Runs of entries read, and answers without.", now.reads, now.read_failures
+        )
+        yield untyped(
+            CLIENT + "READ_ENTRY_DM", "Replicas with a wrong digest.", now.digest_mismatches
+        )
+        yield untyped(CLIENT + "NUM_ENSEMBLE_CHANGE", "Bookies replaced.", now.ensemble_changes)
+        yield gauge(CLIENT + "NUM_PENDING_ADD", "Entries in flight.", now.pending_adds)
+        yield gauge("quire_ledger_writers", "Ledgers being written.", len(now.writers))
+        yield counter("quire_ledger_creates", "Ledgers made.", now.create.latency.count)
+
+    return collect
+
+
+def _counted(name: str, text: str, successes: int, failures: int) -> Metric:
+    """The count of a summary that has no times."""
+    family = untyped_family(f"{CLIENT}{name}_count", text)
+    family.add_sample(f"{CLIENT}{name}_count", dict(SUCCESS), successes)
+    family.add_sample(f"{CLIENT}{name}_count", dict(FAILURE), failures)
+    return family

@@ -1,0 +1,292 @@
+"""A small HTTP/1.1 server for operators: metrics, health, administration.
+
+    async def handle(request: HttpRequest) -> HttpResponse: ...
+    address = await nursery.start(partial(serve, handle, "127.0.0.1", 9600))
+
+The protocol is h11's (sans-IO); here are the sockets, the limits and the time-outs. A connection is
+one task; requests follow each other on it. What a client can cost is bounded: head and body sizes,
+connections, the time it may take to send a request and to take an answer.
+
+An answer's body is bytes, or an iterator of chunks that is asked for the next one only when the
+last was sent: a list of a million things never is in memory as a whole. Its first chunk is awaited
+before the head is sent, so that what fails at once is still an error answer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import h11
+import trio
+
+from runtime.logs import kv
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+logger = logging.getLogger(__name__)
+
+HEAD_SIZE_MAX_BYTES = 16 * 1024
+BODY_SIZE_MAX_BYTES = 256 * 1024
+QUERY_FIELDS_MAX = 32
+CONNECTIONS_MAX = 32
+#: To send a whole request once its first byte came, and between two requests.
+REQUEST_TIMEOUT_SECONDS = 10.0
+IDLE_TIMEOUT_SECONDS = 60.0
+#: To take the next piece of an answer, of at most SEND_SIZE_BYTES.
+SEND_TIMEOUT_SECONDS = 20.0
+SEND_SIZE_BYTES = 64 * 1024
+#: After an error that ends the connection: input that is still read, so that the answer arrives.
+LINGER_SECONDS = 1.0
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+
+_CONTINUE = h11.InformationalResponse(status_code=100, headers=[])
+
+
+@dataclass(slots=True, frozen=True)
+class HttpRequest:
+    method: str
+    #: Decoded, without the query.
+    path: str
+    #: The last value of each field.
+    query: Mapping[str, str]
+    #: Names in lower case.
+    headers: Mapping[str, str]
+    body: bytes = b""
+    #: The other side's address, "" if unknown.
+    peer: str = ""
+
+
+@dataclass(slots=True)
+class HttpResponse:
+    status: int = 200
+    body: bytes | AsyncGenerator[bytes, None] = b""
+    content_type: str = TEXT
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+class HttpError(Exception):
+    """An answer that is an error: `{"error": message}` with this status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+def json_response(value: object, status: int = 200) -> HttpResponse:
+    """The value as indented JSON, for programs and for people with curl."""
+    return HttpResponse(status, json.dumps(value, indent=2).encode() + b"\n", JSON)
+
+
+def text_response(text: str, status: int = 200) -> HttpResponse:
+    return HttpResponse(status, text.encode(), TEXT)
+
+
+def error_response(status: int, message: str) -> HttpResponse:
+    return json_response({"error": message}, status)
+
+
+async def serve(
+    handler: Handler,
+    host: str,
+    port: int,
+    *,
+    connections_max: int = CONNECTIONS_MAX,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serves until cancelled; `started` with the address that is really bound. OSError if it
+    cannot be. Connections beyond the limit wait in the listener's backlog."""
+    listeners = await trio.open_tcp_listeners(port, host=host, backlog=connections_max)
+    address = listeners[0].socket.getsockname()
+    limiter = trio.CapacityLimiter(connections_max)
+
+    async def accepted(stream: trio.SocketStream) -> None:
+        async with limiter:
+            await _Connection(stream, handler).run()
+
+    task_status.started((address[0], address[1]))
+    await trio.serve_listeners(accepted, listeners)
+
+
+class _Connection:
+    def __init__(self, stream: trio.SocketStream, handler: Handler) -> None:
+        self._stream = stream
+        self._handler = handler
+        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_SIZE_MAX_BYTES)
+        self._peer = ""
+        self._is_head_only = False
+
+    async def run(self) -> None:
+        try:
+            self._peer = str(self._stream.socket.getpeername()[0])
+            while await self._cycle():
+                self._protocol.start_next_cycle()
+            await self._linger()
+        except (trio.BrokenResourceError, trio.TooSlowError, OSError) as error:
+            logger.debug("http client left", kv(peer=self._peer, error=repr(error)))
+
+    async def _cycle(self) -> bool:
+        """One request and its answer; whether another may follow."""
+        try:
+            request = await self._receive()
+        except h11.RemoteProtocolError as error:
+            response = error_response(error.error_status_hint, f"no HTTP/1.1 request: {error}")
+        except HttpError as error:
+            response = error_response(error.status, error.message)
+        else:
+            if request is None:
+                return False
+            response = await self._answer(request)
+        await self._send(response)
+        states = (self._protocol.our_state, self._protocol.their_state)
+        return states == (h11.DONE, h11.DONE)
+
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
+        try:
+            return await self._handler(request)
+        except HttpError as error:
+            return error_response(error.status, error.message)
+        except Exception as error:  # a request must not take down what it looks at
+            return self._failed(error)
+
+    @staticmethod
+    def _failed(error: Exception) -> HttpResponse:
+        logger.error("http request failed", kv(error=repr(error)), exc_info=error)
+        return error_response(500, "the request failed; the server's log says why")
+
+    # Receiving.
+
+    async def _receive(self) -> HttpRequest | None:
+        """None if the client closed, or was idle for long. RemoteProtocolError, HttpError."""
+        self._is_head_only = False
+        event: object
+        with trio.move_on_after(IDLE_TIMEOUT_SECONDS) as idle:
+            event = self._protocol.next_event()
+            if event is h11.NEED_DATA and not await self._feed():
+                return None
+        if idle.cancelled_caught:
+            return None
+        with trio.move_on_after(REQUEST_TIMEOUT_SECONDS):
+            if event is h11.NEED_DATA:
+                event = await self._next_event()
+            if not isinstance(event, h11.Request):
+                return None  # the connection was closed
+            self._is_head_only = event.method == b"HEAD"
+            return self._parsed(event, await self._receive_body())
+        raise HttpError(408, f"the request took more than {REQUEST_TIMEOUT_SECONDS:g} seconds")
+
+    async def _receive_body(self) -> bytes:
+        body = bytearray()
+        while True:
+            event = await self._next_event()
+            if isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > BODY_SIZE_MAX_BYTES:
+                    raise HttpError(413, f"the body is larger than {BODY_SIZE_MAX_BYTES} bytes")
+            elif isinstance(event, h11.EndOfMessage):
+                return bytes(body)
+
+    async def _next_event(self) -> object:
+        while (event := self._protocol.next_event()) is h11.NEED_DATA:
+            if self._protocol.they_are_waiting_for_100_continue:
+                await self._write(self._encode(_CONTINUE))
+            await self._feed()
+        return event
+
+    async def _feed(self) -> bool:
+        """False at the end of the input."""
+        data = await self._stream.receive_some(SEND_SIZE_BYTES)
+        self._protocol.receive_data(bytes(data))
+        return bool(data)
+
+    def _parsed(self, head: h11.Request, body: bytes) -> HttpRequest:
+        try:
+            target = urlsplit(head.target.decode("ascii"))
+            pairs = parse_qsl(target.query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
+            path = unquote(target.path, errors="strict")
+        except ValueError as error:
+            raise HttpError(400, f"bad request target: {error}") from error
+        return HttpRequest(
+            head.method.decode("ascii"),
+            path,
+            dict(pairs),
+            {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers},
+            body,
+            self._peer,
+        )
+
+    # Sending.
+
+    async def _send(self, response: HttpResponse) -> None:
+        body = response.body
+        if not isinstance(body, bytes):
+            async with aclosing(body):
+                await self._stream_body(response, body)
+            return
+        data = self._encode(self._head(response, len(body)))
+        if not self._is_head_only and body:
+            data += self._encode(h11.Data(data=body))
+        await self._write(data + self._encode(h11.EndOfMessage()))
+
+    async def _stream_body(
+        self, response: HttpResponse, chunks: AsyncGenerator[bytes, None]
+    ) -> None:
+        """What fails before the first chunk is still answered with its status; what fails later
+        leaves the body without its end, which a client sees as a broken transfer."""
+        try:
+            chunk = await anext(chunks, b"")
+        except HttpError as error:
+            await self._send(error_response(error.status, error.message))
+            return
+        except Exception as error:  # as in _answer
+            await self._send(self._failed(error))
+            return
+        await self._write(self._encode(self._head(response, None)))
+        while chunk and not self._is_head_only:
+            await self._write(self._encode(h11.Data(data=chunk)))
+            try:
+                chunk = await anext(chunks, b"")
+            except Exception as error:  # as in _answer
+                logger.warning("http body cut", kv(peer=self._peer, error=repr(error)))
+                raise trio.BrokenResourceError from error
+        await self._write(self._encode(h11.EndOfMessage()))
+
+    def _head(self, response: HttpResponse, size: int | None) -> h11.Response:
+        headers = [("Content-Type", response.content_type), *response.headers]
+        if size is not None:
+            headers.append(("Content-Length", str(size)))
+        headers.append(("Cache-Control", "no-store"))
+        return h11.Response(
+            status_code=response.status,
+            headers=headers,
+            reason=HTTPStatus(response.status).phrase.encode(),
+        )
+
+    def _encode(self, event: h11.Event) -> bytes:
+        return self._protocol.send(event) or b""
+
+    async def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        for start in range(0, len(data), SEND_SIZE_BYTES):
+            with trio.fail_after(SEND_TIMEOUT_SECONDS):
+                await self._stream.send_all(view[start : start + SEND_SIZE_BYTES])
+
+    async def _linger(self) -> None:
+        """Closing with unread input would reset the connection under the answer."""
+        with trio.move_on_after(LINGER_SECONDS):
+            await self._stream.send_eof()
+            while await self._stream.receive_some(SEND_SIZE_BYTES):
+                pass

@@ -1,0 +1,234 @@
+"""The scrub and the local consistency check find what is damaged, and nothing else."""
+
+import random
+import struct
+import zlib
+
+import pytest
+import trio
+
+from bookie.digest_guess import DigestGuess, crc32_matches
+from bookie.entry_log_format import log_name
+from bookie.errors import BookieStartError
+from bookie.scrub import FILE_NAME
+from wire.bookkeeper.entry import Digest, DigestType
+from wire.bookkeeper.status import Status
+
+SCRUB_FILE = f"/ledgers/current/{FILE_NAME}"
+
+
+def place(machine, ledger_id, entry_id):
+    """(path of the log, offset of the entry)"""
+    location = machine.index.get(ledger_id, entry_id)
+    assert location
+    return f"/ledgers/current/{log_name(location >> 32)}", location & 0xFFFFFFFF
+
+
+async def fill(machine, adds_class, *, ledgers=3, entries=60, entry=None):
+    """Leaves complete logs with these entries."""
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        for entry_id in range(entries):
+            for ledger_id in range(1, ledgers + 1):
+                made = None if entry is None else [entry(ledger_id, entry_id)]
+                adds.add(ledger_id, entry_id, b"%d" % entry_id * 40, entry=made)
+            await adds.wait((entry_id + 1) * ledgers)
+
+
+def sealed(digest_type, password=b""):
+    digest = Digest(digest_type, password)
+
+    def entry(ledger_id, entry_id):
+        payload = b"%d" % entry_id * 40
+        size = len(payload)
+        return digest.seal(ledger_id, entry_id, -1, size, (payload,), size) + payload
+
+    return entry
+
+
+async def test_a_pass_over_intact_logs_finds_nothing(machine, adds_class):
+    await fill(machine, adds_class)
+    async with machine.running() as bookie:
+        progress = []
+        total = bookie.scrubber.total_bytes()
+        status = await bookie.scrubber.scrub(progress.append)
+        assert status.damaged_entries == 0
+        assert status.verified_entries == 180
+        assert status.unverifiable_entries == 0
+        assert status.bytes == status.total_bytes == total > 0
+        assert 0 < sum(progress) <= total
+        assert status.passes == 1
+        assert not status.is_running
+        assert bookie.scrubber.damages() == []
+
+
+@pytest.mark.parametrize("kind", ["known", "crc32c", "crc32"])
+async def test_flipped_bits_of_payloads_and_headers(machine_class, adds_class, kind):
+    machine = machine_class(verify_digest_on_write=kind == "known")
+    digest_type = DigestType.CRC32 if kind == "crc32" else DigestType.CRC32C
+    await fill(machine, adds_class, entry=sealed(digest_type))
+    rng = random.Random(1)
+    flipped = {(1, 30), (2, 59), (3, 7)}
+    for key in flipped:
+        path, offset = place(machine, *key)
+        machine.disk.flip_bit(path, offset + rng.randrange(16, 70), rng.randrange(8))
+    async with machine.running() as bookie:
+        status = await bookie.scrubber.scrub()
+        assert status.damaged_entries == 3
+        assert {(d.ledger_id, d.entry_id) for d in bookie.scrubber.damages()} == flipped
+        for key in flipped:
+            path, offset = place(machine, *key)
+            assert any(d.path == path and d.offset == offset - 4 for d in bookie.scrubber.damages())
+            assert (await bookie.read_entry(*key))[0] is Status.EIO, "it is known by now"
+        status, found = await bookie.read_entries(1, 25, 0, 1 << 20)
+        assert (status, len(found)) == (Status.EOK, 5)
+        status, found = await bookie.read_entries(1, 31, 0, 1 << 20)
+        assert (status, len(found)) == (Status.EOK, 29)
+
+
+async def test_entries_with_a_mac_cannot_be_checked_and_are_not_blamed(machine, adds_class):
+    await fill(machine, adds_class, entry=sealed(DigestType.HMAC, b"secret"))
+    async with machine.running() as bookie:
+        status = await bookie.scrubber.scrub()
+        assert (status.damaged_entries, status.unverifiable_entries) == (0, 180)
+
+
+@pytest.mark.parametrize("at", [-4, 3, 12], ids=["length", "ledger", "entry"])
+async def test_a_record_that_is_none(machine, adds_class, at):
+    """The log cannot be followed, or a record lies about what it is: the index's side tells."""
+    await fill(machine, adds_class)
+    path, offset = place(machine, 2, 20)
+    machine.disk.flip_bit(path, offset + at, 7)
+    async with machine.running() as bookie:
+        status = await bookie.scrubber.scrub()
+        assert status.damaged_entries >= 1
+        report = await bookie.scrubber.check_index()
+        assert report.entries == 180
+        assert report.damaged == 1
+        assert report.first.startswith(f"{path}: offset {offset - 4}: ledger 2 entry 20")
+        assert (await bookie.read_entry(2, 20))[0] is Status.EIO
+        assert (await bookie.read_entry(2, 21))[0] is Status.EOK
+
+
+async def test_a_missing_log_and_a_cut_one(machine, adds_class):
+    await fill(machine, adds_class)
+    path, offset = place(machine, 3, 0)
+    machine.disk.open(path).truncate(offset + 10)
+    async with machine.running() as bookie:
+        report = await bookie.scrubber.check_index()
+        assert 0 < report.damaged < 180
+        gone = report.damaged
+        machine.disk.remove(path)
+    async with machine.running() as bookie:
+        report = await bookie.scrubber.check_index()
+        assert report.damaged >= gone
+        assert "the entry log is missing" in report.first
+
+
+async def test_an_entry_that_the_index_lost(machine, adds_class):
+    await fill(machine, adds_class)
+    del machine.index._tables.locations[2][30]
+    async with machine.running() as bookie:
+        status = await bookie.scrubber.scrub()
+        (damage,) = bookie.scrubber.damages()
+        assert (damage.ledger_id, damage.entry_id) == (2, 30)
+        assert "index" in damage.reason
+        assert status.damaged_entries == 1
+
+
+async def test_the_check_at_the_start(machine_class, adds_class):
+    machine = machine_class(local_consistency_check_on_startup=True)
+    await fill(machine, adds_class)
+    async with machine.running():
+        pass
+    path, offset = place(machine, 1, 5)
+    machine.disk.flip_bit(path, offset + 15)
+    with pytest.raises(BaseExceptionGroup) as error:
+        async with machine.running():
+            pass
+    assert error.group_contains(BookieStartError, match="1 of 180 entries damaged; the first: /led")
+
+
+async def test_while_others_write_and_delete_nothing_is_blamed(machine, adds_class, entry_bytes):
+    await fill(machine, adds_class)
+    machine.disk.faults.cached_share = 0.5
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+
+        async def work():
+            for round_number in range(8):
+                for entry_id in range(20):
+                    adds.add(9 + round_number, entry_id, b"x" * 100)
+                await adds.wait(20 * (round_number + 1))
+                await bookie.flush()
+                if round_number == 3:
+                    assert await bookie.delete_ledger(2) is Status.EOK
+            stop.set()
+
+        stop = trio.Event()
+        passes = 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+            while not stop.is_set():
+                status = await bookie.scrubber.scrub()
+                assert status.damaged_entries == 0, bookie.scrubber.damages()
+                assert (await bookie.scrubber.check_index()).damaged == 0
+                passes += 1
+        assert passes >= 2
+
+
+async def test_a_pass_goes_on_after_a_restart(machine_class, adds_class, autojump_clock):
+    machine = machine_class(scrub_interval_ms=1000, scrub_rate_bytes=4000)
+    await fill(machine, adds_class, entries=120)
+    with trio.fail_after(1000):
+        async with machine.running() as bookie:
+            while bookie.scrubber.status().log_id < 1:
+                await trio.sleep(0.05)
+            under_way = bookie.scrubber.status()
+            assert under_way.is_running
+        started_ms, next_log_id = map(int, machine.disk.open(SCRUB_FILE).pread(64, 0).split())
+        assert (started_ms, next_log_id) == (under_way.started_ms, under_way.log_id)
+        async with machine.running() as bookie:
+            while not bookie.scrubber.status().passes:
+                await trio.sleep(0.5)
+            assert bookie.scrubber.status().started_ms == started_ms
+    words = machine.disk.open(SCRUB_FILE).pread(64, 0).split()
+    assert words[1] == b"-1"
+    machine.disk.write_file(SCRUB_FILE, b"garbage")
+    async with machine.running() as bookie:
+        assert bookie.scrubber._load() == (0, -1)
+
+
+async def test_it_is_throttled(machine_class, adds_class, autojump_clock):
+    machine = machine_class(scrub_interval_ms=1, scrub_rate_bytes=5_000)
+    await fill(machine, adds_class)
+    async with machine.running() as bookie:
+        started = trio.current_time()
+        while not bookie.scrubber.status().passes:
+            await trio.sleep(0.1)
+        seconds = trio.current_time() - started
+        size = bookie.scrubber.status().bytes
+        assert seconds > 0.7 * size / 5_000
+        assert size > 15_000
+
+
+def test_guessing_digests():
+    guess = DigestGuess()
+    crc32c, crc32 = sealed(DigestType.CRC32C), sealed(DigestType.CRC32)
+    mac = sealed(DigestType.HMAC, b"secret")
+
+    def matches(ledger_id, entry):
+        return guess.matches(ledger_id, memoryview(b"pad" + entry), 3, len(entry))
+
+    for ledger_id, entry in ((1, crc32c), (2, crc32)):
+        assert matches(ledger_id, b"\xff" + entry(ledger_id, 0)[1:]) is None, "nothing known yet"
+        assert matches(ledger_id, entry(ledger_id, 1)) is True
+        assert matches(ledger_id, b"\xff" + entry(ledger_id, 0)[1:]) is False
+        assert matches(ledger_id, mac(ledger_id, 0)) is False
+    assert matches(3, mac(3, 0)) is None
+    assert matches(3, bytes(32)) is None
+    assert DigestGuess(is_crc32c=True).matches(3, memoryview(bytes(40)), 0, 40) is False
+    header = struct.pack(">qqqq", 1, 2, 3, 4)
+    entry = header + struct.pack(">q", zlib.crc32(b"abc", zlib.crc32(header))) + b"abc"
+    assert crc32_matches(memoryview(entry), 0, len(entry))
+    assert not crc32_matches(memoryview(entry[:39]), 0, 39)
