@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from bookie.adds import AddPath
-from bookie.checkpointer import INDEX_ENTRY_BYTES, Checkpointer
+from bookie.checkpointer import Checkpointer
 from bookie.damage import DamageReports
-from bookie.disk_reserve import DiskReserve
-from bookie.disk_usage import DiskMonitor, DiskState, Reason
+from bookie.disk_usage import Reason
 from bookie.entry_log import EntryLogs
 from bookie.entry_log_writer import EntryLogWriter
 from bookie.errors import BookieStartError
@@ -38,6 +37,7 @@ from bookie.ledger_table import LedgerTable
 from bookie.reader import Reader
 from bookie.reads import ReadPath
 from bookie.scrub import Scrubber
+from bookie.space_keeper import SpaceKeeper
 from bookie.start import (
     ReplayTarget,
     check_identity,
@@ -70,10 +70,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Between the rounds of the collector while the disks are full.
-FORCED_GC_SECONDS = 5.0
-
-
 
 class Bookie:
     def __init__(
@@ -100,23 +96,12 @@ class Bookie:
         self._journal = Journal(
             config, env.turn, self._files, self._fail, self._progressed, env.clock
         )
-        self._written = self._journal.statistics()
         directories = LedgerDirectories(config, env.disk, env.rng, ledger_directories(config))
         self._logs = EntryLogs(config, env.disk, ledger_directory(config), directories)
+        self._space = SpaceKeeper(config, env.disk, self._cache, self._journal, self._fail)
         #: How full the disks are, and why the bookie is read-only if it is.
-        self.disks = DiskMonitor(
-            config,
-            env.disk,
-            directories.paths,
-            self._owed_bytes,
-            lambda: self._written.written_bytes,
-        )
-        self.disks.on_change(self._on_disks)
-        self._reserve = DiskReserve(
-            env.disk, ledger_directory(config), config.disk_reserve_size_bytes
-        )
-        self._files.on_room(self._on_journal_room)
-        self._short_of_space = trio.Event()
+        self.disks = self._space.disks
+        self._files.on_room(self._space.on_journal_room)
         self._writer = EntryLogWriter(config, env.disk, self._logs)
         self._damages = DamageReports(env.clock)
         self._reader = Reader(config, env.disk, self._cache, self._logs, self._index, self._damages)
@@ -137,7 +122,7 @@ class Bookie:
             self._fail,
             self._progressed,
             self.disks,
-            self._reserve,
+            self._space.reserve,
         )
         self._adds = AddPath(
             config, self._cache, self._journal, self._table, self._checkpointer.swap
@@ -156,7 +141,7 @@ class Bookie:
             self._checkpointer,
             known_ledgers,
             self._damages,
-            self._owed_bytes,
+            self._space.owed_bytes,
             self._fail,
         )
         self.collect_garbage = self.gc.collect
@@ -167,7 +152,7 @@ class Bookie:
         self.set_explicit_lac = self._operations.set_explicit_lac
         self.get_explicit_lac = self._operations.get_explicit_lac
         self.delete_ledger = self._operations.delete_ledger
-        self._adds.takes_high_priority = self.disks.takes_high_priority
+        self._space.connect(self._adds, self.gc)
         self._ended = trio.Event()
         self._reads = ReadPath(
             config,
@@ -206,7 +191,7 @@ class Bookie:
         config, disk = self._config, self._env.disk
         if check_identity(config, disk):
             logger.info("new bookie id=%s", config.bookie_id)
-        self._reserve.release_if_short()
+        self._space.reserve.release_if_short()
         at_start = load_checkpoint(config, disk)
         await self._cache.allocate()
         await disk.run(open_index, disk, self._index, ledger_directory(config), at_start)
@@ -217,7 +202,7 @@ class Bookie:
         self._logs.load(at_start.log_id)
         self.gc.start_log_id = at_start.log_id
         check_logs(self._logs, at_start)
-        await self._reserve.with_room(self._writer.start_log)
+        await self._space.reserve.with_room(self._writer.start_log)
         self._files.load(at_start.mark.journal_id)
         replay = JournalReplay(disk, journal_directory(config), at_start.mark)
         deleted = await self._replay(replay)
@@ -233,9 +218,6 @@ class Bookie:
         if self._failure is not None:
             raise self._failure
         await self.scrubber.check_at_start()
-        self.disks.check()
-        if config.force_read_only:
-            self.set_read_only("forceReadOnlyBookie")
 
     async def _flush_replayed(
         self, deleted: set[int], settle: Callable[[], Awaitable[None]]
@@ -245,7 +227,7 @@ class Bookie:
             return False
         try:
             await self._checkpointer.store_ledgers(deleted)
-            await self._reserve.with_room(settle)
+            await self._space.reserve.with_room(settle)
         except OSError as error:
             if not is_full(error):
                 raise
@@ -256,7 +238,7 @@ class Bookie:
         """If there is no space for one, the last one goes on: at the offset that is returned.
         BookieStartError if that cannot be."""
         try:
-            await self._reserve.with_room(self._files.prepare)
+            await self._space.reserve.with_room(self._files.prepare)
             return None
         except OSError as error:
             if not is_full(error):
@@ -307,12 +289,13 @@ class Bookie:
             nursery.start_soon(self._prepare_journals, preparing)
             nursery.start_soon(self._checkpointer.run)
             nursery.start_soon(self.gc.run)
-            nursery.start_soon(self._watch_disks)
-            nursery.start_soon(self._force_gc)
+            nursery.start_soon(self._space.watch)
+            nursery.start_soon(self._space.collect)
             nursery.start_soon(self._journal.attest_when_idle)
             nursery.start_soon(self.scrubber.run)
             self._adds.accept()
             self._has_started = True
+            self._space.serve()
             try:
                 task_status.started()
                 await self._ended.wait()
@@ -390,11 +373,10 @@ class Bookie:
         return await self._checkpointer.flush()
 
     def _progressed(self) -> None:
-        if self._written.written_bytes >= self.disks.next_check_bytes:
-            self._check_disks()
+        self._space.progressed()
         self._adds.progressed()
 
-    # Disks (bookie/disk_usage.py).
+    # Disks (bookie/space_keeper.py).
 
     @property
     def is_read_only(self) -> bool:
@@ -407,58 +389,6 @@ class Bookie:
     def set_writable(self) -> None:
         """Takes `set_read_only` back. The bookie is writable if the disks allow it."""
         self.disks.clear_reason(Reason.ADMIN)
-
-    def _owed_bytes(self) -> int:
-        cached = self._cache.statistics()
-        return cached.size_bytes + cached.entry_count * INDEX_ENTRY_BYTES
-
-    def _on_disks(self, state: DiskState) -> None:
-        is_read_only = state is DiskState.READ_ONLY
-        self._adds.set_read_only(is_read_only)
-        if state is DiskState.OK or self._config.force_gc_when_no_space:
-            self.gc.resume_major("disk")
-        else:
-            self.gc.suspend_major("disk")
-        self._short_of_space.set()
-        if is_read_only and not self._config.read_only_mode_enabled and self._has_started:
-            words = "; ".join(self.disks.reasons.values())
-            self._fail(OSError(errno.ENOSPC, f"readOnlyModeEnabled=false: {words}"))
-
-    def _on_journal_room(self, is_there: bool) -> None:
-        if is_there:
-            self.disks.clear_reason(Reason.JOURNAL)
-        else:
-            self.disks.set_reason(Reason.JOURNAL, "no space for the next journal")
-
-    def _check_disks(self) -> None:
-        try:
-            self.disks.check()
-        except OSError as error:
-            self._fail(error)
-
-    async def _force_gc(self) -> None:
-        """While the disks are full the collector does not wait for its time. The minor compaction
-        goes on, for else a log with one live entry would keep its space (bookkeeper#571)."""
-        while True:
-            await self._short_of_space.wait()
-            self._short_of_space = trio.Event()
-            while self.disks.is_short_of_space:
-                await self.gc.collect(
-                    force_minor=True, force_major=self._config.force_gc_when_no_space
-                )
-                self._check_disks()
-                with trio.move_on_after(FORCED_GC_SECONDS):
-                    await self._ended.wait()
-
-    async def _watch_disks(self) -> None:
-        while True:
-            await trio.sleep(self._config.disk_check_interval_ms / 1000)
-            self._check_disks()
-            if self.disks.state is DiskState.OK:
-                try:
-                    await self._reserve.make()
-                except OSError as error:
-                    self._fail(error)
 
     def statistics(self) -> BookieStatistics:
         return gather(

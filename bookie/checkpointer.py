@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from bookie.checkpoint import NO_CHECKPOINT, Checkpoint, write_checkpoint
-from bookie.disk_usage import DiskState, Reason
+from bookie.disk_usage import INDEX_ENTRY_BYTES, DiskState, Reason
 from bookie.entry_log_format import HEADER_SIZE
 from bookie.flush import Flusher, FlushStatistics
 from bookie.start import ledger_directory
@@ -49,8 +49,6 @@ logger = logging.getLogger(__name__)
 
 #: While the disk is full a checkpoint is tried this often.
 FULL_RETRY_SECONDS = 1.0
-#: What an entry takes in the index, in its log before it is packed.
-INDEX_ENTRY_BYTES = 64
 
 
 @contextmanager

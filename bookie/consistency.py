@@ -84,8 +84,9 @@ class ConsistencyCheck:
         report.entries += len(places)
         log = self._logs.get(log_id)
         if log is None:
+            path = self._logs.missing_path(log_id)
             for place in places:
-                self._report(self._logs.missing_path(log_id), place, "the entry log is missing", report)
+                self._report(path, place, "the entry log is missing", report)
             return
         log.readers += 1
         try:

@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 #: Looks at the disks are at least so many journaled bytes apart, or a check interval.
 CHECK_DISTANCE_MIN_BYTES = 1 << 20
+#: What an entry takes in the index, in its log before it is packed.
+INDEX_ENTRY_BYTES = 64
 
 
 class DiskState(Enum):

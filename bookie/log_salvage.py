@@ -107,7 +107,7 @@ class LogSalvager:
                     self._count(damaged)
                     yield damaged
             elif needed == NO_RECORD or needed > self._end - position:
-                position = self._pass_over(position, position)
+                position = self._pass_over(position, position + 1)
 
     def _parse(self, chunk: memoryview, origin: int) -> tuple[Batch, int, int]:
         """The intact records in a chunk; how much of it they are; and what follows: how large a
@@ -167,7 +167,7 @@ class LogSalvager:
         size, ledger_id, entry_id = _unpack_record(self._file.pread(RECORD_START_SIZE, start))
         end = start + LENGTH_SIZE + size
         # A wrong length may have swallowed good records.
-        inside = self._find(start, end)
+        inside = self._find(start + 1, end)
         if inside is None and (end == self._end or self._is_plausible(end)):
             before = self._last_key if self.salvage.end == start else None
             behind = self._key_at(end)
@@ -194,10 +194,12 @@ class LogSalvager:
     def _is_plausible(self, position: int) -> bool:
         """Whether what starts here can be a record, or zeros."""
         start = self._file.pread(RECORD_START_SIZE, position)
-        return not any(start) or self._is_record(position, is_intact=False)
+        if not any(start) or self._is_record(position, is_intact=False):
+            return True
+        return self._is_record(position)
 
     def _find(self, start: int, end: int) -> int | None:
-        """The first record behind `start` and before `end`."""
+        """The first record from `start` on and before `end`."""
         pattern = self._pattern()
         position = start
         while position < end:
@@ -206,7 +208,7 @@ class LogSalvager:
             data = self._file.pread(size + RECORD_START_SIZE, position)
             for match in pattern.finditer(data):
                 found = position + match.start()
-                if start < found < end and self._is_record(found):
+                if found < end and self._is_record(found):
                     return found
             position += size
         return None

@@ -17,8 +17,13 @@ BLOCK_SIZE = 1000
 
 
 class ProducerIds:
-    def __init__(self, store: MetadataStore) -> None:
+    """The node holds the first id of the next block, and who took the last one: two brokers never
+    put the same bytes, or one whose reply was lost would take the other's block for its own."""
+
+    def __init__(self, store: MetadataStore, owner: str) -> None:
+        """`owner`: a name that no other broker, and no other life of this one, has."""
         self._store = store
+        self._owner = owner
         self._next = 0
         self._end = 0
         self._refill = trio.Lock()
@@ -39,9 +44,10 @@ class ProducerIds:
             with contextlib.suppress(NodeExistsError):
                 await self._store.create(PATH, b"0", make_parents=True)
             return
-        start = int(node.data)
+        start = int(node.data.split()[0])
+        taken = f"{start + BLOCK_SIZE} {self._owner}".encode()
         try:
-            await self._store.put(PATH, str(start + BLOCK_SIZE).encode(), node.version)
+            await self._store.put(PATH, taken, node.version)
         except BadVersionError:
             return  # another broker took that block
         self._next, self._end = start, start + BLOCK_SIZE

@@ -14,7 +14,7 @@ from harness.bookkeeper import Cluster, JavaBookie, QuireBookie, ToolError, wait
 IS_CONTROL = servers.target() == "control"
 JAVA = ["v3", "v2"]
 CLIENTS = JAVA if IS_CONTROL else [*JAVA, "quire"]
-#: Writers and readers. On Java's bookies two Java clients would show nothing of ours.
+#: Writers and readers. Where two Java clients would show less than it costs, one of them is ours.
 ALL_PAIRS = list(itertools.product(CLIENTS, CLIENTS))
 OUR_PAIRS = [pair for pair in ALL_PAIRS if "quire" in pair]
 DIGESTS = ["CRC32C", "CRC32", "MAC", "DUMMY"]
@@ -328,7 +328,7 @@ class TestOnQuire(Everywhere, ServerFeatures):
 
 class TestMixed(Everywhere, ServerFeatures):
     bookies = [JavaBookie, QuireBookie] * 2
-    pairs = ALL_PAIRS
+    pairs = OUR_PAIRS
 
 
 class TestOnJava(Everywhere):

@@ -81,10 +81,9 @@ def test_readledger(cluster, written):
     read = re.findall(rf"Lid={written}, Eid=(\d+), EntrySize=(\d+)", said)
     # What it calls the size is the ledger's length up to there.
     assert read == [(str(n), str(100 * (n + 1))) for n in range(40)], said
-    for bookie in cluster.bookies[:3]:
-        said = cluster.shell("readledger", *entries, "-b", bookie.id)
-        # It leaves the last one out when it asks one bookie.
-        assert len(re.findall(rf"Lid={written}, Eid=\d+ ", said)) == 39, said
+    said = cluster.shell("readledger", *entries, "-b", cluster.bookies[1].id)
+    # It leaves the last one out when it asks one bookie.
+    assert len(re.findall(rf"Lid={written}, Eid=\d+ ", said)) == 39, said
 
 
 def test_listbookies(cluster):
@@ -127,19 +126,19 @@ def test_deleteledger(cluster, tool):
 
 def test_recover(cluster, tool):
     """Copies what a lost bookie had, of a closed ledger and of one left open, to another one."""
+    # A third writable one will be needed for the ledgers that are on three.
+    cluster.start(KIND)
     closed = tool.write(60, 100, e=2, qw=2, qa=2)
     tool.close(handle=closed["handle"])
-    left_open = tool.write(60, 100, e=2, qw=2, qa=1)
-    striped = tool.write(60, 100, e=2, qw=1, qa=1)
-    tool.close(handle=striped["handle"])
+    # One of two that both had to acknowledge is enough to know the end.
+    left_open = tool.write(60, 100, e=2, qw=2, qa=2)
     segments = tool.metadata(ledger=left_open["ledger"])["segments"]
     lost = cluster.bookie(segments[0][1][0])
-    tool.close(handle=left_open["handle"])
-    said = cluster.shell("recover", "-query", lost.id)
+    said = cluster.shell("recover", "-force", "-query", lost.id)
     assert str(left_open["ledger"]) in said, said
     lost.kill()
     cluster.wait_until_gone(lost.id)
-    said = cluster.shell("recover", "-force", "-skipUnrecoverableLedgers", lost.id)
+    said = cluster.shell("recover", "-force", lost.id)
     for made in (closed, left_open):
         segments = tool.metadata(ledger=made["ledger"])["segments"]
         bookies = [bookie for _, ensemble in segments for bookie in ensemble]

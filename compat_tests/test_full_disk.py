@@ -26,6 +26,7 @@ SIZE_MB = 300
 PARTITIONS = 2
 VALUE_SIZE_BYTES = 10_000
 JAVA_RECORDS = 20
+STUCK_SECONDS = 4
 SETTINGS = {
     "journalMaxSizeMB": "16",
     "journalMaxBackups": "1",
@@ -106,7 +107,13 @@ class Probe(threading.Thread):
     def taken(self, since):
         return [at for at, name in self.outcomes if not name and at > since]
 
-    def refused(self, since=0.0):
+    def is_full(self):
+        """Refused all the time since some seconds: journals that became superfluous, and what
+        could be collected, is used up as well."""
+        since = time.monotonic() - STUCK_SECONDS
+        return not self.taken(since) and len(self.refused(since)) > 5
+
+    def refused(self, since):
         return [at for at, name in self.outcomes if name == "NOT_ENOUGH_REPLICAS" and at > since]
 
 
@@ -160,11 +167,15 @@ class Admin:
         self.client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
-def start_java_producer(bootstrap, topic):
-    """Kafka's own client, with its defaults: it has to keep trying until there is space."""
+def start_java_producer(folder, bootstrap, topic):
+    """Kafka's own client: it has to keep trying until there is space."""
+    properties = folder / "java.properties"
+    # The tool's own default is not to try again; this is the client's.
+    properties.write_text(f"retries={(1 << 31) - 1}\n")
     command = ["java", "-Xmx128m", "-cp", f"{paths.jars('kafka')}/*"]
     command += ["org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", bootstrap]
     command += ["--topic", topic, "--max-messages", str(JAVA_RECORDS), "--acks", "-1"]
+    command += ["--command-config", str(properties)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
@@ -183,6 +194,7 @@ def test_full_and_back(disk, topic, killed):
     server.data_dir = disk / "disk" / "data"
     server.start()
     admin = Admin(server.bootstrap)
+    java = None
     try:
         new = [
             NewTopic(name, PARTITIONS, 1, config={"segment.bytes": str(8 << 20)})
@@ -196,17 +208,16 @@ def test_full_and_back(disk, topic, killed):
         started = time.monotonic()
         writer.start()
         probe.start()
-        wait_for(lambda: len(probe.refused()) >= 5, 120, "the disk does not fill")
-        full_at = probe.refused()[0]
+        wait_for(probe.is_full, 120, "the disk does not fill")
+        full_at = probe.refused(0)[0]
         acked_full = len(writer.acked)
         usage = shutil.disk_usage(disk / "disk")
         if killed:
             for _ in range(2):
                 server.kill()
                 server.start()
-                since = time.monotonic()
-                wait_for(lambda since=since: probe.refused(since), 60, "not served")
-        java = start_java_producer(server.bootstrap, f"{topic}-java")
+                wait_for(probe.is_full, 60, "not served, or not full")
+        java = start_java_producer(disk, server.bootstrap, f"{topic}-java")
         time.sleep(5)
         assert java.poll() is None, "the Java client gave up"
         writer.stopping.set()  # what it has queued by now is what it has to bring home
@@ -232,10 +243,13 @@ def test_full_and_back(disk, topic, killed):
         kinds = collections.Counter(name for _, name in probe.outcomes if name)
         figures.add(
             f"full disk ({'SIGKILL twice while full' if killed else 'running'}): {SIZE_MB} MB, "
-            f"full after {full_at - started:.1f} s at {usage.used / usage.total:.1%}, "
+            f"first refusal after {full_at - started:.1f} s, full at {usage.used / usage.total:.1%}, "
             f"{acked_full} records acknowledged by then; writable {writable_at - deleted_at:.1f} s "
             f"after DeleteRecords, {len(writer.acked)} acknowledged in the end, none lost or "
             f"doubled; a producer without retries saw {dict(kinds)}"
         )
     finally:
         server.discard()
+        if java is not None:
+            java.kill()
+            java.communicate()

@@ -417,6 +417,29 @@ async def test_a_cut_connection_keeps_the_session_and_every_change(zookeeper, ra
 
 
 @in_trio
+async def test_no_request_is_made_while_kazoo_fails_them(zookeeper, chroot):
+    """kazoo empties its queue before it tells that the connection is lost; here it takes a while,
+    as on a busy machine."""
+    async with opened(zookeeper.hosts, chroot) as store:
+        await store.create("/a", b"0")
+        client = store._session._client
+        fail_all = client._notify_pending
+
+        def slow(state):
+            end = time.monotonic() + 0.5
+            while time.monotonic() < end:
+                fail_all(state)
+                time.sleep(0.001)
+
+        client._notify_pending = slow
+        for n in range(3):
+            cut(store)
+            assert await store.put("/a", b"%d" % n, n) == n + 1
+            cut(store)
+            assert (await store.get("/a")).version == n + 1
+
+
+@in_trio
 async def test_a_watch_made_while_away_misses_nothing(proxy, raw, chroot):
     async with opened(proxy.hosts, chroot) as store:
         proxy.cut(hold=True)

@@ -37,6 +37,7 @@ class BookieWatcher:
         self.writable: frozenset[BookieId] = frozenset()
         self.read_only: frozenset[BookieId] = frozenset()
         self._listeners: list[Callable[[], None]] = []
+        self._arrival_listeners: list[Callable[[BookieId], None]] = []
 
     def resolve(self, bookie: BookieId) -> tuple[str, int] | None:
         """Host and port, as last registered; None if that never was seen."""
@@ -45,6 +46,10 @@ class BookieWatcher:
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Calls it, on the loop, whenever the sets have changed."""
         self._listeners.append(listener)
+
+    def on_arrival(self, listener: Callable[[BookieId], None]) -> None:
+        """Calls it, on the loop, for each bookie that has become writable (LedgerClient.came)."""
+        self._arrival_listeners.append(listener)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """`started` once the bookies were read the first time."""
@@ -84,8 +89,12 @@ class BookieWatcher:
         await self._read_addresses(self._available, writable)
         await self._read_addresses(self._read_only_path, read_only)
         if writable != self.writable or read_only != self.read_only:
+            arrived = sorted(writable - self.writable)
             self.writable, self.read_only = frozenset(writable), frozenset(read_only)
             logger.info("bookies", kv(writable=len(writable), read_only=len(read_only)))
+            for arrival_listener in self._arrival_listeners:
+                for bookie in arrived:
+                    arrival_listener(bookie)
             for listener in self._listeners:
                 listener()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
+from ledger.bookie_client import FLAG_DEFERRED_SYNC
 from ledger.config import LedgerClientConfig
 from ledger.distribution import Schedule
 from ledger.errors import (
@@ -15,13 +16,17 @@ from ledger.errors import (
     NotEnoughBookiesError,
     UnauthorizedError,
 )
+from ledger.health import BookieHealth
 from ledger.metadata import LedgerManager, Versioned
 from ledger.placement import TooFewBookiesError
+from ledger.placement.quarantine import QuarantinePlacement
 from ledger.reader import LedgerReader
 from ledger.recovery import LedgerReads, Recovery
 from ledger.statistics import LedgerStatistics
 from ledger.writer import LedgerWriter
 from ledger.writer_core import WriterCore
+from ledger.writer_modes import AdvLedgerWriter, DeferredSyncLedgerWriter
+from ledger.writer_modes_core import AdvCore, DeferredSyncCore
 from wire.bookkeeper.entry import Digest, DigestType, master_key
 from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -33,6 +38,20 @@ if TYPE_CHECKING:
     from ledger.statistics import OperationStatistics
     from metadata.store import MetadataStore
     from runtime.env import Env
+
+
+W = TypeVar("W", bound=LedgerWriter)
+
+#: How exact add_quorum_timeout_ms is: a share of it.
+TIMEOUT_LOOKS = 10
+
+
+class _NewLedger(NamedTuple):
+    schedule: Schedule
+    digest_type: DigestType
+    password: bytes
+    custom_metadata: Mapping[str, bytes]
+    ledger_id: int | None = None
 
 
 class LedgerClient:
@@ -51,7 +70,9 @@ class LedgerClient:
         self._config = config if config is not None else LedgerClientConfig()
         self._bookies = bookies
         self._env = env
-        self._placement = placement
+        #: What failed lately; `health.came` for a bookie that has registered anew.
+        self.health = BookieHealth(self._config, env.clock.monotonic)
+        self._placement = QuarantinePlacement(placement, self.health)
         self.statistics = LedgerStatistics()
         self.manager = LedgerManager(store, env, self._config.ledgers_root)
         self._nursery: trio.Nursery | None = None
@@ -62,9 +83,30 @@ class LedgerClient:
             self._nursery = nursery
             try:
                 task_status.started()
-                await trio.sleep_forever()
+                await self._look_after_writers()
             finally:
                 self._nursery = None
+
+    async def _look_after_writers(self) -> None:
+        """Explicit LACs and time-outs of ack quorums: one task for all writers."""
+        config = self._config
+        timeout = config.add_quorum_timeout_ms / 1000
+        lac_interval = config.explicit_lac_interval_ms / 1000
+        periods = [each for each in (timeout / TIMEOUT_LOOKS, lac_interval) if each]
+        if not periods:
+            await trio.sleep_forever()
+        lac_due = trio.current_time() + lac_interval
+        while True:
+            await trio.sleep(min(periods))
+            if timeout:
+                now = self._env.clock.monotonic()
+                for writer in list(self.statistics.writers):
+                    writer.look_for_timeout(now, timeout)
+            if lac_interval and trio.current_time() >= lac_due:
+                lac_due = trio.current_time() + lac_interval
+                async with trio.open_nursery() as nursery:
+                    for writer in list(self.statistics.writers):
+                        nursery.start_soon(writer.tell_lac)
 
     async def create_ledger(
         self,
@@ -78,34 +120,78 @@ class LedgerClient:
     ) -> LedgerWriter:
         """NotEnoughBookiesError, LedgerMetadataError; ValueError unless E >= Qw >= Qa >= 1."""
         schedule = Schedule(ensemble_size, write_quorum_size, ack_quorum_size)
+        ledger = _NewLedger(schedule, digest_type, password, custom_metadata or {})
+        return await self._make(LedgerWriter, WriterCore, ledger)
+
+    async def create_ledger_adv(
+        self,
+        *,
+        ledger_id: int | None = None,
+        ensemble_size: int = 1,
+        write_quorum_size: int = 1,
+        ack_quorum_size: int = 1,
+        digest_type: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+    ) -> AdvLedgerWriter:
+        """As `create_ledger`, for entries whose ids the caller gives; and the ledger's, if wanted:
+        then LedgerExistsError if it is taken."""
+        schedule = Schedule(ensemble_size, write_quorum_size, ack_quorum_size)
+        ledger = _NewLedger(schedule, digest_type, password, custom_metadata or {}, ledger_id)
+        return await self._make(AdvLedgerWriter, AdvCore, ledger)
+
+    async def create_ledger_deferred_sync(
+        self,
+        *,
+        ensemble_size: int = 1,
+        write_quorum_size: int = 1,
+        ack_quorum_size: int = 1,
+        digest_type: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+    ) -> DeferredSyncLedgerWriter:
+        """As `create_ledger`, for entries that are durable only after `force`."""
+        schedule = Schedule(ensemble_size, write_quorum_size, ack_quorum_size)
+        ledger = _NewLedger(schedule, digest_type, password, custom_metadata or {})
+        return await self._make(
+            DeferredSyncLedgerWriter, DeferredSyncCore, ledger, FLAG_DEFERRED_SYNC
+        )
+
+    async def _make(
+        self, writer_type: type[W], core_type: type[WriterCore], ledger: _NewLedger, flags: int = 0
+    ) -> W:
+        schedule = ledger.schedule
         with self._timed(self.statistics.create):
             ensemble = await self._new_ensemble(schedule)
             ledger_id, versioned = await self.manager.create(
                 LedgerMetadata(
-                    ensemble_size,
-                    write_quorum_size,
-                    ack_quorum_size,
+                    schedule.ensemble_size,
+                    schedule.write_quorum_size,
+                    schedule.ack_quorum_size,
                     ((0, ensemble),),
-                    digest_type=digest_type,
-                    password=password,
-                    custom_metadata=dict(custom_metadata or {}),
+                    digest_type=ledger.digest_type,
+                    password=ledger.password,
+                    custom_metadata=dict(ledger.custom_metadata),
                     ctime_ms=self._env.clock.time_ms(),
-                )
+                ),
+                ledger.ledger_id,
             )
-        digest = Digest(digest_type, password)
-        return LedgerWriter(
-            WriterCore(ledger_id, schedule, ensemble),
+        digest = Digest(ledger.digest_type, ledger.password)
+        is_delayed = self._config.delay_ensemble_change
+        return writer_type(
+            core_type(ledger_id, schedule, ensemble, delay_ensemble_change=is_delayed),
             self._bookies,
             self._env.turn,
             self._placement,
             self._spawn,
             digest,
-            master_key(password),
+            master_key(ledger.password),
             manager=self.manager,
             versioned=versioned,
-            reader=self._reader(ledger_id, versioned.metadata, -1, digest),
+            reader=self._reader(ledger_id, versioned, -1, digest),
             config=self._config,
             statistics=self.statistics,
+            flags=flags,
         )
 
     async def _new_ensemble(self, schedule: Schedule) -> tuple[str, ...]:
@@ -127,16 +213,26 @@ class LedgerClient:
         return True
 
     async def open_ledger(
-        self, ledger_id: int, *, password: bytes = b"", recover: bool
+        self,
+        ledger_id: int,
+        *,
+        password: bytes = b"",
+        recover: bool,
+        keep_updated: bool = False,
     ) -> LedgerReader:
         """A reader of a closed ledger; of one that is not: with `recover` it is fenced, recovered
         and closed first (its writer acks nothing more); without, the reader goes as far as the
-        bookies know to be confirmed, which may be one entry less than the writer knows.
+        bookies know to be confirmed, which may be one entry less than the writer knows; its
+        `wait_for` goes further. With `keep_updated` the reader watches the ledger's metadata until
+        it is closed; without, it reads them again when no replica answers.
 
         NoSuchLedgerError, UnauthorizedError, NotEnoughBookiesError, LedgerReadError (the end cannot
         be known now), LedgerMetadataError. Recovery may be tried again after any of them."""
         with self._timed(self.statistics.open):
-            return await self._open(ledger_id, password, recover)
+            reader = await self._open(ledger_id, password, recover)
+        if keep_updated:
+            self._spawn(reader.follow_metadata)
+        return reader
 
     async def _open(self, ledger_id: int, password: bytes, recover: bool) -> LedgerReader:
         versioned = await self.manager.read(ledger_id)
@@ -145,24 +241,27 @@ class LedgerClient:
             raise UnauthorizedError(ledger_id, "the password is not the one it was made with")
         digest = Digest(self._digest_type(ledger_id, metadata), password)
         if recover and not metadata.is_closed:
-            metadata = (await self._recover(ledger_id, versioned, digest, password)).metadata
+            versioned = await self._recover(ledger_id, versioned, digest, password)
+            metadata = versioned.metadata
         last_add_confirmed = metadata.last_entry_id
         if not metadata.is_closed:
             reads = LedgerReads(ledger_id, metadata, digest, None, self._bookies)
             last_add_confirmed = (await reads.end()).last_add_confirmed
-        return self._reader(ledger_id, metadata, last_add_confirmed, digest)
+        return self._reader(ledger_id, versioned, last_add_confirmed, digest)
 
     def _reader(
-        self, ledger_id: int, metadata: LedgerMetadata, last_add_confirmed: int, digest: Digest
+        self, ledger_id: int, versioned: Versioned, last_add_confirmed: int, digest: Digest
     ) -> LedgerReader:
         return LedgerReader(
             ledger_id,
-            metadata,
+            versioned,
             last_add_confirmed,
             digest,
             self._bookies,
             self._config,
             self.statistics,
+            self.health,
+            self.manager,
         )
 
     @contextmanager

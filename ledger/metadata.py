@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ledger.errors import (
+    LedgerExistsError,
     LedgerMetadataError,
     NoSuchLedgerError,
 )
@@ -37,7 +38,7 @@ from wire.bookkeeper.ledger_metadata import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from metadata.store import MetadataStore
+    from metadata.store import MetadataStore, Watch
     from runtime.env import Env
 
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
@@ -90,11 +91,18 @@ class LedgerManager:
         if b"HierarchicalLedgerManagerFactory" not in layout:
             raise LedgerMetadataError(-1, f"{self._root}/LAYOUT is {layout!r}: unknown")
 
-    async def create(self, metadata: LedgerMetadata) -> tuple[int, Versioned]:
-        """A new ledger's id and its metadata, which got a creator token. LedgerMetadataError."""
+    async def create(
+        self, metadata: LedgerMetadata, ledger_id: int | None = None
+    ) -> tuple[int, Versioned]:
+        """A new ledger's id and its metadata, which got a creator token. LedgerMetadataError;
+        LedgerExistsError if the id was given and is taken."""
         metadata = replace(metadata, ctoken=self._env.rng.getrandbits(62) | 1)
         data = serialize(metadata)
         try:
+            if ledger_id is not None:
+                if not await self._create_node(ledger_path(self._root, ledger_id), data):
+                    raise LedgerExistsError(ledger_id, "is in the metadata already")
+                return ledger_id, Versioned(metadata, 0)
             while True:
                 ledger_id = await self._new_id()
                 if await self._create_node(ledger_path(self._root, ledger_id), data):
@@ -164,6 +172,10 @@ class LedgerManager:
                 raise LedgerMetadataError(ledger_id, f"not written: {error}") from error
             else:
                 return Versioned(wanted, version)
+
+    def watch(self, ledger_id: int) -> Watch:
+        """Fires when its metadata changes or is deleted; to be closed."""
+        return self._store.watch(ledger_path(self._root, ledger_id))
 
     async def delete(self, ledger_id: int) -> None:
         """Fine if it is gone. The directories above are deleted if they are empty."""

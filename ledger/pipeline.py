@@ -60,7 +60,6 @@ class AddPipeline(ABC):
         "_spawn",
         "_statistics",
         "_turn",
-        "_unfit",
         "ledger_id",
     )
 
@@ -89,8 +88,6 @@ class AddPipeline(ABC):
         self._flags = flags
         self._single = core.schedule.ensemble_size == 1
         self._delivery_deferred = False
-        #: Bookies that failed once: not chosen again by this handle, so that changing ends.
-        self._unfit: set[str] = set()
         self._drained: trio.Event | None = None
 
     @property
@@ -112,7 +109,14 @@ class AddPipeline(ABC):
 
     def _append(self, payload: Buffers, size: int, done: AppendDone) -> int:
         core = self._core
+        if core.late:
+            self._act(core.replace_late())
         pending = core.add(size, done)
+        self._send_new(pending, payload, size)
+        return pending.entry_id
+
+    def _send_new(self, pending: PendingAdd, payload: Buffers, size: int) -> None:
+        core = self._core
         entry_id = pending.entry_id
         head = self._seal(
             self.ledger_id, entry_id, pending.last_add_confirmed, pending.length, payload, size
@@ -132,7 +136,6 @@ class AddPipeline(ABC):
         else:
             for index in core.targets(pending):
                 self._send(pending, index)
-        return entry_id
 
     def _send(self, pending: PendingAdd, index: int) -> None:
         bookie = self._core.ensemble[index]
@@ -175,6 +178,8 @@ class AddPipeline(ABC):
         confirmed = core.confirm()
         if confirmed:
             self._statistics.adds += len(confirmed)
+            self._statistics.adds_under_replicated += core.under_replicated_count
+            core.under_replicated_count = 0
             self._on_confirmed()
             for pending in confirmed:
                 pending.done(pending.entry_id, None)
@@ -182,7 +187,7 @@ class AddPipeline(ABC):
             for pending in core.take_failed():
                 self._statistics.add_failures += 1
                 pending.done(pending.entry_id, core.error)
-        if self._drained is not None and not core.pending:
+        if self._drained is not None and not core.is_waiting:
             self._drained.set()
             self._drained = None
 
@@ -196,8 +201,8 @@ class AddPipeline(ABC):
             self._act(flags)
 
     async def _wait_drained(self) -> None:
-        """Returns when nothing is in flight: all was acked, or all has failed."""
-        while self._core.pending:
+        """Returns when nothing is in flight that can be acked: all was, or all has failed."""
+        while self._core.is_waiting:
             if self._drained is None:
                 self._drained = trio.Event()
             await self._drained.wait()
@@ -223,14 +228,13 @@ class AddPipeline(ABC):
 
     async def _choose(self, request: ChangeRequest) -> tuple[str, ...]:
         schedule = self._core.schedule
-        self._unfit.update(request.failed.values())
         try:
             return await self._placement.replace(
                 request.ensemble,
                 request.failed.keys(),
                 schedule.write_quorum_size,
                 schedule.ack_quorum_size,
-                self._unfit,
+                set(request.failed.values()),
             )
         except TooFewBookiesError as error:
             failed = ", ".join(request.failed.values())

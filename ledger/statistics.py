@@ -27,11 +27,19 @@ class LedgerStatistics:
     #: Entries that were acknowledged by the ack quorum, and those that failed.
     adds: int = 0
     add_failures: int = 0
+    #: Of the acknowledged, those that had fewer acks than the write quorum then (ADD_ENTRY_UR).
+    adds_under_replicated: int = 0
+    #: Writers that stopped because an entry took too long to reach its ack quorum.
+    add_timeouts: int = 0
     ensemble_changes: int = 0
     #: Runs of entries, and bookies' answers that were no run.
     reads: int = 0
     read_failures: int = 0
     digest_mismatches: int = 0
+    #: Replicas that were asked because another took too long (SPECULATIVE_READ_COUNT).
+    speculative_reads: int = 0
+    #: Long polls of the LAC that were sent.
+    long_polls: int = 0
     create: OperationStatistics = field(default_factory=OperationStatistics)
     open: OperationStatistics = field(default_factory=OperationStatistics)
     recover: OperationStatistics = field(default_factory=OperationStatistics)

@@ -6,9 +6,12 @@ no log; it sends at once, and the callbacks come in entry order in the pass of `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+import trio
 
 from ledger.errors import (
+    AddTimeoutError,
     LedgerBusyError,
     LedgerClosedError,
     LedgerError,
@@ -20,6 +23,7 @@ from ledger.errors import (
 from ledger.pipeline import AddPipeline
 from ledger.writer_core import STOPPED
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,9 +46,12 @@ class LedgerWriter(AddPipeline):
 
     __slots__ = (
         "__weakref__",
+        "_bookies",
         "_closed",
         "_closing",
+        "_explicit_lac",
         "_manager",
+        "_oldest",
         "_on_room",
         "_versioned",
         "_window_bytes_max",
@@ -67,8 +74,12 @@ class LedgerWriter(AddPipeline):
         reader: LedgerReader,
         config: LedgerClientConfig,
         statistics: LedgerStatistics,
+        flags: int = 0,
     ) -> None:
-        super().__init__(core, bookies, turn, placement, spawn, digest, master_key, 0, statistics)
+        super().__init__(
+            core, bookies, turn, placement, spawn, digest, master_key, flags, statistics
+        )
+        self._bookies = bookies
         statistics.writers.add(self)
         self._manager = manager
         self._versioned = versioned
@@ -78,6 +89,10 @@ class LedgerWriter(AddPipeline):
         self._closing = False
         self._closed: LedgerMetadata | None = None
         self._on_room: Callable[[], None] | None = None
+        #: The last LAC that bookies were told by `tell_lac`.
+        self._explicit_lac = -1
+        #: The oldest entry in flight at the last `look_for_timeout` that found a new one, and when.
+        self._oldest: tuple[int, float] | None = None
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -113,16 +128,12 @@ class LedgerWriter(AddPipeline):
         `close` or `abandon`: then nothing was appended, and `done` is not called. A ledger that
         failed takes it and fails it like all that was in flight."""
         core = self._core
-        if self._closing:
-            raise LedgerClosedError(self.ledger_id, "its writer was closed")
         if (
-            core.pending_bytes >= self._window_bytes_max
+            self._closing
+            or core.pending_bytes >= self._window_bytes_max
             or len(core.pending) >= self._window_entries_max
         ):
-            raise LedgerBusyError(
-                self.ledger_id,
-                f"{len(core.pending)} entries of {core.pending_bytes} bytes are in flight",
-            )
+            self._refuse()
         size = 0
         for piece in payload:
             size += len(piece)
@@ -130,6 +141,15 @@ class LedgerWriter(AddPipeline):
             self._act(STOPPED)
             return core.add(size, done).entry_id
         return self._append(payload, size, done)
+
+    def _refuse(self) -> NoReturn:
+        if self._closing:
+            raise LedgerClosedError(self.ledger_id, "its writer was closed")
+        core = self._core
+        raise LedgerBusyError(
+            self.ledger_id,
+            f"{len(core.pending)} entries of {core.pending_bytes} bytes are in flight",
+        )
 
     def when_room(self, function: Callable[[], None]) -> None:
         """Calls `function()` once, after the callbacks of the next pass that leaves room (or that
@@ -140,7 +160,8 @@ class LedgerWriter(AddPipeline):
     async def close(self) -> LedgerMetadata:
         """Takes no more appends, waits for those in flight, and makes the LAC the ledger's end.
 
-        After a failure for want of bookies or metadata it still closes the ledger, at the LAC.
+        After a failure for want of bookies, time or metadata it still closes the ledger, at the
+        LAC.
         LedgerFencedError, UnauthorizedError, MetadataConflictError: the end is for somebody else
         to decide. May be called again after any error or cancellation."""
         if self._closed is not None:
@@ -149,11 +170,13 @@ class LedgerWriter(AddPipeline):
         await self._wait_drained()
         core = self._core
         if core.error is not None and (
-            not isinstance(core.error, NotEnoughBookiesError | LedgerMetadataError)
+            not isinstance(
+                core.error, NotEnoughBookiesError | LedgerMetadataError | AddTimeoutError
+            )
             or isinstance(core.error, MetadataConflictError)
         ):
             raise core.error
-        last_entry_id, length = core.last_add_confirmed, core.confirmed_length
+        last_entry_id, length = await self._end()
 
         def transform(metadata: LedgerMetadata) -> LedgerMetadata | None:
             if metadata.is_closed and (metadata.last_entry_id, metadata.length) == (
@@ -167,8 +190,12 @@ class LedgerWriter(AddPipeline):
         self._versioned = await self._manager.update(self.ledger_id, self._versioned, transform)
         self._stop(LedgerClosedError(self.ledger_id, "was closed"))
         self._closed = self._versioned.metadata
-        self.reader.set_metadata(self._closed)
+        self.reader.set_metadata(self._versioned)
         return self._closed
+
+    async def _end(self) -> tuple[int, int]:
+        """The last entry that counts, and the payload bytes up to it."""
+        return self._core.last_add_confirmed, self._core.confirmed_length
 
     def abandon(self) -> None:
         """Fails what is in flight and takes no more. The metadata stays as it is: whoever wants
@@ -185,6 +212,48 @@ class LedgerWriter(AddPipeline):
         if function is not None and (self.has_room or self._core.error is not None):
             self._on_room = None
             function()
+
+    def look_for_timeout(self, now: float, timeout_seconds: float) -> None:
+        """To be called now and then: stops the ledger if its oldest entry is in flight for longer
+        (addEntryQuorumTimeoutSec). No entry pays for it."""
+        core = self._core
+        if not core.is_waiting or core.error is not None:
+            self._oldest = None
+            return
+        entry_id = core.pending[0].entry_id
+        if self._oldest is None or self._oldest[0] != entry_id:
+            self._oldest = (entry_id, now)
+        elif now - self._oldest[1] >= timeout_seconds:
+            words = f"entry {entry_id} did not reach its ack quorum in {timeout_seconds:g} s"
+            self._statistics.add_timeouts += 1
+            self._stop(AddTimeoutError(self.ledger_id, words))
+
+    async def tell_lac(self) -> bool:
+        """Tells the LAC to the bookies of the write set that has it, unless an entry in flight
+        carries it or it was told before (ExplicitLacUpdateFlow.java). Whether an ack quorum has
+        it now. Readers of an idle ledger see its last entry only after this."""
+        core, last_add_confirmed = self._core, self.last_add_confirmed
+        if last_add_confirmed <= self._explicit_lac or core.error is not None:
+            return False
+        if core.pending and core.pending[-1].last_add_confirmed >= last_add_confirmed:
+            return False
+        packet = self._digest.seal_lac(self.ledger_id, last_add_confirmed)
+        statuses: list[Status] = []
+
+        async def tell(bookie: str) -> None:
+            statuses.append(
+                await self._bookies.write_lac(
+                    bookie, self.ledger_id, last_add_confirmed, self._master_key, packet
+                )
+            )
+
+        async with trio.open_nursery() as nursery:
+            for index in core.schedule.write_set(last_add_confirmed):
+                nursery.start_soon(tell, core.ensemble[index])
+        if statuses.count(Status.EOK) < core.schedule.ack_quorum_size:
+            return False
+        self._explicit_lac = max(self._explicit_lac, last_add_confirmed)
+        return True
 
     async def _store_ensemble(self, request: ChangeRequest, ensemble: tuple[str, ...]) -> None:
         """Compare-and-set while the ledger is OPEN and the failed bookies are where they were
@@ -204,7 +273,7 @@ class LedgerWriter(AddPipeline):
             return metadata.with_segment(request.first_entry_id, ensemble)
 
         self._versioned = await self._manager.update(self.ledger_id, self._versioned, transform)
-        self.reader.set_metadata(self._versioned.metadata)
+        self.reader.set_metadata(self._versioned)
 
     def _check_open(self, metadata: LedgerMetadata) -> None:
         if metadata.state is LedgerState.IN_RECOVERY:

@@ -4,9 +4,9 @@
 order of ids, so an entry waits for all lower ids to be given and acked. Lengths count in the order
 of the calls.
 
-`DeferredSyncCore`: bookies may answer before they sync. Such an ack promises nothing: the LAC, which
-does, moves only when every bookie of the ensemble was told to sync (`forced`). The ensemble is never
-changed: entries that only the replaced bookie had not synced yet would be on too few.
+`DeferredSyncCore`: bookies may answer before they sync. Such an ack promises nothing: the LAC,
+which does, moves only when every bookie of the ensemble was told to sync (`forced`). The ensemble
+is never changed: entries that only the replaced bookie had not synced yet would be on too few.
 """
 
 from __future__ import annotations
@@ -93,9 +93,7 @@ class DeferredSyncCore(AdvCore):
         *,
         delay_ensemble_change: bool = False,
     ) -> None:
-        super().__init__(
-            ledger_id, schedule, ensemble, delay_ensemble_change=delay_ensemble_change
-        )
+        super().__init__(ledger_id, schedule, ensemble, delay_ensemble_change=delay_ensemble_change)
         self.last_add_forced = -1
         self.forced_length = 0
 

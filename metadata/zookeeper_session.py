@@ -357,6 +357,11 @@ class Session:
         self._requests.discard(request)
         self._free_slot(request)
         error = result.exception
+        is_cut = isinstance(error, (ConnectionLoss, SessionExpiredError))
+        if is_cut and request.connection_number == self._connection_number:
+            # kazoo fails the requests first and tells of the state afterwards: what is asked in
+            # between would be failed as well, again and again.
+            self._set_state(SessionState.SUSPENDED, zxid)
         # What ZooKeeper did not say itself (kazoo cannot read the reply) tells nothing either.
         if error is not None and (
             isinstance(error, _LOSSES) or not isinstance(error, ZookeeperError)
@@ -393,6 +398,8 @@ class Session:
 
     def _set_state(self, state: SessionState, zxid: int) -> None:
         if state is self.state and not self._requests:
+            return
+        if state is SessionState.SUSPENDED and self.state is SessionState.LOST:
             return
         logger.info("zookeeper state=%s session=%#x", state.name, self.session_id)
         self.state = state

@@ -69,7 +69,7 @@ def make_handlers(
         FetchHandler(logs, sessions, timers, fetch_bytes_max=broker.fetch_max_bytes),
         ListOffsetsHandler(logs),
         DeleteRecordsHandler(logs),
-        InitProducerIdHandler(ProducerIds(store)),
+        InitProducerIdHandler(ProducerIds(store, str(env.new_uuid()))),
         FindCoordinatorHandler(
             {KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready)}, view
         ),

@@ -30,7 +30,11 @@ LOG4J = """<Configuration status="WARN"><Appenders>
   <Logger name="org.apache.bookkeeper.stats" level="WARN"/>
 </Loggers></Configuration>
 """
-BOOKIE_HEAP_MB = 256
+#: For programs whose speed does not matter: up quickly, and small.
+SMALL_JVM = (
+    *("-Xmx256m", "-XX:MaxDirectMemorySize=256m"),
+    *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
+)
 #: So that a killed bookie's registration is gone soon; ZooKeeper's tick is half a second.
 SESSION_TIMEOUT_MS = 2000
 ANSWER_TIMEOUT_S = 90.0
@@ -42,13 +46,6 @@ class ToolError(AssertionError):
     def __init__(self, command: str, answer: dict) -> None:
         super().__init__(f"{command}: {answer['error']} ({answer['code']}): {answer['message']}")
         self.name, self.code = answer["error"], answer["code"]
-
-
-def java(class_path: str, heap_mb: int, *arguments: str) -> list[str]:
-    """A short-lived program, or one whose speed does not matter."""
-    quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-    limits = [f"-Xmx{heap_mb}m", "-XX:MaxDirectMemorySize=256m"]
-    return ["java", *limits, *quick, "-cp", class_path, *arguments]
 
 
 def class_path(directory: Path, level: str, pattern: str) -> str:
@@ -74,7 +71,7 @@ class Bookie(Server):
     def __init__(self, cluster: "Cluster", number: int, settings: dict[str, str]) -> None:
         super().__init__(cluster.directory / f"{self.name.replace(' ', '-')}-{number}")
         self.cluster = cluster
-        self.settings = settings
+        self.settings = dict(settings)
         self._is_launching = False
 
     @property
@@ -99,6 +96,13 @@ class Bookie(Server):
             **self.settings,
         }
         self.config.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+
+    def restart(self, **settings: str) -> "Bookie":
+        """A clean stop, and a start with these settings changed."""
+        assert self.stop() == 0, self.log_tail()
+        self.settings |= settings
+        self.prepare()
+        return self.start()
 
     def is_ready(self) -> bool:
         # The port is open before the node is there, and clients go by the node.
@@ -144,14 +148,14 @@ class JavaBookie(Bookie):
     def command(self) -> list[str]:
         path = class_path(self.directory / "log4j", "WARN", "%d %-5level %logger{1} %msg")
         main = "org.apache.bookkeeper.server.Main"
-        return java(path, BOOKIE_HEAP_MB, main, "--conf", str(self.config))
+        return ["java", *self.cluster.jvm, "-cp", path, main, "--conf", str(self.config)]
 
 
 class QuireBookie(Bookie):
     name = "quire bookie"
 
     def command(self) -> list[str]:
-        return [sys.executable, "/tmp/bookie_launch.py", str(self.config)]
+        return [str(paths.python_script("quire")), "bookie", "--config", str(self.config)]
 
 
 class AutoRecovery(Bookie):
@@ -162,7 +166,7 @@ class AutoRecovery(Bookie):
     def command(self) -> list[str]:
         path = class_path(self.directory / "log4j", "WARN", "%d %-5level %logger{1} %msg")
         main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
-        return java(path, BOOKIE_HEAP_MB, main, "--conf", str(self.config))
+        return ["java", *self.cluster.jvm, "-cp", path, main, "--conf", str(self.config)]
 
     def is_serving(self) -> bool:
         return bool(self.cluster.children("underreplication/auditorelection"))
@@ -171,8 +175,10 @@ class AutoRecovery(Bookie):
 class Cluster:
     """Bookies that find each other in one ZooKeeper, which is the cluster's own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, jvm: tuple[str, ...] = SMALL_JVM) -> None:
+        """`jvm`: options of Java's bookies and clients."""
         self.directory = directory
+        self.jvm = jvm
         self.zookeeper = ZooKeeper(directory / "zookeeper").start()
         self.bookies: list[Bookie] = []
         self.tools: list[LedgerTool] = []
@@ -200,7 +206,8 @@ class Cluster:
 
     def make_tree(self) -> None:
         """Java's: an existing cluster is what ours have to get on with."""
-        self.shell("initnewcluster")
+        if self.get("LAYOUT") is None:
+            self.shell("initnewcluster")
 
     def shell(self, *arguments: str, timeout_s: float = 60, code: int | None = 0) -> str:
         """What `bookkeeper shell` says: its own words and what it logs from INFO on."""
@@ -220,7 +227,7 @@ class Cluster:
             config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         path = class_path(here / "log4j", "INFO", "%msg")
         main = "org.apache.bookkeeper.bookie.BookieShell"
-        command = java(path, 256, main, "-conf", str(config), *arguments)
+        command = ["java", *SMALL_JVM, "-cp", path, main, "-conf", str(config), *arguments]
         return tools.run(command, timeout_s=timeout_s, code=code)
 
     def ledger_tool(self, client: str, **settings: str) -> "LedgerTool":
@@ -288,7 +295,8 @@ class LedgerTool:
             classes = compiled_tools(cluster.directory.parent / "java-classes")
             path = class_path(cluster.directory / "tool-log4j", "ERROR", "%d %logger{1} %msg")
             # On standard output there are answers only.
-            command = java(f"{classes}:{path}", 512, "LedgerTool", cluster.uri, client, *words)
+            command = ["java", *cluster.jvm, "-cp", f"{classes}:{path}"]
+            command += ["LedgerTool", cluster.uri, client, *words]
         self.log_path = cluster.directory / f"tool-{len(cluster.tools)}.log"
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(

@@ -145,7 +145,11 @@ async def settle(machine, model, rng):
         for ledger_id in range(1, model.metadata.last_id + 1):
             if ledger_id not in model.metadata.ledgers:
                 assert machine.index.last_entry_id(ledger_id) == -1, ledger_id
-    names = machine.disk.list("/ledgers/current")
+    names = [
+        name
+        for path in machine.config.ledger_directories
+        for name in machine.disk.list(f"{path}/current")
+    ]
     assert not any(name.endswith(".compacting") for name in names)
 
 
@@ -158,6 +162,7 @@ async def test_history(seed, machine_class, entry_bytes, autojump_clock):
         journal_size_bytes=rng.choice([16, 64]) * 1024,
         entry_log_size_limit_bytes=rng.choice([9, 16, 64]) * 1024,
         disk_reserve_size_bytes=0,
+        more_ledger_directories=rng.choice([(), ("/more",)]),
         gc=GcConfig(
             wait_ms=rng.choice([5, 50]),
             minor_interval_ms=rng.choice([50, 100]),

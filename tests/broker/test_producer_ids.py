@@ -20,13 +20,13 @@ def open_store(nursery):
 
 
 async def test_dense_from_zero(open_store):
-    ids = ProducerIds(await open_store())
+    ids = ProducerIds(await open_store(), "a")
     assert [await ids.take() for _ in range(2 * BLOCK_SIZE + 1)] == list(range(2 * BLOCK_SIZE + 1))
 
 
 async def test_a_block_costs_one_write(open_store):
     store = await open_store()
-    ids = ProducerIds(store)
+    ids = ProducerIds(store, "a")
     await ids.take()
     version = (await store.get(PATH)).version
     for _ in range(BLOCK_SIZE - 1):
@@ -38,14 +38,14 @@ async def test_a_block_costs_one_write(open_store):
 
 
 async def test_a_restart_goes_on_with_the_next_block(open_store):
-    first = ProducerIds(await open_store())
+    first = ProducerIds(await open_store(), "a")
     assert await first.take() == 0
-    assert await ProducerIds(await open_store()).take() == BLOCK_SIZE
+    assert await ProducerIds(await open_store(), "a").take() == BLOCK_SIZE
 
 
 async def test_brokers_that_ask_at_the_same_time(open_store):
     """Compare-and-set conflicts at every refill; each broker has several askers."""
-    brokers = [ProducerIds(await open_store()) for _ in range(4)]
+    brokers = [ProducerIds(await open_store(), str(n)) for n in range(4)]
     taken = []
 
     async def ask(ids):
@@ -61,7 +61,7 @@ async def test_brokers_that_ask_at_the_same_time(open_store):
 
 
 async def test_an_asker_that_is_cancelled_takes_nothing_from_others(open_store):
-    ids = ProducerIds(await open_store())
+    ids = ProducerIds(await open_store(), "a")
     with trio.CancelScope() as scope:
         scope.cancel()
         await ids.take()

@@ -1,36 +1,16 @@
-"""Placement: which bookies a ledger is written to (features.md #19, #20, #23, #24)."""
+"""RandomPlacement: bookies as equals (DefaultEnsemblePlacementPolicy.java)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from ledger.placement.policy import TooFewBookiesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from ledger.bookie_client import BookieId
     from runtime.env import Rng
-
-
-class TooFewBookiesError(Exception):
-    """Raised by a placement; the caller, who knows the ledger, makes NotEnoughBookiesError."""
-
-
-class Placement(Protocol):
-    async def new_ensemble(
-        self, ensemble_size: int, write_quorum_size: int, ack_quorum_size: int
-    ) -> tuple[BookieId, ...]:
-        """Different writable bookies, in ensemble order. TooFewBookiesError."""
-
-    async def replace(
-        self,
-        ensemble: tuple[BookieId, ...],
-        failed_indexes: Collection[int],
-        write_quorum_size: int,
-        ack_quorum_size: int,
-        excluded: Collection[BookieId],
-    ) -> tuple[BookieId, ...]:
-        """The ensemble with other bookies at `failed_indexes`, all else in its place; none of
-        `excluded`. TooFewBookiesError."""
 
 
 class RandomPlacement:
@@ -43,9 +23,13 @@ class RandomPlacement:
         self._rng = rng
 
     async def new_ensemble(
-        self, ensemble_size: int, write_quorum_size: int, ack_quorum_size: int
+        self,
+        ensemble_size: int,
+        write_quorum_size: int,
+        ack_quorum_size: int,
+        excluded: Collection[BookieId] = (),
     ) -> tuple[BookieId, ...]:
-        return tuple(self._choose(ensemble_size, ()))
+        return tuple(self._choose(ensemble_size, excluded))
 
     async def replace(
         self,

@@ -1,0 +1,80 @@
+"""Apache BookKeeper's auto-recovery (auditor and replication worker) looks after our bookies."""
+
+import re
+
+import pytest
+from harness import servers
+from harness.bookkeeper import AutoRecovery, Cluster, JavaBookie, QuireBookie, wait_for
+
+KIND = JavaBookie if servers.target() == "control" else QuireBookie
+CLIENT = "v3" if servers.target() == "control" else "quire"
+SETTINGS = {
+    # How long a ledger may stay open when one of its bookies is lost; then it is fenced.
+    "openLedgerRereplicationGracePeriod": "1000",
+    "rwRereplicateBackoffMs": "500",
+    "lostBookieRecoveryDelay": "0",
+}
+
+
+@pytest.fixture
+def cluster(scratch):
+    made = Cluster(scratch / "autorecovery" / "cluster")
+    try:
+        made.start(*[KIND] * 4)
+        yield made
+    finally:
+        made.discard()
+
+
+def all_bookies(tool, ledger):
+    segments = tool.metadata(ledger=ledger)["segments"]
+    return {bookie for _, ensemble in segments for bookie in ensemble}
+
+
+def test_lost_copies_are_made_again(cluster):
+    recovery = cluster.start(AutoRecovery, **SETTINGS)[0]
+    tool, writer = cluster.ledger_tool("v3"), cluster.ledger_tool(CLIENT)
+    closed = []
+    for digest in ("CRC32C", "CRC32", "MAC", "DUMMY"):
+        made = writer.write(80, 200, digest=digest, password="p")
+        writer.close(handle=made["handle"])
+        closed.append((made["ledger"], digest))
+    striped = tool.write(80, 200, e=4, qw=2, qa=2)
+    tool.close(handle=striped["handle"])
+    left_open = writer.write(80, 200)
+    lost = cluster.bookie(sorted(all_bookies(writer, left_open["ledger"]))[0])
+    writer.kill()
+
+    lost.kill()
+    ledgers = [ledger for ledger, _ in closed] + [left_open["ledger"]]
+    wait_for(
+        lambda: not any(lost.id in all_bookies(tool, ledger) for ledger in ledgers),
+        "the lost bookie is still in ensembles",
+        timeout_s=90,
+    )
+    for ledger, digest in closed:
+        for bookie in all_bookies(tool, ledger):
+            listed = tool.list_entries(ledger=ledger, bookie=bookie, last=79)
+            assert (listed["count"], listed["missing"]) == (80, []), (ledger, bookie)
+        tool.read_back(ledger, 200, 80, digest=digest, password="p")
+    # Its writer was gone, so it was fenced, closed and copied.
+    assert tool.metadata(ledger=left_open["ledger"])["state"] == "CLOSED"
+    tool.read_back(left_open["ledger"], 200, 80)
+    # Four different bookies are needed, and three are there: this one has to wait.
+    wait_for(
+        lambda: str(striped["ledger"]) in cluster.shell("listunderreplicated"),
+        "the striped ledger is not reported",
+        timeout_s=60,
+    )
+    said = cluster.shell("listunderreplicated", "-missingreplica", lost.id)
+    assert str(striped["ledger"]) in re.findall(r"^(\d+)$", said, re.M), said
+    tool.read_back(striped["ledger"], 200, 80)
+    assert recovery.id in cluster.shell("whoisauditor"), "somebody else audits"
+
+    # It comes back with all it had: nothing is missing any more.
+    lost.start()
+    wait_for(
+        lambda: "Under replicated ledger count: 0" in cluster.shell("listunderreplicated"),
+        "still under-replicated",
+        timeout_s=90,
+    )

@@ -1,0 +1,131 @@
+"""Writers for the two other ways of writing a ledger; their rules are in writer_modes_core.
+
+A deferred sync's ack promises nothing until `force` returned: a bookie that loses power may lose
+what it acked. Its ledger cannot replace bookies, so the first that fails ends the writing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from ledger.errors import LedgerError, LedgerForceError, NotEnoughBookiesError
+from ledger.writer import LedgerWriter
+from ledger.writer_core import STOPPED
+from ledger.writer_modes_core import AdvCore, DeferredSyncCore
+from runtime.logs import kv
+from wire.bookkeeper.status import Status
+
+if TYPE_CHECKING:
+    from ledger.writer_core import AppendDone, ChangeRequest
+    from wire.buffers import Buffers
+
+logger = logging.getLogger(__name__)
+
+
+class AdvLedgerWriter(LedgerWriter):
+    """Made by `LedgerClient.create_ledger_adv`. The caller chooses entry ids, in any order; acks
+    come in the order of ids, so every id has to be given some day. `close` ends the ledger in front
+    of the first id that is missing, and fails what is behind it."""
+
+    __slots__ = ()
+
+    def add_nowait(self, entry_id: int, payload: Buffers, done: AppendDone) -> None:
+        """As `append_nowait`, with the entry's id given. DuplicateEntryError, LedgerBusyError,
+        LedgerClosedError: nothing was added; ValueError if the id is negative."""
+        if entry_id < 0:
+            raise ValueError(f"entry id {entry_id} is negative")
+        core = self._core
+        assert isinstance(core, AdvCore)
+        if self._closing or not self.has_room:
+            self._refuse()
+        size = sum(map(len, payload))
+        if core.error is not None:
+            self._act(STOPPED)
+            core.add_at(entry_id, size, done)
+            return
+        if core.late:
+            self._act(core.replace_late())
+        self._send_new(core.add_at(entry_id, size, done), payload, size)
+
+
+class DeferredSyncLedgerWriter(AdvLedgerWriter):
+    """Made by `LedgerClient.create_ledger_deferred_sync`. `last_add_confirmed` moves with `force`
+    only, and readers see no more."""
+
+    __slots__ = ()
+
+    @property
+    def _forcing_core(self) -> DeferredSyncCore:
+        core = self._core
+        assert isinstance(core, DeferredSyncCore)
+        return core
+
+    @property
+    def last_add_confirmed(self) -> int:
+        return self._forcing_core.last_add_forced
+
+    @property
+    def last_add_acked(self) -> int:
+        """The last entry whose `done` was called, synced or not."""
+        return self._core.last_add_confirmed
+
+    async def force(self) -> int:
+        """Makes durable whatever was acked before this call, and returns the LAC, which is at least
+        that. All bookies of the ensemble have to agree (ForceLedgerOp.java): LedgerForceError if
+        one does not, and it may be tried again. A ledger that failed raises why."""
+        core = self._forcing_core
+        if core.error is not None:
+            raise core.error
+        entry_id, length = core.last_add_confirmed, core.confirmed_length
+        if entry_id > core.last_add_forced:
+            await self._force_all(entry_id)
+            core.forced(entry_id, length)
+            self.reader.last_add_confirmed = core.last_add_forced
+        return core.last_add_forced
+
+    async def _force_all(self, entry_id: int) -> None:
+        core = self._forcing_core
+        asked = core.indexes_with_entries(entry_id)
+        failures: list[str] = []
+
+        async def force_one(index: int) -> None:
+            bookie = core.ensemble[index]
+            status = await self._bookies.force_ledger(bookie, self.ledger_id)
+            # One that never got an entry has nothing to sync, and may not know the ledger.
+            if status is Status.ENOLEDGER and index not in asked:
+                return
+            if status is not Status.EOK:
+                failures.append(f"{bookie}: {status.name}")
+
+        async with trio.open_nursery() as nursery:
+            for index in range(core.schedule.ensemble_size):
+                nursery.start_soon(force_one, index)
+        if failures:
+            raise LedgerForceError(
+                self.ledger_id, f"up to entry {entry_id}: {', '.join(sorted(failures))}"
+            )
+
+    def _on_confirmed(self) -> None:
+        """Acked is not confirmed here."""
+
+    async def _end(self) -> tuple[int, int]:
+        """Forces what was acked, if it can; else the ledger ends where the last force did."""
+        core = self._forcing_core
+        if core.last_add_confirmed > core.last_add_forced:
+            entry_id, length = core.last_add_confirmed, core.confirmed_length
+            try:
+                await self._force_all(entry_id)
+            except LedgerError as error:
+                logger.warning("not_forced", kv(ledger=self.ledger_id, error=error))
+            else:
+                core.forced(entry_id, length)
+        return core.last_add_forced, core.forced_length
+
+    async def _choose(self, request: ChangeRequest) -> tuple[str, ...]:
+        failed = ", ".join(request.failed.values())
+        raise NotEnoughBookiesError(
+            self.ledger_id, f"{failed} failed, and with deferred sync no bookie can be replaced"
+        )

@@ -1,0 +1,353 @@
+"""The collector: which ledgers and logs go, when it works, what it says."""
+
+import pytest
+import trio
+
+from bookie.gc_config import GcConfig
+from bookie.gc_config_definitions import GC_KEYS, gc_config
+from bookie.gc_report import Phase
+from bookie.ledger_table import LedgerTable
+from bookie.rocks_index import RocksIndex
+from bookie.throttle import Throttle
+from wire.bookkeeper.entry import Digest
+from wire.bookkeeper.status import Status
+
+KEY = b"k" * 20
+
+
+class Known:
+    def __init__(self):
+        self.gone_ids = set()
+        self.asked = []
+        self.answers = True
+
+    async def gone(self, ledger_ids):
+        self.asked.append(list(ledger_ids))
+        return [i for i in ledger_ids if i in self.gone_ids] if self.answers else []
+
+    async def digest(self, ledger_id):
+        return Digest()
+
+
+@pytest.fixture
+def known():
+    return Known()
+
+
+@pytest.fixture
+def machine(machine_class, known):
+    machine = machine_class(gc=GcConfig(rate_entries=0), disk_reserve_size_bytes=0)
+    machine.known_ledgers = known
+    return machine
+
+
+async def fill(bookie, adds_class, ledgers, count=30, size=500):
+    adds = adds_class(bookie)
+    for entry_id in range(count):
+        for ledger_id in ledgers:
+            adds.add(ledger_id, entry_id, bytes(size))
+        await adds.wait((entry_id + 1) * len(ledgers))
+    assert set(adds.statuses()) == {Status.EOK}
+    await bookie.flush()
+
+
+async def test_ledgers_that_the_metadata_does_not_know_go(machine, known, adds_class):
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2, 3))
+        assert (await bookie.collect_garbage()).deleted_ledgers == 0
+        known.gone_ids = {1, 3, 99}
+        report = await bookie.collect_garbage()
+        assert (report.deleted_ledgers, report.failed_deletes) == (2, 0)
+        assert bookie.list_ledgers() == [2]
+        assert machine.index.last_entry_id(1) == -1, "who asks for a round need not wait"
+        status = bookie.gc.status()
+        assert status.statistics.deleted_ledgers == 2
+        assert status.phase is Phase.IDLE
+        assert (await bookie.read_entry(2, 0))[0] is Status.EOK
+        assert (await bookie.read_entry(1, 0))[0] is Status.ENOLEDGER
+    async with machine.running() as bookie:
+        assert bookie.list_ledgers() == [2]
+
+
+async def test_without_an_answer_everything_is_kept(machine, known, adds_class):
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2))
+        known.gone_ids, known.answers = {1, 2}, False
+        assert (await bookie.collect_garbage()).deleted_ledgers == 0
+        assert sorted(bookie.list_ledgers()) == [1, 2]
+
+
+async def test_one_sync_for_many_deletions(machine, known, adds_class):
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, range(1, 9), count=1, size=10)
+        known.gone_ids = set(range(1, 9))
+        syncs = bookie.statistics().journal_syncs
+        assert (await bookie.collect_garbage()).deleted_ledgers == 8
+        assert bookie.statistics().journal_syncs - syncs <= 3
+        assert bookie.list_ledgers() == []
+
+
+async def test_a_ledger_that_comes_back_is_collected_again(machine, known, adds_class):
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2), count=3)
+        known.gone_ids = {1}
+        await bookie.collect_garbage()
+        adds = adds_class(bookie)
+        adds.add(1, 3)
+        assert adds.statuses() == [Status.EFENCED], "while the deletion is remembered"
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        adds.add(1, 3)
+        await adds.wait(1)
+        assert adds.statuses() == [Status.EOK], "nobody knows any more"
+        assert sorted(bookie.list_ledgers()) == [1, 2]
+        assert (await bookie.collect_garbage()).deleted_ledgers == 1
+        assert bookie.list_ledgers() == [2]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_a_deletion_that_a_crash_undoes_leaves_a_bookie_that_starts(
+    flushed, machine, known, adds_class, entry_bytes, autojump_clock
+):
+    """The mark moves past the ledger's key while its deletion is not durable; the crash keeps the
+    entries behind the mark and loses the deletion."""
+    async with machine.running_until_crash() as bookie:
+        adds = adds_class(bookie)
+        adds.add(1, 0)
+        await adds.wait(1)
+        machine.disk.faults.sync_seconds = (0.01, 0.01)
+        bookie._checkpointer.swap()
+        adds.add(1, 1)
+        await adds.wait(2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bookie.delete_ledger, 1)
+            await trio.sleep(0.001)
+            machine.disk.faults.sync_seconds = (0, 0)
+            if flushed:
+                states = bookie._table.take_dirty()
+                assert [state.ledger_id for state in states] == [1]
+                bookie._table.give_back(states)
+            await bookie._checkpointer.once()
+            machine.crash()
+            bookie.crash()
+            nursery.cancel_scope.cancel()
+    async with machine.running() as bookie:
+        assert bookie.list_ledgers() in ([], [1])
+
+
+async def test_rounds_come_by_themselves(machine_class, known, adds_class, autojump_clock):
+    machine = machine_class(
+        gc=GcConfig(wait_ms=1000, minor_interval_ms=5000, major_interval_ms=20_000, rate_entries=0),
+        disk_reserve_size_bytes=0,
+        flush_interval_ms=100,
+    )
+    machine.known_ledgers = known
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
+        asked = len(known.asked)
+        await trio.sleep(3.5)
+        assert 3 <= len(known.asked) - asked <= 4
+        known.gone_ids = set(range(1, 10))
+        before = bookie.statistics().entry_log_bytes
+        await trio.sleep(8)
+        status = bookie.gc.status()
+        assert status.statistics.minor_compactions >= 1
+        assert status.statistics.major_compactions == 0
+        assert bookie.statistics().entry_log_bytes < before * 0.4
+        assert status.last_minor_ms is not None
+        assert status.last_major_ms is None
+        await trio.sleep(20)
+        assert bookie.gc.status().statistics.major_compactions == 1
+        assert bookie.statistics().entry_log_bytes < before * 0.2
+        assert (await bookie.read_entry(10, 29))[0] is Status.EOK
+
+
+async def test_without_metadata_there_are_no_rounds(machine, adds_class, autojump_clock):
+    machine.known_ledgers = None
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2))
+        await trio.sleep(100_000)
+        assert bookie.gc.statistics.major_compactions == 0
+        await bookie.delete_ledger(1)
+        await bookie.flush()
+        assert (await bookie.collect_garbage(force_major=True)).compacted_logs > 0
+
+
+async def test_suspended_means_not_even_by_force(machine, adds_class):
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2))
+        await bookie.delete_ledger(1)
+        await bookie.flush()
+        bookie.gc.suspend_major()
+        bookie.gc.suspend_major("disk")
+        assert bookie.gc.status().is_major_suspended
+        assert not (await bookie.collect_garbage(force_major=True)).was_major
+        bookie.gc.resume_major("disk")
+        assert not (await bookie.collect_garbage(force_major=True)).was_major
+        bookie.gc.resume_major()
+        assert (await bookie.collect_garbage(force_major=True)).compacted_logs > 0
+        bookie.gc.suspend_minor()
+        assert not (await bookie.collect_garbage(force_minor=True)).was_minor
+
+
+async def test_force_of_what_is_disabled_needs_to_be_allowed(machine_class):
+    for force_allow in (False, True):
+        machine = machine_class(gc=GcConfig(major_interval_ms=0, force_allow=force_allow))
+        async with machine.running() as bookie:
+            report = await bookie.collect_garbage(force_major=True)
+            assert report.was_major is force_allow
+
+
+async def test_an_ended_bookie_keeps_nobody_waiting(machine, adds_class):
+    async with machine.running_until_crash() as bookie:
+        bookie.crash()
+        assert not (await bookie.collect_garbage()).is_complete
+    assert not (await bookie.collect_garbage()).is_complete
+
+
+async def test_a_failed_sync_ends_the_bookie(machine, adds_class):
+    async with machine.running_until_crash() as bookie:
+        await fill(bookie, adds_class, (1, 2))
+        await bookie.delete_ledger(1)
+        await bookie.flush()
+        machine.disk.faults.failing_sync_number = machine.disk.sync_count + 3
+        report = await bookie.collect_garbage(force_major=True)
+        assert not report.is_complete
+        adds = adds_class(bookie)
+        adds.add(2, 100)
+        assert adds.statuses() == [Status.EIO]
+    machine.disk.faults.failing_sync_number = None
+    async with machine.running() as bookie:
+        for entry_id in range(30):
+            assert (await bookie.read_entry(2, entry_id))[0] is Status.EOK
+
+
+async def test_status_counts(machine, known, adds_class):
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2))
+        status = bookie.gc.status()
+        assert sum(status.usage_buckets) == status.usage_buckets[9] >= 1
+        assert status.active_log_bytes == 60 * (4 + 36 + 500)
+        assert status.total_log_bytes > status.active_log_bytes
+        known.gone_ids = {1, 2}
+        report = await bookie.collect_garbage()
+        assert report.reclaimed_bytes == bookie.gc.status().reclaimed_by_deletion_bytes > 10_000
+        assert bookie.gc.status().active_log_bytes == 0
+
+
+# -- time and configuration ------------------------------------------------------------------------
+
+
+async def test_throttle(autojump_clock):
+    start = trio.current_time()
+    throttle = Throttle(1000)
+    for _ in range(100):
+        await throttle.take(50)
+    # The last one is not waited for, and a tenth of a second's worth is free.
+    assert 4.7 <= trio.current_time() - start <= 5
+    await trio.sleep(60)
+    start = trio.current_time()
+    await throttle.take(1000)
+    assert trio.current_time() == start, "what was not used before is not owed"
+    await throttle.take(1)
+    assert trio.current_time() - start == pytest.approx(0.9)
+    unlimited = Throttle(0)
+    start = trio.current_time()
+    for _ in range(1000):
+        await unlimited.take(1 << 40)
+    assert trio.current_time() == start
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"minor_threshold": 0.8}, "minorCompactionThreshold=0.8: must be less"),
+        ({"major_threshold": 1.1}, "majorCompactionThreshold=1.1"),
+        ({"minor_interval_ms": 86_400_000}, "minorCompactionInterval=86400: must be less"),
+        ({"minor_interval_ms": 1000}, "shorter than gcWaitTime"),
+        ({"wait_ms": 0}, "gcWaitTime=0"),
+        ({"location_interval_ms": 1000}, "entryLocationCompactionInterval=1:"),
+    ],
+)
+def test_combinations_that_cannot_work(changes, words):
+    with pytest.raises(ValueError, match=words):
+        GcConfig(**changes)
+
+
+def test_what_is_disabled_is_not_compared():
+    assert not GcConfig(minor_threshold=0, minor_interval_ms=1).minor_enabled
+    assert not GcConfig(minor_interval_ms=-1, minor_threshold=0.9).minor_enabled
+    assert GcConfig(major_interval_ms=0).minor_enabled
+
+
+def test_settings_by_name():
+    values = {key.name: key.parse_default() for key in GC_KEYS}
+    assert gc_config(values, GcConfig(wait_ms=1)) == GcConfig()
+    quick = GcConfig(wait_ms=10_000, minor_interval_ms=60_000, major_interval_ms=3_600_000)
+    assert gc_config({}, quick) is not None
+    assert gc_config({"majorCompactionInterval": 600}, quick).major_interval_ms == 600_000
+    slow = gc_config({"gcWaitTime": 300_000}, quick)
+    assert (slow.wait_ms, slow.minor_interval_ms) == (300_000, 3_600_000), "BookKeeper's then"
+    with pytest.raises(ValueError, match="minorCompactionThreshold"):
+        gc_config({"minorCompactionThreshold": 0.9}, quick)
+
+
+def test_tombstones_are_bounded_and_age(monkeypatch):
+    monkeypatch.setattr("bookie.ledger_table.TOMBSTONES_MAX", 10)
+    table = LedgerTable()
+    for ledger_id in range(15):
+        table.create(ledger_id, KEY)
+        table.delete(ledger_id)
+    assert all(table.is_deleted(ledger_id) for ledger_id in range(15))
+    for ledger_id in range(15, 100):
+        table.delete(ledger_id)
+    assert not table.is_deleted(50)
+    assert table.is_deleted(95)
+    table.age_tombstones()
+    assert table.is_deleted(99)
+    table.age_tombstones()
+    assert not table.is_deleted(99)
+
+
+# -- the index -------------------------------------------------------------------------------------
+
+
+def test_deleted_neighbours_do_not_stop_a_look_up(tmp_path):
+    """pulsar#1737: a seek from a ledger without entries passes what was deleted before it."""
+    index = RocksIndex(str(tmp_path), 1 << 20)
+    index.open()
+    try:
+        for ledger_id in range(300):
+            index.put(ledger_id, range(100), [1 << 32 | 4] * 100)
+        index.sync()
+        index.delete_ledgers(range(1, 300))
+        index.sync()
+        assert (
+            int(index._locations.rocks.property_int_value("rocksdb.num-entries-active-mem-table"))
+            < 10
+        )
+        assert index.last_entry_id(1000) == -1
+        assert index.last_entry_id(150) == -1
+        assert index.last_entry_id(0) == 99
+        assert index.get_many([(0, 5), (7, 5), (0, 100)]) == [1 << 32 | 4, 0, 0]
+        index.compact()
+        files = index._locations.rocks.live_files()
+        assert sum(file["num_deletions"] for file in files) == 0
+        assert index.get(0, 99) == 1 << 32 | 4
+    finally:
+        index.close()
+
+
+async def test_compacting_entry_locations_by_hand_and_by_time(
+    machine_class, known, adds_class, autojump_clock, monkeypatch
+):
+    machine = machine_class(gc=GcConfig(wait_ms=1000, location_interval_ms=10_000))
+    machine.known_ledgers = known
+    calls = []
+    monkeypatch.setattr(machine.index, "compact", lambda: calls.append(1), raising=False)
+    async with machine.running() as bookie:
+        await bookie.compact_entry_locations()
+        assert len(calls) == 1
+        assert bookie.gc.status().last_location_ms is not None
+        await trio.sleep(35)
+        assert 3 <= len(calls) <= 4
