@@ -118,9 +118,8 @@ class Writer:
 async def compaction(bookie, args):
     start = time.perf_counter()
     count = await fill(bookie, args.megabytes, args.entry)
-    print(
-        f"filled {args.megabytes} MiB, {count * LEDGERS} entries in {time.perf_counter() - start:.1f} s"
-    )
+    seconds = time.perf_counter() - start
+    print(f"filled {args.megabytes} MiB, {count * LEDGERS} entries in {seconds:.1f} s")
     writer = Writer(bookie, args.writer_rate, args.writer_entry)
     end = time.perf_counter() + args.seconds
     await writer.run(lambda: time.perf_counter() > end)

@@ -104,11 +104,6 @@ class Bookie:
         self._files.on_room(self._space.on_journal_room)
         self._writer = EntryLogWriter(config, env.disk, self._logs)
         self._damages = DamageReports(env.clock)
-        self._reader = Reader(config, env.disk, self._cache, self._logs, self._index, self._damages)
-        #: Looks for damage, in the background and when told to.
-        self.scrubber = Scrubber(
-            config, env, self._logs, self._index, self._table, self._cache, None, self._damages
-        )
         self._checkpointer = Checkpointer(
             config,
             env,
@@ -131,9 +126,15 @@ class Bookie:
             self._adds, self._cache, self._journal, self._table, self._checkpointer.deletions
         )
         #: See its own methods: suspend, resume, status, statistics.
-        self.gc = GarbageCollector(
-            config,
-            env,
+        self.gc = self._make_gc(known_ledgers)
+        self._compose_requests(known_ledgers)
+        self._failure: OSError | None = None
+        self._has_started = False
+
+    def _make_gc(self, known_ledgers: KnownLedgers | None) -> GarbageCollector:
+        return GarbageCollector(
+            self._config,
+            self._env,
             self._logs,
             self._index,
             self._table,
@@ -144,6 +145,10 @@ class Bookie:
             self._space.owed_bytes,
             self._fail,
         )
+
+    def _compose_requests(self, known_ledgers: KnownLedgers | None) -> None:
+        config, env = self._config, self._env
+        self._space.connect(self._adds, self.gc)
         self.collect_garbage = self.gc.collect
         self.compact_entry_locations = self.gc.compact_entry_locations
         # The parts' own methods are the bookie's: no call in between on the way of an add.
@@ -152,8 +157,19 @@ class Bookie:
         self.set_explicit_lac = self._operations.set_explicit_lac
         self.get_explicit_lac = self._operations.get_explicit_lac
         self.delete_ledger = self._operations.delete_ledger
-        self._space.connect(self._adds, self.gc)
         self._ended = trio.Event()
+        self._reader = Reader(config, env.disk, self._cache, self._logs, self._index, self._damages)
+        #: Looks for damage, in the background and when told to.
+        self.scrubber = Scrubber(
+            config,
+            env,
+            self._logs,
+            self._index,
+            self._table,
+            self._cache,
+            known_ledgers,
+            self._damages,
+        )
         self._reads = ReadPath(
             config,
             env.clock,
@@ -170,8 +186,6 @@ class Bookie:
         self.read_entries_nowait = self._reads.read_entries_nowait
         self.entry_ids = self._reads.entry_ids
         self.lacs = LedgerLacs(env.clock, self._table, self._reads.read_one)
-        self._failure: OSError | None = None
-        self._has_started = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Locks, checks, opens, replays; then serves until cancelled, which is a clean stop.

@@ -92,7 +92,8 @@ def read_checkpoint(disk: Disk, directory: str) -> Checkpoint:
     """The newest, NO_CHECKPOINT if there is none. CorruptionError.
 
     We write `lastMark` last, so it is never ahead unless it is damaged, or Apache BookKeeper ran
-    here since: following it could skip what the journal alone has. Without a `checkpoint` it counts."""
+    here since: following it could skip what only the journal has. Without a `checkpoint` it counts.
+    """
     checkpoint = NO_CHECKPOINT
     if (data := _read(disk, path := f"{directory}/{CHECKPOINT_NAME}")) is not None:
         checkpoint = decode_checkpoint(path, data)

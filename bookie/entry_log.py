@@ -83,6 +83,7 @@ class EntryLogs:
         "_last_log_id",
         "_logs",
         "_open",
+        "_removed_in",
         "_unlinked",
         "deleted_bytes",
     )
@@ -105,6 +106,7 @@ class EntryLogs:
         self._last_log_id = -1
         #: Of removed logs: still open, see `close_removed`.
         self._unlinked: list[File] = []
+        self._removed_in: set[str] = set()
         #: Size of the logs that went because all of their ledgers were deleted.
         self.deleted_bytes = 0
 
@@ -314,6 +316,7 @@ class EntryLogs:
         file = log.file if log.file is not None else self._disk.open(log.path)
         self._open.pop(log.log_id, None)
         self._disk.remove(log.path)
+        self._removed_in.add(log.path.rpartition("/")[0])
         log.file = file
         if log.readers == 0:
             log.file = None
@@ -328,9 +331,12 @@ class EntryLogs:
 
     async def close_removed(self) -> None:
         """Closes what was removed, on a worker thread: the last close of a large file is what
-        frees its blocks and pages, and takes a tenth of a second for each gigabyte."""
+        frees its blocks and pages, and takes a tenth of a second for each gigabyte. Then makes the
+        removals durable: no crash of a later life brings a torn log back. OSError."""
         while self._unlinked:
             await self._disk.run(self._unlinked.pop().close)
+        while self._removed_in:
+            await self._disk.run(self._disk.sync_directory, self._removed_in.pop())
 
     def close(self) -> None:
         for file in self._unlinked:

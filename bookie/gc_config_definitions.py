@@ -23,7 +23,7 @@ _BOOLEAN = ConfigType.BOOLEAN
 
 
 def _from_seconds(value: int) -> int:
-    return value * 1000
+    return value * 1000 if value > 0 else -1
 
 
 #: Name, type, what it means, validator, GcConfig's field and what makes its value.
@@ -110,7 +110,7 @@ _SETTINGS: tuple[tuple[str, ConfigType, str, Any, str, Callable[[Any], Any]], ..
 
 def _default(field: str, convert: Callable[[Any], Any]) -> str:
     value = getattr(GcConfig(), field)
-    if convert is _from_seconds:
+    if convert is _from_seconds and value > 0:
         value = value // 1000
     return str(value).lower()
 

@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from runtime.disk import File
 
 _unpack_record = struct.Struct(">iqq").unpack_from
-_pack_id = struct.Struct(">q").pack
 CHUNK_SIZE_BYTES = 8 << 20
 #: Header of an entry: shorter ones are none.
 ENTRY_SIZE_MIN = 32
 #: What follows the records of a chunk, if it is not one that needs a larger chunk.
 NO_RECORD = -1
 DAMAGED = -2
-#: Up to so many ledgers are looked for by their ids; beyond it, by what all ids have in common.
-PATTERN_LEDGERS_MAX = 500
+#: The start of a record: a length below 128 MiB, ids that are not negative and below 2^48. Or one
+#: of a ledgers map.
+_START = re.compile(rb"(?s)(?=[\x00-\x07]...(?:\x00\x00......\x00\x00|\xff{15}\xfe))")
+_LENGTH_MIN = (20).to_bytes(LENGTH_SIZE, "big")
 
 
 @dataclass(slots=True)
@@ -200,14 +201,15 @@ class LogSalvager:
 
     def _find(self, start: int, end: int) -> int | None:
         """The first record from `start` on and before `end`."""
-        pattern = self._pattern()
         position = start
         while position < end:
             size = min(CHUNK_SIZE_BYTES, end - position)
             # A record's start may lie across the seam.
             data = self._file.pread(size + RECORD_START_SIZE, position)
-            for match in pattern.finditer(data):
+            for match in _START.finditer(data):
                 found = position + match.start()
+                if data[match.start() : match.start() + LENGTH_SIZE] < _LENGTH_MIN:
+                    continue  # as in a region of zeros
                 if found < end and self._is_record(found):
                     return found
             position += size
@@ -233,14 +235,6 @@ class LogSalvager:
                 return False
             start += len(data)
         return True
-
-    def _pattern(self) -> re.Pattern[bytes]:
-        """Of a record's length and ledger id."""
-        ids = [_pack_id(ledger_id) for ledger_id in sorted(self._known)]
-        if not ids or len(ids) > PATTERN_LEDGERS_MAX:
-            return re.compile(rb"(?=[\x00-\x07][\x00-\xff]{3}\x00[\x00-\xff]{7}\x00)", re.DOTALL)
-        choice = b"|".join(map(re.escape, [*ids, _pack_id(MAP_LEDGER_ID)]))
-        return re.compile(rb"(?=[\x00-\x07][\x00-\xff]{3}(?:" + choice + rb"))", re.DOTALL)
 
     def _is_record(self, position: int, *, is_intact: bool = True, depth: int = 2) -> bool:
         """Whether a record starts here, as far as that can be told. `is_intact`: its digest has to

@@ -5,7 +5,8 @@ that is an error here, and a mapping would end the process. What is Python runs 
 in slices of a few hundred records.
 
 It trusts nothing but the records themselves, so it also reads logs without a ledgers map. Maps in
-the middle are passed over, and zeros up to the end are space that was allocated and never used.
+the middle are passed over; zeros up to the end are space that was allocated and never used; a map
+that a crash cut off ends the log.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from runtime.disk import Disk, File
 
 _unpack_record = struct.Struct(">iqq").unpack_from
+_MAP_IDS = struct.pack(">qq", MAP_LEDGER_ID, MAP_ENTRY_ID)
 CHUNK_SIZE_BYTES = 1 << 20
 #: Records that are handed out together.
 SLICE_COUNT = 200
@@ -48,6 +50,15 @@ class RecordSlice:
         self.offsets: list[int] = []
         #: Of the entries, without their lengths.
         self.sizes: list[int] = []
+
+
+def _is_torn_map(data: bytes) -> bool:
+    """Whether these last bytes of a log are the start of a map, and not all of it. No entry's
+    record is as short as the start of one, so what is shorter is never missed."""
+    size = int.from_bytes(data[:LENGTH_SIZE], "big")
+    is_cut = len(data) < RECORD_START_SIZE or LENGTH_SIZE + size > len(data)
+    ids = data[LENGTH_SIZE:RECORD_START_SIZE]
+    return is_cut and _MAP_IDS.startswith(ids)
 
 
 class LogScanner:
@@ -82,7 +93,8 @@ class LogScanner:
         size = min(size, self._end - start)
         try:
             data = await self._disk.run(self._file.pread, size, start)
-            if not any(data[:RECORD_START_SIZE]) and await self._is_zero(start):
+            is_end = _is_torn_map(data) if start + len(data) == self._end else False
+            if is_end or (not any(data[:RECORD_START_SIZE]) and await self._is_zero(start)):
                 self._end = start
                 return False
         except OSError as error:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import threading
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +37,8 @@ from rocksdict import (
 )
 
 from bookie.errors import BookieStartError
+from runtime.mutex import Mutex
+from bookie.rocks_check import check_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -87,6 +88,10 @@ class _Database:
         #: A write found no space: until `mend` no other is taken.
         self.is_stuck = False
         options.create_if_missing(not must_exist)
+        if must_exist and not os.path.exists(f"{path}/CURRENT"):
+            # RocksDB would refuse too, but leave files behind.
+            raise BookieStartError(f"{path}: the index is not there")
+        check_logs(path)
         try:
             access = AccessType.read_only() if read_only else AccessType.read_write()
             self.rocks = Rdict(path, options, access_type=access)
@@ -278,7 +283,7 @@ class RocksIndex:
         self._ledgers: _Database | None = None
         self._get: Callable[[bytes], bytes | None]
         #: The flush and compaction both sync, on worker threads.
-        self._syncing = threading.Lock()
+        self._syncing = Mutex()
         #: Range deletions that are in memory, and not in a table.
         self._deletions_in_memory = 0
 

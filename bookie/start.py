@@ -211,8 +211,8 @@ def check_missing_log(logs: EntryLogs, table: LedgerTable, at_start: Checkpoint)
         table.get(ledger_id) is not None for ledger_id in at_start.ledgers
     ):
         raise BookieStartError(
-            f"{logs.missing_path(at_start.log_id)} is missing: at the last checkpoint it had entries "
-            f"of {len(at_start.ledgers)} ledgers"
+            f"{logs.missing_path(at_start.log_id)} is missing: at the last checkpoint it had "
+            f"entries of {len(at_start.ledgers)} ledgers"
         )
 
 

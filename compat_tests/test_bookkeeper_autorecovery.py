@@ -16,7 +16,7 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(scratch):
     made = Cluster(scratch / "autorecovery" / "cluster")
     try:
@@ -78,3 +78,22 @@ def test_lost_copies_are_made_again(cluster):
         "still under-replicated",
         timeout_s=90,
     )
+    tool.delete(ledger=striped["ledger"])
+
+
+def test_a_bookie_is_decommissioned(cluster):
+    """Java's shell waits for its ledgers to be copied, then takes its cookie away."""
+    tool = cluster.ledger_tool("v3")
+    tool.wait_for_bookies(4)
+    made = tool.write(80, 200)
+    tool.close(handle=made["handle"])
+    lost = cluster.bookie(sorted(all_bookies(tool, made["ledger"]))[0])
+    lost.kill()
+    cluster.wait_until_gone(lost.id)
+    cluster.shell("decommissionbookie", "-bookieid", lost.id, timeout_s=120)
+    assert lost.id not in all_bookies(tool, made["ledger"])
+    tool.read_back(made["ledger"], 200, 80)
+    assert cluster.get(f"cookies/{lost.id}") is None
+    # It still has its data, and the cluster does not know it any more.
+    with pytest.raises(RuntimeError, match="cookie"):
+        lost.start(timeout_s=20)

@@ -47,6 +47,7 @@ def test_java_joins_a_tree_that_ours_made(cluster, tool):
 
 
 def test_a_stopped_bookie_is_gone_at_once_and_comes_back_with_its_entries(cluster, tool):
+    tool.wait_for_bookies(3)
     made = tool.write(50, 100)
     tool.close(handle=made["handle"])
     ours = cluster.bookies[0]
@@ -58,6 +59,7 @@ def test_a_stopped_bookie_is_gone_at_once_and_comes_back_with_its_entries(cluste
 
 
 def test_a_read_only_bookie_is_read_and_not_written_to(cluster, tool):
+    tool.wait_for_bookies(3)
     made = tool.write(50, 100)
     tool.close(handle=made["handle"])
     ours = cluster.bookies[2]
@@ -78,6 +80,7 @@ def test_a_read_only_bookie_is_read_and_not_written_to(cluster, tool):
 
 
 def test_a_lost_session_is_replaced(cluster, tool):
+    tool.wait_for_bookies(3)
     made = tool.write(50, 100)
     ours = cluster.bookies[0]
     ours.freeze()

@@ -243,10 +243,11 @@ def test_full_and_back(disk, topic, killed):
         kinds = collections.Counter(name for _, name in probe.outcomes if name)
         figures.add(
             f"full disk ({'SIGKILL twice while full' if killed else 'running'}): {SIZE_MB} MB, "
-            f"first refusal after {full_at - started:.1f} s, full at {usage.used / usage.total:.1%}, "
-            f"{acked_full} records acknowledged by then; writable {writable_at - deleted_at:.1f} s "
-            f"after DeleteRecords, {len(writer.acked)} acknowledged in the end, none lost or "
-            f"doubled; a producer without retries saw {dict(kinds)}"
+            f"first refusal after {full_at - started:.1f} s, full at "
+            f"{usage.used / usage.total:.1%}, {acked_full} records acknowledged by then; "
+            f"writable {writable_at - deleted_at:.1f} s after DeleteRecords, "
+            f"{len(writer.acked)} acknowledged in the end, none lost or doubled; "
+            f"a producer without retries saw {dict(kinds)}"
         )
     finally:
         server.discard()

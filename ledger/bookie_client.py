@@ -1,9 +1,9 @@
 """BookieClient: how the ledger client speaks to bookies, wherever they live.
 
 Two implementations: the in-process one of `quire standalone` (quire/local_bookie.py), and the one
-over sockets (ledger/network/client.py). Adds are callbacks because they are the hot path: the answer comes on the loop's
-thread, possibly before the call returns, and never more than once. Reads are awaited, with a
-`_nowait` twin for what can be answered without waiting.
+over sockets (ledger/network/client.py). Adds are callbacks because they are the hot path: the
+answer comes on the loop's thread, possibly before the call returns, and never more than once. Reads
+are awaited, with a `_nowait` twin for what can be answered without waiting.
 
 Answers are statuses, not exceptions: the ledger's cores decide what they mean (design.md §6).
 """
@@ -64,8 +64,8 @@ class BookieClient(Protocol):
         done: AddDone,
     ) -> None:
         """Sends one entry (features.md #1's bytes, in pieces). The pieces may be changed by the
-        caller once `done` was called, not before. `flags`: FLAG_RECOVERY_ADD, FLAG_HIGH_PRIORITY, FLAG_DEFERRED_SYNC.
-        """
+        caller once `done` was called, not before. `flags`: FLAG_RECOVERY_ADD, FLAG_HIGH_PRIORITY,
+        FLAG_DEFERRED_SYNC."""
 
     async def read_entry(
         self,

@@ -35,7 +35,8 @@ class LedgerClientConfig:
     long_poll_timeout_max_ms: int = 30_000
     #: stickyReadsEnabled: a ledger with E = Qw is read from one bookie while that answers.
     sticky_reads: bool = True
-    #: bookieErrorThresholdPerInterval, bookieHealthCheckIntervalSeconds, bookieQuarantineTimeSeconds
+    #: bookieErrorThresholdPerInterval, bookieHealthCheckIntervalSeconds,
+    #: bookieQuarantineTimeSeconds
     bookie_error_threshold: int = 100
     bookie_error_interval_ms: int = 60_000
     bookie_quarantine_ms: int = 1_800_000

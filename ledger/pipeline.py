@@ -107,16 +107,14 @@ class AddPipeline(ABC):
     def pending_bytes(self) -> int:
         return self._core.pending_bytes
 
-    def _append(self, payload: Buffers, size: int, done: AppendDone) -> int:
+    def _append(
+        self, payload: Buffers, size: int, done: AppendDone, given_id: int | None = None
+    ) -> int:
+        """Only an AdvCore takes a `given_id`."""
         core = self._core
         if core.late:
             self._act(core.replace_late())
-        pending = core.add(size, done)
-        self._send_new(pending, payload, size)
-        return pending.entry_id
-
-    def _send_new(self, pending: PendingAdd, payload: Buffers, size: int) -> None:
-        core = self._core
+        pending = core.add(size, done) if given_id is None else core.add_at(given_id, size, done)
         entry_id = pending.entry_id
         head = self._seal(
             self.ledger_id, entry_id, pending.last_add_confirmed, pending.length, payload, size
@@ -136,6 +134,7 @@ class AddPipeline(ABC):
         else:
             for index in core.targets(pending):
                 self._send(pending, index)
+        return entry_id
 
     def _send(self, pending: PendingAdd, index: int) -> None:
         bookie = self._core.ensemble[index]

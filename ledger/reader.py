@@ -212,15 +212,16 @@ class LedgerReader:
                 f"entry {first_entry_id} is not among the confirmed ones, 0 to "
                 f"{self.last_add_confirmed}",
             )
-        if not self._segment_first <= first_entry_id < self._segment_end:
-            self._enter_segment(first_entry_id)
+        self._enter_segment_of(first_entry_id)
         return min(
             count_max,
             self.last_add_confirmed - first_entry_id + 1,
             self._segment_end - first_entry_id,
         )
 
-    def _enter_segment(self, entry_id: int) -> None:
+    def _enter_segment_of(self, entry_id: int) -> None:
+        if self._segment_first <= entry_id < self._segment_end:
+            return
         end = 2**63
         for first_entry_id, bookies in reversed(self.metadata.segments):
             if first_entry_id <= entry_id:
@@ -242,6 +243,8 @@ class LedgerReader:
         return replicas
 
     async def _read_run(self, first_entry_id: int, count: int, size_max: int) -> list[memoryview]:
+        # Again: other metadata, or another read, may have come in between.
+        self._enter_segment_of(first_entry_id)
         replicas = self._health.in_order(self._replicas(first_entry_id))
         bookie, payloads = await self._replica_reads.read(replicas, first_entry_id, count, size_max)
         if self._is_sticky:
@@ -272,6 +275,7 @@ class LedgerReader:
 
     async def _read_group(self, start: int, count: int, size_max: int) -> list[memoryview]:
         """At most Qw entries: the bookie that has them all is first; the others have a part."""
+        self._enter_segment_of(start)
         schedule, members = self._schedule, self._segment_members
         last = (start + count - 1) % schedule.ensemble_size
         complete = members[last]

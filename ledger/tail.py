@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from ledger.errors import LedgerError
 from wire.bookkeeper.entry import DigestMismatchError, parse_header
 from wire.bookkeeper.status import Status
 
@@ -100,7 +101,7 @@ class LacFollower:
 
     async def _poll(self, left: float, changed: Callable[[], Awaitable[None]]) -> None:
         """One round: ends with the first good answer, when none is left to wait for, or when the
-        metadata has changed."""
+        metadata has changed. NoSuchLedgerError, LedgerMetadataError."""
         reader = self._reader
         previous = reader.last_add_confirmed
         members = reader.metadata.ensemble_at(previous + 1)
@@ -109,12 +110,18 @@ class LacFollower:
         bookies = self._health.in_order([*members[start:], *members[:start]])
         timeout_ms = max(1, min(int(left * 1000), self._timeout_max_ms))
 
+        failure: LedgerError | None = None
+
         async with trio.open_nursery() as nursery:
             scope = nursery.cancel_scope
 
             async def look() -> None:
+                nonlocal failure
                 await changed()
-                await reader.refresh()
+                try:
+                    await reader.refresh()
+                except LedgerError as error:
+                    failure = error
                 scope.cancel()
 
             async def ask_all() -> None:
@@ -142,6 +149,8 @@ class LacFollower:
 
             nursery.start_soon(look)
             nursery.start_soon(ask_all)
+        if failure is not None:
+            raise failure
 
     async def ask_lac(self, bookies: Sequence[BookieId]) -> int:
         """The highest LAC that any of them knows now: an explicit one, or an entry's. -1: none."""

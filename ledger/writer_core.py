@@ -151,6 +151,10 @@ class WriterCore:
         self.pending.append(pending)
         return pending
 
+    def add_at(self, entry_id: int, size: int, done: AppendDone) -> PendingAdd:
+        """As `add`, with an id of the caller's choice: AdvCore's."""
+        raise AssertionError(f"ledger {self.ledger_id} takes no entry ids: {entry_id}")
+
     def targets(self, pending: PendingAdd) -> tuple[int, ...]:
         """Ensemble indexes to send a new entry to. Indexes whose bookie has failed are left out:
         `ensemble_changed` asks to send there once there is another bookie."""

@@ -14,7 +14,7 @@ import trio
 from ledger.errors import LedgerError, LedgerForceError, NotEnoughBookiesError
 from ledger.writer import LedgerWriter
 from ledger.writer_core import STOPPED
-from ledger.writer_modes_core import AdvCore, DeferredSyncCore
+from ledger.writer_modes_core import DeferredSyncCore
 from runtime.logs import kv
 from wire.bookkeeper.status import Status
 
@@ -38,17 +38,14 @@ class AdvLedgerWriter(LedgerWriter):
         if entry_id < 0:
             raise ValueError(f"entry id {entry_id} is negative")
         core = self._core
-        assert isinstance(core, AdvCore)
         if self._closing or not self.has_room:
             self._refuse()
         size = sum(map(len, payload))
         if core.error is not None:
             self._act(STOPPED)
             core.add_at(entry_id, size, done)
-            return
-        if core.late:
-            self._act(core.replace_late())
-        self._send_new(core.add_at(entry_id, size, done), payload, size)
+        else:
+            self._append(payload, size, done, entry_id)
 
 
 class DeferredSyncLedgerWriter(AdvLedgerWriter):

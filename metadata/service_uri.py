@@ -4,6 +4,8 @@
     zk+null://host1,host2/a/folder/ledgers          take the layout that is there
     zk://host:2181/ledgers                          the same
 
+    quire+unix:///data/metadata.sock                of `quire standalone` on this machine
+
 Hosts are separated by «;» or «,»; the port is 2181 if it is not told; the path is the root of the
 ledgers' tree and not a chroot: Java clients and ours see the same absolute paths.
 """
@@ -33,6 +35,8 @@ class ServiceUri:
     ledgers_root: str
     #: "null", "flat", "hierarchical", "longhierarchical" or "ms"
     layout: str
+    #: The Unix socket of metadata/served.py; then there are no hosts.
+    socket_path: str | None = None
 
     @property
     def factory(self) -> str | None:
@@ -46,8 +50,14 @@ def parse_service_uri(text: str) -> ServiceUri:
     if not separator:
         raise ValueError(f"metadataServiceUri {text!r}: expected zk+<layout>://hosts/path")
     kind, plus, layout = scheme.lower().partition("+")
+    if (kind, layout) == ("quire", "unix"):
+        if not rest.startswith("/") or rest.endswith("/"):
+            raise ValueError(f"metadataServiceUri {text!r}: expected quire+unix:///path/of/socket")
+        return ServiceUri("", DEFAULT_ROOT, "hierarchical", rest)
     if kind != "zk":
-        raise ValueError(f"metadataServiceUri {text!r}: «{kind}» is not supported, only zk is")
+        raise ValueError(
+            f"metadataServiceUri {text!r}: «{kind}» is not supported, only zk and quire+unix are"
+        )
     layout = layout if plus else "null"
     if layout not in _FACTORIES:
         known = ", ".join(_FACTORIES)

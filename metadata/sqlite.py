@@ -16,17 +16,18 @@ SQLite ends the store, first of all a sync that failed. That includes those of a
 SQLite would keep to itself if it made them on its own: so `_execute` makes them.
 
 Ephemeral nodes belong to the process: they are deleted when the store is closed, or when the file
-is opened the next time. Watches see the changes of this store only: the file is opened in SQLite's
-exclusive mode, so nobody else can make any.
+is opened the next time; those of a `session` when that is closed, too (metadata/served.py). Watches
+see the changes of this store only: the file is opened in SQLite's exclusive mode, so nobody else
+can make any.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -35,17 +36,16 @@ import trio
 from metadata import rules
 from metadata.rules import NO_OWNER, ROOT, Change, Row, split_path
 from metadata.store import (
-    ANY_VERSION,
     MetadataError,
     MetadataUnavailableError,
     MetadataUnknownOutcomeError,
-    Node,
-    Op,
-    SessionState,
 )
-from metadata.watches import Listeners, LocalWatch, WatchRegistry
+from metadata.transactions import Action, TransactionSession
+from metadata.watches import WatchRegistry
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from metadata.rules import Table
 
 T = TypeVar("T")
@@ -54,11 +54,13 @@ logger = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x51524D44  # «QRMD»
 FORMAT_VERSION = 1
-#: This process; the file is exclusive, so one number is enough.
+#: The store's own session. The file is exclusive, so numbers start anew with each process.
 _OWNER = 1
 #: Requests in one transaction: bounds how long the first of them waits for the last.
 _BATCH_MAX = 1_000
 _QUEUE_MAX = 10_000
+
+_FULL_RETRY_SECONDS = 1.0
 
 #: Rows that change between two checkpoints, which keep the write-ahead log small.
 CHECKPOINT_CHANGES = 250
@@ -125,6 +127,11 @@ class _SqliteTable:
         found = self._execute("SELECT parent, name FROM node WHERE owner = ?", (owner,))
         return [f"{parent.rstrip('/')}/{name}" for parent, name in found]
 
+    def owners(self) -> list[int]:
+        """The sessions that have ephemeral nodes."""
+        found = self._execute("SELECT DISTINCT owner FROM node WHERE owner <> ?", (NO_OWNER,))
+        return [owner for (owner,) in found.fetchall()]
+
     def savepoint(self) -> None:
         self._execute("SAVEPOINT multi")
 
@@ -139,14 +146,10 @@ class _SqliteTable:
         self._execute("RELEASE multi")
 
 
-#: What a request does in the transaction.
-_Action = Callable[["Table", list[Change]], object]
-
-
 class _Request:
     __slots__ = ("action", "done", "error", "path", "result")
 
-    def __init__(self, path: str, action: _Action) -> None:
+    def __init__(self, path: str, action: Action) -> None:
         self.path = path
         self.action = action
         self.done = trio.Event()
@@ -186,15 +189,16 @@ def _free_bytes(directory: str) -> int:
     return status.f_bavail * status.f_frsize
 
 
-class SqliteStore:
+class SqliteStore(TransactionSession):
     """Implements `metadata.store.MetadataStore`. `file` is made if it is missing; its directory
     must exist. MetadataCorruptError from `run` if the file is damaged or something else."""
 
     def __init__(self, file: str, run: Run) -> None:
+        super().__init__(_OWNER, WatchRegistry())
         self._file = file
         self._run_blocking = run
-        self._watches = WatchRegistry()
-        self._listeners = Listeners()
+        self._owners = itertools.count(_OWNER + 1)
+        self.sessions: set[SqliteSession] = set()
         self._queue: deque[_Request] = deque()
         self._wake = trio.Event()
         self._slots = trio.Semaphore(_QUEUE_MAX)
@@ -204,76 +208,13 @@ class SqliteStore:
         self._reserve = _Reserve(f"{file}.reserve")
         self._checkpoint_due = CHECKPOINT_CHANGES
 
-    async def get(self, path: str) -> Node:
-        row = await self._submit(path, lambda table, _: rules.get(table, path))
-        return Node(row.data, row.version)
+    @property
+    def is_closing(self) -> bool:
+        return self._closing
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        for path in paths:
-            rules.check_path(path)
-        rows = await self._submit(ROOT, lambda table, _: list(map(table.find, paths)))
-        return [None if row is None else Node(row.data, row.version) for row in rows]
-
-    async def exists(self, path: str) -> bool:
-        return await self._submit(path, lambda table, _: table.find(path) is not None)
-
-    async def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequence: bool = False,
-        make_parents: bool = False,
-    ) -> str:
-        rules.check_path(path + "0" if sequence else path)
-
-        def action(table: Table, changes: list[Change]) -> str:
-            return rules.create(
-                table,
-                path,
-                data,
-                changes,
-                owner=_OWNER if ephemeral else NO_OWNER,
-                sequence=sequence,
-                make_parents=make_parents,
-            )
-
-        return await self._submit(path, action, checked=True)
-
-    async def put(self, path: str, data: bytes, version: int) -> int:
-        return await self._submit(
-            path, lambda table, changes: rules.put(table, path, data, version, changes)
-        )
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._submit(path, lambda table, changes: rules.delete(table, path, version, changes))
-
-    async def children(self, path: str) -> list[str]:
-        return await self._submit(path, lambda table, _: rules.children(table, path))
-
-    async def multi(self, ops: Sequence[Op]) -> None:
-        for op in ops:
-            rules.check_path(op.path)
-        await self._submit(ROOT, lambda table, changes: rules.multi(table, ops, _OWNER, changes))
-
-    def watch(self, path: str) -> LocalWatch:
-        rules.check_path(path)
-        return self._watches.add(("node", path), _OWNER)
-
-    def watch_children(self, path: str) -> LocalWatch:
-        rules.check_path(path)
-        return self._watches.add(("children", path), _OWNER)
-
-    def subscribe(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
-        return self._listeners.add(listener)
-
-    async def owns(self, path: str) -> bool:
-        def action(table: Table, _: list[Change]) -> bool:
-            row = table.find(path)
-            return row is not None and row.owner == _OWNER
-
-        return await self._submit(path, action)
+    def session(self) -> SqliteSession:
+        """One more session on the same nodes, whose ephemeral nodes are its own; `run` it."""
+        return SqliteSession(self, next(self._owners), self._watches)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens the file, serves until `aclose` or cancellation, closes the file. OSError-like
@@ -297,8 +238,9 @@ class SqliteStore:
                     await self._run_blocking(self._close, self._connection)
             self._fail(self._queue, MetadataUnavailableError, "the metadata store is closed")
             self._queue.clear()
-            self._watches.session_ended(_OWNER)
-            self._listeners.tell(SessionState.LOST)
+            sessions, self.sessions = self.sessions, set()
+            for session in (*sessions, self):
+                session.ended()
             self._finished.set()
 
     async def aclose(self) -> None:
@@ -308,7 +250,7 @@ class SqliteStore:
         if self._finished is not None:
             await self._finished.wait()
 
-    async def _submit(
+    async def submit(
         self, path: str, action: Callable[[Table, list[Change]], T], *, checked: bool = False
     ) -> T:
         if not checked:
@@ -324,6 +266,8 @@ class SqliteStore:
         if request.error is not None:
             raise request.error
         return request.result  # type: ignore[return-value]
+
+    _submit = submit
 
     async def _run_batch(self, connection: sqlite3.Connection) -> None:
         queue = self._queue
@@ -397,12 +341,62 @@ class SqliteStore:
     def _close(self, connection: sqlite3.Connection) -> None:
         # What fails here is done again at the next start, which deletes them first.
         with suppress(sqlite3.Error):
-            _execute(connection, [_Request(ROOT, _end_session)])
+            _execute(connection, [_Request(ROOT, _end_sessions)])
         connection.close()
 
 
-def _end_session(table: Table, changes: list[Change]) -> None:
-    rules.end_session(table, _OWNER, changes)
+class SqliteSession(TransactionSession):
+    """A session of its own on a SqliteStore, which has to run longer than it. Implements
+    `metadata.store.MetadataStore`."""
+
+    def __init__(self, store: SqliteStore, owner: int, watches: WatchRegistry) -> None:
+        super().__init__(owner, watches)
+        self._store = store
+        self._is_closed = False
+        self._closing = trio.Event()
+        store.sessions.add(self)
+
+    async def _submit(
+        self, path: str, action: Callable[[Table, list[Change]], T], *, checked: bool = False
+    ) -> T:
+        if not checked:
+            rules.check_path(path)
+        if self._is_closed:
+            raise MetadataUnavailableError(path, "the metadata session is closed")
+        return await self._store.submit(path, action, checked=True)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until `aclose`; a session has no work of its own."""
+        task_status.started()
+        await self._closing.wait()
+
+    async def aclose(self) -> None:
+        """Deletes the session's ephemeral nodes, as soon as there is space for that; the store
+        does if it is closed before."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        while not self._store.is_closing:
+            try:
+                await self._store.submit(ROOT, self._end)
+            except MetadataUnavailableError:
+                await trio.sleep(_FULL_RETRY_SECONDS)
+            else:
+                break
+        self._closing.set()
+        if self in self._store.sessions:
+            self._store.sessions.discard(self)
+            self.ended()
+
+    def _end(self, table: Table, changes: list[Change]) -> None:
+        rules.end_session(table, self.owner, changes)
+
+
+def _end_sessions(table: Table, changes: list[Change]) -> None:
+    """Of this process, or of the one that had the file before."""
+    assert isinstance(table, _SqliteTable)
+    for owner in table.owners():
+        rules.end_session(table, owner, changes)
 
 
 def _prepare(connection: sqlite3.Connection, file: str) -> None:
@@ -425,7 +419,7 @@ def _prepare(connection: sqlite3.Connection, file: str) -> None:
         raise MetadataCorruptError(
             file, f"its format version is {version}, this program knows {FORMAT_VERSION}"
         )
-    _end_session(_SqliteTable(connection), [])
+    _end_sessions(_SqliteTable(connection), [])
     connection.execute("COMMIT")
 
 

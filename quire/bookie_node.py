@@ -20,7 +20,8 @@ from bookie.server.server import BookieServer, BookieServerSettings
 from bookie.start import all_directories
 from ledger.metadata import LedgerManager
 from quire.composition import running, serve_until_cancelled
-from quire.metadata_service import zookeeper_store
+from quire.ledger_gc import MetadataLedgers
+from quire.metadata_service import metadata_store
 from runtime.addresses import interface_address
 from runtime.config import load_tables
 from runtime.env import real_env
@@ -73,7 +74,7 @@ async def _start(
     assert env.poller is not None
     await stack.enter_async_context(running(env.poller.run))
     await stack.enter_async_context(running(env.net.run))
-    store, root = zookeeper_store(values)
+    store, root = metadata_store(values, env, name=config.bookie_id or "")
     await stack.enter_async_context(running(store.run))
     await LedgerManager(store, env, root).ensure_layout()
     instance_id = parse_instance_id((await store.get(f"{root}/INSTANCEID")).data)
@@ -102,13 +103,14 @@ async def _start(
     )
     has_cookie = any(env.disk.exists(f"{path}/{FILE_NAME}") for path in all_directories(settings))
     await cookie.check(has_cookie, settings.allow_storage_expansion)
-    bookie = Bookie(settings, env)
+    known = MetadataLedgers(LedgerManager(store, env, root), settings.gc.metadata_rate)
+    bookie = Bookie(settings, env, known_ledgers=known)
     await stack.enter_async_context(running(bookie.run))
     await cookie.keep(bool(bookie.list_ledgers()))
     server = BookieServer(
         bookie,
         env,
-        BookieServerSettings(config.host, config.port, processor=config.processor),
+        BookieServerSettings(config.host, config.port, processor=config.processor, tls=config.tls),
         lambda: env.disk.usage(settings.ledger_directory),
     )
     address = await stack.enter_async_context(running(server.run))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from bookie.config_definitions import BOOKIE_CONFIGS
 from broker.cluster.config_file import NodeConfig, load
+from broker.cluster.durability import Bookies
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
@@ -20,7 +21,7 @@ from ledger.network.client import NetworkBookieClient
 from ledger.placement import RandomPlacement
 from quire.broker_parts import check_listeners, start_broker
 from quire.composition import running, serve_until_cancelled
-from quire.metadata_service import zookeeper_store
+from quire.metadata_service import metadata_store
 from runtime.env import real_env
 from runtime.real_disk import RealDisk
 
@@ -64,7 +65,7 @@ async def _start(
     assert env.poller is not None
     await stack.enter_async_context(running(env.poller.run))
     await stack.enter_async_context(running(env.net.run))
-    store, root = zookeeper_store(config.bookie_values)
+    store, root = metadata_store(config.bookie_values, env, name="broker")
     await stack.enter_async_context(running(store.run))
     watcher = BookieWatcher(store, root)
     await stack.enter_async_context(running(watcher.run))
@@ -80,7 +81,10 @@ async def _start(
     )
     await ledgers.manager.ensure_layout()
     await stack.enter_async_context(running(ledgers.run))
-    parts = await start_broker(env, store, ledgers, config, os.getcwd(), stack)
+    parts = await start_broker(
+        env, store, ledgers, config, os.getcwd(), Bookies(lambda: watcher.writable), stack
+    )
+    watcher.subscribe(parts.logs.bookies_changed)
     await _start_metrics(options, env, ledgers, parts, stack)
     return parts.listen()
 

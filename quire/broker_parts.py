@@ -26,12 +26,14 @@ from quire.handlers import group_config, make_handlers
 from runtime.config import ConfigError
 from runtime.logs import kv
 from runtime.timers import Timers
+from wire.kafka.errors import KafkaError
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from broker.cluster.config import BrokerConfig
     from broker.cluster.config_file import NodeConfig
+    from broker.cluster.durability import Bookies, Copies
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.env import Env
@@ -89,6 +91,7 @@ async def start_broker(
     ledgers: LedgerClient,
     config: NodeConfig,
     data_directory: str,
+    bookies: Bookies,
     stack: AsyncExitStack,
 ) -> BrokerParts:
     """All but the listeners. `env.net` has to run already when they are opened."""
@@ -111,7 +114,15 @@ async def start_broker(
     await stack.enter_async_context(running(coordinator.run))
     timers = Timers()
     await stack.enter_async_context(running(timers.run))
-    view = StandaloneView(await ensure_cluster_id(store, env), broker)
+
+    def facts(topic: str, partition: int) -> tuple[Copies, tuple[str, ...]] | None:
+        try:
+            log = logs.get(topic, partition)
+        except KafkaError:
+            return None
+        return log.copies, log.ensemble
+
+    view = StandaloneView(await ensure_cluster_id(store, env), broker, bookies, facts)
     handlers = make_handlers(
         env=env,
         store=store,
@@ -120,6 +131,7 @@ async def start_broker(
         logs=logs,
         coordinator=coordinator,
         view=view,
+        bookies=bookies,
         timers=timers,
         data_directory=data_directory,
     )

@@ -13,9 +13,12 @@ import click
 from quire.bookie_commands.command import bookie
 from quire.cli_options import Address, read_config, role_options
 from quire.dump.command import dump
+from quire.ledger_commands.command import ledger
 from quire.options import StandaloneOptions
 from quire.role import run_role
 from runtime.logs import setup_logging
+
+BOOKIES_MAX = 100
 
 
 @click.group()
@@ -26,6 +29,7 @@ def main() -> None:
 
 main.add_command(bookie)
 main.add_command(dump)
+main.add_command(ledger)
 
 
 @main.command()
@@ -50,6 +54,13 @@ main.add_command(dump)
     help="A properties file with Kafka's setting names.",
 )
 @click.option("--metrics", type=Address(), help="Serve Prometheus metrics there.")
+@click.option(
+    "--bookies",
+    type=click.IntRange(1, BOOKIES_MAX),
+    default=1,
+    show_default=True,
+    help="More than one: each is a process of its own, and topics have up to three copies.",
+)
 @role_options
 def standalone(
     listen: tuple[str, int],
@@ -57,9 +68,10 @@ def standalone(
     config_path: str | None,
     settings: dict[str, str],
     metrics: tuple[str, int] | None,
+    bookies: int,
     log_level: str,
 ) -> None:
-    """Runs broker, bookie and metadata in one process."""
+    """Runs broker, bookie and metadata in one process, or several bookies as processes."""
     from quire.standalone import run  # its imports are of no use to --help and --version
 
     setup_logging(log_level)
@@ -69,6 +81,8 @@ def standalone(
         properties=read_config(config_path),
         overrides=settings,
         metrics=metrics,
+        bookies=bookies,
+        log_levels=log_level,
     )
     run_role(partial(run, options))
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from broker.api import Api
     from broker.cluster.catalog import Topic, TopicCatalog
     from broker.cluster.config import BrokerConfig
+    from broker.cluster.durability import Bookies
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
     from broker.groups.coordinator import GroupCoordinator
@@ -49,6 +50,7 @@ def make_handlers(
     logs: LogManager,
     coordinator: GroupCoordinator,
     view: ClusterView,
+    bookies: Bookies,
     timers: Timers,
     data_directory: str,
 ) -> list[Api]:
@@ -65,7 +67,7 @@ def make_handlers(
         MetadataHandler(
             catalog, view, logs, auto_create, lambda: registry.broker.auto_create_topics_enable
         ),
-        ProduceHandler(logs),
+        ProduceHandler(logs, bookies),
         FetchHandler(logs, sessions, timers, fetch_bytes_max=broker.fetch_max_bytes),
         ListOffsetsHandler(logs),
         DeleteRecordsHandler(logs),

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class StandaloneOptions:
-    """`quire standalone`: broker, bookie and metadata in one process."""
+    """`quire standalone`: broker, bookie and metadata in one process, or with several bookies as
+    processes of their own."""
 
     #: Where Kafka clients connect; port 0 takes a free one.
     listen: tuple[str, int] = ("127.0.0.1", 9092)
@@ -22,3 +23,7 @@ class StandaloneOptions:
     overrides: Mapping[str, str] = field(default_factory=dict)
     #: Where Prometheus asks, if it may.
     metrics: tuple[str, int] | None = None
+    #: 1: in this process. More: each a process, and topics have up to three copies.
+    bookies: int = 1
+    #: For the bookies' processes.
+    log_levels: str = "info"

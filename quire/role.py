@@ -17,6 +17,7 @@ import trio
 
 from runtime.config import ConfigError, PropertiesError
 from runtime.logs import kv
+from runtime.processes import die_with_parent, wait_for_end_of_input
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,20 +37,25 @@ class Role(Protocol):
     def __call__(self, *, task_status: trio.TaskStatus[tuple[str, int]]) -> Awaitable[None]: ...
 
 
-def run_role(role: Role) -> None:
-    """Runs a role until a signal; returns after a clean stop, exits with 1 or 2 otherwise."""
+def run_role(role: Role, *, parent_pid: int | None = None) -> None:
+    """Runs a role until a signal; returns after a clean stop, exits with 1 or 2 otherwise. With a
+    parent it ends, too, when that does (runtime/processes.py)."""
+    if parent_pid is not None:
+        die_with_parent(parent_pid)
     try:
-        trio.run(_serve, role, strict_exception_groups=True)
+        trio.run(_serve, role, parent_pid is not None, strict_exception_groups=True)
     except Exception as error:  # the process ends here, with a code and a reason
         _exit_with(error)
     logger.info("stopped")
 
 
-async def _serve(role: Role) -> None:
+async def _serve(role: Role, has_parent: bool) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             stop = nursery.cancel_scope.cancel
             nursery.start_soon(_stop_on_signal, aiter(signals), stop)
+            if has_parent:
+                nursery.start_soon(_stop_at_end_of_input, stop)
             host, port = await nursery.start(_run_to_end, role, stop)
             _tune_garbage_collector()
             logger.info("ready", kv(host=host, port=port, pid=os.getpid()))
@@ -80,6 +86,12 @@ async def _stop_on_signal(signals: AsyncIterator[int], stop: Callable[[], None])
     # The receiver ends with the clean stop; until then a second signal has its default effect.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    stop()
+
+
+async def _stop_at_end_of_input(stop: Callable[[], None]) -> None:
+    await wait_for_end_of_input()
+    logger.info("stopping", kv(reason="the parent ended"))
     stop()
 
 

@@ -1,17 +1,19 @@
-"""`quire standalone`: metadata, bookie, ledger client and broker in one process.
+"""`quire standalone`: metadata, bookie, ledger client and broker in one process; or, with several
+bookies, those as processes of their own (quire/bookie_processes.py).
 
 Composition only: every part is made here, given its neighbours, started in the order in which they
 depend on each other, and stopped in the reverse order: a stop first closes the listeners, then the
 partitions' ledgers (which still need the bookie), then the bookie, then the metadata store.
 
-Data directory: `metadata.db`, `bookie/journal`, `bookie/ledgers`, `lock`.
+Data directory: `metadata.db`, `lock`; `bookie/journal`, `bookie/ledgers`, or `bookie-1`, `bookie-2`
+and so on, and `metadata.sock` while they run.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,18 +22,24 @@ from bookie.bookie import Bookie
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
 from bookie.gc_config import GcConfig
 from broker.cluster.config_file import NodeConfig, load
+from broker.cluster.durability import Bookies
 from broker.cluster.view import ensure_cluster_id
+from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.metadata import LedgerManager
+from ledger.network.client import NetworkBookieClient
 from ledger.placement import RandomPlacement
+from metadata.served import MetadataServer
 from metadata.sqlite import SqliteStore
+from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
 from quire.broker_parts import LISTENER, check_listeners, request_memory_bytes, start_broker
 from quire.composition import running, serve_until_cancelled
 from quire.ledger_gc import MetadataLedgers
 from quire.local_bookie import LocalBookieClient
 from runtime.env import Env, real_env
 from runtime.real_disk import RealDisk
+from runtime.real_net import RealNet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +53,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BOOKIE_ID = "quire-standalone"
+LOCAL_BOOKIE_DIRECTORY = "bookie"
 HELD_ADDS_MAX = 1_000_000
+#: Of a topic by default, however many bookies there are.
+COPIES_MAX = 3
 #: Where BookKeeper's clusters look every ten minutes and once a day, one process with little data
 #: gives space back within a minute or so. Its metadata is at hand, and the copying is limited.
 GC_DEFAULTS = GcConfig(
@@ -61,9 +72,11 @@ GC_DEFAULTS = GcConfig(
 class _Storage:
     env: Env
     store: SqliteStore
-    bookie: Bookie
-    bookie_config: BookieConfig
     ledgers: LedgerClient
+    #: In this process; None if there are processes for that.
+    local: tuple[Bookie, BookieConfig] | None
+    bookies: Bookies
+    watcher: BookieWatcher | None = None
 
 
 async def run(
@@ -80,8 +93,8 @@ async def run(
 
     async def start(stack: AsyncExitStack) -> tuple[str, int]:
         storage = await _start_storage(options, config, stack)
-        if on_bookie is not None:
-            on_bookie(storage.bookie)
+        if on_bookie is not None and storage.local is not None:
+            on_bookie(storage.local[0])
         return await _start_broker(options, config, storage, stack)
 
     await serve_until_cancelled(start, task_status)
@@ -95,9 +108,24 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
         "listeners": f"{LISTENER}://{shown}:{port}",
         **options.overrides,
     }
-    config = load(options.properties, overrides, BOOKIE_CONFIGS)
+    defaults = "".join(f"{name}={text}\n" for name, text in _defaults(options.bookies).items())
+    config = load(defaults + options.properties, overrides, BOOKIE_CONFIGS)
     check_listeners(config)
     return config
+
+
+def _defaults(bookie_count: int) -> dict[str, str]:
+    """Broker settings other than Kafka's defaults, which the file may override: with three bookies
+    as a Kafka cluster is mostly run, three copies of which two must be there."""
+    if bookie_count == 1:
+        return {}
+    copies = str(min(bookie_count, COPIES_MAX))
+    return {
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "min.insync.replicas": "2" if bookie_count > 2 else "1",
+    }
 
 
 async def _start_storage(
@@ -106,19 +134,29 @@ async def _start_storage(
     env = real_env()
     directory = _data_directory(options)
     env.disk.make_directory(directory)
+    check_layout(directory, options.bookies, LOCAL_BOOKIE_DIRECTORY)
     stack.callback(_lock(env, directory))
     await stack.enter_async_context(running(env.turn.serve, needs_start=False))
     assert env.poller is not None
     await stack.enter_async_context(running(env.poller.run))
     store = SqliteStore(os.path.join(directory, "metadata.db"), env.disk.run)
     await stack.enter_async_context(running(store.run))
+    if options.bookies > 1:
+        return await _start_processes(options, config, env, store, stack)
+    return await _start_local(config, env, store, directory, stack)
+
+
+async def _start_local(
+    config: NodeConfig, env: Env, store: SqliteStore, directory: str, stack: AsyncExitStack
+) -> _Storage:
+    """One bookie in this process."""
     cluster_id = await ensure_cluster_id(store, env)
     settings = bookie_config(
         config.bookie_values,
         bookie_id=BOOKIE_ID,
         instance_id=cluster_id,
-        journal_directory=os.path.join(directory, "bookie", "journal"),
-        ledger_directory=os.path.join(directory, "bookie", "ledgers"),
+        journal_directory=os.path.join(directory, LOCAL_BOOKIE_DIRECTORY, "journal"),
+        ledger_directory=os.path.join(directory, LOCAL_BOOKIE_DIRECTORY, "ledgers"),
         verify_digest_on_write=True,
         # Back-pressure is the requests' memory, which bounds what can be on its way here; a
         # bookie that refused sooner would cost the partition its ledger.
@@ -129,16 +167,64 @@ async def _start_storage(
     known = MetadataLedgers(LedgerManager(store, env), settings.gc.metadata_rate)
     bookie = Bookie(settings, env, known_ledgers=known)
     await stack.enter_async_context(running(bookie.run))
+
+    def writable() -> list[str]:
+        return [] if bookie.is_read_only else [BOOKIE_ID]
+
     ledgers = LedgerClient(
         store,
         LocalBookieClient({BOOKIE_ID: bookie}),
         env,
         # The partition's own window is the smaller one; sealing a ledger may exceed it.
         LedgerClientConfig(window_entries_max=1 << 20, window_bytes_max=1 << 40),
-        placement=RandomPlacement(lambda: [] if bookie.is_read_only else [BOOKIE_ID], env.rng),
+        placement=RandomPlacement(writable, env.rng),
     )
     await stack.enter_async_context(running(ledgers.run))
-    return _Storage(env, store, bookie, settings, ledgers)
+    return _Storage(env, store, ledgers, (bookie, settings), Bookies(writable))
+
+
+async def _start_processes(
+    options: StandaloneOptions,
+    config: NodeConfig,
+    env: Env,
+    store: SqliteStore,
+    stack: AsyncExitStack,
+) -> _Storage:
+    """Several bookies, each a process, on this one's metadata."""
+    await LedgerManager(store, env).ensure_layout()
+    processes_config = BookieProcessesConfig(
+        _data_directory(options),
+        options.bookies,
+        settings=config.bookie_texts,
+        log_levels=options.log_levels,
+    )
+    assert env.poller is not None
+    # Clients' connections end before those to the bookies do.
+    inner = replace(env, net=RealNet(env.poller))
+    await stack.enter_async_context(running(inner.net.run))
+    server = MetadataServer(inner, processes_config.socket_path, store.session)
+    await stack.enter_async_context(running(server.run))
+    watcher = BookieWatcher(store)
+    await stack.enter_async_context(running(watcher.run))
+    processes = BookieProcesses(processes_config, server, watcher)
+    await stack.enter_async_context(running(processes.run))
+    bookies = NetworkBookieClient(inner, watcher.resolve)
+    await stack.enter_async_context(running(bookies.run))
+    ledgers = LedgerClient(
+        store,
+        bookies,
+        env,
+        # The partition's own window is the smaller one; sealing a ledger may exceed it. A bookie
+        # that died is back in a moment, and there may be no other that could replace it.
+        LedgerClientConfig(
+            window_entries_max=1 << 20,
+            window_bytes_max=1 << 40,
+            delay_ensemble_change=options.bookies <= COPIES_MAX,
+        ),
+        placement=RandomPlacement(lambda: sorted(watcher.writable), env.rng),
+    )
+    await stack.enter_async_context(running(ledgers.run))
+    return _Storage(env, store, ledgers, None, Bookies(lambda: watcher.writable), watcher)
 
 
 def _data_directory(options: StandaloneOptions) -> str:
@@ -157,8 +243,16 @@ async def _start_broker(
 ) -> tuple[str, int]:
     env = storage.env
     parts = await start_broker(
-        env, storage.store, storage.ledgers, config, _data_directory(options), stack
+        env,
+        storage.store,
+        storage.ledgers,
+        config,
+        _data_directory(options),
+        storage.bookies,
+        stack,
     )
+    if storage.watcher is not None:
+        storage.watcher.subscribe(parts.logs.bookies_changed)
     await _start_metrics(options, config, storage, parts.dispatcher, parts.logs, stack)
     await stack.enter_async_context(running(env.net.run))
     return parts.listen()
@@ -186,14 +280,22 @@ async def _start_metrics(
     metrics.register(process_collector())
     if isinstance(storage.env.disk, RealDisk):
         metrics.register(disk_collector(storage.env.disk))
-    metrics.register(bookie_collector(storage.bookie, storage.bookie_config, storage.env.clock))
     metrics.register(ledger_client_collector(storage.ledgers.statistics, storage.env.clock))
     metrics.register(request_collector(dispatcher))
     metrics.register(partition_collector(logs))
     host, port = options.metrics
+    if storage.local is None:
+
+        async def serve_metrics(*, task_status: trio.TaskStatus[object]) -> None:
+            await metrics.serve(host, port, task_status=task_status)
+
+        await stack.enter_async_context(running(serve_metrics))
+        return
+    bookie, bookie_settings = storage.local
+    metrics.register(bookie_collector(bookie, bookie_settings, storage.env.clock))
     parts = AdminParts(
-        storage.bookie,
-        storage.bookie_config,
+        bookie,
+        bookie_settings,
         config.bookie_values,
         storage.store,
         storage.ledgers,

@@ -54,6 +54,10 @@ def _escape(match: re.Match[str]) -> str:
 class KeyValueFormatter(logging.Formatter):
     """Formats a record as one line of pairs; see the module's contract."""
 
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = f"process={format_value(process)} " if process else ""
+
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
         pairs = ""
@@ -63,7 +67,7 @@ class KeyValueFormatter(logging.Formatter):
         parts = [
             f"time={self.formatTime(record)}",
             f"level={record.levelname.lower()}",
-            f"logger={record.name}",
+            f"{self._process}logger={record.name}",
             f"event={format_value(message)}",
         ]
         if pairs:
@@ -94,13 +98,16 @@ def parse_levels(text: str) -> dict[str, int]:
     return levels
 
 
-def setup_logging(levels: str = "info", stream: IO[str] | None = None) -> None:
-    """Sends all loggers to `stream` (stderr) from here on, replacing earlier handlers.
+def setup_logging(
+    levels: str = "info", stream: IO[str] | None = None, *, process: str = ""
+) -> None:
+    """Sends all loggers to `stream` (stderr) from here on, replacing earlier handlers. `process` is
+    in every line, if it is given: for processes that share a stream.
 
     ValueError as `parse_levels`."""
     parsed = parse_levels(levels)
     handler: logging.StreamHandler[Any] = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(KeyValueFormatter())
+    handler.setFormatter(KeyValueFormatter(process))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(parsed.pop("", logging.INFO))

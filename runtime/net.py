@@ -2,8 +2,8 @@
 
 A server gives `Net.listen` a factory; the driver makes one `Connection` (the protocol's side) for
 each socket, hands it bytes and takes bytes from it. There is a driver for plain sockets (one task
-over one epoll, all that is ready in one burst, see runtime.turn), one for the simulation, and later
-one for TLS; no connection knows which one feeds it.
+over one epoll, all that is ready in one burst, see runtime.turn), one for the simulation, and a
+layer over either for TLS (runtime/tls.py); no connection knows which one feeds it.
 
 Reading: the connection says where the next bytes go (`receive_buffer`), so that a large frame lands
 in memory of its own and is never copied. Writing: buffers are queued by reference and sent with one
@@ -34,6 +34,9 @@ class Transport(Protocol):
 
     def write(self, buffers: Buffers) -> None:
         """Queues buffers, in order, by reference. Ignored once closed."""
+
+    def attach(self, connection: Connection) -> None:
+        """From now on `connection` is fed, instead of the one before (runtime/tls.py)."""
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
@@ -78,7 +81,11 @@ class Net(Protocol):
         Poller for sockets, the world's loop in a simulation.)"""
 
     def listen(self, host: str, port: int, factory: ConnectionFactory) -> Listener:
-        """Binds and listens at once. OSError if the address cannot be bound."""
+        """Binds and listens at once. OSError if the address cannot be bound.
+
+        A host that is an absolute path («/data/metadata.sock») is a Unix socket's, here and in
+        `connect`, and the port is 0. What lies at that path is replaced; only this user may
+        connect."""
 
     async def connect(self, host: str, port: int, factory: ConnectionFactory) -> Connection:
         """Opens one connection; OSError if refused or unreachable."""

@@ -1,4 +1,4 @@
-"""RealNet: plain TCP sockets, driven by the poller that everything else of the process shares.
+"""RealNet: plain TCP and Unix sockets, driven by the poller that all else of the process shares.
 
 All sockets that are ready are read in one burst and their bytes handed to the connections, then the
 turn runs once for all (runtime.turn), then the replies leave, one `sendmsg` for each connection. A
@@ -15,13 +15,16 @@ import os
 import select
 import socket
 from collections import deque
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from runtime.logs import kv
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from runtime.net import Connection, ConnectionFactory
     from runtime.poller import Poller
     from wire.buffers import Buffer, Buffers
@@ -42,6 +45,44 @@ ACCEPT_REST_SECONDS = 0.1
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
+
+
+def is_unix(host: str) -> bool:
+    return host.startswith("/")
+
+
+def _family(host: str) -> socket.AddressFamily:
+    if is_unix(host):
+        return socket.AF_UNIX
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _prepare(sock: socket.socket, address: Any) -> str:  # noqa: ANN401  # whatever accept() gives
+    """Sets a connected socket's options; what logs call the peer."""
+    sock.setblocking(False)
+    if sock.family is socket.AF_UNIX:
+        return "unix"
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return f"{address[0]}:{address[1]}"
+
+
+@contextmanager
+def _short_path(path: str) -> Iterator[str]:
+    """The socket's path by way of its opened directory: an address has room for 107 bytes only."""
+    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{os.path.basename(path)}"
+    finally:
+        os.close(directory)
+
+
+def _bind_unix(sock: socket.socket, path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    with _short_path(path) as short:
+        sock.bind(short)
+    # Before `listen`: until then nobody gets in.
+    os.chmod(path, 0o600)
 
 
 class SocketTransport:
@@ -98,6 +139,10 @@ class SocketTransport:
 
     def on_events(self, mask: int) -> None:
         if mask & _BROKEN:
+            # A Unix socket is broken as soon as its peer closed it, with what the peer sent last
+            # still to be read.
+            if mask & select.EPOLLIN and not self._paused:
+                self._read()
             self.abort()
             return
         if mask & select.EPOLLOUT:
@@ -210,13 +255,18 @@ class SocketListener:
 
     __slots__ = ("_factory", "_net", "_socket", "address", "fd")
 
-    def __init__(self, net: RealNet, sock: socket.socket, factory: ConnectionFactory) -> None:
+    def __init__(
+        self,
+        net: RealNet,
+        sock: socket.socket,
+        address: tuple[str, int],
+        factory: ConnectionFactory,
+    ) -> None:
         self._net = net
         self._socket = sock
         self._factory = factory
         self.fd = sock.fileno()
-        host, port = sock.getsockname()[:2]
-        self.address: tuple[str, int] = (host, port)
+        self.address = address
 
     def on_events(self, _mask: int) -> None:
         for _ in range(ACCEPTS_PER_BURST_MAX):
@@ -232,9 +282,8 @@ class SocketListener:
                     self._net.modify(self.fd, 0)
                     self._net.rest(self)
                 return
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._net.adopt(sock, f"{address[0]}:{address[1]}", self._factory)
+            peer = _prepare(sock, address)
+            self._net.adopt(sock, peer, self._factory)
 
     def wake(self) -> None:
         """Accepts again after a rest."""
@@ -246,6 +295,9 @@ class SocketListener:
             self._net.forget(self, self.fd)
             self._socket.close()
             self.fd = -1
+            if is_unix(self.address[0]):
+                with suppress(OSError):
+                    os.unlink(self.address[0])
 
     def end(self) -> None:
         self.close()
@@ -267,33 +319,38 @@ class RealNet:
         return sum(isinstance(item, SocketTransport) for item in self._open)
 
     def listen(self, host: str, port: int, factory: ConnectionFactory) -> SocketListener:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = socket.socket(_family(host), socket.SOCK_STREAM)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setblocking(False)
-            sock.bind((host, port))
+            if is_unix(host):
+                _bind_unix(sock, host)
+            else:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.bind((host, port))
+                host, port = sock.getsockname()[:2]
             sock.listen(LISTEN_BACKLOG)
         except OSError as error:
             sock.close()
             raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: {host}:{port}") from error
-        listener = SocketListener(self, sock, factory)
+        listener = SocketListener(self, sock, (host, port), factory)
         self._open.add(listener)
         self._poller.register(listener.fd, select.EPOLLIN, listener.on_events)
         return listener
 
     async def connect(self, host: str, port: int, factory: ConnectionFactory) -> Connection:
-        stream = trio.socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        stream = trio.socket.socket(_family(host))
         try:
-            await stream.connect((host, port))
+            if is_unix(host):
+                with _short_path(host) as path:
+                    await stream.connect(path)
+            else:
+                await stream.connect((host, port))
         except BaseException:
             stream.close()
             raise
         # The driver owns the descriptor from here on; trio's wrapper would only get in the way.
         sock = socket.socket(fileno=stream.detach())
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return self.adopt(sock, f"{host}:{port}", factory)
+        return self.adopt(sock, _prepare(sock, (host, port)), factory)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()

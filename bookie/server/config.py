@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from bookie.server.processor import ProcessorSettings
 from runtime.config import ConfigError, ConfigKey, ConfigType, ConfigValue, at_least, between
+from runtime.tls_context import server_context
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
 SERVER_KEYS = (
@@ -32,6 +34,14 @@ SERVER_KEYS = (
         at_least(1),
     ),
     ConfigKey("maxBatchReadSize", ConfigType.LONG, str(5 << 20), "Of one answer.", at_least(1)),
+    ConfigKey("tlsProviderFactoryClass", ConfigType.STRING, None, "Any name offers START_TLS."),
+    ConfigKey("tlsCertificatePath", ConfigType.STRING, None, "The certificates, PEM."),
+    ConfigKey("tlsKeyStore", ConfigType.STRING, None, "The private key, PEM."),
+    ConfigKey("tlsKeyStoreType", ConfigType.STRING, "PEM", "Only PEM."),
+    ConfigKey("tlsKeyStorePasswordPath", ConfigType.STRING, None, "File with the key's password."),
+    ConfigKey("tlsTrustStore", ConfigType.STRING, None, "Who signs clients' certificates, PEM."),
+    ConfigKey("tlsTrustStoreType", ConfigType.STRING, "PEM", "Only PEM."),
+    ConfigKey("tlsClientAuthentication", ConfigType.BOOLEAN, "false", "Clients need one."),
     ConfigKey("httpServerEnabled", ConfigType.BOOLEAN, "false", "Serves admin and metrics."),
     ConfigKey("httpServerHost", ConfigType.STRING, "127.0.0.1", "Where admin and metrics are."),
     ConfigKey("httpServerPort", ConfigType.INT, "8080", "And its port.", between(0, 65535)),
@@ -48,6 +58,8 @@ class ServerConfig:
     session_timeout_ms: int
     http_address: tuple[str, int] | None
     processor: ProcessorSettings
+    #: What START_TLS offers; None: nothing.
+    tls: ssl.SSLContext | None = None
 
 
 def metadata_service_uri(values: Mapping[str, ConfigValue]) -> str:
@@ -96,4 +108,31 @@ def server_config(
             waiting_reads_max=found["maxPendingReadRequestsPerThread"],
             batch_read_size_max_bytes=found["maxBatchReadSize"],
         ),
+        tls=_tls_context(found),
     )
+
+
+def _tls_context(found: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """Of TLSContextFactory.java's settings. ConfigError."""
+    if not found.get("tlsProviderFactoryClass"):
+        return None
+    for name in ("tlsKeyStoreType", "tlsTrustStoreType"):
+        if str(found[name]).upper() != "PEM":
+            raise ConfigError(name, f"{name}: {found[name]} is not served, PEM is")
+    for name in ("tlsCertificatePath", "tlsKeyStore"):
+        if not found.get(name):
+            raise ConfigError(name, f"{name}: must be set for TLS")
+    try:
+        password = None
+        if found["tlsKeyStorePasswordPath"]:
+            with open(found["tlsKeyStorePasswordPath"], encoding="utf-8") as file:
+                password = file.read().strip()
+        return server_context(
+            certificate_path=found["tlsCertificatePath"],
+            key_path=found["tlsKeyStore"],
+            key_password=password,
+            trust_path=found["tlsTrustStore"],
+            needs_client_certificate=found["tlsClientAuthentication"],
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError("tlsCertificatePath", f"TLS: {error}") from error

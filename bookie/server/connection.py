@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError
+from runtime.tls import TlsTransport, upgrade
 from wire.bookkeeper.errors import UnsupportedVersionError, WireError
 from wire.bookkeeper.frames import Protocol, server_codec
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from bookie.server.processor import Processor
     from runtime.net import Transport
     from runtime.receive import ReceiveChunks
+    from runtime.tls import Tls
     from wire.bookkeeper.frames import ServerCodec
     from wire.bookkeeper.responses import Response
     from wire.buffers import Buffer
@@ -41,6 +43,7 @@ class BookieConnection:
         "_is_paused",
         "_processor",
         "_receiver",
+        "_tls",
         "_transport",
         "in_flight",
         "is_closed",
@@ -61,6 +64,8 @@ class BookieConnection:
         self._is_flush_deferred = False
         self._is_paused = False
         self._is_closing = False
+        #: What to go on with once the answer to START_TLS was written.
+        self._tls: Tls | None = None
         self.in_flight = 0
         self.is_closed = False
 
@@ -71,6 +76,10 @@ class BookieConnection:
     @property
     def is_v3(self) -> bool:
         return self._codec is not None and self._codec.protocol is Protocol.V3
+
+    @property
+    def is_encrypted(self) -> bool:
+        return isinstance(self._transport, TlsTransport)
 
     # -- the driver's side ---------------------------------------------------------------------
 
@@ -116,9 +125,13 @@ class BookieConnection:
             self.in_flight < REQUESTS_IN_FLIGHT_MAX
             and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
         ):
-            return not self._is_closing
+            return not self._is_closing and self._tls is None
         self._is_paused = True
         return False
+
+    def start_tls(self, tls: Tls) -> None:
+        """After START_TLS was answered: what follows the answer is TLS, both ways."""
+        self._tls = tls
 
     def answer(self, response: Response) -> None:
         """Sends it, at the end of the turn. One for each request, in any order."""
@@ -135,8 +148,18 @@ class BookieConnection:
         self._is_flush_deferred = False
         answers, self._answers = self._answers, []
         self._transport.write(answers)
+        if self._tls is not None:
+            self._upgrade(self._tls)
         if self._is_paused:
             self._maybe_resume()
+
+    def _upgrade(self, tls: Tls) -> None:
+        self._tls = None
+        if self._receiver.held_bytes:
+            # Sent without waiting for the answer: nobody knows whether it is TLS.
+            self._refuse(WireError("bytes between START_TLS and its answer"))
+        elif not self._is_closing:
+            self._transport = upgrade(self._transport, self, tls)
 
     def _maybe_resume(self) -> None:
         """Goes on with what was received already, then with reading, once well below the limits."""

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from bookie.lac import LedgerLac
     from bookie.server.connection import BookieConnection
     from runtime.timers import Timers
+    from runtime.tls import Tls
     from runtime.turn import Turn
 
 R = TypeVar("R", bound=Request)
@@ -101,14 +102,16 @@ class Processor:
         nursery: trio.Nursery,
         disk_space: Callable[[], tuple[int, int]],
         settings: ProcessorSettings | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        """`nursery` runs what waits for the disk. `disk_space()`: total and free bytes."""
+        """`tls`: what START_TLS offers. `nursery` runs what waits for the disk. `disk_space()`: total and free bytes."""
         self.turn = turn
         self.counts = RequestCounts()
         self._bookie = bookie
         self._nursery = nursery
         self._disk_space = disk_space
         self._settings = settings if settings is not None else ProcessorSettings()
+        self._tls = tls
         self._adds_in_progress = 0
         self._waiting_reads = 0
         self._long_polls = LongPolls(bookie, turn, timers, self._settings.long_polls_max)
@@ -379,8 +382,12 @@ class Processor:
         connection.answer(AuthResponse(Status.EOK, AUTH_DISABLED, b"", request.transaction_id))
 
     def _start_tls(self, connection: BookieConnection, request: StartTlsRequest) -> None:
-        # As a Java bookie without TLS answers.
-        connection.answer(StartTlsResponse(Status.EBADREQ, request.transaction_id))
+        if self._tls is None or connection.is_encrypted:
+            # As a Java bookie without TLS answers.
+            connection.answer(StartTlsResponse(Status.EBADREQ, request.transaction_id))
+            return
+        connection.answer(StartTlsResponse(Status.EOK, request.transaction_id))
+        connection.start_tls(self._tls)
 
     def _refused(self, connection: BookieConnection, request: RefusedRequest) -> None:
         connection.answer(ErrorResponse(request.status, request.operation, request.transaction_id))

@@ -11,9 +11,11 @@ from bookie.server.connection import BookieConnection
 from bookie.server.processor import Processor, ProcessorSettings
 from runtime.receive import ReceiveChunks
 from runtime.timers import Timers
+from runtime.tls import Tls
 from wire.bookkeeper.frames import FRAME_SIZE_MAX_BYTES, SIZE_BYTES
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from bookie.bookie import Bookie
@@ -33,6 +35,8 @@ class BookieServerSettings:
     port: int = 3181
     frame_bytes_max: int = FRAME_SIZE_MAX_BYTES - SIZE_BYTES
     processor: ProcessorSettings = field(default_factory=ProcessorSettings)
+    #: For START_TLS; None: it is refused.
+    tls: ssl.SSLContext | None = None
 
 
 class BookieServer:
@@ -76,6 +80,7 @@ class BookieServer:
                     nursery,
                     self._disk_space,
                     self._settings.processor,
+                    self._tls(timers),
                 )
                 await nursery.start(timers.run)
                 listener = self._env.net.listen(
@@ -88,6 +93,10 @@ class BookieServer:
                 listener.close()
             for connection in list(self._connections):
                 connection.close()
+
+    def _tls(self, timers: Timers) -> Tls | None:
+        context = self._settings.tls
+        return None if context is None else Tls(context, self._env.turn, timers)
 
     def _connected(self, transport: Transport) -> BookieConnection:
         assert self._processor is not None

@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from broker.cluster.durability import default_factor
 from metadata.store import (
     BadVersionError,
     CreateOp,
@@ -73,6 +74,8 @@ class Topic:
     configs: Mapping[str, str] = field(hash=False)
     internal: bool
     version: int = field(default=0, compare=False)
+    #: Copies that were asked for; None: as the broker's settings say.
+    replication_factor: int | None = None
 
 
 class TopicChange(enum.Enum):
@@ -224,17 +227,24 @@ class TopicCatalog:
     # -- changes --------------------------------------------------------------------------------
 
     async def create(
-        self, name: str, partition_count: int, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
     ) -> Topic:
         """Makes a topic. KafkaError as `check_create`."""
         configs = dict(configs or {})
         self.check_create(name, partition_count, configs)
+        if replication_factor is None:
+            replication_factor = default_factor(name, self._registry.broker)
         topic = Topic(
             id=self._env.new_uuid(),
             name=name,
             partition_count=partition_count,
             configs=MappingProxyType(configs),
             internal=name in INTERNAL_TOPICS,
+            replication_factor=replication_factor,
         )
         # A name is taken in memory while it is made, so that of two colliding requests that are
         # on their way at once only one succeeds.
@@ -455,6 +465,8 @@ def _encode_topic(topic: Topic) -> bytes:
         "partitions": topic.partition_count,
         "configs": dict(topic.configs),
     }
+    if topic.replication_factor is not None:
+        document["replication_factor"] = topic.replication_factor
     return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -469,4 +481,5 @@ def _decode_topic(name: str, data: bytes, version: int) -> Topic:
         configs=MappingProxyType(document["configs"]),
         internal=name in INTERNAL_TOPICS,
         version=version,
+        replication_factor=document.get("replication_factor"),
     )

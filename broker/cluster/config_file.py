@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 @dataclass(slots=True, frozen=True)
 class NodeConfig:
     """What a file and the command line say. `broker_texts` are for the ConfigRegistry;
-    `bookie_values` has only what is set, parsed, by BookKeeper's names; `notes` are for the log."""
+    `bookie_values` has only what is set, parsed, by BookKeeper's names, and `bookie_texts` the same
+    as it was written; `notes` are for the log."""
 
     broker: BrokerConfig
     broker_texts: Mapping[str, str]
     bookie_values: Mapping[str, ConfigValue]
+    bookie_texts: Mapping[str, str]
     notes: tuple[str, ...]
 
 
@@ -40,5 +42,6 @@ def load(
         broker=BrokerConfig.parse(broker_texts),
         broker_texts=broker_texts,
         bookie_values=bookie_table.parse(bookie_texts),
+        bookie_texts=bookie_texts,
         notes=tuple(loaded.notes),
     )

@@ -1,7 +1,8 @@
 """ClusterView: who is in the cluster and who leads what, as clients are told.
 
 The one protocol that Metadata, DescribeCluster, FindCoordinator and the topic handlers ask.
-`StandaloneView` is the cluster of one broker: it leads all, and is every replica.
+`StandaloneView` is the cluster of one broker: it leads all. What it says of replicas is in
+broker/cluster/durability.py.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from metadata.store import NodeExistsError, NoNodeError
 from runtime.config import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from broker.cluster.config import BrokerConfig
+    from broker.cluster.durability import Bookies, Copies
     from metadata.store import MetadataStore
     from runtime.env import Env
 
@@ -62,6 +64,13 @@ class ClusterView(Protocol):
     def brokers(self, listener: str) -> Sequence[BrokerEndpoint]:
         """The live brokers that have such a listener, by id."""
 
+    @property
+    def copies_max(self) -> int:
+        """The highest replication factor that a topic may have now."""
+
+    def replica_ids(self) -> Collection[int]:
+        """Node ids that a partition may be assigned to."""
+
     def partition(self, topic: str, partition: int) -> PartitionState:
         """Of a partition that exists."""
 
@@ -72,10 +81,19 @@ class ClusterView(Protocol):
 class StandaloneView:
     """One broker that is the whole cluster."""
 
-    __slots__ = ("_endpoints", "_ids", "_state", "cluster_id", "node_id")
+    __slots__ = ("_bookies", "_endpoints", "_facts", "_ids", "_state", "cluster_id", "node_id")
 
-    def __init__(self, cluster_id: str, config: BrokerConfig) -> None:
-        """ConfigError if clients could not be told where to connect."""
+    def __init__(
+        self,
+        cluster_id: str,
+        config: BrokerConfig,
+        bookies: Bookies | None = None,
+        facts: Callable[[str, int], tuple[Copies, Sequence[str]] | None] = lambda *_: None,
+    ) -> None:
+        """`facts(topic, partition)`: its copies, and the bookies that are written to; None if the
+        partition is not held. ConfigError if clients could not be told where to connect."""
+        self._bookies = bookies
+        self._facts = facts
         self.cluster_id = cluster_id
         self.node_id = config.node_id
         self._ids = (config.node_id,)
@@ -111,8 +129,21 @@ class StandaloneView:
         endpoint = self._endpoints.get(listener)
         return () if endpoint is None else (endpoint,)
 
+    @property
+    def copies_max(self) -> int:
+        return 1 if self._bookies is None else self._bookies.count
+
+    def replica_ids(self) -> Collection[int]:
+        if self._bookies is None:
+            return self._ids
+        return (*self._ids, *self._bookies.node_ids())
+
     def partition(self, topic: str, partition: int) -> PartitionState:
-        return self._state
+        found = None if self._bookies is None else self._facts(topic, partition)
+        if found is None or self._bookies is None:
+            return self._state
+        replicas, in_sync = self._bookies.replicas(self.node_id, *found)
+        return PartitionState(self.node_id, replicas, in_sync)
 
     def leader(self, topic: str, partition: int, listener: str) -> BrokerEndpoint | None:
         return self._endpoints.get(listener)

@@ -6,7 +6,9 @@ partition of the request is answered, the reply is resolved.
 
 acks: 0 gets no reply, and an error closes the connection, as in Kafka: the producer must notice.
 1 and -1 mean the same here: a batch is acknowledged when it is durable on the ack quorum; there is
-no weaker promise to give. Anything else is INVALID_REQUIRED_ACKS.
+no weaker promise to give. But only -1 is refused, with NOT_ENOUGH_REPLICAS, while fewer bookies
+take writes than min.insync.replicas says (broker/cluster/durability.py). Anything else is
+INVALID_REQUIRED_ACKS.
 
 Known deviations: `timeout_ms` is not enforced (a ledger that stalls stalls the reply, and the
 client's own request timeout ends it).
@@ -32,6 +34,7 @@ from wire.kafka.records.batch import BATCH_OVERHEAD
 from wire.kafka.records.compression import Compression
 
 if TYPE_CHECKING:
+    from broker.cluster.durability import Bookies
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
     from wire.kafka.message import Message
@@ -40,7 +43,8 @@ TOPIC_ID_VERSION = 13
 ZSTD_VERSION = 7
 #: Who else may write to internal topics, as in Kafka: a tool that repairs them.
 ADMIN_CLIENT_ID = "__admin_client"
-ACKS_ALLOWED = (-1, 0, 1)
+ACKS_ALL = -1
+ACKS_ALLOWED = (ACKS_ALL, 0, 1)
 NO_RECORDS = memoryview(bytearray())
 #: Where a batch's attributes have the codec.
 ATTRIBUTES_LOW_BYTE = 22
@@ -118,8 +122,9 @@ class _ProduceAppend(Append):
 
 
 class ProduceHandler:
-    def __init__(self, logs: LogManager) -> None:
+    def __init__(self, logs: LogManager, bookies: Bookies) -> None:
         self._logs = logs
+        self._bookies = bookies
         self.requests_count = 0
         self.failed_count = 0
         self.bytes_in = 0
@@ -164,6 +169,10 @@ class ProduceHandler:
         if log.topic.internal and request.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic.name} is written by brokers only"
+            )
+        if request.body.acks == ACKS_ALL and self._bookies.is_short(log.copies, log.config):
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS, f"{self._bookies.count} bookies take writes"
             )
         return log
 

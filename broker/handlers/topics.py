@@ -135,7 +135,9 @@ class TopicsHandler:
         if validate_only:
             self._catalog.check_create(wanted.name, wanted.partition_count, wanted.configs)
         else:
-            topic = await self._catalog.create(wanted.name, wanted.partition_count, wanted.configs)
+            topic = await self._catalog.create(
+                wanted.name, wanted.partition_count, wanted.configs, wanted.replication_factor
+            )
             result.topic_id = topic.id
         result.num_partitions = wanted.partition_count
         result.replication_factor = wanted.replication_factor
@@ -170,7 +172,7 @@ class TopicsHandler:
         return _Wanted(asked.name, partition_count, replication_factor, configs)
 
     def replication_factor(self, asked: int) -> int:
-        """What -1 stands for, and the check against the live brokers. KafkaError
+        """What -1 stands for, and the check against the live bookies. KafkaError
         INVALID_REPLICATION_FACTOR. `quire.clip.replication.factor` lowers instead."""
         config = self._registry.broker
         if asked < 1 and asked != _DEFAULT:
@@ -179,14 +181,14 @@ class TopicsHandler:
                 f"replication factor {asked}: the least is 1, and -1 means the default",
             )
         factor = config.default_replication_factor if asked == _DEFAULT else asked
-        live = len(self._cluster.broker_ids())
+        live = self._cluster.copies_max
         if factor <= live:
             return factor
         if config.quire_clip_replication_factor:
             return live
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {factor} needs more brokers than the {live} that are there",
+            f"replication factor {factor} needs more bookies than the {live} that take writes",
         )
 
     def _assigned(self, asked: CreatableTopic) -> tuple[int, int]:
@@ -221,7 +223,7 @@ class TopicsHandler:
 
     def _check_replicas(self, broker_ids: Sequence[int]) -> None:
         problem = None
-        live = self._cluster.broker_ids()
+        live = self._cluster.replica_ids()
         unknown = [broker_id for broker_id in broker_ids if broker_id not in live]
         if not broker_ids:
             problem = "a partition is assigned to no broker"

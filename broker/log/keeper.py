@@ -27,12 +27,13 @@ from broker.log.partition import PartitionLog, State
 from broker.log.retention import new_log_start, roll_age_ms
 from broker.log.segment import Segment
 from broker.log.takeover import take_over
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, NotEnoughBookiesError
 from metadata.store import MetadataError
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 
 if TYPE_CHECKING:
+    from broker.cluster.durability import Copies
     from broker.log.chain import Chain
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
@@ -104,18 +105,53 @@ class Keeper:
             logger.info("partition_resumed", kv(partition=log.name))
 
     async def _can_write(self) -> bool:
-        config = self._log.config
+        """With as few bookies as are allowed."""
+        return await self._can_create(self._log.copies.narrowed(0))
+
+    async def _can_create(self, copies: Copies) -> bool:
         return await self._ledgers.can_create(
-            ensemble_size=config.quire_ledger_ensemble_size,
-            write_quorum_size=config.quire_ledger_write_quorum,
-            ack_quorum_size=config.quire_ledger_ack_quorum,
+            ensemble_size=copies.ensemble_size,
+            write_quorum_size=copies.write_quorum,
+            ack_quorum_size=copies.ack_quorum,
         )
+
+    async def _create_ledger(self) -> LedgerWriter:
+        """With all copies, or with as many as there are bookies for, down to the ack quorum; when
+        more have come, `widen` has it rolled. LedgerError."""
+        log, copies = self._log, self._log.copies
+        while True:
+            try:
+                return await self._ledgers.create_ledger(
+                    ensemble_size=copies.ensemble_size,
+                    write_quorum_size=copies.write_quorum,
+                    ack_quorum_size=copies.ack_quorum,
+                    custom_metadata={
+                        "application": b"quire",
+                        "topic": log.topic.name.encode(),
+                        "partition": str(log.partition).encode(),
+                    },
+                )
+            except NotEnoughBookiesError:
+                if copies.ensemble_size <= copies.ack_quorum:
+                    raise
+            copies = copies.narrowed(copies.ensemble_size - 1)
+            logger.warning("fewer_copies", kv(partition=log.name, write_quorum=copies.write_quorum))
+
+    def bookies_changed(self) -> None:
+        """A ledger that was made with fewer copies than it should have is rolled when there are
+        bookies for all."""
+        writer = self._writer
+        if writer is None or self._roll_asked:
+            return
+        if writer.metadata.write_quorum_size < self._log.copies.write_quorum:
+            self._roll_asked = True
+            self._log.call_keeper()
 
     async def _attend(self) -> None:
         log = self._log
         if log.state is not State.ONLINE:
             return
-        if self._roll_due():
+        if self._roll_due() or await self._widening_due():
             await self._close_ledger()
         elif log.queue.needs_ledger:
             await self._open_ledger(log.chain)
@@ -191,19 +227,16 @@ class Keeper:
         retention_ms = config.retention_ms if "delete" in config.cleanup_policy else -1
         return age_ms >= roll_age_ms(config.segment_ms, retention_ms)
 
+    async def _widening_due(self) -> bool:
+        if not self._roll_asked or self._closing or self._log.segments[-1].size_bytes == 0:
+            return False
+        self._roll_asked = False
+        return await self._can_create(self._log.copies)
+
     async def _open_ledger(self, chain: Chain) -> None:
         """Adds a new open ledger to `chain` (whose last one is final) and writes that."""
         log, settings = self._log, self._settings
-        writer = await self._ledgers.create_ledger(
-            ensemble_size=log.config.quire_ledger_ensemble_size,
-            write_quorum_size=log.config.quire_ledger_write_quorum,
-            ack_quorum_size=log.config.quire_ledger_ack_quorum,
-            custom_metadata={
-                "application": b"quire",
-                "topic": log.topic.name.encode(),
-                "partition": str(log.partition).encode(),
-            },
-        )
+        writer = await self._create_ledger()
         info = LedgerInfo(
             ledger_id=writer.ledger_id,
             base_offset=chain.closed_end_offset,
@@ -213,7 +246,7 @@ class Keeper:
         segment = Segment(info, self._ledgers, settings, reader=writer.reader, index=OffsetIndex())
         await self._write(chain.with_ledger(info))
         log.segments.append(segment)
-        self._writer = writer
+        self._writer = log.writer = writer
         self._noted_snapshot = None
         log.queue.roll_bytes = log.config.segment_bytes
         log.queue.attach(writer, segment)
@@ -231,7 +264,7 @@ class Keeper:
         segment.info = segment.closed_info(
             last_offset=log.high_watermark - 1, entry_count=writer.last_add_confirmed + 1
         )
-        self._writer = None
+        self._writer = log.writer = None
         chain = log.chain.with_last(segment.info)
         if log.queue.needs_ledger and not self._closing:
             await self._open_ledger(chain)

@@ -133,6 +133,11 @@ class LogManager:
         for held in self._held.values():
             held.log.config = self._catalog.config(held.log.topic)
 
+    def bookies_changed(self) -> None:
+        """Bookies came or went (BookieWatcher.subscribe)."""
+        for held in self._held.values():
+            held.keeper.bookies_changed()
+
     def _on_topic_event(self, event: TopicEvent) -> None:
         self.follow(event.topic)
         if event.change is TopicChange.DISCARDED and self._nursery is not None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from broker.cluster.durability import copies_of
 from broker.log.append_queue import Append, AppendQueue, CallbackAppend
 from broker.log.chain import Chain
 from broker.log.producer_state import ProducerState
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
 
     from broker.cluster.catalog import Topic
     from broker.cluster.config import TopicConfig
+    from broker.cluster.durability import Copies
     from broker.log.segment import Segment
     from broker.log.settings import LogSettings
     from broker.log.takeover import TakenOver
+    from ledger.writer import LedgerWriter
     from runtime.env import Env
     from wire.kafka.records.batch import BatchHeader
 
@@ -83,11 +86,14 @@ class PartitionLog:
         #: There are no bookies that take writes: appends that need a new ledger are refused before
         #: they are numbered. The keeper sets it and looks again.
         self.is_suspended = False
+        #: Of the open ledger, if there is one; the keeper's.
+        self.writer: LedgerWriter | None = None
         self.batches_in = 0
         self.bytes_in = 0
         self.chain = Chain()
         self.segments: list[Segment] = []
         self.producers = ProducerState(producers_max=settings.producers_max)
+        self._copies = topic, config, copies_of(topic, config)
         self._env = env
         self._epoch_start_offset = 0
         self._loading: list[tuple[Append, bool]] = []
@@ -130,6 +136,20 @@ class PartitionLog:
     async def wait_loaded(self) -> None:
         """Returns once the take-over succeeded or failed (see `state`)."""
         await self._loaded.wait()
+
+    @property
+    def copies(self) -> Copies:
+        """That its next ledger is to have."""
+        topic, config, copies = self._copies
+        if topic is not self.topic or config is not self.config:
+            copies = copies_of(self.topic, self.config)
+            self._copies = self.topic, self.config, copies
+        return copies
+
+    @property
+    def ensemble(self) -> tuple[str, ...]:
+        """The bookies that are written to; empty while no ledger is open."""
+        return self.writer.metadata.last_segment[1] if self.writer is not None else ()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset): the largest known epoch <= `epoch`, and where it ended; (-1, -1) if

@@ -5,12 +5,15 @@ both behind the same commands (java/LedgerTool.java says which). `shell` runs `b
 """
 
 import contextlib
+import hashlib
 import json
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -55,13 +58,20 @@ def class_path(directory: Path, level: str, pattern: str) -> str:
     return f"{directory}:{paths.jars('bookkeeper')}/*"
 
 
-def compiled_tools(directory: Path) -> Path:
-    """The classes of java/, compiled into `directory` if that is empty."""
+def compiled_tools() -> Path:
+    """The classes of java/, compiled once for each version of them."""
+    sources = sorted((paths.COMPAT / "java").glob("*.java"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    directory = paths.cache_dir() / "ledger-tool" / digest
     if not directory.exists():
-        directory.mkdir(parents=True)
-        sources = sorted(str(path) for path in (paths.COMPAT / "java").glob("*.java"))
+        directory.parent.mkdir(exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=directory.parent))
         jars = f"{paths.jars('bookkeeper')}/*"
-        tools.run(["javac", "-proc:none", "-cp", jars, "-d", str(directory), *sources])
+        tools.run(["javac", "-proc:none", "-cp", jars, "-d", str(made), *map(str, sources)])
+        # Whole or not at all; another run may have been quicker.
+        with contextlib.suppress(OSError):
+            made.rename(directory)
+        shutil.rmtree(made, ignore_errors=True)
     return directory
 
 
@@ -292,7 +302,7 @@ class LedgerTool:
             module = paths.COMPAT / "harness" / "ledger_tool.py"
             command = [sys.executable, str(module), cluster.uri, *words]
         else:
-            classes = compiled_tools(cluster.directory.parent / "java-classes")
+            classes = compiled_tools()
             path = class_path(cluster.directory / "tool-log4j", "ERROR", "%d %logger{1} %msg")
             # On standard output there are answers only.
             command = ["java", *cluster.jvm, "-cp", f"{classes}:{path}"]
@@ -387,6 +397,20 @@ class LedgerTool:
     def last_acked(self) -> int:
         """What `flood` has told so far."""
         return max((each["entry"] for each in self.events), default=-1)
+
+    def wait_for_bookies(self, count: int) -> None:
+        """A client hears of bookies that come a little after they are registered."""
+
+        def are_known() -> bool:
+            try:
+                made = self.create(e=count, qw=1, qa=1)
+            except ToolError:
+                return False
+            self.close(handle=made["handle"])
+            self.delete(ledger=made["ledger"])
+            return True
+
+        wait_for(are_known, f"the {self.client} client does not see {count} bookies")
 
     def kill(self) -> None:
         """SIGKILL: handles are not closed, connections break."""

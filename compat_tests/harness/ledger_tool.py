@@ -2,8 +2,8 @@
 
     ledger_tool.py zk+hierarchical://HOSTS/ROOT
 
-A process, so that it can be killed with its ledgers open. What quire's client cannot do (protocol
-v3's long polls, explicit LACs, forced syncs) is answered as an unknown command.
+A process, so that it can be killed with its ledgers open. What only Java's tests ask (lists of
+entries, unconfirmed entries) is answered as an unknown command.
 """
 
 import json
@@ -115,7 +115,7 @@ class Adds:
             "failed": self.failed,
             "code": self.code,
             "misordered": self.misordered,
-            "lac": writer.reader.last_add_confirmed,
+            "lac": writer.last_add_confirmed,
             "length": writer.length,
         }
 
@@ -125,6 +125,8 @@ class LedgerTool:
         self.client = client
         self.nursery = nursery
         self.handles: dict[int, object] = {}
+        self.polls: dict[int, trio.MemorySendChannel[dict]] = {}
+        self.results: dict[int, trio.MemoryReceiveChannel[dict]] = {}
         self.is_flooding = False
         self.flooded: trio.Event | None = None
         self.flood_adds: Adds | None = None
@@ -134,7 +136,12 @@ class LedgerTool:
         return len(self.handles)
 
     async def create(self, words: dict[str, str]) -> dict:
-        writer = await self.client.create_ledger(
+        kinds = {
+            "deferred": self.client.create_ledger_deferred_sync,
+            "adv": self.client.create_ledger_adv,
+        }
+        kind = next((each for each in kinds if words.get(each) == "true"), None)
+        writer = await kinds.get(kind, self.client.create_ledger)(
             ensemble_size=int(words["e"]),
             write_quorum_size=int(words["qw"]),
             ack_quorum_size=int(words["qa"]),
@@ -151,6 +158,23 @@ class LedgerTool:
             await adds.add(writer, int(words["size"]))
         await adds.wait_for_all()
         return adds.outcome(writer)
+
+    async def append_scattered(self, words: dict[str, str]) -> dict:
+        writer, size = self.handles[int(words["handle"])], int(words["size"])
+        count = int(words["count"])
+        adds = Adds(count)
+        for ten in range(0, count, 10):
+            for entry_id in reversed(range(ten, min(ten + 10, count))):
+                await adds.room.acquire()
+                adds.pending += 1
+                writer.add_nowait(entry_id, [payload(entry_id, size)], adds.done)
+        await adds.wait_for_all()
+        return adds.outcome(writer)
+
+    async def force(self, words: dict[str, str]) -> dict:
+        writer = self.handles[int(words["handle"])]
+        before = writer.last_add_confirmed
+        return {"before": before, "lac": await writer.force()}
 
     async def flood(self, words: dict[str, str]) -> dict:
         self.is_flooding, self.flooded = True, trio.Event()
@@ -210,6 +234,48 @@ class LedgerTool:
                     bad.append(entry_id)
                 entry_id += 1
         return {"good": good, "bad": bad, "requests": requests}
+
+    async def lac(self, words: dict[str, str]) -> dict:
+        reader = self.handles[int(words["handle"])]
+        return {"lac": await reader.read_last_add_confirmed()}
+
+    async def tail(self, words: dict[str, str]) -> dict:
+        """Follows the ledger from entry `first` until `last` was read."""
+        reader, last = self.handles[int(words["handle"])], int(words["last"])
+        entry_id, read = int(words["first"]), {"good": 0, "bad": []}
+        with trio.fail_after(60):
+            while entry_id <= last:
+                known = min(await reader.wait_for(entry_id, timeout_ms=1000), last)
+                if known < entry_id:
+                    continue
+                more = await self.read({**words, "first": entry_id, "last": known})
+                read = {"good": read["good"] + more["good"], "bad": read["bad"] + more["bad"]}
+                entry_id = known + 1
+        return read
+
+    async def poll(self, words: dict[str, str]) -> dict:
+        """One wait for an entry, in the background; its outcome is `poll_result`'s."""
+        number, entry_id = int(words["handle"]), int(words["entry"])
+        reader, start = self.handles[number], trio.current_time()
+        self.polls[number], receive = trio.open_memory_channel(1)
+        self.results[number] = receive
+
+        async def wait() -> None:
+            known = await reader.wait_for(entry_id, timeout_ms=int(words["timeout_ms"]))
+            ms = (trio.current_time() - start) * 1000
+            found, good = -1, False
+            if known >= entry_id:
+                (entry,) = await reader.read(entry_id, count_max=1, size_max=MIB)
+                found, good = entry_id, bytes(entry) == payload(entry_id, int(words.get("size", 0)))
+            answer = {"code": 0, "lac": known, "entry": found, "good": good, "ms": ms}
+            self.polls[number].send_nowait(answer)
+
+        self.nursery.start_soon(wait)
+        return {"polling": True}
+
+    async def poll_result(self, words: dict[str, str]) -> dict:
+        with trio.fail_after(60):
+            return await self.results[int(words["handle"])].receive()
 
     async def metadata(self, words: dict[str, str]) -> dict:
         metadata = (await self.client.manager.read(int(words["ledger"]))).metadata
@@ -322,6 +388,7 @@ async def main(uri_text: str, settings: list[str]) -> None:
             LedgerClientConfig(ledgers_root=uri.ledgers_root, **values),
             placement=RandomPlacement(lambda: sorted(watcher.writable), env.rng),
         )
+        watcher.on_arrival(client.health.came)
         await nursery.start(client.run)
         tool = LedgerTool(client, nursery)
         say({"ready": True})

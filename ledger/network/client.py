@@ -23,7 +23,6 @@ from wire.bookkeeper.errors import WireError
 from wire.bookkeeper.requests import (
     AddRequest,
     BookieInfoRequest,
-    ForceLedgerRequest,
     ListEntriesRequest,
     ReadLacRequest,
     ReadRequest,
@@ -32,7 +31,6 @@ from wire.bookkeeper.requests import (
 from wire.bookkeeper.responses import (
     BookieInfoResponse,
     ErrorResponse,
-    ForceLedgerResponse,
     ListEntriesResponse,
     ReadLacResponse,
     ReadResponse,
@@ -262,8 +260,7 @@ class NetworkBookieClient:
         return status if isinstance(answer, WriteLacResponse) else status or Status.EIO
 
     async def force_ledger(self, bookie: BookieId, ledger_id: int) -> Status:
-        status, answer = await self._ask(bookie, ForceLedgerRequest(ledger_id))
-        return status if isinstance(answer, ForceLedgerResponse) else status or Status.EIO
+        return await self._v3_channel(bookie).force(ledger_id)
 
     async def bookie_info(self, bookie: BookieId) -> DiskSpace:
         status, answer = await self._ask(bookie, BookieInfoRequest())

@@ -2,6 +2,9 @@
 adds that are answered before their sync. Beside the v2 channel, which has the ordinary traffic.
 
 Every request has a transaction id, which its answer repeats.
+
+A bookie that restarts may have lost what it acked before a sync, and would still answer a force
+with EOK. So a force whose acks came over an earlier connection is answered EIO here.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ import trio
 from ledger.network.connection import BookieConnection
 from runtime.logs import kv
 from wire.bookkeeper import v3
-from wire.bookkeeper.requests import AddRequest
+from wire.bookkeeper.requests import ForceLedgerRequest
 from wire.bookkeeper.responses import AddResponse, ErrorResponse
-from wire.bookkeeper.status import Status
+from wire.bookkeeper.status import WRITE_FLAG_DEFERRED_SYNC, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +29,9 @@ if TYPE_CHECKING:
     from ledger.network.config import NetworkConfig
     from ledger.network.connection import Resolve
     from runtime.env import Env
+    from runtime.net import Transport
     from runtime.receive import ReceiveChunks
-    from wire.bookkeeper.requests import Request
+    from wire.bookkeeper.requests import AddRequest, Request
     from wire.bookkeeper.responses import Response
 
 logger = logging.getLogger(__name__)
@@ -41,6 +45,17 @@ class _Question:
     def __init__(self) -> None:
         self.event = trio.Event()
         self.answer: Response | None = None
+
+
+class _Unforced:
+    """Acks of one ledger's deferred adds since the last force."""
+
+    __slots__ = ("connection_number", "count")
+
+    def __init__(self, connection_number: int) -> None:
+        #: The connection that the first of them came over.
+        self.connection_number = connection_number
+        self.count = 0
 
 
 class V3Channel(BookieConnection):
@@ -59,7 +74,9 @@ class V3Channel(BookieConnection):
         self._last_transaction_id = 0
         self._questions: dict[int, _Question] = {}
         #: In the order of sending.
-        self._adds: dict[int, tuple[AddDone, float]] = {}
+        self._adds: dict[int, tuple[AddRequest, AddDone, float]] = {}
+        self._unforced: dict[int, _Unforced] = {}
+        self._connection_number = 0
         self._answers = 0
 
     @property
@@ -87,11 +104,35 @@ class V3Channel(BookieConnection):
             self.close()
         return question.answer
 
+    async def force(self, ledger_id: int) -> Status:
+        unforced = self._unforced.get(ledger_id)
+        count = 0
+        if unforced is not None:
+            if unforced.connection_number != self._connection_number:
+                return Status.EIO
+            count = unforced.count
+        answer = await self.ask(ForceLedgerRequest(ledger_id))
+        if answer is None:
+            return Status.EIO
+        if answer.status is not Status.EOK:
+            return answer.status
+        if unforced is not None:
+            if unforced.connection_number != self._connection_number:
+                return Status.EIO
+            unforced.count -= count
+            if unforced.count <= 0:
+                self._unforced.pop(ledger_id, None)
+        return Status.EOK
+
+    def _connected(self, transport: Transport) -> BookieConnection:
+        self._connection_number += 1
+        return super()._connected(transport)
+
     def add(self, request: AddRequest, done: AddDone, now: float) -> None:
         """`request` is given its transaction id here."""
         self._last_transaction_id += 1
         request.transaction_id = transaction_id = self._last_transaction_id
-        self._adds[transaction_id] = (done, now)
+        self._adds[transaction_id] = (request, done, now)
         if not self._send(v3.encode_request(request)):
             self._adds.pop(transaction_id, None)
             done(Status.EIO)
@@ -107,21 +148,28 @@ class V3Channel(BookieConnection):
             return self._transport is not None
         add = self._adds.pop(transaction_id, None)
         if add is not None and isinstance(answer, AddResponse | ErrorResponse):
-            add[0](answer.status)
+            request, done, _ = add
+            if answer.status is Status.EOK and request.write_flags & WRITE_FLAG_DEFERRED_SYNC:
+                unforced = self._unforced.get(request.ledger_id)
+                if unforced is None:
+                    unforced = _Unforced(self._connection_number)
+                    self._unforced[request.ledger_id] = unforced
+                unforced.count += 1
+            done(answer.status)
         return self._transport is not None
 
     def _fail_all(self) -> None:
         self._unsent.clear()
         questions, self._questions = self._questions, {}
         adds, self._adds = self._adds, {}
-        for done, _ in adds.values():
+        for _, done, _ in adds.values():
             done(Status.EIO)
         for question in questions.values():
             question.event.set()
 
     def give_up_before(self, time: float) -> None:
         late = []
-        for transaction_id, (_, sent_at) in self._adds.items():
+        for transaction_id, (_, _, sent_at) in self._adds.items():
             if sent_at > time:
                 break
             late.append(transaction_id)
@@ -130,4 +178,4 @@ class V3Channel(BookieConnection):
         for transaction_id in late:
             add = self._adds.pop(transaction_id, None)
             if add is not None:
-                add[0](Status.EIO)
+                add[1](Status.EIO)

@@ -111,17 +111,17 @@ class SpreadPlacement:
         excluded: Collection[BookieId],
     ) -> tuple[BookieId, ...]:
         rules = self._rules
-        allowed = set(rules.regions)
+        known = [
+            candidate
+            for candidate in self._candidates()
+            if candidate.is_writable and (not rules.regions or candidate.region in rules.regions)
+        ]
         candidates = sorted(
-            (
-                candidate
-                for candidate in self._candidates()
-                if candidate.is_writable
-                and candidate.bookie not in excluded
-                and (not allowed or candidate.region in allowed)
-            ),
+            (candidate for candidate in known if candidate.bookie not in excluded),
             key=lambda candidate: candidate.bookie,
         )
+        # With one region there is nothing to choose, as BookKeeper has it.
+        is_one_region = len({candidate.region for candidate in known}) == 1
         wanted = places.count(None)
         if len(candidates) < wanted:
             raise TooFewBookiesError(
@@ -129,7 +129,13 @@ class SpreadPlacement:
             )
         for is_racks_enforced in (True, False) if not rules.enforce_racks else (True,):
             search = _Search(
-                list(places), candidates, write_quorum_size, rules, self._rng, is_racks_enforced
+                list(places),
+                candidates,
+                write_quorum_size,
+                rules,
+                self._rng,
+                is_racks_enforced,
+                is_one_region,
             )
             if search.fill():
                 return tuple(place.bookie for place in search.places if place is not None)
@@ -153,6 +159,7 @@ class _Search:
         rules: SpreadRules,
         rng: Rng,
         is_racks_enforced: bool,
+        is_one_region: bool,
     ) -> None:
         self.places = places
         self._left = candidates
@@ -161,9 +168,7 @@ class _Search:
         multiple = rules.max_weight_multiple
         self._weights = weights_of(candidates, multiple) if rules.is_weighted else {}
         self._racks = min(rules.min_racks, write_quorum_size) if is_racks_enforced else 1
-        regions = {candidate.region for candidate in [*candidates, *filter(None, places)]}
-        # With one region left there is nothing to choose, as BookKeeper has it.
-        self._regions = min(rules.min_regions, write_quorum_size) if len(regions) > 1 else 1
+        self._regions = 1 if is_one_region else min(rules.min_regions, write_quorum_size)
         self._is_regional = rules.min_regions > 1
         self._steps = 0
         size = len(places)

@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import trio
 
+from quire.bookie_commands import (
+    auto_recovery,
+    cluster_admin,
+    cluster_view,
+    cookies,
+    local_cluster,
+    recover,
+)
 from quire.bookie_commands.client import AdminClient
 from quire.bookie_commands.output import show, show_one
 from quire.bookie_commands.rebuild_index import rebuild_index
 from quire.bookie_commands.target import URL_VARIABLE, find_target
 from quire.cli_options import read_config, role_options
+from quire.ledger_commands.options import alias
 from quire.role import run_role
+from runtime.config import parse_properties
 from runtime.logs import setup_logging
 
 if TYPE_CHECKING:
@@ -39,10 +49,15 @@ _MARK = re.compile(r"Journal Id - (\d+)\(")
     type=click.Path(exists=True, dir_okay=False),
     help="Runs a bookie with this bk_server.conf.",
 )
+@click.option("--child-of", type=int, hidden=True, help="Ends when the process of that id does.")
 @role_options
 @click.pass_context
 def bookie(
-    context: click.Context, config_path: str | None, settings: dict[str, str], log_level: str
+    context: click.Context,
+    config_path: str | None,
+    child_of: int | None,
+    settings: dict[str, str],
+    log_level: str,
 ) -> None:
     """Runs a storage node (--config bk_server.conf, without a command), or looks after one: one
     that runs, or the directories of one that does not.
@@ -55,11 +70,23 @@ def bookie(
         raise click.UsageError("a command, or --config with a bk_server.conf, is needed", context)
     from quire.bookie_node import BookieOptions, run
 
-    setup_logging(log_level)
-    run_role(partial(run, BookieOptions(read_config(config_path), settings)))
+    properties = read_config(config_path)
+    # One stream for all: whose line it is must be in it.
+    name = "" if child_of is None else parse_properties(properties).get("bookieId", "")
+    setup_logging(log_level, process=name)
+    run_role(partial(run, BookieOptions(properties, settings)), parent_pid=child_of)
 
 
 bookie.add_command(rebuild_index)
+for _commands in (
+    cluster_view,
+    cluster_admin,
+    cookies,
+    auto_recovery,
+    recover,
+    local_cluster,
+):
+    _commands.register(bookie)
 
 
 def _target(command: Command) -> Command:
@@ -353,3 +380,8 @@ def _suspend_or_resume(verb: str, minor: bool, major: bool, options: dict[str, A
     body = {f"{verb}Minor": both or minor, f"{verb}Major": both or major}
     client.put(f"bookie/gc/{verb}_compaction", body)
     show_one(client.get("bookie/gc/suspend_compaction"), as_json=as_json)
+
+
+alias(bookie, last_mark, "lastmark")
+alias(bookie, sanity, "bookiesanity")
+alias(bookie, list_files, "listfilesondisc")

@@ -1,4 +1,4 @@
-"""Compaction: what is alive moves, what is dead goes, and whatever happens in between does no harm."""
+"""Compaction: what is alive moves, what is dead goes, and nothing in between does harm."""
 
 import errno
 

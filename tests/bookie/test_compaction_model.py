@@ -176,18 +176,14 @@ async def test_history(seed, machine_class, entry_bytes, autojump_clock):
         faults = machine.disk.faults
         faults.sync_seconds = rng.choice([(0, 0), (0.0001, 0.002), (0.001, 0.01)])
         faults.cached_share = rng.choice([1.0, 0.5, 0.0])
-        failing = rng.random() < 0.2
-        if failing:
+        if rng.random() < 0.2:
             faults.failing_sync_number = machine.disk.sync_count + rng.randrange(1, 80)
         try:
             await one_life(machine, model, rng, entry_bytes)
-        except* (OSError, AssertionError) as group:
-            # A sync that fails is an error of the start, or of what is read after it.
-            if (
-                not failing
-                or group.subgroup(AssertionError)
-                and faults.failing_sync_number > (machine.disk.sync_count)
-            ):
+        except* (OSError, AssertionError):
+            # A sync that failed is an error of the start, or of what is read after it.
+            number = faults.failing_sync_number
+            if number is None or machine.disk.sync_count < number:
                 raise
             machine.crash()
         faults.failing_sync_number = None

@@ -100,7 +100,8 @@ def test_settings_by_bookkeepers_names():
     ],
 )
 def test_settings_that_do_not_go_together(tiny, wrong):
-    with pytest.raises(ValueError, match="_".join(next(iter(wrong)).removeprefix("more_").split("_")[:2])):
+    name = next(iter(wrong)).removeprefix("more_")
+    with pytest.raises(ValueError, match=name[:9]):
         tiny(**wrong)
 
 

@@ -161,10 +161,14 @@ async def test_forced_read_only(machine_class, adds_class):
 
 async def test_without_read_only_mode_a_full_disk_ends_it(machine_class, autojump_clock):
     machine = machine_class(read_only_mode_enabled=False)
-    with pytest.raises(BaseExceptionGroup) as error:
+
+    async def live():
         async with machine.running():
             fill(machine, 10)
             await trio.sleep(11)
+
+    with pytest.raises(BaseExceptionGroup) as error:
+        await live()
     assert error.group_contains(OSError, match="readOnlyModeEnabled", depth=None)
 
 

@@ -14,7 +14,7 @@ from itertools import count
 import pytest
 import trio
 
-from quire import standalone
+from quire import broker_parts, standalone
 from quire.options import StandaloneOptions
 from wire.kafka.codec import response_class, valid_versions
 from wire.kafka.errors import ErrorCode
@@ -265,7 +265,8 @@ def start_server(nursery, tmp_path, monkeypatch, caplog):
     """start_server(settings, directory=...) -> Server; a second one on a directory is a restart."""
     parts = {}
     for name in ("LogManager", "Dispatcher", "KafkaServer", "Bookie", "TopicCatalog"):
-        monkeypatch.setattr(standalone, name, _remembering(getattr(standalone, name), parts))
+        module = standalone if name == "Bookie" else broker_parts
+        monkeypatch.setattr(module, name, _remembering(getattr(module, name), parts))
 
     async def start(settings=None, *, directory="data"):
         parts.clear()

@@ -34,7 +34,7 @@ async def test_a_block_costs_one_write(open_store):
     assert (await store.get(PATH)).version == version
     await ids.take()
     node = await store.get(PATH)
-    assert (node.version, node.data) == (version + 1, b"%d" % (2 * BLOCK_SIZE))
+    assert (node.version, node.data) == (version + 1, b"%d a" % (2 * BLOCK_SIZE))
 
 
 async def test_a_restart_goes_on_with_the_next_block(open_store):

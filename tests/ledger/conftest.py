@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 
+from ledger.bookie_client import FLAG_DEFERRED_SYNC, DiskSpace, LacAnswer, LacRecord
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
-from runtime.env import Env, RealClock
+from runtime.env import Env
 from runtime.turn import Turn
 from wire.bookkeeper.entry import parse_header
+from wire.bookkeeper.entry_set import EntrySet
 from wire.bookkeeper.status import (
     FLAG_DO_FENCING,
     FLAG_RECOVERY_ADD,
@@ -26,13 +28,31 @@ class StoredLedger:
     master_key: bytes
     fenced: bool = False
     entries: dict[int, bytes] = field(default_factory=dict)
+    unsynced: set[int] = field(default_factory=set)  # deferred adds that were not forced yet
+    explicit_lac: bytes | None = None
+    has_lost: bool = False
+
+    @property
+    def lac(self):
+        lacs = [parse_header(entry).last_add_confirmed for entry in self.entries.values()]
+        if self.explicit_lac is not None:
+            lacs.append(int.from_bytes(self.explicit_lac[8:16], "big", signed=True))
+        return max(lacs, default=-1)
 
 
 class NaiveBookie:
-    """BookKeeper's rules for adds and fences, in the fewest lines; no durability."""
+    """BookKeeper's rules for adds, fences and forces, in the fewest lines. All is durable but what
+    was added with deferred sync: `lose_power` drops it."""
 
     def __init__(self):
         self.ledgers: dict[int, StoredLedger] = {}
+
+    def lose_power(self):
+        for ledger in self.ledgers.values():
+            for entry_id in ledger.unsynced:
+                ledger.entries.pop(entry_id, None)
+            ledger.has_lost |= bool(ledger.unsynced)
+            ledger.unsynced.clear()
 
     def add(self, ledger_id, entry_id, master_key, entry, flags):
         ledger = self.ledgers.setdefault(ledger_id, StoredLedger(master_key))
@@ -43,6 +63,10 @@ class NaiveBookie:
         header = parse_header(entry)
         assert (header.ledger_id, header.entry_id) == (ledger_id, entry_id)
         ledger.entries[entry_id] = entry
+        if flags & FLAG_DEFERRED_SYNC:
+            ledger.unsynced.add(entry_id)
+        else:
+            ledger.unsynced.discard(entry_id)
         return Status.EOK
 
     def read(self, ledger_id, entry_id, flags, master_key):
@@ -51,6 +75,7 @@ class NaiveBookie:
             if ledger.master_key != master_key:
                 return Status.EUA, memoryview(b"")
             ledger.fenced = True
+            ledger.unsynced.clear()  # the fence is journaled behind them
         ledger = self.ledgers.get(ledger_id)
         if ledger is None:
             return Status.ENOLEDGER, memoryview(b"")
@@ -74,6 +99,8 @@ class NaiveBookies:
         self.held: set[str] = set()
         self.lost_replies: set[str] = set()  # adds are done, but the ordinary ones not answered
         self.answers: dict[tuple[str, int], Status] = {}  # (bookie, entry id) -> forced answer
+        self.free_bytes: dict[str, int] = {}
+        self.reads: list[tuple[str, int]] = []  # (bookie, first entry id), as asked
         self.queue = []
         self.delay_s = 0.0
         self.nursery = None
@@ -153,10 +180,65 @@ class NaiveBookies:
         return (Status.EOK, entries) if entries else (status, [])
 
     async def read_entries(self, bookie, ledger_id, first_entry_id, *, count_max, size_max):
+        self.reads.append((bookie, first_entry_id))
         await self._travel(bookie)
         return self.read_entries_nowait(
             bookie, ledger_id, first_entry_id, count_max=count_max, size_max=size_max
         )
+
+    # -- what v3 has more ------------------------------------------------------------------------
+
+    async def _known(self, bookie, ledger_id):
+        """(status, ledger) once the request has travelled there."""
+        await self._travel(bookie)
+        if bookie in self.dead:
+            return Status.EIO, None
+        ledger = self.bookies[bookie].ledgers.get(ledger_id)
+        return (Status.ENOLEDGER if ledger is None else Status.EOK), ledger
+
+    async def wait_lac(self, bookie, ledger_id, previous_lac, *, timeout_ms, with_entry=False):
+        status, ledger = await self._known(bookie, ledger_id)
+        if ledger is None:
+            return LacAnswer(status)
+        with trio.move_on_after(timeout_ms / 1000):
+            while ledger.lac <= previous_lac and not ledger.fenced and bookie not in self.dead:
+                await trio.sleep(0.001)
+        if bookie in self.dead:
+            return LacAnswer(Status.EIO)
+        return LacAnswer(Status.EOK, ledger.lac)
+
+    async def read_lac(self, bookie, ledger_id):
+        status, ledger = await self._known(bookie, ledger_id)
+        if ledger is None:
+            return LacRecord(status)
+        last = max(ledger.entries, default=None)
+        return LacRecord(status, ledger.explicit_lac, ledger.entries.get(last))
+
+    async def write_lac(self, bookie, ledger_id, last_add_confirmed, master_key, packet):
+        status, ledger = await self._known(bookie, ledger_id)
+        if ledger is not None:
+            ledger.explicit_lac = packet
+        return status
+
+    async def force_ledger(self, bookie, ledger_id):
+        status, ledger = await self._known(bookie, ledger_id)
+        if ledger is not None:
+            ledger.unsynced.clear()
+            if ledger.has_lost:
+                # A real client knows it from the connection that broke since the ack.
+                status = Status.EIO
+        await self._travel(bookie)
+        return status
+
+    async def bookie_info(self, bookie):
+        await self._travel(bookie)
+        if bookie in self.dead:
+            return DiskSpace(Status.EIO)
+        return DiskSpace(Status.EOK, 1000, self.free_bytes.get(bookie, 500))
+
+    async def list_entries(self, bookie, ledger_id):
+        status, ledger = await self._known(bookie, ledger_id)
+        return status, None if ledger is None else EntrySet.of_entries(sorted(ledger.entries))
 
     def corrupt(self, bookie, ledger_id, entry_id):
         entries = self.bookies[bookie].ledgers[ledger_id].entries
@@ -172,6 +254,16 @@ class NaiveBookies:
         }
 
 
+class VirtualClock:
+    """trio's, so that a MockClock moves it."""
+
+    def time_ms(self):
+        return int(trio.current_time() * 1000)
+
+    def monotonic(self):
+        return trio.current_time()
+
+
 class World:
     """Bookies a, b, c ..., a metadata store, a turn that is served, and a client."""
 
@@ -179,7 +271,7 @@ class World:
         self.bookies = NaiveBookies(names, seed)
         self.names = list(names)
         rng = random.Random(seed)
-        self.env = Env(clock=RealClock(), rng=rng, net=None, disk=None, turn=Turn())
+        self.env = Env(clock=VirtualClock(), rng=rng, net=None, disk=None, turn=Turn())
         self.store = MemoryStore()
         self.config = LedgerClientConfig(**config)
         self.client = self.new_client(self.store)

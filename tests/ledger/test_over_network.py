@@ -7,12 +7,15 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.server.server import BookieServer, BookieServerSettings
 from ledger.client import LedgerClient
-from ledger.errors import LedgerFencedError
+from ledger.config import LedgerClientConfig
+from ledger.errors import LedgerFencedError, LedgerForceError
 from ledger.network.client import NetworkBookieClient
 from ledger.network.config import NetworkConfig
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
 from runtime.env import real_env
+from wire.bookkeeper.entry import Digest, DigestType, master_key
+from wire.bookkeeper.status import Status
 
 MIB = 1024 * 1024
 
@@ -38,6 +41,7 @@ class Node:
         )
         self.address = None
         self._scope = trio.CancelScope()
+        self._ended = trio.Event()
 
     async def run(self, *, task_status):
         with self._scope:
@@ -45,10 +49,21 @@ class Node:
                 await nursery.start(self.bookie.run)
                 self.address = await nursery.start(self.server.run)
                 task_status.started()
+        self._ended.set()
 
-    def stop(self):
+    async def stop(self):
+        """Returns when it is gone: nothing is answered any more."""
         self.address = None
         self._scope.cancel()
+        await self._ended.wait()
+
+    def freeze(self):
+        """Takes requests, and answers none, as a process that was stopped (SIGSTOP)."""
+        self.server._processor.process = lambda connection, request: None
+
+    def break_connections(self):
+        for connection in list(self.server._connections):
+            connection.close()
 
 
 class World:
@@ -62,15 +77,20 @@ class World:
         for node in self.nodes.values():
             await self.nursery.start(node.run)
 
-    async def client(self, **settings):
+    async def bookie_client(self, **settings):
         bookies = NetworkBookieClient(
             self.env, lambda name: self.nodes[name].address, NetworkConfig(**settings)
         )
         await self.nursery.start(bookies.run)
+        return bookies
+
+    async def client(self, config=None, **settings):
+        bookies = await self.bookie_client(**settings)
         client = LedgerClient(
             self.store,
             bookies,
             self.env,
+            LedgerClientConfig(**(config or {})),
             placement=RandomPlacement(
                 lambda: [name for name, node in self.nodes.items() if node.address], self.env.rng
             ),
@@ -144,7 +164,7 @@ async def test_a_bookie_that_goes_is_replaced(world, sizes):
     writer = await client.create_ledger(**quorums(sizes))
     await write(writer, 100)
     gone = writer.metadata.last_segment[1][1]
-    world.nodes[gone].stop()
+    await world.nodes[gone].stop()
     told = await write(writer, 400)
     assert [error for _, error in told] == [None] * 400
     assert gone not in writer.metadata.last_segment[1]
@@ -169,3 +189,169 @@ async def test_large_entries(world):
     while len(got) < 10:
         got += await writer.reader.read(len(got), count_max=10, size_max=10 * MIB)
     assert all(bytes(each) == payload for each in got)
+
+
+async def test_tailing_by_long_poll(world):
+    first, second = await world.client(), await world.client()
+    writer = await first.create_ledger(**quorums((3, 3, 2)))
+    await write(writer, 2)
+    reader = await second.open_ledger(writer.ledger_id, recover=False)
+    got = []
+
+    async def follow():
+        while len(got) < 50:
+            await reader.wait_for(len(got), timeout_ms=10_000)
+            while len(got) <= reader.last_add_confirmed:
+                got.extend(await reader.read(len(got), count_max=64, size_max=MIB))
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            for _ in range(50):
+                await write(writer, 1)
+                await trio.sleep(0.005)
+    assert [bytes(payload) for payload in got[:50]] == [b"entry %d" % n for n in range(50)]
+    # They were told, and did not ask again and again.
+    assert second.statistics.long_polls < 150
+    assert await reader.wait_for(50, timeout_ms=5_000) == 50
+    start = trio.current_time()
+    assert await reader.wait_for(99, timeout_ms=200) == 50
+    assert 0.19 < trio.current_time() - start < 1
+
+
+async def test_the_end_of_a_ledger_is_told_to_its_followers(world):
+    client = await world.client()
+    writer = await client.create_ledger(**quorums((3, 2, 2)))
+    await write(writer, 5)
+    reader = await client.open_ledger(writer.ledger_id, recover=False)
+
+    async def close():
+        await trio.sleep(0.1)
+        await writer.close()
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(close)
+            assert await reader.wait_for(99, timeout_ms=30_000) == 4
+    assert await read_all(reader) == [b"entry %d" % n for n in range(5)]
+
+
+async def test_a_frozen_bookie_is_read_around(world):
+    config = {"speculative_read_timeout_ms": 100, "speculative_lac_timeout_ms": 100}
+    client = await world.client(config)
+    writer = await client.create_ledger(**quorums((3, 3, 2)))
+    await write(writer, 200)
+    await writer.close()
+    frozen = writer.metadata.last_segment[1][0]
+    reader = await client.open_ledger(writer.ledger_id, recover=False)
+    await reader.read(0, count_max=1, size_max=MIB)  # entry 0 makes it the one that is read from
+    world.nodes[frozen].freeze()
+    start = trio.current_time()
+    assert await read_all(reader) == [b"entry %d" % n for n in range(200)]
+    assert trio.current_time() - start < 2
+    assert client.statistics.speculative_reads == 1
+    # The next reader of this client knows, and does not even try.
+    start = trio.current_time()
+    other = await client.open_ledger(writer.ledger_id, recover=False)
+    assert await read_all(other) == [b"entry %d" % n for n in range(200)]
+    assert client.statistics.speculative_reads == 1
+
+
+async def test_a_frozen_bookie_is_followed_around(world):
+    client = await world.client({"speculative_lac_timeout_ms": 100})
+    writer = await client.create_ledger(**quorums((3, 3, 2)))
+    await write(writer, 2)
+    reader = await client.open_ledger(writer.ledger_id, recover=False)
+    world.nodes[writer.metadata.last_segment[1][2]].freeze()
+    for _ in range(3):
+        await write(writer, 1)
+    start = trio.current_time()
+    assert await reader.wait_for(2, timeout_ms=10_000) >= 2
+    assert trio.current_time() - start < 2
+
+
+async def test_deferred_sync_and_force(world):
+    client = await world.client()
+    writer = await client.create_ledger_deferred_sync(**quorums((3, 3, 2)))
+    assert await write(writer, 100) == [(n, None) for n in range(100)]
+    assert writer.last_add_confirmed == -1
+    reader = await client.open_ledger(writer.ledger_id, recover=False)
+    assert reader.last_add_confirmed == -1
+    assert await writer.force() == 99
+    await write(writer, 1)
+    assert await reader.wait_for(99, timeout_ms=5_000) == 99
+    assert await read_all(reader) == [b"entry %d" % n for n in range(100)]
+    metadata = await writer.close()
+    assert (metadata.last_entry_id, len(metadata.segments)) == (100, 1)
+
+
+async def test_acks_of_an_earlier_connection_cannot_be_forced(world):
+    """The bookie might have restarted and lost them."""
+    client = await world.client()
+    writer = await client.create_ledger_deferred_sync(**quorums((3, 3, 2)))
+    await write(writer, 10)
+    assert await writer.force() == 9
+    members = writer.metadata.last_segment[1]
+    await write(writer, 10)
+    # All of them answered: each has acks to lose.
+    await trio.sleep(0.05)
+    world.nodes[members[1]].break_connections()
+    await trio.sleep(0.05)
+    await write_with_any_outcome(writer)
+    with pytest.raises(LedgerForceError, match=members[1]):
+        await writer.force()
+    assert (await writer.close()).last_entry_id == 9
+
+
+async def write_with_any_outcome(writer):
+    told = trio.Event()
+    writer.append_nowait([b"x"], lambda entry_id, error: told.set())
+    with trio.fail_after(5):
+        await told.wait()
+
+
+async def test_adds_in_any_order(world):
+    client = await world.client()
+    writer = await client.create_ledger_adv(ledger_id=12345, **quorums((3, 2, 2)))
+    told = []
+    for entry_id in (3, 1, 0, 2, 5, 4):
+        writer.add_nowait(
+            entry_id, [b"entry %d" % entry_id], lambda entry_id, error: told.append(entry_id)
+        )
+    with trio.fail_after(5):
+        while len(told) < 6:
+            await trio.sleep(0.01)
+    assert told == list(range(6))
+    await writer.close()
+    reader = await client.open_ledger(12345, recover=False)
+    assert await read_all(reader) == [b"entry %d" % n for n in range(6)]
+
+
+async def test_what_only_v3_can_ask(world):
+    client = await world.client({"explicit_lac_interval_ms": 50})
+    bookies = await world.bookie_client()
+    writer = await client.create_ledger(**quorums((3, 3, 2)))
+    await write(writer, 20)
+    member = writer.metadata.last_segment[1][0]
+    digest = Digest(DigestType.CRC32C, b"")
+    with trio.fail_after(5):
+        while (record := await bookies.read_lac(member, writer.ledger_id)).packet is None:
+            await trio.sleep(0.02)
+    assert digest.open_lac(record.packet, writer.ledger_id) == 19
+    assert digest.open(record.last_entry, writer.ledger_id, 19) == b"entry 19"
+    status, entries = await bookies.list_entries(member, writer.ledger_id)
+    assert (status, list(entries)) == (Status.EOK, list(range(20)))
+    assert (await bookies.list_entries(member, 77))[0] is Status.ENOLEDGER
+    assert await bookies.bookie_info(member) == (Status.EOK, 1000, 500)
+    assert await bookies.force_ledger(member, writer.ledger_id) is Status.EOK
+    key = master_key(b"another")
+    packet = digest.seal_lac(writer.ledger_id, 5)
+    assert await bookies.write_lac(member, writer.ledger_id, 5, key, packet) is Status.EUA
+    answer = await bookies.wait_lac(member, writer.ledger_id, 3, timeout_ms=1_000, with_entry=True)
+    assert (answer.status, answer.last_add_confirmed, answer.entry_id) == (Status.EOK, 19, 4)
+    assert digest.open(answer.entry, writer.ledger_id, 4) == b"entry 4"
+    await world.nodes[member].stop()
+    with trio.fail_after(5):
+        while (await bookies.bookie_info(member)).status is not Status.EIO:
+            await trio.sleep(0.02)
+    assert (await bookies.read_lac(member, writer.ledger_id)).status is Status.EIO

@@ -11,9 +11,12 @@ import pytest
 import trio
 
 from metadata.memory import MemoryStore, MemoryTree
+from metadata.remote import RemoteOptions, RemoteStore
+from metadata.served import MetadataServer
 from metadata.sqlite import SqliteStore
 from metadata.zookeeper import ZooKeeperStore
 from metadata.zookeeper_session import ZooKeeperOptions
+from runtime.env import real_env
 from runtime.real_disk import RealDisk
 
 
@@ -39,6 +42,49 @@ class SqliteHarness:
         return store
 
 
+class SqliteSessionHarness:
+    """A session of its own each time, on a store that goes on."""
+
+    def __init__(self, nursery, directory):
+        self._store = SqliteStore(str(directory / "metadata.sqlite"), RealDisk().run)
+        self._nursery = nursery
+        self._is_running = False
+
+    async def open(self):
+        if not self._is_running:
+            self._is_running = True
+            await self._nursery.start(self._store.run)
+        session = self._store.session()
+        await self._nursery.start(session.run)
+        return session
+
+
+class RemoteHarness:
+    """Over a socket, from a server on an SQLite file."""
+
+    def __init__(self, nursery, directory):
+        self._directory = directory
+        self._nursery = nursery
+        self._env = None
+
+    async def _start(self):
+        store = SqliteStore(str(self._directory / "metadata.sqlite"), RealDisk().run)
+        await self._nursery.start(store.run)
+        self._env = env = real_env()
+        self._nursery.start_soon(env.turn.serve)
+        await self._nursery.start(env.poller.run)
+        await self._nursery.start(env.net.run)
+        self.server = MetadataServer(env, str(self._directory / "socket"), store.session)
+        await self._nursery.start(self.server.run)
+
+    async def open(self):
+        if self._env is None:
+            await self._start()
+        store = RemoteStore(self._env, RemoteOptions(str(self._directory / "socket")))
+        await self._nursery.start(store.run)
+        return store
+
+
 class ZooKeeperHarness:
     """A chroot of its own for every test."""
 
@@ -54,7 +100,12 @@ class ZooKeeperHarness:
         return store
 
 
-HARNESSES = {"memory": MemoryHarness, "sqlite": SqliteHarness}
+HARNESSES = {
+    "memory": MemoryHarness,
+    "sqlite": SqliteHarness,
+    "sqlite_session": SqliteSessionHarness,
+    "remote": RemoteHarness,
+}
 if "QUIRE_TEST_ZOOKEEPER" in os.environ:
     HARNESSES["zookeeper"] = ZooKeeperHarness
 

@@ -1,3 +1,5 @@
+"""Latency histograms: quantiles are bounds that hold."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

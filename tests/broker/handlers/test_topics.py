@@ -72,7 +72,7 @@ async def test_create_in_every_version(broker, version):
         (topic("n", 10_001), "POLICY_VIOLATION", "10000"),
         (topic("n", 1, 0), "INVALID_REPLICATION_FACTOR", "least is 1"),
         (topic("n", 1, -2), "INVALID_REPLICATION_FACTOR", "least is 1"),
-        (topic("n", 1, 2), "INVALID_REPLICATION_FACTOR", "more brokers than the 1"),
+        (topic("n", 1, 2), "INVALID_REPLICATION_FACTOR", "more bookies than the 1"),
         (topic("n", foo="1"), "INVALID_CONFIG", "unknown setting foo"),
         (topic("n", retention_ms="x"), "INVALID_CONFIG", "retention.ms='x'"),
         (topic("n", retention_ms="-2"), "INVALID_CONFIG", "least is -1"),

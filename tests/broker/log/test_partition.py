@@ -86,7 +86,9 @@ class World:
         await self.open()
 
     async def open(self):
-        topic = SimpleNamespace(name="t", id=UUID(int=1), internal=False)
+        topic = SimpleNamespace(
+            name="t", id=UUID(int=1), internal=False, configs={}, replication_factor=None
+        )
         self.log = PartitionLog(topic, 0, self.config, self.env, self.settings)
         self.keeper = Keeper(self.log, PATH, self.store, self.ledgers, self.env, self.settings)
         self.scope = trio.CancelScope()

@@ -1,0 +1,283 @@
+"""TLS as a layer between a connection and its transport; neither knows of the other side's bytes.
+
+`TlsTransport` is the `Connection` of the transport below (bytes of TLS) and the `Transport` of the
+connection above (plain bytes). It works over any driver, since `ssl.MemoryBIO` needs no socket:
+
+    net.listen(host, port, tls_factory(factory, tls, server_side=True))     all of a listener
+    upgrade(transport, connection, tls)                                     from now on (START_TLS)
+
+Plain buffers are kept by reference until they are encrypted, and that is done at the end of the
+turn, joined to records of 16 KiB, and only while the transport below has less than
+ENCRYPTED_BYTES_MAX to send: a slow peer costs no more than that. A connection that pauses reading
+pauses the transport; what was decrypted for it is what it asked for. A close sends close_notify
+behind all that was written. Renegotiation is off, and a handshake that takes longer than its
+time-out ends the connection.
+
+Owner: the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from runtime.logs import kv
+
+if TYPE_CHECKING:
+    from runtime.net import Connection, ConnectionFactory, Transport
+    from runtime.timers import Timers
+    from runtime.turn import Turn
+    from wire.buffers import Buffer, Buffers
+
+logger = logging.getLogger(__name__)
+
+RECORD_BYTES = 16 << 10
+ENCRYPTED_BYTES_MAX = 1 << 20
+RECEIVE_BYTES = 64 << 10
+HANDSHAKE_TIMEOUT_MS = 10_000
+
+
+@dataclass(slots=True, frozen=True)
+class Tls:
+    """What the layers of one process share."""
+
+    context: ssl.SSLContext
+    turn: Turn
+    timers: Timers
+    handshake_timeout_ms: int = HANDSHAKE_TIMEOUT_MS
+
+
+class TlsTransport:
+    """runtime.net.Transport above, runtime.net.Connection below."""
+
+    #: Filled and emptied within one call of the driver, hence one for all.
+    _received = memoryview(bytearray(RECEIVE_BYTES))
+
+    def __init__(
+        self, below: Transport, tls: Tls, *, server_side: bool, server_hostname: str | None = None
+    ) -> None:
+        self._below = below
+        self._turn = tls.turn
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = tls.context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_side,
+            server_hostname=server_hostname,
+        )
+        self._above: Connection | None = None
+        self._plain: deque[Buffer] = deque()
+        self._plain_bytes = 0
+        self._is_established = False
+        self._is_broken = False
+        self._is_paused = False
+        self._is_closing = False
+        self._is_closed = False
+        self._is_deferred = False
+        self._must_read = False
+        self._timer = tls.timers.after(tls.handshake_timeout_ms / 1000, self._handshake_late)
+
+    def attach(self, connection: Connection) -> None:
+        """The connection above. A client says hello at the end of the turn."""
+        self._above = connection
+        self._defer()
+
+    # -- the connection above ----------------------------------------------------------------------
+
+    @property
+    def peer(self) -> str:
+        return self._below.peer
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._plain_bytes + self._below.unsent_bytes
+
+    @property
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """As `ssl.SSLSocket.getpeercert`; None before the handshake, or if the peer has none."""
+        return self._tls.getpeercert() if self._is_established else None
+
+    def write(self, buffers: Buffers) -> None:
+        if self._is_closing or self._is_closed:
+            return
+        self._plain.extend(buffers)
+        self._plain_bytes += sum(map(len, buffers))
+        self._defer()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        self._below.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            # What came before the pause is still to be decrypted, but not within this call.
+            self._must_read = True
+            self._defer()
+            self._below.resume_reading()
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._defer()
+
+    # -- the transport below -----------------------------------------------------------------------
+
+    def receive_buffer(self) -> memoryview:
+        return self._received
+
+    def received(self, count: int) -> None:
+        if not self._is_broken:
+            self._incoming.write(self._received[:count])
+            self._advance()
+
+    def drained(self) -> None:
+        if not self._is_established:
+            return
+        if self._plain:
+            self._encrypt()
+        elif self._above is not None and not self._is_closed:
+            self._above.drained()
+
+    def closed(self) -> None:
+        self._timer.cancel()
+        above, self._above = self._above, None
+        self._is_closed = True
+        self._plain.clear()
+        self._plain_bytes = 0
+        if above is not None:
+            above.closed()
+
+    # -- TLS ---------------------------------------------------------------------------------------
+
+    def _defer(self) -> None:
+        if not self._is_deferred:
+            self._is_deferred = True
+            self._turn.defer(self._at_end_of_turn)
+
+    def _at_end_of_turn(self) -> None:
+        self._is_deferred = False
+        if self._is_closed:
+            return
+        if not self._is_broken and (self._must_read or not self._is_established):
+            self._must_read = False
+            self._advance()
+        if self._is_established:
+            self._encrypt()
+        if self._is_closing and not self._is_closed:
+            self._finish()
+
+    def _advance(self) -> None:
+        """Shakes hands, then decrypts what was received."""
+        try:
+            if not self._is_established:
+                self._tls.do_handshake()
+                self._is_established = True
+                self._timer.cancel()
+                logger.debug("tls", kv(peer=self.peer, version=self._tls.version()))
+                if self._plain:
+                    self._defer()
+            self._decrypt()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.close()  # the peer said goodbye
+        except ssl.SSLError as error:
+            logger.info("tls_failed", kv(peer=self.peer, error=error))
+            self._fail()
+        self._send()
+
+    def _fail(self) -> None:
+        """There is no speaking to the peer any more but for the alert that is to be sent."""
+        self._is_established = False
+        self._is_broken = self._is_closing = True
+        self._plain.clear()
+        self._plain_bytes = 0
+        self._defer()
+
+    def _decrypt(self) -> None:
+        """SSLWantReadError when there is nothing left; returns when nobody wants more."""
+        while not self._is_paused and not self._is_closing:
+            above = self._above
+            if above is None:
+                return
+            buffer = above.receive_buffer()
+            # typeshed knows only the form that returns the bytes
+            count: Any = self._tls.read(len(buffer), buffer)
+            if count == 0:
+                raise ssl.SSLZeroReturnError(ssl.SSL_ERROR_ZERO_RETURN, "end of TLS")
+            above.received(count)
+
+    def _encrypt(self, limit_bytes: int = ENCRYPTED_BYTES_MAX) -> None:
+        plain = self._plain
+        while plain and self._below.unsent_bytes + self._outgoing.pending < limit_bytes:
+            if len(plain[0]) >= RECORD_BYTES:
+                data = memoryview(plain.popleft())
+                # A large buffer goes piece by piece, so that the limit holds.
+                if len(data) > ENCRYPTED_BYTES_MAX:
+                    plain.appendleft(data[ENCRYPTED_BYTES_MAX:])
+                    data = data[:ENCRYPTED_BYTES_MAX]
+            else:
+                data = memoryview(self._join())
+            if data:  # zero bytes would be the end of TLS
+                self._tls.write(data)
+                self._plain_bytes -= len(data)
+        self._send()
+
+    def _join(self) -> bytes:
+        """Small buffers, as many as make a record: each record costs 22 bytes and a cipher run."""
+        plain, parts, size = self._plain, [], 0
+        while plain and size + len(plain[0]) <= RECORD_BYTES:
+            part = plain.popleft()
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+
+    def _send(self) -> None:
+        if self._outgoing.pending and not self._is_closed:
+            self._below.write([self._outgoing.read()])
+
+    def _finish(self) -> None:
+        """All that is left, goodbye, and the end."""
+        if self._is_established:
+            try:
+                self._encrypt(1 << 62)
+                self._tls.unwrap()
+            except ssl.SSLError:
+                pass  # the peer's goodbye is not waited for
+        self._send()
+        self._below.close()
+
+    def _handshake_late(self) -> None:
+        logger.info("tls_failed", kv(peer=self.peer, error="no handshake in time"))
+        self._below.close()
+
+
+def tls_factory(
+    factory: ConnectionFactory,
+    tls: Tls,
+    *,
+    server_side: bool,
+    server_hostname: str | None = None,
+) -> ConnectionFactory:
+    """For `Net.listen` and `Net.connect`: the same connections, over TLS."""
+
+    def make(below: Transport) -> Connection:
+        layer = TlsTransport(below, tls, server_side=server_side, server_hostname=server_hostname)
+        layer.attach(factory(layer))
+        return layer
+
+    return make
+
+
+def upgrade(below: Transport, connection: Connection, tls: Tls) -> TlsTransport:
+    """The server's side of START_TLS: from now on bytes are TLS. What was written to `below` is
+    sent as it was; the connection goes on with the transport that this gives."""
+    layer = TlsTransport(below, tls, server_side=True)
+    below.attach(layer)
+    layer.attach(connection)
+    return layer
