@@ -59,7 +59,7 @@ async def fill(bookie, megabytes, entry_size):
         pending = 0
         done_event = trio.Event()
 
-        def done(status):
+        def done(status, done_event=done_event):
             nonlocal pending
             assert status is Status.EOK, status
             pending -= 1

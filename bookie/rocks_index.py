@@ -37,8 +37,8 @@ from rocksdict import (
 )
 
 from bookie.errors import BookieStartError
-from runtime.mutex import Mutex
 from bookie.rocks_check import check_logs
+from runtime.mutex import Mutex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -13,6 +13,8 @@ SETTINGS = {
     "openLedgerRereplicationGracePeriod": "1000",
     "rwRereplicateBackoffMs": "500",
     "lostBookieRecoveryDelay": "0",
+    # It ends with its session, which a busy machine must not cost it.
+    "zkTimeout": "15000",
 }
 
 

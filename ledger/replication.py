@@ -75,7 +75,7 @@ class TargetFailedError(LedgerError):
 class ReplicationConfig:
     """BookKeeper: rereplicationEntryBatchSize, replicationRateByBytes."""
 
-    batch_entries_max: int = 64
+    batch_entries_max: int = 256
     #: Of a batch, unless a single entry is larger.
     batch_size_max_bytes: int = 1 << 20
     #: 0: no limit.

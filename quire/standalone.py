@@ -115,8 +115,8 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
 
 
 def _defaults(bookie_count: int) -> dict[str, str]:
-    """Broker settings other than Kafka's defaults, which the file may override: with three bookies
-    as a Kafka cluster is mostly run, three copies of which two must be there."""
+    """Broker settings other than Kafka's defaults, which the file may override: as many copies as
+    Kafka clusters mostly have. Of three, two are the ack quorum (broker/cluster/durability.py)."""
     if bookie_count == 1:
         return {}
     copies = str(min(bookie_count, COPIES_MAX))
@@ -124,7 +124,6 @@ def _defaults(bookie_count: int) -> dict[str, str]:
         "default.replication.factor": copies,
         "offsets.topic.replication.factor": copies,
         "transaction.state.log.replication.factor": copies,
-        "min.insync.replicas": "2" if bookie_count > 2 else "1",
     }
 
 

@@ -104,7 +104,8 @@ class Processor:
         settings: ProcessorSettings | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """`tls`: what START_TLS offers. `nursery` runs what waits for the disk. `disk_space()`: total and free bytes."""
+        """`nursery` runs what waits for the disk. `disk_space()`: total and free bytes. `tls`: what
+        START_TLS offers."""
         self.turn = turn
         self.counts = RequestCounts()
         self._bookie = bookie

@@ -39,7 +39,7 @@ SMALL_JVM = (
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
 )
 #: So that a killed bookie's registration is gone soon; ZooKeeper's tick is half a second.
-SESSION_TIMEOUT_MS = 2000
+SESSION_TIMEOUT_MS = 3000
 ANSWER_TIMEOUT_S = 90.0
 
 

@@ -308,7 +308,7 @@ def test_deleted_ledgers_are_remembered():
     table.delete(5)
     assert table.get(5) is None
     assert table.is_deleted(5)
-    assert table.take_dirty() == []
+    assert table.take_dirty({5}) == []
 
 
 # Index.

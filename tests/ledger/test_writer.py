@@ -430,3 +430,38 @@ async def test_too_few_bookies_for_a_new_ledger(world):
     with pytest.raises(ValueError, match="must fall"):
         await world.create(1, 2, 1)
     assert await world.client.manager.ledger_ids() == []
+
+
+async def test_a_bookie_that_came_back_is_used_again(nursery, new_world, acks, autojump_clock):
+    """Not at once: writers would go round among bookies that fail."""
+    world = new_world("abcd", bookie_rest_ms=1_000)
+    await world.start(nursery)
+    writer = await world.create(3, 3, 2)
+    first = writer.metadata.last_segment[1][0]
+    world.bookies.dead.add(first)
+    await append(writer, [b"0"], acks)
+    second = writer.metadata.last_segment[1][0]
+    assert second != first
+    world.bookies.dead = {second}
+    await trio.sleep(1.1)
+    await append(writer, [b"1"], acks)
+    assert acks.ids == [0, 1]
+    assert writer.metadata.last_segment[1][0] == first
+    # It has failed a moment ago, and the others are in the ensemble.
+    world.bookies.dead = {first}
+    await append(writer, [b"2"], acks)
+    assert [type(error) for error in acks.errors] == [NotEnoughBookiesError]
+
+
+async def test_a_bookie_that_registers_anew_is_used_at_once(nursery, new_world, acks):
+    world = new_world("abcd")
+    await world.start(nursery)
+    writer = await world.create(3, 3, 2)
+    first = writer.metadata.last_segment[1][0]
+    world.bookies.dead = {first}
+    await append(writer, [b"0"], acks)
+    world.bookies.dead = {writer.metadata.last_segment[1][0]}
+    world.client.health.came(first)
+    await append(writer, [b"1"], acks)
+    assert acks.ids == [0, 1]
+    assert writer.metadata.last_segment[1][0] == first
