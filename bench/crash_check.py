@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bench.crash_scenario import CONFIG, key_of, make_entry
+from bench.crash_scenario import key_of, make_entry
 from bookie.checkpoint import read_checkpoint
 from bookie.journal_files import SPARE_PREFIX, list_journals
-from bookie.start import journal_directory, ledger_directory
+from bookie.start import journal_directory, ledger_directories, ledger_directory
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
     from bench.crash_disk import CrashDisk, CrashIndex
     from bench.crash_scenario import Expectation
     from bookie.bookie import Bookie
+    from bookie.config import BookieConfig
 
 #: No ledger of a scenario has this id, and no ledger has so many entries.
 NEW_LEDGER_ID = 1000
@@ -23,6 +24,8 @@ UNUSED_ENTRY_ID = 10**6
 #: A round looks at what crashes left, the next compacts it; the log that the checkpoint names stays
 #: for one more.
 ROUNDS = 3
+#: After a checkpoint: the mark's, the one in use, the next one.
+JOURNALS_MAX = 3
 
 
 class Violation(Exception):
@@ -114,16 +117,24 @@ async def check_writable(bookie: Bookie, expected: Expectation) -> None:
 
 
 async def check_space(
-    bookie: Bookie, disk: CrashDisk, index: CrashIndex, expected: Expectation
+    bookie: Bookie,
+    config: BookieConfig,
+    disk: CrashDisk,
+    index: CrashIndex,
+    expected: Expectation,
 ) -> None:
     """Some rounds of the collector later only what is alive takes space."""
     for _ in range(ROUNDS):
         await bookie.collect_garbage(force_major=True)
         await bookie.flush()
-    directory = ledger_directory(CONFIG)
     logs = bookie._logs.all()
-    on_disk = {name for name in disk.list(directory) if ".log" in name}
-    known = {log.path.rpartition("/")[2] for log in logs}
+    on_disk = {
+        f"{directory}/{name}"
+        for directory in ledger_directories(config)
+        for name in disk.list(directory)
+        if ".log" in name
+    }
+    known = {log.path for log in logs}
     require(on_disk == known, "space", f"logs {sorted(on_disk ^ known)} are on disk or known only")
     for log in logs:
         require(not log.is_compacting, "space", f"{log.path} is left")
@@ -132,14 +143,19 @@ async def check_space(
         require(not gone, "space", f"{log.path} still counts ledgers {gone}")
         if not log.is_written and log.log_id != bookie._checkpointer.checkpoint_log_id:
             usage = bookie.gc.usage(log)
-            is_used = usage >= CONFIG.gc.major_threshold
+            is_used = usage >= config.gc.major_threshold
             require(is_used, "space", f"{log.path}: {usage:.2f} of it is alive")
     gone = [i for i, _, _ in index.locations() if i not in expected.ledgers]
     require(not gone, "space", f"the index has entries of ledgers {sorted(set(gone))}")
-    mark = read_checkpoint(disk, directory).mark
-    journals = list_journals(disk, journal_directory(CONFIG))
+    _check_journals(config, disk)
+
+
+def _check_journals(config: BookieConfig, disk: CrashDisk) -> None:
+    directory = journal_directory(config)
+    mark = read_checkpoint(disk, ledger_directory(config)).mark
+    journals = list_journals(disk, directory)
     old = [journal_id for journal_id in journals if journal_id < mark.journal_id]
     require(not old, "space", f"journals {old} are before the mark's, {mark.journal_id}")
-    spares = [n for n in disk.list(journal_directory(CONFIG)) if n.startswith(SPARE_PREFIX)]
-    is_bounded = len(journals) <= 3 and len(spares) <= CONFIG.journal_spare_files_max
+    spares = [name for name in disk.list(directory) if name.startswith(SPARE_PREFIX)]
+    is_bounded = len(journals) <= JOURNALS_MAX and len(spares) <= config.journal_spare_files_max
     require(is_bounded, "space", f"journals {journals}, spares {spares}")

@@ -309,9 +309,7 @@ def choices(point: Point, *, thorough: bool) -> Iterator[Choice]:
         return
     yield _choice("kept", everything)
     if thorough and len(units) <= SUBSETS_MAX:
-        subsets = [
-            chosen for size in range(1, len(units)) for chosen in combinations(units, size)
-        ]
+        subsets = [chosen for size in range(1, len(units)) for chosen in combinations(units, size)]
     else:
         subsets = [[unit for unit in units if unit != each] for each in units]
         subsets += [[each] for each in units]
@@ -372,8 +370,9 @@ def thaw(point: Point, choice: Choice, recorder: Recorder) -> tuple[CrashDisk, C
     )
     tables = index._durable
     digest.update(
-        repr((sorted(tables.locations.items()), sorted(tables.ledgers.items()), tables.stamps))
-        .encode()
+        repr(
+            (sorted(tables.locations.items()), sorted(tables.ledgers.items()), tables.stamps)
+        ).encode()
     )
     return disk, index, digest.digest()
 

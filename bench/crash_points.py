@@ -21,7 +21,7 @@ import logging
 import time
 import traceback
 from dataclasses import dataclass, field
-from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 import trio.testing
@@ -29,20 +29,22 @@ import trio.testing
 from bench.crash_check import NEW_LEDGER_ID, Violation, check, check_space, check_writable
 from bench.crash_disk import CrashDisk, CrashIndex, Point, Recorder, choices, thaw
 from bench.crash_scenario import (
+    SCENARIOS,
     Expectation,
     Life,
     Metadata,
+    Scenario,
     Story,
-    long_life,
     serving,
-    short_life,
 )
 from bench.crash_steps import REQUIRED, REQUIRED_AT_START
 from bookie.errors import BookieStartError, CorruptionError
 
+if TYPE_CHECKING:
+    from bookie.config import BookieConfig
+
 KINDS = ("lost", "resurrected", "refused", "failed", "space")
 STORIES_MAX = 20
-SLOW_SYNC_SECONDS = (0.0005, 0.003)
 
 
 @dataclass(slots=True)
@@ -88,17 +90,17 @@ class Table:
         return [*lines, f"what was not durable: {survived}", *self.stories]
 
 
-async def record(life, *, sync_seconds=(0.0, 0.0), forgotten=None) -> tuple[list[Point], Story]:
+async def record(scenario: Scenario, forgotten: str | None = None) -> tuple[list[Point], Story]:
     """The points of an undisturbed life, from an empty disk to a clean stop, and of one more start
     and stop without anything to do."""
     recorder = Recorder(is_active=True, forgotten=forgotten)
     story = Story(recorder)
     disk, index = CrashDisk(recorder), CrashIndex(recorder)
-    disk.faults.sync_seconds = sync_seconds
+    disk.faults.sync_seconds = scenario.sync_seconds
     metadata = Metadata(())
-    async with serving(disk, index, metadata) as bookie:
-        await life(Life(bookie, story, metadata))
-    async with serving(disk, index, metadata):
+    async with serving(disk, index, metadata, scenario.config) as bookie:
+        await scenario.life(Life(bookie, story, metadata))
+    async with serving(disk, index, metadata, scenario.config):
         pass
     recorder.end()
     return recorder.points, story
@@ -108,14 +110,22 @@ class Enumeration:
     """All crashes at all points of a life, nested to `depth`."""
 
     def __init__(
-        self, table: Table, *, thorough: bool, is_first_enough: bool = False, forgotten=None
+        self,
+        table: Table,
+        config: BookieConfig,
+        *,
+        thorough: bool,
+        is_first_enough: bool = False,
+        forgotten: str | None = None,
     ) -> None:
-        """`is_first_enough`: ends with the first violation. `forgotten`: see `Recorder`."""
+        """`thorough`: all that may survive the first crash, see `choices`. `is_first_enough`: ends
+        with the first violation. `forgotten`: see `Recorder`; in starts."""
         self._table = table
+        self._config = config
         self._thorough = thorough
         self._is_first_enough = is_first_enough
         self._forgotten = forgotten
-        self._seen: set = set()
+        self._seen: set[int] = set()
 
     async def run(self, points: list[Point], story: Story, depth: int) -> None:
         """`depth`: how often the starts after a crash are crashed too."""
@@ -129,7 +139,7 @@ class Enumeration:
         row = self._table.row(point.step)
         row.points += 1
         expected_key = expected.key()
-        for choice in choices(point, thorough=self._thorough):
+        for choice in choices(point, thorough=self._thorough and not way):
             if self._is_first_enough and self._table.stories:
                 return
             row.crashes += 1
@@ -143,7 +153,7 @@ class Enumeration:
             self._seen.add(key)
             row.states += 1
             this_way = (*way, f"{choice.name} before {point.number} ({point.step})")
-            failure = await start_after_crash(disk, index, expected)
+            failure = await start_after_crash(disk, index, self._config, expected)
             if failure is not None:
                 self._table.tell(point.step, failure[0], f"{'; '.join(this_way)}: {failure[1]}")
             elif depth:
@@ -152,7 +162,7 @@ class Enumeration:
 
 
 async def start_after_crash(
-    disk: CrashDisk, index: CrashIndex, expected: Expectation
+    disk: CrashDisk, index: CrashIndex, config: BookieConfig, expected: Expectation
 ) -> tuple[str, str] | None:
     """Starts a bookie and checks all; what is wrong: (kind, words)."""
     recorder = disk.recorder
@@ -163,7 +173,7 @@ async def start_after_crash(
     metadata = Metadata(expected.ledgers)
     try:
         with trio.fail_after(1000):
-            async with serving(disk, index, metadata) as bookie:
+            async with serving(disk, index, metadata, config) as bookie:
                 is_started = True
                 while not bookie.gc.statistics.rounds:
                     await trio.sleep(0.0005)
@@ -171,12 +181,12 @@ async def start_after_crash(
                     recorder.end()
                 await check(bookie, index, expected)
                 await check_writable(bookie, expected)
-                await check_space(bookie, disk, index, expected)
+                await check_space(bookie, config, disk, index, expected)
                 # A ledger that the metadata does not know is collected, whoever was told.
                 expected.deleted |= {key[0] for key in expected.written} - expected.ledgers
                 expected.dying |= expected.deleted
                 await check(bookie, index, expected)
-            async with serving(disk, index, metadata) as bookie:
+            async with serving(disk, index, metadata, config) as bookie:
                 await check(bookie, index, expected)
     except Exception as error:
         return _explain(error, is_started=is_started)
@@ -199,3 +209,40 @@ def make_deterministic(seed: int = 0) -> None:
     in each run."""
     trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True
     trio._core._run._r.seed(seed)
+
+
+async def crash_everywhere(scenario: Scenario, *, thorough: bool) -> Table:
+    table = Table()
+    points, story = await record(scenario)
+    depth = scenario.full_depth if thorough else scenario.quick_depth
+    await Enumeration(table, scenario.config, thorough=thorough).run(points, story, depth)
+    return table
+
+
+async def crash_in_all(*, thorough: bool) -> None:
+    steps: set[str] = set()
+    for scenario in SCENARIOS:
+        start = time.perf_counter()
+        table = await crash_everywhere(scenario, thorough=thorough)
+        steps.update(table.rows)
+        depth = scenario.full_depth if thorough else scenario.quick_depth
+        print(f"{scenario.name}; crashes in starts after crashes, {depth} deep")
+        print("\n".join(table.lines()))
+        print(f"{time.perf_counter() - start:.0f} seconds\n", flush=True)
+    missing = [step for step in (*REQUIRED, *REQUIRED_AT_START) if step not in steps]
+    print("steps that never happened:", ", ".join(missing) or "none")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="as the tests do it")
+    arguments = parser.parse_args()
+    # Each bookie tells of its start and of its end.
+    logging.disable(logging.CRITICAL)
+    make_deterministic()
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    trio.run(lambda: crash_in_all(thorough=not arguments.quick), clock=clock)
+
+
+if __name__ == "__main__":
+    main()

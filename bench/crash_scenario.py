@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 import struct
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import trio
 from crc32c import crc32c
 
-from bench.crash_disk import CrashDisk, CrashIndex, Recorder
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.gc_config import GcConfig
@@ -23,6 +23,11 @@ from runtime.turn import Turn
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_DO_FENCING, FLAG_RECOVERY_ADD, Status
 
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from bench.crash_disk import CrashDisk, CrashIndex, Recorder
 
 CONFIG = BookieConfig(
     bookie_id="bookie",
@@ -83,7 +88,7 @@ class Metadata:
 
 
 @asynccontextmanager
-async def serving(disk: CrashDisk, index: CrashIndex, metadata: Metadata, config=CONFIG):
+async def serving(disk: CrashDisk, index: CrashIndex, metadata: Metadata, config: BookieConfig):
     """A bookie; leaving is a clean stop."""
     turn = Turn()
     env = Env(clock=VirtualClock(), rng=random.Random(0), net=None, disk=disk, turn=turn)
@@ -282,9 +287,9 @@ async def short_life(life: Life) -> None:
 async def long_life(life: Life) -> None:
     """All that a bookie does; the steps that are asked for are in bench/crash_steps.py."""
     bookie = life.bookie
-    life.new_ledgers(*range(1, 8))
+    life.new_ledgers(*range(1, 9))
     for size in (30, 200, 90):
-        for ledger_id in (1, 2, 3, 4):
+        for ledger_id in (1, 2, 3, 4, 8):
             life.add(ledger_id, size)
     await life.added()
     await life.store_packet(2, b"first packet")
@@ -322,6 +327,7 @@ async def long_life(life: Life) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(collect_some, life, {"major": True})
         nursery.start_soon(bookie.flush)
+        nursery.start_soon(life.delete, 8)
         for size in (40, 140, 240):
             life.add(2, size)
             await trio.sleep(0.003)
@@ -335,3 +341,30 @@ async def long_life(life: Life) -> None:
 
 async def collect_some(life: Life, kinds: dict) -> None:
     await life.collect(**kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    life: Callable[[Life], Awaitable[None]]
+    #: How often the starts after a crash are crashed too: quickly, and in a full run.
+    quick_depth: int
+    full_depth: int
+    sync_seconds: tuple[float, float] = (0.0, 0.0)
+    config: BookieConfig = CONFIG
+
+
+SLOW = (0.0005, 0.003)
+SCENARIOS = (
+    Scenario("a short life", short_life, 1, 2),
+    Scenario("a long life", long_life, 0, 1),
+    Scenario("a long life, syncs take time", long_life, 0, 1, SLOW),
+    Scenario(
+        "a long life, syncs take time, two ledger directories",
+        long_life,
+        0,
+        0,
+        SLOW,
+        replace(CONFIG, more_ledger_directories=("/more",)),
+    ),
+)

@@ -102,6 +102,8 @@ class LogExaminer:
         """A map of what is alive, behind all that is there; and its proper name."""
         size = log.size_bytes
         log.ledgers = ledgers
+        # Not to be removed meanwhile, should all of its ledgers be deleted.
+        log.is_written = True
         try:
             await self._logs.write_map(log)
         except OSError as error:
@@ -112,4 +114,4 @@ class LogExaminer:
             log.size_bytes = size
         if log.is_compacting:
             await self._logs.publish(log)
-        log.is_doubtful = False
+        log.is_written = log.is_doubtful = False

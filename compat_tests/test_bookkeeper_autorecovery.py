@@ -56,7 +56,7 @@ def test_lost_copies_are_made_again(cluster):
     )
     for ledger, digest in closed:
         for bookie in all_bookies(tool, ledger):
-            listed = tool.list_entries(ledger=ledger, bookie=bookie, last=79)
+            listed = tool.entries_of(ledger=ledger, bookie=bookie, last=79)
             assert (listed["count"], listed["missing"]) == (80, []), (ledger, bookie)
         tool.read_back(ledger, 200, 80, digest=digest, password="p")
     # Its writer was gone, so it was fenced, closed and copied.

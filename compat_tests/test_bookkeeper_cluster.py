@@ -54,7 +54,7 @@ def test_a_stopped_bookie_is_gone_at_once_and_comes_back_with_its_entries(cluste
     assert ours.stop() == 0
     assert not cluster.is_registered(ours.id)
     ours.start()
-    listed = tool.list_entries(ledger=made["ledger"], bookie=ours.id, last=49)
+    listed = tool.entries_of(ledger=made["ledger"], bookie=ours.id, last=49)
     assert (listed["count"], listed["missing"]) == (50, [])
 
 
@@ -67,7 +67,7 @@ def test_a_read_only_bookie_is_read_and_not_written_to(cluster, tool):
     assert ours.id in cluster.children("available/readonly")
     assert ours.id not in cluster.children("available")
     try:
-        listed = tool.list_entries(ledger=made["ledger"], bookie=ours.id, last=49)
+        listed = tool.entries_of(ledger=made["ledger"], bookie=ours.id, last=49)
         assert (listed["count"], listed["missing"]) == (50, [])
         for _ in range(3):
             other = tool.write(5, 10, e=2, qw=2, qa=2)

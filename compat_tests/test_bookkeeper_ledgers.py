@@ -352,7 +352,7 @@ class JavaClient:
         first, bookies = tool.metadata(ledger=made["ledger"])["segments"][0]
         assert first == 0
         for index, bookie in enumerate(bookies):
-            listed = tool.list_entries(ledger=made["ledger"], bookie=bookie, last=299)
+            listed = tool.entries_of(ledger=made["ledger"], bookie=bookie, last=299)
             # Entry n is on bookies n and n+1 of the three.
             missing = [n for n in range(300) if index not in (n % 3, (n + 1) % 3)]
             assert (listed["count"], listed["missing"]) == (200, missing)

@@ -148,6 +148,6 @@ def test_recover(cluster, tool):
         ends = [first for first, _ in segments[1:]] + [60]
         for (first, ensemble), end in zip(segments, ends, strict=True):
             for bookie in ensemble:
-                listed = tool.list_entries(ledger=made["ledger"], bookie=bookie, last=59)
+                listed = tool.entries_of(ledger=made["ledger"], bookie=bookie, last=59)
                 assert not set(range(first, end)) & set(listed["missing"]), (segments, listed)
     lost.start()

@@ -61,6 +61,8 @@ RETRY_PAUSE_SECONDS = 0.1
 BURST_SECONDS = 0.1
 #: Of an entry, where the metadata does not tell the mean.
 STRIPED_SIZE_GUESS_BYTES = 64 << 10
+#: Entries that are asked for at once where a bookie knows no batch reads.
+SINGLE_READS = 16
 
 
 class TargetFailedError(LedgerError):
@@ -349,6 +351,7 @@ class _Copying:
         "_config",
         "_digest",
         "_no_batches",
+        "_preferred",
         "_replacements",
         "fragment",
         "master_key",
@@ -373,6 +376,8 @@ class _Copying:
         self._replacements = replacements
         #: Bookies that do not know batch reads.
         self._no_batches: set[BookieId] = set()
+        #: Who gave an entry last: it has the next ones at hand, and another may be silent.
+        self._preferred: BookieId | None = None
         self.fragment = fragment
         self.master_key = master_key(metadata.password)
         self.schedule = schedule_of(metadata)
@@ -400,7 +405,12 @@ class _Copying:
         """Those that stay first."""
         write_set = self.schedule.write_set(entry_id)
         ordered = sorted(write_set, key=lambda index: index in self._replacements)
-        return [self.fragment.ensemble[index] for index in ordered]
+        sources = [self.fragment.ensemble[index] for index in ordered]
+        preferred = self._preferred
+        if preferred is not None and preferred != sources[0] and preferred in sources:
+            sources.remove(preferred)
+            sources.insert(0, preferred)
+        return sources
 
     async def read(self, entry_ids: Sequence[int]) -> dict[int, memoryview]:
         """Whole entries, at least the first; ids that were not read are for the next time."""
@@ -408,7 +418,8 @@ class _Copying:
             run = await self._read_run(entry_ids[0], len(entry_ids))
             if run:
                 return dict(enumerate(run, entry_ids[0]))
-            entry_ids = entry_ids[:1]
+            has_batches = self._no_batches.isdisjoint(self._sources(entry_ids[0]))
+            entry_ids = entry_ids[: 1 if has_batches else SINGLE_READS]
         entries: dict[int, memoryview] = {}
         failures: dict[int, LedgerReadError] = {}
 
@@ -448,6 +459,7 @@ class _Copying:
                     break
                 intact.append(view)
             if status is Status.EOK and intact:
+                self._preferred = bookie
                 return intact
         return []
 
@@ -463,6 +475,7 @@ class _Copying:
                 except DigestMismatchError as error:
                     words = str(error)
                 else:
+                    self._preferred = bookie
                     return view
             answers.append(f"{bookie}: {words}")
         raise LedgerReadError(

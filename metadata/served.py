@@ -32,9 +32,9 @@ from metadata.remote_frames import (
     decode,
     encode,
     encode_error,
-    parse_op,
 )
-from metadata.store import MetadataError, MetadataUnavailableError, Node
+from metadata.served_calls import encode_answer, run_call
+from metadata.store import MetadataError, MetadataUnavailableError
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, ReceiveChunks
 
@@ -49,8 +49,6 @@ logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MIN_MS = 100
 SESSION_TIMEOUT_MAX_MS = 600_000
-#: Of an answer to GET_MANY; the client asks for the rest.
-NODES_SIZE_MAX_BYTES = 4 << 20
 LOOK_SECONDS = 0.05
 #: A look that comes so late says that it is this process that did not run.
 STALL_SECONDS = 0.5
@@ -429,8 +427,8 @@ class _Connection:
                 await self._server.end(self._session)
                 fields: list[Field] = []
             else:
-                fields = await _run_call(self._session.store, message)
-            answer = _encode_answer(message, fields)
+                fields = await run_call(self._session.store, message)
+            answer = encode_answer(message, fields)
         except MetadataError as error:
             answer = encode_error(message.number, error)
         except ValueError as error:  # the client checks what it sends
@@ -458,59 +456,3 @@ _CALLS = frozenset(
         Kind.OWNS,
     }
 )
-
-
-async def _run_call(store: MetadataStore, message: Message) -> list[Field]:
-    """The answer's fields. MetadataError, ValueError."""
-    match message.kind, message.fields:
-        case Kind.GET_MANY, [list(paths)]:
-            return [_nodes(await store.get_many([_text(path) for path in paths]))]
-        case Kind.EXISTS, [str(path)]:
-            return [int(await store.exists(path))]
-        case Kind.CREATE, [str(path), bytes(data), int(ephemeral), int(sequence), int(parents)]:
-            made = await store.create(
-                path,
-                data,
-                ephemeral=bool(ephemeral),
-                sequence=bool(sequence),
-                make_parents=bool(parents),
-            )
-            return [made]
-        case Kind.PUT, [str(path), bytes(data), int(version)]:
-            return [await store.put(path, data, version)]
-        case Kind.DELETE, [str(path), int(version)]:
-            await store.delete(path, version)
-            return []
-        case Kind.CHILDREN, [str(path)]:
-            return [list[Field](await store.children(path))]
-        case Kind.MULTI, [list(ops)]:
-            await store.multi([parse_op(op) for op in ops])
-            return []
-        case Kind.OWNS, [str(path)]:
-            return [int(await store.owns(path))]
-    raise FrameError(f"{message.kind.name} with other fields than it has")
-
-
-def _encode_answer(message: Message, fields: list[Field]) -> bytes:
-    try:
-        return encode(message.kind, message.number, *fields)
-    except FrameError as error:
-        return encode_error(message.number, MetadataError(str(message.fields[0]), str(error)))
-
-
-def _text(field: Field) -> str:
-    if not isinstance(field, str):
-        raise FrameError("a path that is no text")
-    return field
-
-
-def _nodes(nodes: list[Node | None]) -> list[Field]:
-    """Of as many nodes as a frame takes; at least one."""
-    fields: list[Field] = []
-    size = 0
-    for node in nodes:
-        size += 0 if node is None else len(node.data)
-        if fields and size > NODES_SIZE_MAX_BYTES:
-            break
-        fields += (None, None) if node is None else (node.data, node.version)
-    return fields

@@ -41,6 +41,8 @@ SMALL_JVM = (
 #: So that a killed bookie's registration is gone soon; ZooKeeper's tick is half a second.
 SESSION_TIMEOUT_MS = 3000
 ANSWER_TIMEOUT_S = 90.0
+#: BKException.Code.BookieHandleNotAvailableException
+NO_BOOKIE_HANDLE = -8
 
 
 class ToolError(AssertionError):
@@ -393,6 +395,17 @@ class LedgerTool:
         read = self.read(handle=reader["handle"], first=0, last=count - 1, size=size)
         assert (read["good"], read["bad"]) == (count, []), read
         return reader
+
+    def entries_of(self, ledger: int, bookie: str, last: int) -> dict:
+        """Java's `list_entries`, once it sees the bookie, which may just have come back."""
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                return self.list_entries(ledger=ledger, bookie=bookie, last=last)
+            except ToolError as error:
+                if error.code != NO_BOOKIE_HANDLE or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def last_acked(self) -> int:
         """What `flood` has told so far."""

@@ -98,6 +98,8 @@ def recover(
     request = RecoverRequest(
         names, ledger, skip_open_ledgers, skip_unrecoverable_ledgers, rate, entry_rate
     )
+    if delete_cookie and ledger is not None:
+        raise click.UsageError("--delete-cookie is for all ledgers: without --ledger")
     if query or dry_run:
         rows = on_cluster(options, partial(plan, request=request, by_fragment=dry_run))
         show(rows, as_json=options["as_json"])
@@ -220,7 +222,7 @@ async def run(
         ),
     )
     rows = await _replace_all(cluster, request, replicator, ledgers)
-    if delete_cookie and request.ledger_id is None:
+    if delete_cookie:
         await _delete_cookies(cluster, request, rows)
     return rows
 

@@ -391,6 +391,30 @@ async def test_an_older_bookie_without_batch_reads(world):
     assert len(calls) == 2, "it is not asked for every entry"
 
 
+async def test_a_silent_bookie_is_waited_for_once(world):
+    """One that stays in the ensemble, but does not answer now."""
+    writer = await world.create(3, 3, 2)
+    await write(writer, 40)
+    await writer.close()
+    lost, silent, _ = writer.metadata.last_segment[1]
+    asked = []
+    read_entries = world.bookies.read_entries
+
+    async def counted(bookie, *arguments, **keywords):
+        asked.append(bookie)
+        if bookie == silent:
+            await trio.lowlevel.checkpoint()
+            return Status.EIO, []
+        return await read_entries(bookie, *arguments, **keywords)
+
+    world.bookies.read_entries = counted
+    survivors = [name for name in world.names if name != lost]
+    await replicator(world).replace_bookies(
+        world.client, placement(world, survivors), writer.ledger_id, {lost}
+    )
+    assert asked.count(silent) <= 1
+
+
 async def test_memory_is_two_batches(world):
     writer = await world.create(2, 2, 2)
     await write(writer, 60, size=100)

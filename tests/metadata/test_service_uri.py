@@ -63,3 +63,12 @@ def test_any_text_is_parsed_or_refused(text):
     except ValueError:
         return
     assert parse_service_uri(f"zk+{uri.layout}://{uri.hosts}{uri.ledgers_root}") == uri
+
+
+def test_a_socket_of_ours():
+    uri = parse_service_uri("quire+unix:///data/a b/metadata.sock")
+    assert (uri.socket_path, uri.ledgers_root) == ("/data/a b/metadata.sock", "/ledgers")
+    assert parse_service_uri("zk://h/l").socket_path is None
+    for text in ("quire+unix://relative", "quire+unix:///folder/", "quire+tcp:///x", "quire:///x"):
+        with pytest.raises(ValueError, match="metadataServiceUri"):
+            parse_service_uri(text)

@@ -1,5 +1,6 @@
 """What only the SQLite store can get wrong: durability, damage, the second opener, grouping."""
 
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ from metadata.store import (
     MetadataUnavailableError,
     Node,
     PutOp,
+    SessionState,
 )
 from runtime.real_disk import RealDisk
 
@@ -262,3 +264,29 @@ async def test_opening_and_reading_a_thousand_nodes_is_fast(file):
         # 50 ms is the goal on an idle machine; the room is for a busy one.
         assert elapsed < 0.5
         await store.aclose()
+
+
+async def test_sessions_of_a_process_that_was_killed_are_over(file, nursery, tmp_path):
+    store = SqliteStore(file, RealDisk().run)
+    await nursery.start(store.run)
+    sessions = [store.session() for _ in range(3)]
+    for number, session in enumerate(sessions):
+        await nursery.start(session.run)
+        await session.create(f"/e{number}", ephemeral=True)
+    await store.create("/mine", ephemeral=True)
+    assert not await store.owns("/e0")
+    await sessions[0].aclose()
+    assert await store.children("/") == ["e1", "e2", "mine"]
+    copy = str(tmp_path / "copy")  # as the disk is if the process ends here
+    for suffix in ("", "-wal"):
+        shutil.copy(file + suffix, copy + suffix)
+    again = SqliteStore(copy, RealDisk().run)
+    await nursery.start(again.run)
+    assert await again.children("/") == []
+    told = []
+    sessions[1].subscribe(told.append)
+    await store.aclose()
+    assert told == [SessionState.LOST]
+    await sessions[1].aclose()
+    assert told == [SessionState.LOST]
+    await again.aclose()

@@ -276,6 +276,7 @@ async def test_check_and_recover_a_bookie(cluster):
         if lost in (await cluster.metadata(ledger)).last_segment[1]:
             concerned.append(ledger)
     await cluster.run("bookie", "recover", lost, "-f", "--delete-cookie", code=1)
+    await cluster.run("bookie", "recover", lost, "-f", "-d", "-l", closed, code=2)
     await cluster.nodes[lost].stop()
 
     (row,) = await cluster.json("ledger", "check", closed, code=1)
