@@ -101,19 +101,28 @@ def _check_state(bookie: Bookie, ledger_id: int, expected: Expectation) -> None:
 
 async def check_writable(bookie: Bookie, expected: Expectation) -> None:
     """It takes an add, of a new ledger and with the right key of those that are there."""
-    answers: list[Status] = []
     for ledger_id in sorted(expected.ledgers - expected.fencing):
         # Of one that is not NEW_LEDGER_ID the first entry once more: no other was ever given.
         key = (ledger_id, 0)
         if key not in expected.written and ledger_id != NEW_LEDGER_ID:
             continue
         entry = expected.written.setdefault(key, make_entry(*key, 40))
-        bookie.add_entry(*key, key_of(ledger_id), [entry], 0, answers.append)
-        while not answers:
-            await trio.sleep(0.0005)
-        status = answers.pop()
+        status = await _add(bookie, key, entry)
         require(status is Status.EOK, "lost", f"ledger {ledger_id}: an add gets {status!r}")
         expected.acknowledged.add(key)
+
+
+async def _add(bookie: Bookie, key: tuple[int, int], entry: bytes) -> Status:
+    answers: list[Status] = []
+    answered = trio.Event()
+
+    def done(status: Status) -> None:
+        answers.append(status)
+        answered.set()
+
+    bookie.add_entry(*key, key_of(key[0]), [entry], 0, done)
+    await answered.wait()
+    return answers[0]
 
 
 async def check_space(

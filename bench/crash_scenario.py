@@ -23,7 +23,6 @@ from runtime.turn import Turn
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_DO_FENCING, FLAG_RECOVERY_ADD, Status
 
-
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -34,7 +33,7 @@ CONFIG = BookieConfig(
     instance_id="instance",
     journal_directory="/journal",
     ledger_directory="/ledgers",
-    journal_size_bytes=3072,
+    journal_size_bytes=2048,
     journal_alignment_bytes=128,
     journal_group_size_max_bytes=600,
     journal_queue_size_max_bytes=4096,
@@ -281,6 +280,7 @@ async def short_life(life: Life) -> None:
     await life.added()
     await life.fence(1)
     await life.delete(2)
+    await life.bookie.flush()
     await life.collect(major=True)
 
 
@@ -299,6 +299,7 @@ async def long_life(life: Life) -> None:
     for size in (300, 350, 400, 300):
         life.add(4, size)
         life.add(5, size)
+        life.add(8, size)
     await life.added()
     await bookie.flush()
     await life.delete(5)

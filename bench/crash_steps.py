@@ -44,6 +44,8 @@ _RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("cookie", ("check_cookies",), ()),
     ("directories", ("lock_directories",), ()),
 )
+#: No operation is called that; a new one needs a rule.
+OTHER = "other"
 _RECORD_NAMES = {
     LEDGER_DELETED: "deletion",
     LEDGER_FENCED: "fence",
@@ -131,11 +133,7 @@ REQUIRED_AT_START = (
 def step_of(kind: str, path: str, data: bytes, names: set[str]) -> str:
     """What an operation is called. `path`: of the directory, or of the one file in it that it is
     synced for. `names`: the functions of the bookie that led to it."""
-    for title, functions, kinds in _RULES:
-        if names.issuperset(functions) and (not kinds or kind in kinds):
-            break
-    else:
-        title = f"other {sorted(names)}"
+    title = _title(kind, names)
     if title == "checkpoint: file":
         title = f"checkpoint: {path.rpartition('/')[2].removesuffix('.tmp')}"
     elif kind == "write" and title == "journal: group":
@@ -144,6 +142,13 @@ def step_of(kind: str, path: str, data: bytes, names: set[str]) -> str:
         kind = f"{kind}, {path}"
     prefix = "start: " if names & {"Bookie._open", "lock_directories"} else ""
     return f"{prefix}{title}: {kind}"
+
+
+def _title(kind: str, names: set[str]) -> str:
+    for title, functions, kinds in _RULES:
+        if names.issuperset(functions) and (not kinds or kind in kinds):
+            return title
+    return f"{OTHER} {sorted(names)}"
 
 
 def _record_name(data: bytes) -> str:

@@ -45,6 +45,7 @@ class Config:
     quire_ledger_ensemble_size: int = 1
     quire_ledger_write_quorum: int = 1
     quire_ledger_ack_quorum: int = 1
+    min_insync_replicas: int = 1
 
 
 @dataclass

@@ -1,0 +1,243 @@
+"""Crashes at every operation of a bookie on its disk and index: nothing lost, nothing resurrected.
+
+What is done and checked is in bench/crash_points.py, which does more of it (`python -m
+bench.crash_points`). Here also: that the enumeration finds an order of steps that is wrong, and a
+sync that was forgotten.
+"""
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from bench.crash_disk import CrashIndex, call_names
+from bench.crash_points import Enumeration, Table, crash_everywhere, make_deterministic, record
+from bench.crash_scenario import SCENARIOS
+from bench.crash_steps import OTHER, REQUIRED, REQUIRED_AT_START
+from bookie.checkpointer import Checkpointer
+from bookie.compactor import EntryLogCompactor
+from bookie.journal import Journal
+from bookie.journal_format import LEDGER_DELETED
+from bookie.start import ReplayTarget
+
+SHORT, LONG, SLOW, TWO_DIRECTORIES = SCENARIOS
+#: Without one of these syncs something is lost, comes back, does not start or stays for ever. Of
+#: the others the next sync of the same file or directory does their work too, or what they bring
+#: to an end (an unlinked log, a recycled journal) may come back without harm.
+NEEDED_SYNCS = (
+    (LONG, "journal: group: sync"),
+    (LONG, "journal: new file: sync"),
+    (LONG, "journal: preparation: sync"),
+    (LONG, "journal: preparation: directory sync"),
+    (LONG, "flush: log: sync"),
+    (LONG, "flush: index: index sync, locations"),
+    (LONG, "log roll: new log: sync"),
+    (TWO_DIRECTORIES, "log roll: new log: directory sync"),
+    (LONG, "checkpoint: checkpoint: sync"),
+    (LONG, "checkpoint: lastMark: sync"),
+    (LONG, "checkpoint: ledgers: index sync, ledgers"),
+    (LONG, "checkpoint: ledgers: index sync, locations"),
+    (LONG, "compaction: new log: sync"),
+    (LONG, "compaction: new log: directory sync"),
+    (LONG, "compaction: map: sync"),
+    (LONG, "compaction: re-point: index sync, locations"),
+)
+
+
+@pytest.fixture(autouse=True)
+def same_order_each_time():
+    """Of trio's tasks; and no lines of log, of which thousands of bookies have many."""
+    state = trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING, trio._core._run._r.getstate()
+    make_deterministic()
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+    trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = state[0]
+    trio._core._run._r.setstate(state[1])
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+async def test_a_crash_at_every_operation(scenario, autojump_clock):
+    table = await crash_everywhere(scenario, thorough=False)
+    print("\n".join(table.lines()))
+    total = table.total()
+    assert table.stories == []
+    assert not any(total.violations.values())
+    assert min(table.crashes.get(name, 0) for name in ("lost", "kept", "torn", "reordered")) > 0
+    assert [step for step in table.rows if OTHER in step] == []
+    required = REQUIRED_AT_START if scenario is SHORT else REQUIRED
+    assert [step for step in required if step not in table.rows] == []
+    points, _ = await record(scenario)
+    assert total.points >= len(points) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS[1:], ids=lambda each: each.name)
+async def test_all_that_may_survive(scenario, autojump_clock):
+    table = Table()
+    points, story = await record(scenario)
+    await Enumeration(table, scenario.config, thorough=True).run(points, story, 0)
+    assert table.stories == []
+    assert table.total().points == len(points)
+
+
+async def test_the_operations_are_the_same_each_time(autojump_clock):
+    make_deterministic()
+    first, _ = await record(SLOW)
+    make_deterministic()
+    again, _ = await record(SLOW)
+    assert [point.step for point in first] == [point.step for point in again]
+
+
+async def violations_of(scenario, *, forgotten=None):
+    """Up to the first; of the life alone, without crashes of the starts."""
+    points, story = await record(scenario, forgotten)
+    table = Table()
+    enumeration = Enumeration(table, scenario.config, thorough=True, is_first_enough=True)
+    await enumeration.run(points, story, 0)
+    return table.stories
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scenario", "step"), NEEDED_SYNCS, ids=[step for _, step in NEEDED_SYNCS])
+async def test_a_forgotten_sync_is_found(scenario, step, autojump_clock):
+    stories = await violations_of(scenario, forgotten=step)
+    print(stories)
+    assert stories
+
+
+# Wrong orders, each as one who does not know better might write it.
+
+
+def the_old_log_goes_before_the_index_is_synced(monkeypatch):
+    switch = EntryLogCompactor._switch
+
+    async def mutant(self, target):
+        await self._remove_copied()
+        await switch(self, target)
+
+    monkeypatch.setattr(EntryLogCompactor, "_switch", mutant)
+
+
+def the_index_is_told_before_the_copies_are_synced(monkeypatch):
+    async def mutant(self):
+        target, self._target = self._target, None
+        if target is not None:
+            await self._write(target)
+            target.log.ledgers = self._ledgers_of(target.moves)
+            moved = await self._repoint(target)
+            await self._disk.run(self._index.sync)
+            await self._logs.write_map(target.log)
+            await self._logs.publish(target.log)
+            target.log.ledgers, target.log.is_written = moved, False
+        await self._remove_copied()
+
+    monkeypatch.setattr(EntryLogCompactor, "_finish", mutant)
+
+
+def the_mark_moves_before_the_flush(monkeypatch):
+    flush = Checkpointer._flush
+
+    async def mutant(self, generation):
+        await self._move_mark(self._barrier.end)
+        await flush(self, generation)
+
+    monkeypatch.setattr(Checkpointer, "_flush", mutant)
+
+
+def the_mark_moves_before_the_index_is_synced(monkeypatch):
+    sync, move = CrashIndex.sync, Checkpointer._move_mark
+
+    async def moved_mutant(self, mark):
+        await move(self, mark)
+        sync(self._index)
+
+    def sync_mutant(self):
+        if "Checkpointer._steps" not in call_names():
+            sync(self)
+
+    monkeypatch.setattr(Checkpointer, "_move_mark", moved_mutant)
+    monkeypatch.setattr(CrashIndex, "sync", sync_mutant)
+
+
+def the_mark_moves_before_the_states_of_ledgers_are_stored(monkeypatch):
+    store = Checkpointer.store_ledgers
+
+    async def mutant(self, deletions):
+        if self._checkpoint.log_id >= 0:
+            await self._move_mark(self._journal._durable)
+        return await store(self, deletions)
+
+    monkeypatch.setattr(Checkpointer, "store_ledgers", mutant)
+
+
+def journals_are_recycled_before_the_mark_moves(monkeypatch):
+    move = Checkpointer._move_mark
+
+    async def mutant(self, mark):
+        await self._files.recycle(mark.journal_id)
+        await move(self, mark)
+
+    monkeypatch.setattr(Checkpointer, "_move_mark", mutant)
+
+
+def a_deletion_is_not_journaled(monkeypatch):
+    append = Journal.append_special
+
+    def mutant(self, record):
+        is_deletion = int.from_bytes(record[12:20], "big", signed=True) == LEDGER_DELETED
+        return self.cut() if is_deletion else append(self, record)
+
+    monkeypatch.setattr(Journal, "append_special", mutant)
+
+
+def the_replay_passes_over_deletions(monkeypatch):
+    apply = ReplayTarget.apply
+
+    def mutant(self, ledger_id, entry_id, record):
+        return entry_id == LEDGER_DELETED or apply(self, ledger_id, entry_id, record)
+
+    monkeypatch.setattr(ReplayTarget, "apply", mutant)
+
+
+def the_index_forgets_before_the_deletion_is_durable(monkeypatch):
+    monkeypatch.setattr(Checkpointer, "_durable_deletions", lambda self: set(self.deletions))
+
+
+def adds_are_answered_before_the_sync(monkeypatch):
+    def mutant(self):
+        self._syncing, self._unsynced = self._unsynced, []
+        self._sync_running = True
+        self._synced(None)
+        return True
+
+    monkeypatch.setattr(Journal, "_start_sync", mutant)
+
+
+MUTANTS = (
+    (LONG, the_old_log_goes_before_the_index_is_synced),
+    (LONG, the_index_is_told_before_the_copies_are_synced),
+    (LONG, the_mark_moves_before_the_flush),
+    (LONG, the_mark_moves_before_the_index_is_synced),
+    (LONG, the_mark_moves_before_the_states_of_ledgers_are_stored),
+    (LONG, journals_are_recycled_before_the_mark_moves),
+    (LONG, a_deletion_is_not_journaled),
+    (LONG, the_replay_passes_over_deletions),
+    (SLOW, the_index_forgets_before_the_deletion_is_durable),
+    (LONG, adds_are_answered_before_the_sync),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "mutant"), MUTANTS, ids=[mutant.__name__ for _, mutant in MUTANTS]
+)
+async def test_a_wrong_order_is_found(scenario, mutant, monkeypatch, autojump_clock):
+    mutant(monkeypatch)
+    stories = await violations_of(scenario)
+    print(stories)
+    assert stories
