@@ -188,7 +188,7 @@ async def start_after_crash(
                 await check(bookie, index, expected)
             async with serving(disk, index, metadata, config) as bookie:
                 await check(bookie, index, expected)
-    except Exception as error:
+    except Exception as error:  # whatever a start ends with is a row of the table
         return _explain(error, is_started=is_started)
     return None
 

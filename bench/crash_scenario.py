@@ -328,13 +328,18 @@ async def long_life(life: Life) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(collect_some, life, {"major": True})
         nursery.start_soon(bookie.flush)
-        nursery.start_soon(life.delete, 8)
         for size in (40, 140, 240):
             life.add(2, size)
             await trio.sleep(0.003)
     await life.added()
     await bookie.flush()
-    await life.fence(7)
+    # A deletion that is not durable yet when a checkpoint looks for such.
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(life.fence, 7)
+        await trio.sleep(0.0001)
+        nursery.start_soon(bookie.flush)
+        await trio.sleep(0.0001)
+        nursery.start_soon(life.delete, 8)
     await life.collect(major=True)
     life.add(2, 100)
     await life.added()

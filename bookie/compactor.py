@@ -81,7 +81,15 @@ class CompactionReport:
 class _Moves:
     """Copied records of one slice, in columns: from where to where."""
 
-    __slots__ = ("entry_ids", "ledger_ids", "log_id", "new_offsets", "old_offsets", "sizes")
+    __slots__ = (
+        "entry_ids",
+        "ledger_ids",
+        "ledgers",
+        "log_id",
+        "new_offsets",
+        "old_offsets",
+        "sizes",
+    )
 
     def __init__(self, log_id: int) -> None:
         self.log_id = log_id
@@ -90,6 +98,8 @@ class _Moves:
         self.old_offsets = array("q")
         self.new_offsets = array("q")
         self.sizes = array("q")
+        #: Bytes by ledger.
+        self.ledgers: dict[int, int] = {}
 
 
 class _Target:
@@ -302,8 +312,10 @@ class EntryLogCompactor:
             moves.entry_ids.append(entry_id)
             moves.old_offsets.append(records.offsets[i])
             moves.new_offsets.append(position + LENGTH_SIZE)
-            moves.sizes.append(LENGTH_SIZE + records.sizes[i])
-            position += LENGTH_SIZE + records.sizes[i]
+            size = LENGTH_SIZE + records.sizes[i]
+            moves.sizes.append(size)
+            moves.ledgers[ledger_id] = moves.ledgers.get(ledger_id, 0) + size
+            position += size
         self._add_buffer(target, records, start, end)
         target.moves.append(moves)
         target.pending += len(alive)
@@ -385,7 +397,7 @@ class EntryLogCompactor:
     def _ledgers_of(self, all_moves: list[_Moves]) -> dict[int, int]:
         ledgers: dict[int, int] = {}
         for moves in all_moves:
-            for ledger_id, size in zip(moves.ledger_ids, moves.sizes, strict=True):
+            for ledger_id, size in moves.ledgers.items():
                 ledgers[ledger_id] = ledgers.get(ledger_id, 0) + size
         return ledgers
 

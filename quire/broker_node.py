@@ -79,6 +79,7 @@ async def _start(
         LedgerClientConfig(ledgers_root=root, window_entries_max=1 << 20, window_bytes_max=1 << 40),
         placement=RandomPlacement(lambda: sorted(watcher.writable), env.rng),
     )
+    watcher.on_arrival(ledgers.health.came)
     await ledgers.manager.ensure_layout()
     await stack.enter_async_context(running(ledgers.run))
     parts = await start_broker(

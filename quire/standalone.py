@@ -223,6 +223,7 @@ async def _start_processes(
         placement=RandomPlacement(lambda: sorted(watcher.writable), env.rng),
     )
     await stack.enter_async_context(running(ledgers.run))
+    watcher.on_arrival(ledgers.health.came)
     return _Storage(env, store, ledgers, None, Bookies(lambda: watcher.writable), watcher)
 
 

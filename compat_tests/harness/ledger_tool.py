@@ -90,8 +90,7 @@ class Adds:
             self.idle.set()
 
     async def add(self, writer, size: int) -> None:
-        await self.room.acquire()
-        self.idle = trio.Event() if self.idle.is_set() else self.idle
+        await self.start()
         while True:
             try:
                 entry_id = writer.last_add_pushed + 1
@@ -101,8 +100,14 @@ class Adds:
                 writer.when_room(has_room.set)
                 await has_room.wait()
             else:
-                self.pending += 1
                 return
+
+    async def start(self) -> None:
+        """Once there is room for one more, which is under way from now on."""
+        await self.room.acquire()
+        self.pending += 1
+        if self.idle.is_set():
+            self.idle = trio.Event()
 
     async def wait_for_all(self) -> None:
         if self.pending:
@@ -165,8 +170,7 @@ class LedgerTool:
         adds = Adds(count)
         for ten in range(0, count, 10):
             for entry_id in reversed(range(ten, min(ten + 10, count))):
-                await adds.room.acquire()
-                adds.pending += 1
+                await adds.start()
                 writer.add_nowait(entry_id, [payload(entry_id, size)], adds.done)
         await adds.wait_for_all()
         return adds.outcome(writer)
@@ -307,9 +311,7 @@ class LedgerTool:
             adds.done(entry_id, error)
 
         while not adds.failed and trio.current_time() < end:
-            await adds.room.acquire()
-            adds.idle = trio.Event() if adds.idle.is_set() else adds.idle
-            adds.pending += 1
+            await adds.start()
             writer.append_nowait([data], partial(done, trio.current_time()))
         await adds.wait_for_all()
         seconds = trio.current_time() - start

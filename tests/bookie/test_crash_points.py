@@ -45,6 +45,14 @@ NEEDED_SYNCS = (
     (LONG, "compaction: new log: directory sync"),
     (LONG, "compaction: map: sync"),
     (LONG, "compaction: re-point: index sync, locations"),
+    (SHORT, "start: cookie: sync"),
+    (SHORT, "start: journal: preparation: directory sync"),
+    (SHORT, "start: log roll: new log: sync"),
+    (SHORT, "start: flush: log: sync"),
+    (SHORT, "start: flush: index: index sync, locations"),
+    (SHORT, "start: checkpoint: ledgers: index sync, ledgers"),
+    (SHORT, "start: checkpoint: ledgers: index sync, locations"),
+    (SHORT, "start: checkpoint: checkpoint: sync"),
 )
 
 
@@ -94,11 +102,14 @@ async def test_the_operations_are_the_same_each_time(autojump_clock):
 
 
 async def violations_of(scenario, *, forgotten=None):
-    """Up to the first; of the life alone, without crashes of the starts."""
+    """Up to the first."""
     points, story = await record(scenario, forgotten)
     table = Table()
-    enumeration = Enumeration(table, scenario.config, thorough=True, is_first_enough=True)
-    await enumeration.run(points, story, 0)
+    depth = scenario.quick_depth
+    enumeration = Enumeration(
+        table, scenario.config, thorough=not depth, is_first_enough=True, forgotten=forgotten
+    )
+    await enumeration.run(points, story, depth)
     return table.stories
 
 
@@ -165,14 +176,19 @@ def the_mark_moves_before_the_index_is_synced(monkeypatch):
 
 
 def the_mark_moves_before_the_states_of_ledgers_are_stored(monkeypatch):
-    store = Checkpointer.store_ledgers
+    store, move = Checkpointer.store_ledgers, Checkpointer._move_mark
+    late = set()
 
-    async def mutant(self, deletions):
-        if self._checkpoint.log_id >= 0:
-            await self._move_mark(self._journal._durable)
-        return await store(self, deletions)
+    async def store_mutant(self, deletions):
+        late.update(deletions)
+        return True
 
-    monkeypatch.setattr(Checkpointer, "store_ledgers", mutant)
+    async def move_mutant(self, mark):
+        await move(self, mark)
+        await store(self, late)
+
+    monkeypatch.setattr(Checkpointer, "store_ledgers", store_mutant)
+    monkeypatch.setattr(Checkpointer, "_move_mark", move_mutant)
 
 
 def journals_are_recycled_before_the_mark_moves(monkeypatch):
