@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from bench.crash_scenario import key_of, make_entry
-from bookie.checkpoint import read_checkpoint
-from bookie.journal_files import SPARE_PREFIX, list_journals
+from bookie.journal.journal_files import SPARE_PREFIX, list_journals
 from bookie.start import journal_directory, ledger_directories, ledger_directory
+from bookie.storage.checkpoint import read_checkpoint
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from bench.crash_steps import step_of
-from bookie.index import MemoryIndex
+from bookie.storage.index import MemoryIndex
 from runtime.sim_disk import SimDisk, SimFile, _Node
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookie.journal_format import (
+from bookie.journal.journal_format import (
     EXPLICIT_LAC,
     FORCE,
     GROUP_HEADER_SIZE,

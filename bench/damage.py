@@ -21,10 +21,10 @@ import trio
 from bench.damage_bookie import bookie_figures
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError, CorruptionError
-from bookie.journal import Journal
-from bookie.journal_files import JournalFiles, list_journals
-from bookie.journal_format import Position, file_name
-from bookie.journal_replay import JournalReplay
+from bookie.journal.journal import Journal
+from bookie.journal.journal_files import JournalFiles, list_journals
+from bookie.journal.journal_format import Position, file_name
+from bookie.journal.journal_replay import JournalReplay
 from runtime.sim_disk import SimDisk
 from runtime.turn import Turn
 

@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
-from bookie.gc_config import GcConfig
+from bookie.space.gc_config import GcConfig
 from runtime.env import real_env
 from wire.bookkeeper.status import Status
 

@@ -310,7 +310,7 @@ def restart(arguments: argparse.Namespace) -> None:
 
 
 def index(arguments: argparse.Namespace) -> None:
-    from bookie.rocks_index import RocksIndex
+    from bookie.storage.rocks_index import RocksIndex
 
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.mkdir(parents=True)

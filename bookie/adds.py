@@ -13,8 +13,8 @@ import struct
 from typing import TYPE_CHECKING
 
 from bookie.held_adds import HeldAdd, HeldAdds
-from bookie.journal_format import LEDGER_KEY, special_record
-from bookie.reader import ENTRY_SIZE_MIN
+from bookie.journal.journal_format import LEDGER_KEY, special_record
+from bookie.storage.reader import ENTRY_SIZE_MIN
 from wire.bookkeeper.entry import crc32c_matches
 from wire.bookkeeper.status import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, Status
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.config import BookieConfig
-    from bookie.journal import Journal
+    from bookie.journal.journal import Journal
     from bookie.ledger_table import LedgerState, LedgerTable
-    from bookie.write_cache import WriteCache
+    from bookie.storage.write_cache import WriteCache
     from wire.buffers import Buffers
 
     Done = Callable[[Status], None]

@@ -20,24 +20,19 @@ from typing import TYPE_CHECKING
 import trio
 
 from bookie.adds import AddPath
-from bookie.checkpointer import Checkpointer
-from bookie.damage import DamageReports
-from bookie.disk_usage import Reason
-from bookie.entry_log import EntryLogs
-from bookie.entry_log_writer import EntryLogWriter
 from bookie.errors import BookieStartError
-from bookie.garbage_collector import GarbageCollector
-from bookie.journal import Journal
-from bookie.journal_files import JournalFiles
-from bookie.journal_replay import JournalReplay
+from bookie.health.damage import DamageReports
+from bookie.health.scrub import Scrubber
+from bookie.journal.journal import Journal
+from bookie.journal.journal_files import JournalFiles
+from bookie.journal.journal_replay import JournalReplay
 from bookie.lac import LedgerLacs
-from bookie.ledger_directories import LedgerDirectories
 from bookie.ledger_operations import LedgerOperations
 from bookie.ledger_table import LedgerTable
-from bookie.reader import Reader
 from bookie.reads import ReadPath
-from bookie.scrub import Scrubber
-from bookie.space_keeper import SpaceKeeper
+from bookie.space.disk_usage import Reason
+from bookie.space.garbage_collector import GarbageCollector
+from bookie.space.space_keeper import SpaceKeeper
 from bookie.start import (
     ReplayTarget,
     check_identity,
@@ -52,7 +47,12 @@ from bookie.start import (
     settle_logs,
 )
 from bookie.statistics import BookieStatistics, gather
-from bookie.write_cache import WriteCache
+from bookie.storage.checkpointer import Checkpointer
+from bookie.storage.entry_log import EntryLogs
+from bookie.storage.entry_log_writer import EntryLogWriter
+from bookie.storage.ledger_directories import LedgerDirectories
+from bookie.storage.reader import Reader
+from bookie.storage.write_cache import WriteCache
 from runtime.disk import is_full
 from wire.bookkeeper.status import (
     Status,
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from bookie.config import BookieConfig
-    from bookie.index import EntryIndex
     from bookie.known_ledgers import KnownLedgers
+    from bookie.storage.index import EntryIndex
     from runtime.env import Env
 
     Done = Callable[[Status], None]
@@ -85,7 +85,7 @@ class Bookie:
         self._config = config
         self._env = env
         if index is None:
-            from bookie.rocks_index import RocksIndex
+            from bookie.storage.rocks_index import RocksIndex
 
             index = RocksIndex(ledger_directory(config), config.index_block_cache_size_bytes)
         self._index: EntryIndex = index
@@ -390,7 +390,7 @@ class Bookie:
         self._space.progressed()
         self._adds.progressed()
 
-    # Disks (bookie/space_keeper.py).
+    # Disks (bookie/space/space_keeper.py).
 
     @property
     def is_read_only(self) -> bool:

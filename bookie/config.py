@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bookie.gc_config import GcConfig
+from bookie.space.gc_config import GcConfig
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -27,7 +27,7 @@ class BookieConfig:
     #: journalDirectory, ledgerDirectories: best on different disks (features.md #35).
     journal_directory: str
     ledger_directory: str
-    #: The others of ledgerDirectories; they hold entry logs only (bookie/ledger_directories.py).
+    #: The others of ledgerDirectories; they hold entry logs only (storage/ledger_directories.py).
     more_ledger_directories: tuple[str, ...] = ()
     #: allowStorageExpansion: new, empty directories may join those that the cookie names.
     allow_storage_expansion: bool = False

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bookie.config import GIB, KIB, MIB, BookieConfig
-from bookie.gc_config import GcConfig
-from bookie.gc_config_definitions import GC_KEYS, gc_config
 from bookie.server.config import SERVER_KEYS
+from bookie.space.gc_config import GcConfig
+from bookie.space.gc_config_definitions import GC_KEYS, gc_config
 from runtime.config import ConfigKey, ConfigTable, ConfigType, ConfigValue, at_least, between
 
 if TYPE_CHECKING:

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bookie.journal_format import EXPLICIT_LAC, LEDGER_DELETED, LEDGER_FENCED, special_record
+from bookie.journal.journal_format import (
+    EXPLICIT_LAC,
+    LEDGER_DELETED,
+    LEDGER_FENCED,
+    special_record,
+)
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bookie.adds import AddPath
-    from bookie.journal import Group, Journal
+    from bookie.journal.journal import Group, Journal
     from bookie.ledger_table import LedgerTable
-    from bookie.write_cache import WriteCache
+    from bookie.storage.write_cache import WriteCache
 
 
 class LedgerOperations:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from bookie.journal import Group
+    from bookie.journal.journal import Group
     from bookie.lac import LedgerLac
 
 #: Deleted ledgers that are remembered, to refuse a writer that has not heard of it yet: of each of
-#: two ages so many (`age_tombstones`). In memory only: see bookie/garbage_collector.py.
+#: two ages so many (`age_tombstones`). In memory only: see bookie/space/garbage_collector.py.
 TOMBSTONES_MAX = 50_000
 
 

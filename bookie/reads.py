@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.damage import UNKNOWN_ID
 from bookie.errors import DamagedRecordError
+from bookie.health.damage import UNKNOWN_ID
 from bookie.start import ledger_directory
 from wire.bookkeeper.status import FLAG_DO_FENCING, LAST_ADD_CONFIRMED_ENTRY, Status
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
-    from bookie.damage import DamageReports
-    from bookie.index import EntryIndex
+    from bookie.health.damage import DamageReports
     from bookie.ledger_operations import LedgerOperations
     from bookie.ledger_table import LedgerTable
-    from bookie.reader import Reader
-    from bookie.write_cache import WriteCache
+    from bookie.storage.index import EntryIndex
+    from bookie.storage.reader import Reader
+    from bookie.storage.write_cache import WriteCache
     from runtime.env import Clock
 
 _EMPTY = memoryview(b"")

@@ -12,11 +12,9 @@ import logging
 import posixpath
 from typing import TYPE_CHECKING
 
-from bookie.checkpoint import Checkpoint, read_checkpoint
 from bookie.cookie import LOCK_NAME, Cookie, check_cookies
-from bookie.entry_log_format import HEADER_SIZE, LENGTH_SIZE
 from bookie.errors import BookieStartError, CorruptionError
-from bookie.journal_format import (
+from bookie.journal.journal_format import (
     EXPLICIT_LAC,
     FORCE,
     LEDGER_DELETED,
@@ -25,15 +23,17 @@ from bookie.journal_format import (
     UNKNOWN_SEQUENCE,
     special_value,
 )
+from bookie.storage.checkpoint import Checkpoint, read_checkpoint
+from bookie.storage.entry_log_format import HEADER_SIZE, LENGTH_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.config import BookieConfig
-    from bookie.entry_log import EntryLog, EntryLogs
-    from bookie.index import EntryIndex
     from bookie.ledger_table import LedgerTable
-    from bookie.write_cache import WriteCache
+    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.index import EntryIndex
+    from bookie.storage.write_cache import WriteCache
     from runtime.disk import Disk
 
 logger = logging.getLogger(__name__)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bookie.checkpointer import Checkpointer
-    from bookie.entry_log import EntryLogs
     from bookie.held_adds import HeldAdds
-    from bookie.journal import Journal
-    from bookie.reader import Reader
-    from bookie.write_cache import WriteCache
+    from bookie.journal.journal import Journal
+    from bookie.storage.checkpointer import Checkpointer
+    from bookie.storage.entry_log import EntryLogs
+    from bookie.storage.reader import Reader
+    from bookie.storage.write_cache import WriteCache
     from runtime.histogram import LatencyHistogram
 
 

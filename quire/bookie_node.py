@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from bookie.bookie import Bookie
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
 from bookie.cookie import FILE_NAME, Cookie
-from bookie.disk_usage import DiskState
 from bookie.server.config import ServerConfig, server_config
 from bookie.server.registration import MetadataCookie, Registration
 from bookie.server.server import BookieServer, BookieServerSettings
+from bookie.space.disk_usage import DiskState
 from bookie.start import all_directories
 from ledger.metadata import LedgerManager
 from quire.composition import running, serve_until_cancelled

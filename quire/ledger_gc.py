@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from bookie.throttle import Throttle
+from bookie.space.throttle import Throttle
 from ledger.errors import LedgerError, NoSuchLedgerError
 from metadata.store import MetadataError
 from runtime.logs import kv

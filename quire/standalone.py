@@ -20,7 +20,7 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
-from bookie.gc_config import GcConfig
+from bookie.space.gc_config import GcConfig
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.cluster.view import ensure_cluster_id

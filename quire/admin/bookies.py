@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.checkpoint import read_checkpoint
 from bookie.errors import BookieStartError, CorruptionError
-from bookie.journal_format import file_name
+from bookie.journal.journal_format import file_name
 from bookie.start import check_identity, ledger_directory
+from bookie.storage.checkpoint import read_checkpoint
 from ledger.errors import LedgerError
 from quire.admin.context import boolean, flag, json_object
 from quire.admin.files import disk_space, list_files

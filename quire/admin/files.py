@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bookie.entry_log_format import log_id_of
-from bookie.journal_format import journal_id_of
+from bookie.journal.journal_format import journal_id_of
 from bookie.start import CURRENT, journal_directory, ledger_directory
+from bookie.storage.entry_log_format import log_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,7 +11,7 @@ import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from bookie.gc_report import Phase
+from bookie.space.gc_report import Phase
 from bookie.start import ledger_directory
 from quire.admin.context import boolean, json_object
 from runtime.http import HttpError, json_response, text_response

@@ -40,7 +40,9 @@ class AdminClient:
         except click.ClickException:
             return False
 
-    def _value(self, method: str, page: str, body: str | None, query: dict[str, str]) -> Any:  # noqa: ANN401  # JSON
+    def _value(  # JSON's values
+        self, method: str, page: str, body: str | None, query: dict[str, str]
+    ) -> Any:  # noqa: ANN401
         path = API + page + (f"?{urlencode(query)}" if query else "")
         status, data = self._ask(method, path, body)
         try:

@@ -124,9 +124,9 @@ def ledgers_in_log(directories: tuple[str, ...], name: str) -> dict[int, int]:
     """Bytes by ledger, from the log's map or, without one, its records. ClickException."""
     import trio
 
-    from bookie.entry_log_format import read_ledgers_map
     from bookie.errors import CorruptionError
-    from bookie.log_scan import LogScanner
+    from bookie.storage.entry_log_format import read_ledgers_map
+    from bookie.storage.log_scan import LogScanner
     from runtime.real_disk import RealDisk
 
     file_name = name.removesuffix(".log").lower() + ".log"

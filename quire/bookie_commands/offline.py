@@ -17,12 +17,12 @@ import click
 import trio
 
 from bookie.bookie import Bookie
-from bookie.checkpoint import read_checkpoint
 from bookie.config import BookieConfig
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
 from bookie.cookie import FILE_NAME, parse_cookie
 from bookie.errors import BookieStartError, CorruptionError
 from bookie.start import ledger_directory
+from bookie.storage.checkpoint import read_checkpoint
 from ledger.metadata import LedgerManager, ledger_path
 from metadata.sqlite import SqliteStore
 from quire.admin.files import StoredFile, disk_space, list_files
@@ -38,7 +38,7 @@ from wire.bookkeeper.ledger_metadata import MetadataFormatError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from bookie.journal_format import Position
+    from bookie.journal.journal_format import Position
     from quire.bookie_commands.target import Target
 
 T = TypeVar("T")

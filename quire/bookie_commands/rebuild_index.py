@@ -1,4 +1,4 @@
-"""`quire bookie rebuild-index`: bookie/rebuild_index.py says what it does and assumes."""
+"""`quire bookie rebuild-index`: bookie/health/rebuild_index.py says what it does and assumes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quire.bookie_commands.target import find_target
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bookie.rebuild_index import MetadataLedger, RebuildReport
+    from bookie.health.rebuild_index import MetadataLedger, RebuildReport
 
 LEDGERS_ROOT = "/ledgers"
 #: Of each list in the report, so many are shown to a person.
@@ -73,7 +73,7 @@ def rebuild_index(
     anything could not be recovered. Exit code 1: entries are damaged or may be missing; the bookie
     answers so for them and serves all others."""
     from bookie.errors import BookieStartError
-    from bookie.rebuild_index import IndexRebuild
+    from bookie.health.rebuild_index import IndexRebuild
     from quire.progress import progress
     from runtime.real_disk import RealDisk
     from wire.bookkeeper.entry import master_key
@@ -113,7 +113,7 @@ def _show(report: RebuildReport, as_json: bool) -> None:
 
 def _read_metadata(path: str) -> Mapping[int, MetadataLedger]:
     """All ledgers of a metadata file. ClickException."""
-    from bookie.rebuild_index import MetadataLedger
+    from bookie.health.rebuild_index import MetadataLedger
     from ledger.metadata import ledger_path
     from quire.dump.sqlite_view import open_view
     from wire.bookkeeper.entry import master_key

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from bookie.entry_log_format import (
+from bookie.storage.entry_log_format import (
     CHECK_TAG,
     COMPACTING_SUFFIX,
     HEADER_SIZE,

@@ -14,14 +14,14 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from bookie.checkpoint import CHECKPOINT_NAME, LAST_MARK_NAME
-from bookie.checkpoint import MAGIC as CHECKPOINT_MAGIC
 from bookie.cookie import FILE_NAME as COOKIE_NAME
-from bookie.entry_log_format import COMPACTING_SUFFIX, log_id_of
-from bookie.entry_log_format import MAGIC as ENTRY_LOG_MAGIC
-from bookie.journal_files import SPARE_PREFIX
-from bookie.journal_format import FILE_MAGIC as JOURNAL_MAGIC
-from bookie.journal_format import journal_id_of
+from bookie.journal.journal_files import SPARE_PREFIX
+from bookie.journal.journal_format import FILE_MAGIC as JOURNAL_MAGIC
+from bookie.journal.journal_format import journal_id_of
+from bookie.storage.checkpoint import CHECKPOINT_NAME, LAST_MARK_NAME
+from bookie.storage.checkpoint import MAGIC as CHECKPOINT_MAGIC
+from bookie.storage.entry_log_format import COMPACTING_SUFFIX, log_id_of
+from bookie.storage.entry_log_format import MAGIC as ENTRY_LOG_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,6 +1,6 @@
 """`quire dump journal`: header, groups, records, and where a replay would stop, and why.
 
-Groups are judged by the rules of bookie/journal_replay.py, with this file's own reading of them:
+Groups are judged by the rules of journal_replay.py, with this file's own reading of them:
 where the next group does not count, the journal ends. If a later group of the same journal says
 that more was durable, that is damage, and a bookie refuses to start; else it is the torn tail of a
 crash, and what stands behind it is dropped. What a group looks like that does not count is told:
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from bookie.journal_files import SPARE_PREFIX
-from bookie.journal_format import (
+from bookie.journal.journal_files import SPARE_PREFIX
+from bookie.journal.journal_format import (
     EXPLICIT_LAC,
     FILE_HEADER_SIZE,
     FORCE,

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bookie.checkpoint import CHECKPOINT_NAME, LAST_MARK_NAME
 from bookie.errors import CorruptionError
-from bookie.journal_format import file_name
+from bookie.journal.journal_format import file_name
+from bookie.storage.checkpoint import CHECKPOINT_NAME, LAST_MARK_NAME
 from broker.log.entry_format import KIND_BATCHES, KIND_INDEX, KIND_SNAPSHOT
 from quire.dump.at_offset import show_at_offset
 from quire.dump.batches import show_batch_file
@@ -33,7 +33,7 @@ from quire.progress import progress
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bookie.journal_format import Position
+    from bookie.journal.journal_format import Position
     from quire.progress import Step
 
 EXIT_DAMAGED = 1

@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from bookie.checkpoint import decode_checkpoint
 from bookie.cookie import parse_cookie
 from bookie.errors import CorruptionError
-from bookie.journal_format import UNKNOWN_SEQUENCE, Position
+from bookie.journal.journal_format import UNKNOWN_SEQUENCE, Position
+from bookie.storage.checkpoint import decode_checkpoint
 from quire.dump.files import ReadFile
 
 if TYPE_CHECKING:
-    from bookie.checkpoint import Checkpoint
+    from bookie.storage.checkpoint import Checkpoint
     from quire.dump.output import Output
 
 #: A checkpoint has 16 bytes for each ledger of one entry log.

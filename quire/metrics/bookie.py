@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from bookie.disk_usage import DiskState
-from bookie.gc_report import Phase
+from bookie.space.disk_usage import DiskState
+from bookie.space.gc_report import Phase
 from quire.metrics.latency import (
     RecentLatencies,
     histogram_family,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from bookie.bookie import Bookie
     from bookie.config import BookieConfig
-    from bookie.gc_report import GcStatus
-    from bookie.scrub import ScrubStatus
+    from bookie.health.scrub import ScrubStatus
+    from bookie.space.gc_report import GcStatus
     from bookie.statistics import BookieStatistics
     from runtime.env import Clock
     from runtime.metrics import Collector

@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
-from bookie.index import MemoryIndex
+from bookie.storage.index import MemoryIndex
 from runtime.env import Env, RealClock
 from runtime.sim_disk import SimDisk
 from runtime.turn import Turn

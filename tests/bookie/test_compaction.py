@@ -5,7 +5,7 @@ import errno
 import pytest
 import trio
 
-from bookie.gc_config import GcConfig
+from bookie.space.gc_config import GcConfig
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 

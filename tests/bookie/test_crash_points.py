@@ -18,11 +18,11 @@ from bench.crash_disk import CrashIndex, call_names
 from bench.crash_points import Enumeration, Table, crash_everywhere, make_deterministic, record
 from bench.crash_scenario import SCENARIOS
 from bench.crash_steps import OTHER, REQUIRED, REQUIRED_AT_START
-from bookie.checkpointer import Checkpointer
-from bookie.compactor import EntryLogCompactor
-from bookie.journal import Journal
-from bookie.journal_format import LEDGER_DELETED
+from bookie.journal.journal import Journal
+from bookie.journal.journal_format import LEDGER_DELETED
+from bookie.space.compactor import EntryLogCompactor
 from bookie.start import ReplayTarget
+from bookie.storage.checkpointer import Checkpointer
 
 SHORT, LONG, SLOW, TWO_DIRECTORIES = SCENARIOS
 #: Without one of these syncs something is lost, comes back, does not start or stays for ever. Of

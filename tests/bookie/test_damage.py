@@ -24,12 +24,12 @@ from bench.damage_bookie import (
     prepare,
     serving,
 )
-from bookie.damage import DAMAGES_MAX, LINES_MAX, DamageReports
-from bookie.entry_log_format import log_name
 from bookie.errors import BookieStartError
-from bookie.index import MemoryIndex
-from bookie.rocks_index import RocksIndex
-from bookie.verified_ranges import RANGES_MAX, VerifiedRanges
+from bookie.health.damage import DAMAGES_MAX, LINES_MAX, DamageReports
+from bookie.storage.entry_log_format import log_name
+from bookie.storage.index import MemoryIndex
+from bookie.storage.rocks_index import RocksIndex
+from bookie.storage.verified_ranges import RANGES_MAX, VerifiedRanges
 from runtime.env import RealClock
 from wire.bookkeeper.status import Status
 

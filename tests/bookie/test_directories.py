@@ -8,9 +8,9 @@ import pytest
 from bookie.config import BookieConfig
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
 from bookie.cookie import Cookie, parse_cookie
-from bookie.entry_log_format import log_id_of
 from bookie.errors import BookieStartError
-from bookie.ledger_directories import LedgerDirectories
+from bookie.storage.entry_log_format import log_id_of
+from bookie.storage.ledger_directories import LedgerDirectories
 from wire.bookkeeper.status import Status
 
 PATHS = ("/a/current", "/b/current", "/c/current")

@@ -6,10 +6,10 @@ import random
 import pytest
 import trio
 
-from bookie.checkpoint import read_checkpoint
-from bookie.disk_usage import DiskState
-from bookie.index import MemoryIndex
+from bookie.space.disk_usage import DiskState
 from bookie.start import ledger_directory
+from bookie.storage.checkpoint import read_checkpoint
+from bookie.storage.index import MemoryIndex
 from wire.bookkeeper.status import (
     FLAG_DO_FENCING,
     FLAG_HIGH_PRIORITY,

@@ -3,12 +3,12 @@
 import pytest
 import trio
 
-from bookie.gc_config import GcConfig
-from bookie.gc_config_definitions import GC_KEYS, gc_config
-from bookie.gc_report import Phase
 from bookie.ledger_table import LedgerTable
-from bookie.rocks_index import RocksIndex
-from bookie.throttle import Throttle
+from bookie.space.gc_config import GcConfig
+from bookie.space.gc_config_definitions import GC_KEYS, gc_config
+from bookie.space.gc_report import Phase
+from bookie.space.throttle import Throttle
+from bookie.storage.rocks_index import RocksIndex
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import Status
 

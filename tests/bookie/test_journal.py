@@ -8,9 +8,9 @@ import trio
 
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError, CorruptionError
-from bookie.journal import Journal
-from bookie.journal_files import JournalFiles, list_journals
-from bookie.journal_format import (
+from bookie.journal.journal import Journal
+from bookie.journal.journal_files import JournalFiles, list_journals
+from bookie.journal.journal_format import (
     LEDGER_KEY,
     Position,
     align,
@@ -22,7 +22,7 @@ from bookie.journal_format import (
     special_record,
     special_value,
 )
-from bookie.journal_replay import JournalReplay
+from bookie.journal.journal_replay import JournalReplay
 from runtime.sim_disk import SimDisk
 from runtime.turn import Turn
 from wire.bookkeeper.status import Status

@@ -9,10 +9,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.damage import HEAD, journal_figures, write_journals
-from bookie.checkpoint import read_checkpoint
 from bookie.errors import CorruptionError
-from bookie.journal_format import FORCE, NO_LEDGER
-from bookie.journal_replay import JournalReplay
+from bookie.journal.journal_format import FORCE, NO_LEDGER
+from bookie.journal.journal_replay import JournalReplay
+from bookie.storage.checkpoint import read_checkpoint
 from wire.bookkeeper.status import Status
 
 JOURNALS = "/journal/current"

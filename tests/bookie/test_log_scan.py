@@ -6,8 +6,8 @@ import struct
 import pytest
 
 from bookie import log_scan
-from bookie.entry_log_format import HEADER_SIZE, pack_ledgers_map
-from bookie.log_scan import LogScanner
+from bookie.storage.entry_log_format import HEADER_SIZE, pack_ledgers_map
+from bookie.storage.log_scan import LogScanner
 from runtime.sim_disk import SimDisk
 
 

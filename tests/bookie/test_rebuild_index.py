@@ -24,14 +24,14 @@ from bench.damage_bookie import (
     read_all,
     serving,
 )
-from bookie.digest_guess import DigestGuess
-from bookie.entry_log_format import pack_header, pack_ledgers_map
 from bookie.errors import BookieStartError
-from bookie.index_swap import backup_directory, new_directory
+from bookie.health.digest_guess import DigestGuess
+from bookie.health.index_swap import backup_directory, new_directory
+from bookie.health.log_salvage import LogSalvager
+from bookie.health.rebuild_index import IndexRebuild, MetadataLedger
 from bookie.ledger_table import LedgerState, decode_ledger_state
-from bookie.log_salvage import LogSalvager
-from bookie.rebuild_index import IndexRebuild, MetadataLedger
-from bookie.rocks_index import RocksIndex, read_ledgers
+from bookie.storage.entry_log_format import pack_header, pack_ledgers_map
+from bookie.storage.rocks_index import RocksIndex, read_ledgers
 from quire.bookie_commands.rebuild_index import rebuild_index
 from runtime.real_disk import RealDisk
 from runtime.sim_disk import SimDisk

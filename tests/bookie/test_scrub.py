@@ -7,10 +7,10 @@ import zlib
 import pytest
 import trio
 
-from bookie.digest_guess import DigestGuess, crc32_matches
-from bookie.entry_log_format import log_name
 from bookie.errors import BookieStartError
-from bookie.scrub import FILE_NAME
+from bookie.health.digest_guess import DigestGuess, crc32_matches
+from bookie.health.scrub import FILE_NAME
+from bookie.storage.entry_log_format import log_name
 from wire.bookkeeper.entry import Digest, DigestType
 from wire.bookkeeper.status import Status
 

@@ -5,7 +5,11 @@ import struct
 
 import pytest
 
-from bookie.checkpoint import (
+from bookie.cookie import Cookie, check_cookies, parse_cookie
+from bookie.errors import BookieStartError, CorruptionError
+from bookie.journal.journal_format import UNKNOWN_SEQUENCE, Position
+from bookie.ledger_table import LedgerTable, decode_ledger_state
+from bookie.storage.checkpoint import (
     NO_CHECKPOINT,
     Checkpoint,
     decode_checkpoint,
@@ -13,16 +17,12 @@ from bookie.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from bookie.cookie import Cookie, check_cookies, parse_cookie
-from bookie.entry_log import EntryLogs
-from bookie.entry_log_format import log_id_of, log_name, pack_header, pack_ledgers_map
-from bookie.entry_log_writer import EntryLogWriter
-from bookie.errors import BookieStartError, CorruptionError
-from bookie.index import MemoryIndex
-from bookie.journal_format import UNKNOWN_SEQUENCE, Position
-from bookie.ledger_table import LedgerTable, decode_ledger_state
-from bookie.rocks_index import RocksIndex
-from bookie.write_cache import WriteCache
+from bookie.storage.entry_log import EntryLogs
+from bookie.storage.entry_log_format import log_id_of, log_name, pack_header, pack_ledgers_map
+from bookie.storage.entry_log_writer import EntryLogWriter
+from bookie.storage.index import MemoryIndex
+from bookie.storage.rocks_index import RocksIndex
+from bookie.storage.write_cache import WriteCache
 from runtime.sim_disk import SimDisk
 from wire.bookkeeper.status import Status
 
@@ -272,7 +272,7 @@ def test_a_last_mark_ahead_of_the_checkpoint_refuses(disk):
     write_checkpoint(disk, "/d", Checkpoint(Position(3, 4096, 77), 12, 5000, {1: 10}))
     for journal_id, offset in ((4, 0), (3, 8192), (3 | 1 << 62, 4096)):
         disk.write_file("/d/lastMark", struct.pack(">qq", journal_id, offset))
-        with pytest.raises(CorruptionError, match="/d/lastMark: offset 0: .* is ahead"):
+        with pytest.raises(CorruptionError, match=r"/d/lastMark: offset 0: .* is ahead"):
             read_checkpoint(disk, "/d")
     disk.write_file("/d/lastMark", struct.pack(">qq", 2, 0))
     assert read_checkpoint(disk, "/d").mark == Position(3, 4096, 77)

@@ -25,7 +25,7 @@ def test_the_api_table_is_true(monkeypatch):
             return True
 
     collaborators = (
-        "env", "store", "registry", "catalog", "logs", "coordinator", "view", "timers",
+        "env", "store", "registry", "catalog", "logs", "coordinator", "view", "timers", "bookies",
     )  # fmt: skip
     apis = quire.handlers.make_handlers(
         **{name: Anything() for name in collaborators}, data_directory="x"

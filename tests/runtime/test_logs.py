@@ -22,7 +22,7 @@ def lines():
 
 
 def test_pairs_of_both_styles(lines):
-    logger = logging.getLogger("bookie.journal")
+    logger = logging.getLogger("bookie.journal.journal")
     logger.info("journal rolled", kv(file_id=7, path="/a b", clean=True, mark=None))
     logger.info("journal rolled file_id=%d path=%s", 7, "/a")
     logger.debug("not written %s", 1)

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from bookie.entry_log_format import pack_header
+from bookie.storage.entry_log_format import pack_header
 from broker.log.entry_format import (
     FLAG_CONTINUED,
     FLAG_CONTINUES,

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookie.checkpoint import Checkpoint, encode_checkpoint
 from bookie.cookie import Cookie
-from bookie.entry_log_format import pack_header
-from bookie.journal_format import Position, pack_file_header
+from bookie.journal.journal_format import Position, pack_file_header
+from bookie.storage.checkpoint import Checkpoint, encode_checkpoint
+from bookie.storage.entry_log_format import pack_header
 from quire.dump.command import dump as dump_group
 from quire.dump.options import OutputOptions
 from quire.dump.output import make_output

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from bookie.entry_log_format import pack_header, pack_ledgers_map
-from bookie.rocks_index import RocksIndex
+from bookie.storage.entry_log_format import pack_header, pack_ledgers_map
+from bookie.storage.rocks_index import RocksIndex
 from quire.dump.entries import LedgerTotals
 
 

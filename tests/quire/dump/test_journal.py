@@ -6,14 +6,14 @@ import shutil
 import pytest
 
 from bookie.errors import BookieStartError
-from bookie.journal_format import (
+from bookie.journal.journal_format import (
     GroupHeader,
     Position,
     pack_file_header,
     pack_group_header,
     special_record,
 )
-from bookie.journal_replay import JournalReplay
+from bookie.journal.journal_replay import JournalReplay
 from runtime.real_disk import RealDisk
 
 ALIGNMENT = 256
@@ -147,7 +147,7 @@ def check_judgement(dump, path, mark_file, mark):
 
 @pytest.fixture
 def mark_file(tmp_path):
-    from bookie.checkpoint import Checkpoint, encode_checkpoint
+    from bookie.storage.checkpoint import Checkpoint, encode_checkpoint
 
     path = tmp_path / "marked" / "checkpoint"
     path.parent.mkdir()

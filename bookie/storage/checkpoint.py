@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from bookie.errors import CorruptionError
-from bookie.journal_format import UNKNOWN_SEQUENCE, Position
+from bookie.journal.journal_format import UNKNOWN_SEQUENCE, Position
 
 if TYPE_CHECKING:
     from runtime.disk import Disk

@@ -3,7 +3,7 @@
 Keys and values are BookKeeper's (ledgers.md 3.3; docs/formats.md, «Index»): in `locations`
 `ledger id i64, entry id i64 -> log id << 32 | offset`, in `ledgers` `ledger id i64 -> LedgerData`.
 
-Two implementations: `RocksIndex` (bookie/rocks_index.py) and, for simulations, `MemoryIndex`.
+Two implementations: `RocksIndex` (rocks_index.py) and, for simulations, `MemoryIndex`.
 Only the flush writes. What was put may be read at once, and is durable after `sync`.
 """
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.journal_format import (
+from bookie.journal.journal_format import (
     FORCE,
     GROUP_HEADER_SIZE,
     NO_LEDGER,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.config import BookieConfig
-    from bookie.journal_files import JournalFiles
+    from bookie.journal.journal_files import JournalFiles
     from runtime.disk import File
     from runtime.env import Clock
     from runtime.turn import Turn

@@ -1,7 +1,7 @@
 """SpaceKeeper: what the bookie does about how full its disks are.
 
 It looks at them, tells the parts what the state is, keeps the reserve, and drives the collector
-while there is no space. What the state means is in bookie/disk_usage.py.
+while there is no space. What the state means is in bookie/space/disk_usage.py.
 
 Owner: the event loop's thread.
 """
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.disk_reserve import DiskReserve
-from bookie.disk_usage import INDEX_ENTRY_BYTES, DiskMonitor, DiskState, Reason
+from bookie.space.disk_reserve import DiskReserve
+from bookie.space.disk_usage import INDEX_ENTRY_BYTES, DiskMonitor, DiskState, Reason
 from bookie.start import ledger_directories, ledger_directory
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from bookie.adds import AddPath
     from bookie.config import BookieConfig
-    from bookie.garbage_collector import GarbageCollector
-    from bookie.journal import Journal
-    from bookie.write_cache import WriteCache
+    from bookie.journal.journal import Journal
+    from bookie.space.garbage_collector import GarbageCollector
+    from bookie.storage.write_cache import WriteCache
     from runtime.disk import Disk
 
 #: Between the rounds of the collector while the disks are full.

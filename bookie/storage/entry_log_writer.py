@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
-    from bookie.entry_log import EntryLog, EntryLogs
+    from bookie.storage.entry_log import EntryLog, EntryLogs
     from runtime.disk import Disk
     from wire.buffers import Buffers
 

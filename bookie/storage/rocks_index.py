@@ -37,7 +37,7 @@ from rocksdict import (
 )
 
 from bookie.errors import BookieStartError
-from bookie.rocks_check import check_logs
+from bookie.health.rocks_check import check_logs
 from runtime.mutex import Mutex
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def read_ledgers(directory: str) -> tuple[list[tuple[int, bytes]], int]:
 
 
 class RocksIndex:
-    """See `bookie.index.EntryIndex`. `directory` gets the databases `locations` and `ledgers`."""
+    """See `index.EntryIndex`. `directory` gets the databases `locations` and `ledgers`."""
 
     def __init__(self, directory: str, block_cache_size_bytes: int) -> None:
         self._directory = directory

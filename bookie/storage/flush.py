@@ -24,9 +24,9 @@ from runtime.histogram import LatencyHistogram
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
-    from bookie.entry_log_writer import EntryLogWriter
-    from bookie.index import EntryIndex
-    from bookie.write_cache import Generation, LedgerRun
+    from bookie.storage.entry_log_writer import EntryLogWriter
+    from bookie.storage.index import EntryIndex
+    from bookie.storage.write_cache import Generation, LedgerRun
     from runtime.disk import Disk
     from wire.buffers import Buffer
 

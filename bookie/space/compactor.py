@@ -36,20 +36,20 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.entry_log_format import HEADER_SIZE, LENGTH_SIZE, read_ledgers_map
 from bookie.errors import CorruptionError, DamagedRecordError
-from bookie.log_scan import SLICE_COUNT, LogScanner
+from bookie.storage.entry_log_format import HEADER_SIZE, LENGTH_SIZE, read_ledgers_map
+from bookie.storage.log_scan import SLICE_COUNT, LogScanner
 from runtime.disk import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from bookie.config import BookieConfig
-    from bookie.entry_log import EntryLog, EntryLogs
-    from bookie.index import EntryIndex
-    from bookie.log_scan import RecordSlice
-    from bookie.record_check import RecordCheck
-    from bookie.throttle import Throttle
+    from bookie.health.record_check import RecordCheck
+    from bookie.space.throttle import Throttle
+    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.index import EntryIndex
+    from bookie.storage.log_scan import RecordSlice
     from runtime.disk import Disk, File
     from wire.buffers import Buffer
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bookie.gc_config import GcConfig
+from bookie.space.gc_config import GcConfig
 from runtime.config import ConfigKey, ConfigType, at_least
 
 if TYPE_CHECKING:

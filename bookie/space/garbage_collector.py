@@ -28,24 +28,24 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.compactor import EntryLogCompactor
-from bookie.gc_report import GcReport, GcStatistics, GcStatus, Phase
-from bookie.log_examiner import LogExaminer
-from bookie.record_check import RecordCheck
-from bookie.throttle import Throttle
+from bookie.health.record_check import RecordCheck
+from bookie.space.compactor import EntryLogCompactor
+from bookie.space.gc_report import GcReport, GcStatistics, GcStatus, Phase
+from bookie.space.log_examiner import LogExaminer
+from bookie.space.throttle import Throttle
 from runtime.disk import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bookie.checkpointer import Checkpointer
     from bookie.config import BookieConfig
-    from bookie.damage import DamageReports
-    from bookie.entry_log import EntryLog, EntryLogs
-    from bookie.index import EntryIndex
+    from bookie.health.damage import DamageReports
     from bookie.known_ledgers import KnownLedgers
     from bookie.ledger_operations import LedgerOperations
     from bookie.ledger_table import LedgerTable
+    from bookie.storage.checkpointer import Checkpointer
+    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.index import EntryIndex
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)

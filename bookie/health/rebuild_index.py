@@ -2,10 +2,10 @@
 rebuild-db-ledger-locations-index and rebuild-db-ledgers-index in one).
 
 For a bookie that is not running. The new index is built beside the old one and then takes its place
-(bookie/index_swap.py), so a crash at any step leaves either. What the journal has and the logs do
+(index_swap.py), so a crash at any step leaves either. What the journal has and the logs do
 not is replayed by the next start, as ever.
 
-**Locations.** Every record that can be believed (bookie/log_salvage.py) is put in. An entry may be
+**Locations.** Every record that can be believed (log_salvage.py) is put in. An entry may be
 in the logs more than once: compaction copied it, or a replay or a recovery added it again. All
 copies have the same payload; what differs at most is the LAC, which is a lower bound in any of
 them. So any intact copy will do, and the last one that is met is taken, but never a damaged one in
@@ -30,20 +30,19 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bookie.checkpoint import Checkpoint, read_checkpoint
 from bookie.cookie import LOCK_NAME
-from bookie.digest_guess import DigestGuess
-from bookie.entry_log_format import (
-    COMPACTING_SUFFIX,
-    HEADER_SIZE,
-    LENGTH_SIZE,
-    log_id_of,
-    read_ledgers_map,
-)
 from bookie.errors import BookieStartError, CorruptionError
-from bookie.index_swap import backup_directory, finish_swap, new_directory, remove_backup, start_new
-from bookie.journal_files import list_journals
-from bookie.journal_format import (
+from bookie.health.digest_guess import DigestGuess
+from bookie.health.index_swap import (
+    backup_directory,
+    finish_swap,
+    new_directory,
+    remove_backup,
+    start_new,
+)
+from bookie.health.log_salvage import LogSalvager, Salvage
+from bookie.journal.journal_files import list_journals
+from bookie.journal.journal_format import (
     EXPLICIT_LAC,
     LEDGER_FENCED,
     LEDGER_KEY,
@@ -51,16 +50,23 @@ from bookie.journal_format import (
     Position,
     special_value,
 )
-from bookie.journal_replay import JournalReplay
+from bookie.journal.journal_replay import JournalReplay
 from bookie.ledger_table import LedgerState, decode_ledger_state
-from bookie.log_salvage import LogSalvager, Salvage
-from bookie.rocks_index import RocksIndex, read_ledgers
 from bookie.start import CURRENT
+from bookie.storage.checkpoint import Checkpoint, read_checkpoint
+from bookie.storage.entry_log_format import (
+    COMPACTING_SUFFIX,
+    HEADER_SIZE,
+    LENGTH_SIZE,
+    log_id_of,
+    read_ledgers_map,
+)
+from bookie.storage.rocks_index import RocksIndex, read_ledgers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from bookie.log_salvage import Batch
+    from bookie.health.log_salvage import Batch
     from runtime.disk import Disk, File
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from bookie.entry_log_format import (
+from bookie.storage.entry_log_format import (
     HEADER_SIZE,
     LENGTH_SIZE,
     MAP_ENTRY_ID,

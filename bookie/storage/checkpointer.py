@@ -22,27 +22,27 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.checkpoint import NO_CHECKPOINT, Checkpoint, write_checkpoint
-from bookie.disk_usage import INDEX_ENTRY_BYTES, DiskState, Reason
-from bookie.entry_log_format import HEADER_SIZE
-from bookie.flush import Flusher, FlushStatistics
+from bookie.space.disk_usage import INDEX_ENTRY_BYTES, DiskState, Reason
 from bookie.start import ledger_directory
+from bookie.storage.checkpoint import NO_CHECKPOINT, Checkpoint, write_checkpoint
+from bookie.storage.entry_log_format import HEADER_SIZE
+from bookie.storage.flush import Flusher, FlushStatistics
 from runtime.disk import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from bookie.config import BookieConfig
-    from bookie.disk_reserve import DiskReserve
-    from bookie.disk_usage import DiskMonitor
-    from bookie.entry_log import EntryLog, EntryLogs
-    from bookie.entry_log_writer import EntryLogWriter
-    from bookie.index import EntryIndex
-    from bookie.journal import Group, Journal
-    from bookie.journal_files import JournalFiles
-    from bookie.journal_format import Position
+    from bookie.journal.journal import Group, Journal
+    from bookie.journal.journal_files import JournalFiles
+    from bookie.journal.journal_format import Position
     from bookie.ledger_table import LedgerTable
-    from bookie.write_cache import Generation, WriteCache
+    from bookie.space.disk_reserve import DiskReserve
+    from bookie.space.disk_usage import DiskMonitor
+    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.entry_log_writer import EntryLogWriter
+    from bookie.storage.index import EntryIndex
+    from bookie.storage.write_cache import Generation, WriteCache
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@
 A pass goes over every complete log from front to back. Each record has to be one; if the index
 points at it, its digest has to match; and the index has to know every entry of a ledger that is not
 deleted. Where a log cannot be followed any further, the rest of it is looked at from the index's
-side (bookie/consistency.py). What is found is reported (bookie/damage.py) and from then on answered
+side (consistency.py). What is found is reported (damage.py) and from then on answered
 EIO, never repaired here: other replicas have it.
 
 It must not be felt: reads are in chunks on a worker thread, so that a hot chunk's pages stay and
@@ -24,27 +24,27 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from bookie.consistency import ConsistencyCheck, ConsistencyReport
-from bookie.damage import UNKNOWN_ID
-from bookie.digest_guess import DigestGuess
-from bookie.entry_log_format import LENGTH_SIZE, read_ledgers_map
 from bookie.errors import BookieStartError, CorruptionError
-from bookie.log_scan import LogScanner
-from bookie.record_check import RecordCheck
+from bookie.health.consistency import ConsistencyCheck, ConsistencyReport
+from bookie.health.damage import UNKNOWN_ID
+from bookie.health.digest_guess import DigestGuess
+from bookie.health.record_check import RecordCheck
+from bookie.space.throttle import Throttle
 from bookie.start import ledger_directory
-from bookie.throttle import Throttle
+from bookie.storage.entry_log_format import LENGTH_SIZE, read_ledgers_map
+from bookie.storage.log_scan import LogScanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.config import BookieConfig
-    from bookie.damage import Damage, DamageReports
-    from bookie.entry_log import EntryLog, EntryLogs
-    from bookie.index import EntryIndex
+    from bookie.health.damage import Damage, DamageReports
     from bookie.known_ledgers import KnownLedgers
     from bookie.ledger_table import LedgerTable
-    from bookie.log_scan import RecordSlice
-    from bookie.write_cache import WriteCache
+    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.index import EntryIndex
+    from bookie.storage.log_scan import RecordSlice
+    from bookie.storage.write_cache import WriteCache
     from runtime.disk import File
     from runtime.env import Env
 

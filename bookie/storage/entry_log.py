@@ -2,7 +2,7 @@
 
 A location, as the index keeps it, is `log id << 32 | offset of the entry, after its length`.
 
-Logs that are being written have a writer each (bookie/entry_log_writer.py). All others are
+Logs that are being written have a writer each (bookie/storage/entry_log_writer.py). All others are
 complete: they are only read, until every ledger in them is deleted; then the file is removed.
 
 Owner: the event loop's thread; slow calls go through `Disk.run`.
@@ -15,7 +15,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bookie.entry_log_format import (
+from bookie.errors import BookieStartError, CorruptionError
+from bookie.storage.entry_log_format import (
     COMPACTING_SUFFIX,
     HEADER_SIZE,
     LENGTH_SIZE,
@@ -28,13 +29,12 @@ from bookie.entry_log_format import (
     read_ledgers_map,
     read_map_offset,
 )
-from bookie.errors import BookieStartError, CorruptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from bookie.config import BookieConfig
-    from bookie.ledger_directories import LedgerDirectories
+    from bookie.storage.ledger_directories import LedgerDirectories
     from runtime.disk import Disk, File
 
 logger = logging.getLogger(__name__)

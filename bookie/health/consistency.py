@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bookie.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
+from bookie.storage.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bookie.damage import DamageReports
-    from bookie.entry_log import EntryLog, EntryLogs
-    from bookie.index import EntryIndex
-    from bookie.throttle import Throttle
+    from bookie.health.damage import DamageReports
+    from bookie.space.throttle import Throttle
+    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.index import EntryIndex
     from runtime.disk import Disk, File
 
 _unpack_record = struct.Struct(">iqq").unpack

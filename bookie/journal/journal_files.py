@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.journal_format import align, file_name, journal_id_of, pack_file_header
+from bookie.journal.journal_format import align, file_name, journal_id_of, pack_file_header
 from runtime.disk import is_full
 
 if TYPE_CHECKING:

@@ -20,18 +20,18 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bookie.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
 from bookie.errors import DamagedRecordError
-from bookie.verified_ranges import VerifiedRanges
+from bookie.storage.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
+from bookie.storage.verified_ranges import VerifiedRanges
 from runtime.histogram import LatencyHistogram
 from wire.bookkeeper.entry import crc32c_matches
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
-    from bookie.damage import DamageReports
-    from bookie.entry_log import EntryLog, EntryLogs
-    from bookie.index import EntryIndex
-    from bookie.write_cache import WriteCache
+    from bookie.health.damage import DamageReports
+    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.index import EntryIndex
+    from bookie.storage.write_cache import WriteCache
     from runtime.disk import Disk, File
 
 _unpack_record = struct.Struct(">iqq").unpack_from

@@ -19,8 +19,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bookie.errors import BookieStartError, CorruptionError
-from bookie.journal_files import list_journals
-from bookie.journal_format import (
+from bookie.journal.journal_files import list_journals
+from bookie.journal.journal_format import (
     FILE_HEADER_SIZE,
     GROUP_HEADER_SIZE,
     GROUP_MAGIC,

@@ -13,16 +13,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from bookie.entry_log_format import LENGTH_SIZE
-from bookie.log_scan import LogScanner
+from bookie.storage.entry_log_format import LENGTH_SIZE
+from bookie.storage.log_scan import LogScanner
 from runtime.disk import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bookie.entry_log import EntryLog, EntryLogs
-    from bookie.index import EntryIndex
-    from bookie.record_check import RecordCheck
+    from bookie.health.record_check import RecordCheck
+    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.index import EntryIndex
     from runtime.disk import Disk
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bookie.known_ledgers import KnownLedgers
-    from bookie.log_scan import RecordSlice
+    from bookie.storage.log_scan import RecordSlice
     from wire.bookkeeper.entry import Digest
 
 _unpack_ids = struct.Struct(">qq").unpack_from

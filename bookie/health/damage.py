@@ -1,7 +1,7 @@
 """Damage that was found in entry logs: what an operator is told of it, and what reads are cut at.
 
-Found by reads (bookie/reader.py) and by the scrub (bookie/scrub.py). Each damaged record is listed
-once. Lines in the log are limited: one bad disk must not fill another with words.
+Found by reads (bookie/storage/reader.py) and by the scrub (scrub.py). Each damaged record is
+listed once. Lines in the log are limited: one bad disk must not fill another with words.
 
 Owner: the event loop's thread. Bounded: DAMAGES_MAX records are listed; beyond that they are only
 counted.

@@ -17,7 +17,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bookie.entry_log_format import (
+from bookie.storage.entry_log_format import (
     HEADER_SIZE,
     LENGTH_SIZE,
     MAP_ENTRY_ID,
@@ -28,7 +28,7 @@ from bookie.entry_log_format import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bookie.digest_guess import DigestGuess
+    from bookie.health.digest_guess import DigestGuess
     from runtime.disk import File
 
 _unpack_record = struct.Struct(">iqq").unpack_from

@@ -1,0 +1,1 @@
+"""What makes an add durable: the journal, its files, groups and replay."""

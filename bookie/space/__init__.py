@@ -1,0 +1,1 @@
+"""Space: garbage collection, compaction, disks that fill and recover."""
