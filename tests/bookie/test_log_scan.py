@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from bookie import log_scan
+from bookie.storage import log_scan
 from bookie.storage.entry_log_format import HEADER_SIZE, pack_ledgers_map
 from bookie.storage.log_scan import LogScanner
 from runtime.sim_disk import SimDisk
