@@ -117,14 +117,17 @@ class Enumeration:
         thorough: bool,
         is_first_enough: bool = False,
         forgotten: str | None = None,
+        nested_steps: str = "",
     ) -> None:
         """`thorough`: all that may survive the first crash, see `choices`. `is_first_enough`: ends
-        with the first violation. `forgotten`: see `Recorder`; in starts."""
+        with the first violation. `forgotten`: see `Recorder`; in starts. `nested_steps`: starts are
+        crashed at the steps only that begin so."""
         self._table = table
         self._config = config
         self._thorough = thorough
         self._is_first_enough = is_first_enough
         self._forgotten = forgotten
+        self._nested_steps = nested_steps
         self._seen: set[int] = set()
 
     async def run(self, points: list[Point], story: Story, depth: int) -> None:
@@ -158,7 +161,8 @@ class Enumeration:
                 self._table.tell(point.step, failure[0], f"{'; '.join(this_way)}: {failure[1]}")
             elif depth:
                 for nested in recorder.points:
-                    await self._crash(nested, expected, depth - 1, this_way)
+                    if nested.step.startswith(self._nested_steps):
+                        await self._crash(nested, expected, depth - 1, this_way)
 
 
 async def start_after_crash(

@@ -50,9 +50,10 @@ class LogExaminer:
         write or a sync."""
         log.readers += 1
         try:
-            ledgers = await self._scan(log)
+            scanner = LogScanner(self._disk, self._logs.file(log), log.size_bytes)
+            ledgers = await self._scan(log, scanner)
             if ledgers:
-                await self._complete(log, ledgers)
+                await self._complete(log, scanner.end, ledgers)
         finally:
             self._logs.release(log)
         if ledgers is None:
@@ -63,11 +64,10 @@ class LogExaminer:
             await self._logs.close_removed()
         return True
 
-    async def _scan(self, log: EntryLog) -> dict[int, int] | None:
+    async def _scan(self, log: EntryLog, scanner: LogScanner) -> dict[int, int] | None:
         """Live bytes by ledger; None if not all of the log can be read."""
         ledgers: dict[int, int] = {}
         base = log.log_id << 32
-        scanner = LogScanner(self._disk, self._logs.file(log), log.size_bytes)
         while (records := await scanner.next()) is not None:
             found = self._index.get_many(records.keys)
             alive = [i for i, offset in enumerate(records.offsets) if found[i] == base | offset]
@@ -98,8 +98,15 @@ class LogExaminer:
             reason,
         )
 
-    async def _complete(self, log: EntryLog, ledgers: dict[int, int]) -> None:
-        """A map of what is alive, behind all that is there; and its proper name."""
+    async def _complete(self, log: EntryLog, end: int, ledgers: dict[int, int]) -> None:
+        """A map of what is alive, behind all that can be read; and its proper name."""
+        if end < log.size_bytes:
+            # Behind a map that a crash tore, in here, another would make it damage in the middle.
+            # Durable first: a shorter one would leave the end of the torn one behind it.
+            file = self._logs.file(log)
+            file.truncate(end)
+            await file.wait_synced()
+            log.size_bytes = end
         size = log.size_bytes
         log.ledgers = ledgers
         # Not to be removed meanwhile, should all of its ledgers be deleted.

@@ -76,6 +76,11 @@ class LogScanner:
         #: Where and why the scan could not go on; None if it came to the end.
         self.damage: tuple[int, str] | None = None
 
+    @property
+    def end(self) -> int:
+        """After the scan came to the end: what is behind this is a torn map, or zeros."""
+        return self._end
+
     async def next(self) -> RecordSlice | None:
         """The next records; None at the end, or where there is damage."""
         while self.damage is None and self._origin + self._at < self._end:

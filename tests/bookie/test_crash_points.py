@@ -93,6 +93,18 @@ async def test_all_that_may_survive(scenario, autojump_clock):
     assert table.total().points == len(points)
 
 
+async def test_crashes_again_and_again_while_a_log_gets_its_map(autojump_clock):
+    """What a compaction left gets a map; a torn one must not be damage in the middle of the log."""
+    table = Table()
+    points, story = await record(SHORT)
+    compaction = [point for point in points if point.step.startswith("compaction: ")]
+    enumeration = Enumeration(table, SHORT.config, thorough=True, nested_steps="gc: examined log")
+    await enumeration.run(compaction, story, 3)
+    print("\n".join(table.lines()))
+    assert table.stories == []
+    assert table.row("gc: examined log: write").points > 50
+
+
 async def test_the_operations_are_the_same_each_time(autojump_clock):
     make_deterministic()
     first, _ = await record(SLOW)

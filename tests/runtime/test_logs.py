@@ -28,7 +28,7 @@ def test_pairs_of_both_styles(lines):
     logger.debug("not written %s", 1)
     first, second = lines()
     assert re.fullmatch(
-        r"time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=info logger=bookie\.journal "
+        r"time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=info logger=bookie\.journal\.journal "
         r'event="journal rolled" file_id=7 path="/a b" clean=true mark=none',
         first,
     )
