@@ -32,7 +32,7 @@ def test_pairs_of_both_styles(lines):
         r'event="journal rolled" file_id=7 path="/a b" clean=true mark=none',
         first,
     )
-    assert second.endswith('logger=bookie.journal event="journal rolled" file_id=7 path=/a')
+    assert second.endswith('logger=bookie.journal.journal event="journal rolled" file_id=7 path=/a')
 
 
 def test_levels_by_logger(lines):
