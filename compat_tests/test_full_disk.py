@@ -219,7 +219,7 @@ def test_full_and_back(disk, topic, killed):
                 wait_for(probe.is_full, 60, "not served, or not full")
         java = start_java_producer(disk, server.bootstrap, f"{topic}-java")
         time.sleep(5)
-        assert java.poll() is None, "the Java client gave up"
+        assert java.poll() in (None, 0), "the Java client gave up"
         writer.stopping.set()  # what it has queued by now is what it has to bring home
         # Everything but writing goes on.
         assert read_some(server.bootstrap, topic, 0, 0) == writer.value(0)
@@ -228,7 +228,7 @@ def test_full_and_back(disk, topic, killed):
         deleted_at = time.monotonic()
         low = delete_up_to(admin, topic, 0.7)
         assert all(offset > 0 for offset in low)
-        assert writer.finish(90) == 0, "the producer does not go on"
+        assert writer.finish(90) == 0, f"the producer does not go on\n{server.log_tail(60000)}"
         assert len(writer.acked) == writer.sent_count > acked_full
         wait_for(lambda: probe.taken(deleted_at), 30, "a second producer is not served")
         writable_at = probe.taken(deleted_at)[0]

@@ -138,15 +138,27 @@ class SpaceKeeper:
 
     async def collect(self) -> None:
         """While the disks are full the collector does not wait for its time. The minor compaction
-        goes on, for else a log with one live entry would keep its space (bookkeeper#571). Until
-        cancelled."""
+        goes on, for else a log with one live entry would keep its space (bookkeeper#571). Where
+        that gives nothing back, so does the major one: logs that are half dead would else keep the
+        bookie read-only for ever. Until cancelled."""
         assert self._gc is not None
         while True:
             await self._short_of_space.wait()
             self._short_of_space = trio.Event()
             while self.disks.is_short_of_space:
-                await self._gc.collect(
+                report = await self._gc.collect(
                     force_minor=True, force_major=self._config.force_gc_when_no_space
                 )
                 self.check()
+                if self.disks.is_short_of_space and not report.reclaimed_bytes:
+                    await self._collect_all(self._gc)
                 await trio.sleep(FORCED_GC_SECONDS)
+
+    async def _collect_all(self, gc: GarbageCollector) -> None:
+        gc.resume_major("disk")
+        try:
+            await gc.collect(force_major=True)
+            self.check()
+        finally:
+            if self.disks.state is not DiskState.OK and not self._config.force_gc_when_no_space:
+                gc.suspend_major("disk")

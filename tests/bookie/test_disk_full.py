@@ -233,6 +233,32 @@ async def test_deletions_make_the_space_that_a_checkpoint_waits_for(
         await check_all(bookie, 2, [entry_bytes(2, i, bytes(700)) for i in range(10)])
 
 
+async def test_logs_that_are_half_dead_do_not_keep_it_read_only(
+    machine_class, adds_class, entry_bytes, autojump_clock
+):
+    """No log is dead enough for the minor compaction, and the disk stays full without the major."""
+    machine = machine_class(
+        disk_usage_threshold=0.9, disk_usage_warn_threshold=0.8, disk_reserve_size_bytes=4 * KIB
+    )
+    machine.disk.faults.capacity_bytes = 1 << 30
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        for number in range(100):
+            for ledger_id in (1, 2):
+                adds.add(ledger_id, number, bytes(1000))
+                await adds.wait(2 * number + ledger_id)
+            if number % 5 == 4:
+                await bookie.flush()
+        machine.disk.faults.capacity_bytes = int(machine.disk.used_bytes / 0.92)
+        await trio.sleep(11)
+        assert bookie.is_read_only
+        assert await bookie.delete_ledger(1) is Status.EOK
+        with trio.fail_after(120):
+            while bookie.is_read_only:
+                await trio.sleep(1)
+        await check_all(bookie, 2, [entry_bytes(2, i, bytes(1000)) for i in range(100)])
+
+
 async def test_a_start_on_a_full_disk_serves_what_it_has(
     machine_class, adds_class, entry_bytes, autojump_clock
 ):
