@@ -129,6 +129,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 _WITHOUT_EFFECT = """\
+httpServerEnabled httpServerHost httpServerPort
 zkEnableSecurity allocatorExitOnOutOfMemory allocatorLeakDetectionPolicy
 allocatorOutOfMemoryPolicy allocatorPoolingConcurrency allocatorPoolingPolicy
 allowMultipleDirsUnderSameDiskPartition

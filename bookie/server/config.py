@@ -42,9 +42,6 @@ SERVER_KEYS = (
     ConfigKey("tlsTrustStore", ConfigType.STRING, None, "Who signs clients' certificates, PEM."),
     ConfigKey("tlsTrustStoreType", ConfigType.STRING, "PEM", "Only PEM."),
     ConfigKey("tlsClientAuthentication", ConfigType.BOOLEAN, "false", "Clients need one."),
-    ConfigKey("httpServerEnabled", ConfigType.BOOLEAN, "false", "Serves admin and metrics."),
-    ConfigKey("httpServerHost", ConfigType.STRING, "127.0.0.1", "Where admin and metrics are."),
-    ConfigKey("httpServerPort", ConfigType.INT, "8080", "And its port.", between(0, 65535)),
 )
 
 
@@ -56,7 +53,6 @@ class ServerConfig:
     advertised_host: str
     bookie_id: str | None
     session_timeout_ms: int
-    http_address: tuple[str, int] | None
     processor: ProcessorSettings
     #: What START_TLS offers; None: nothing.
     tls: ssl.SSLContext | None = None
@@ -97,15 +93,13 @@ def server_config(
         advertised_host=advertised,
         bookie_id=found.get("bookieId"),
         session_timeout_ms=found["zkTimeout"],
-        http_address=(
-            (found["httpServerHost"], found["httpServerPort"])
-            if found["httpServerEnabled"]
-            else None
-        ),
         processor=ProcessorSettings(
             adds_in_progress_max=found["maxAddsInProgressLimit"],
-            reads_in_progress_max=found["maxReadsInProgressLimit"],
-            waiting_reads_max=found["maxPendingReadRequestsPerThread"],
+            # What is read at once never waits: both limit the reads that wait for the disk.
+            waiting_reads_max=min(
+                found["maxPendingReadRequestsPerThread"],
+                found["maxReadsInProgressLimit"] or found["maxPendingReadRequestsPerThread"],
+            ),
             batch_read_size_max_bytes=found["maxBatchReadSize"],
         ),
         tls=_tls_context(found),

@@ -74,7 +74,6 @@ class ProcessorSettings:
     bookie's own), maxPendingReadRequestsPerThread, maxBatchReadSize."""
 
     adds_in_progress_max: int = 0
-    reads_in_progress_max: int = 0
     waiting_reads_max: int = 10_000
     long_polls_max: int = 10_000
     batch_read_size_max_bytes: int = 5 << 20

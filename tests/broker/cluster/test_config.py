@@ -101,7 +101,7 @@ def test_older_names():
 def test_a_file_for_both():
     node = load(
         "num.partitions=4\njournalMaxSizeMB=64\nprocess.roles=broker,controller\n"
-        "listener.name.internal.ssl.keystore.type=PEM\nzkEnableSecurity=false",
+        "listener.name.internal.ssl.keystore.type=PEM\nhttpServerEnabled=false",
         {"num.partitions": "5"},
         BOOKIE_CONFIGS,
     )
@@ -111,7 +111,7 @@ def test_a_file_for_both():
     assert [(note.split()[0], "Kafka" in note, "BookKeeper" in note) for note in node.notes] == [
         ("process.roles", True, False),
         ("listener.name.internal.ssl.keystore.type", True, False),
-        ("zkEnableSecurity", False, True),
+        ("httpServerEnabled", False, True),
     ]
 
 
