@@ -76,7 +76,8 @@ class File(Protocol):
         """Starts reading the range into the cache (fadvise WILLNEED); never waits."""
 
     def drop_cached(self, size: int, offset: int) -> None:
-        """Lets go of the range's pages in the cache, as far as they are clean (DONTNEED)."""
+        """Lets go of the range's pages in the cache, as far as they are clean (DONTNEED); its last
+        page, if the range ends inside it, stays."""
 
     def allocate(self, size: int, offset: int) -> None:
         """Reserves space with zeros written to it, so that a later sync of it need not change the
@@ -91,6 +92,11 @@ class File(Protocol):
         """`sync` for those who can wait; raises its OSError."""
 
     def close(self) -> None: ...
+
+    def discard(self) -> None:
+        """Closes a file whose name is gone, durably, and that nobody but views uses any more. Its
+        blocks are freed little by little, so that syncs of other files do not wait behind all of
+        it; takes about 1.5 s for each GiB: for `Disk.run`."""
 
 
 class Disk(Protocol):

@@ -109,7 +109,10 @@ async def serve(
 ) -> None:
     """Serves until cancelled; `started` with the address that is really bound. OSError if it
     cannot be. Connections beyond the limit wait in the listener's backlog."""
-    listeners = await trio.open_tcp_listeners(port, host=host, backlog=connections_max)
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host, backlog=connections_max)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}: {host}:{port}") from error
     address = listeners[0].socket.getsockname()
     limiter = trio.CapacityLimiter(connections_max)
 

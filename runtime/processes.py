@@ -12,7 +12,7 @@ import ctypes
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import trio
 
@@ -26,12 +26,17 @@ _STANDARD_INPUT = 0
 class ChildProcess:
     """Started by the constructor, which blocks for the milliseconds that takes. OSError.
 
-    Its standard error is ours, its standard output is nobody's. It is in a process group of its
-    own: a Ctrl-C at the terminal is for the parent, which then ends its children in order."""
+    Its standard error is ours, or `errors`; its standard output is nobody's. It is in a process
+    group of its own: a Ctrl-C at the terminal is for the parent, which then ends its children in
+    order."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, errors: IO[str] | None = None) -> None:
         self._popen = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            process_group=0,
         )
         self.pid = self._popen.pid
         # Who waits must not miss the end, and must not hit another process of the same number.
@@ -54,6 +59,10 @@ class ChildProcess:
 
     def kill(self) -> None:
         self._send(signal.SIGKILL)
+
+    def resume(self) -> None:
+        """If it was stopped (SIGSTOP), it goes on."""
+        self._send(signal.SIGCONT)
 
     def _send(self, number: signal.Signals) -> None:
         if self._code is None:

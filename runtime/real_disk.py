@@ -15,9 +15,9 @@ Without a poller to hear of their end, or without such a kernel, short ones are 
 thread and long ones on a worker thread, which costs about as much as a sync of a fast disk, and the
 interpreter's lock besides.
 
-Non-obvious: a `view` looks into a mapping of the file. If the disk fails to read a mapped page the
-process gets SIGBUS, and so it does when it touches a view beyond a `truncate`.
-"""
+Non-obvious: a `view` looks into a mapping of the file (runtime.file_views). If the disk fails to
+read a mapped page the process gets SIGBUS, and so it does when it touches a view beyond a
+`truncate`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from runtime.disk import sync_error
+from runtime.file_views import FileViews
 from runtime.kernel_aio import KernelAio
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ INLINE_SYNC_MAX_BYTES = 64 * 1024
 SMALL_SYNC_SIZE_BYTES = 64 * 1024
 WORKER_THREADS_MAX = 16
 PAGE_SIZE_BYTES = mmap.PAGESIZE
+#: A discarded file's blocks are freed in such steps with such pauses. Mounted with `discard`, every
+#: sync waits until the device has heard of all that is freed by then: 60 ms for 256 MiB.
+DISCARD_STEP_SIZE_BYTES = 8 << 20
+DISCARD_PAUSE_SECONDS = 0.01
 
 _NOWAIT_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _FLAG_NOWAIT = os.RWF_NOWAIT
@@ -133,9 +138,9 @@ class RealFile:
         "_dirty_bytes",
         "_failure",
         "_fd",
-        "_map",
         "_path",
         "_statistics",
+        "_views",
         "_waiting",
     )
 
@@ -144,7 +149,7 @@ class RealFile:
         self._fd = fd
         self._device = device
         self._statistics = statistics
-        self._map: memoryview | None = None
+        self._views = FileViews(path)
         self._dirty_bytes = 0
         self._waiting: list[SyncDone] = []
         self._busy = False
@@ -209,22 +214,7 @@ class RealFile:
         return bytes(memoryview(buffer)[:count]) if offset + count >= self.size() else None
 
     def view(self, size: int, offset: int) -> memoryview:
-        end = offset + size
-        mapped = self._map
-        if mapped is None or end > len(mapped):
-            mapped = self._map_to(end)
-        return mapped[offset:end]
-
-    def _map_to(self, end: int) -> memoryview:
-        """Maps the whole file as it is now. A former mapping lives on as long as views look into
-        it, which is why it is dropped here and never closed."""
-        size = self.size()
-        if end > size:
-            raise ValueError(f"{self._path}: view ends at {end}, the file at {size}")
-        if size == 0:
-            return memoryview(b"")
-        self._map = memoryview(mmap.mmap(self._fd, size, access=mmap.ACCESS_READ))
-        return self._map
+        return self._views.view(self._fd, size, offset)
 
     def is_cached(self, size: int, offset: int) -> bool:
         last = offset + max(size, 1) - 1
@@ -249,7 +239,8 @@ class RealFile:
         os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_WILLNEED)
 
     def drop_cached(self, size: int, offset: int) -> None:
-        os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
+        skip = offset % PAGE_SIZE_BYTES  # the kernel leaves a page that is only partly in a range
+        os.posix_fadvise(self._fd, offset - skip, size + skip, os.POSIX_FADV_DONTNEED)
 
     def allocate(self, size: int, offset: int) -> None:
         zeros = bytes(min(size, ALLOCATE_CHUNK_SIZE_BYTES))
@@ -260,8 +251,7 @@ class RealFile:
             offset += len(chunk)
 
     def truncate(self, size: int) -> None:
-        if self._map is not None and size < len(self._map):
-            self._map = None
+        self._views.forget(size)
         os.ftruncate(self._fd, size)
 
     def sync(self, done: SyncDone) -> None:
@@ -285,12 +275,22 @@ class RealFile:
             raise error
 
     def close(self) -> None:
-        self._map = None
+        self._views.forget()
         if self._busy:
             self._closing = True  # the descriptor's number must not be reused under a sync
         elif self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def discard(self) -> None:
+        self._views.forget()
+        # A page that is cut off under a view would end the process when it is read (SIGBUS).
+        if not self._busy and not self._views.is_viewed():
+            for end in range(self.size() - DISCARD_STEP_SIZE_BYTES, 0, -DISCARD_STEP_SIZE_BYTES):
+                os.ftruncate(self._fd, end)
+                os.fsync(self._fd)
+                time.sleep(DISCARD_PAUSE_SECONDS)
+        self.close()
 
     def _sync_waiting(self) -> None:
         """Syncs until nobody waits or a worker thread took over. A `done` that syncs again only

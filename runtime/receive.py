@@ -8,12 +8,16 @@ the next window.
 Large frames get memory of their own, so that keeping a request pins nothing else, and nothing is
 copied. It grows with what has really arrived: a peer that announces 100 MiB and sends nothing costs
 LARGE_FIRST_BYTES.
+
+Both are used again once the last view of them is gone (runtime/spare_memory.py).
 """
 
 from __future__ import annotations
 
 from struct import Struct
 from typing import TYPE_CHECKING
+
+from runtime.spare_memory import SpareMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +26,11 @@ CHUNK_BYTES = 512 << 10
 WINDOW_BYTES = 128 << 10
 #: Frames above this get their own memory.
 LARGE_FRAME_BYTES = 32 << 10
-LARGE_FIRST_BYTES = 1 << 20
+#: Entries and batches of 1 MiB fit, with what their frames have in front of them.
+LARGE_FIRST_BYTES = (1 << 20) + (64 << 10)
+#: Memory kept for the next chunks, and for the next large frames.
+SPARE_CHUNKS_BYTES_MAX = 2 << 20
+SPARE_LARGE_BYTES_MAX = 4 << 20
 
 _SIZE = Struct(">i")
 
@@ -32,13 +40,16 @@ class FrameTooLargeError(ValueError):
 
 
 class ReceiveChunks:
-    """The shared chunk. One per event loop."""
+    """The shared chunk, and memory for large frames. One per event loop."""
 
-    __slots__ = ("_chunk", "_position")
+    __slots__ = ("_chunk", "_memory", "_position", "_spare_chunks", "large")
 
     def __init__(self) -> None:
-        self._chunk = memoryview(bytearray(CHUNK_BYTES))
+        self._spare_chunks = SpareMemory(SPARE_CHUNKS_BYTES_MAX)
+        self._memory = self._spare_chunks.take(CHUNK_BYTES)
+        self._chunk = memoryview(self._memory)
         self._position = 0
+        self.large = SpareMemory(SPARE_LARGE_BYTES_MAX)
 
     def window(self, partial: bytes) -> memoryview:
         """Memory for the next bytes, with `partial` copied to its front. It is nobody else's
@@ -46,7 +57,10 @@ class ReceiveChunks:
         end = self._position + len(partial) + WINDOW_BYTES
         if end > CHUNK_BYTES:
             # The old chunk lives on in the views of those who still need it.
-            self._chunk = memoryview(bytearray(CHUNK_BYTES))
+            self._chunk.release()
+            self._spare_chunks.keep(self._memory)
+            self._memory = self._spare_chunks.take(CHUNK_BYTES)
+            self._chunk = memoryview(self._memory)
             self._position = 0
             end = len(partial) + WINDOW_BYTES
         view = self._chunk[self._position : end]
@@ -62,7 +76,16 @@ class ReceiveChunks:
 class FrameReceiver:
     """Cuts one connection's bytes into frames (int32 size, then that many bytes)."""
 
-    __slots__ = ("_chunks", "_filled", "_frame_max", "_large", "_on_frame", "_partial", "_window")
+    __slots__ = (
+        "_chunks",
+        "_filled",
+        "_large",
+        "_large_memory",
+        "_on_frame",
+        "_partial",
+        "_window",
+        "frame_bytes_max",
+    )
 
     def __init__(
         self, chunks: ReceiveChunks, frame_bytes_max: int, on_frame: Callable[[memoryview], bool]
@@ -70,11 +93,13 @@ class FrameReceiver:
         """`on_frame(frame)` gets each frame without its size prefix, in writable memory, and says
         whether to go on: if not, what was received behind it is kept for `go_on`."""
         self._chunks = chunks
-        self._frame_max = frame_bytes_max
+        #: May be changed between frames.
+        self.frame_bytes_max = frame_bytes_max
         self._on_frame = on_frame
         self._partial = b""
         self._window: memoryview | None = None
-        self._large: bytearray | None = None  # the frame being filled, prefix left out
+        self._large: memoryview | None = None  # the frame being filled, prefix left out
+        self._large_memory = bytearray()
         self._filled = 0
 
     @property
@@ -85,7 +110,7 @@ class FrameReceiver:
     def buffer(self) -> memoryview:
         """Where the next bytes go."""
         if self._large is not None:
-            return memoryview(self._large)[self._filled :]
+            return self._large[self._filled :]
         # Only the bytes behind the partial frame are to be filled.
         self._window = self._chunks.window(self._partial)
         return self._window[len(self._partial) :]
@@ -114,9 +139,9 @@ class FrameReceiver:
         on_frame = self._on_frame
         while end - position >= 4:
             (size,) = _SIZE.unpack_from(window, position)
-            if not 0 < size <= self._frame_max:
+            if not 0 < size <= self.frame_bytes_max:
                 raise FrameTooLargeError(
-                    f"frame of {size} bytes; allowed are 1 to {self._frame_max}"
+                    f"frame of {size} bytes; allowed are 1 to {self.frame_bytes_max}"
                 )
             start = position + 4
             if start + size > end:
@@ -130,12 +155,15 @@ class FrameReceiver:
         self._partial = bytes(window[position:end])
 
     def _start_large(self, size: int, head: memoryview) -> None:
-        first = max(min(size, LARGE_FIRST_BYTES), len(head))
-        self._large = bytearray(first)
-        self._large[: len(head)] = head
-        self._filled = len(head)
+        self._take_large(max(min(size, LARGE_FIRST_BYTES), len(head)), head)
         # The frame's announced size is kept as the partial prefix, from which it is read again.
         self._partial = _SIZE.pack(size)
+
+    def _take_large(self, size: int, head: memoryview) -> None:
+        self._large_memory = self._chunks.large.take(size)
+        self._large = memoryview(self._large_memory)[:size]
+        self._filled = len(head)
+        self._large[: len(head)] = head
 
     def _fill_large(self, count: int) -> None:
         large = self._large
@@ -145,11 +173,11 @@ class FrameReceiver:
             return
         (size,) = _SIZE.unpack(self._partial)
         if self._filled < size:
-            grown = bytearray(min(size, 2 * len(large)))
-            grown[: self._filled] = large
-            self._large = grown
+            self._take_large(min(size, 2 * len(large)), large)
             return
+        memory, self._large_memory = self._large_memory, bytearray()
         self._large = None
         self._partial = b""
         self._filled = 0
-        self._on_frame(memoryview(large))
+        self._on_frame(large)
+        self._chunks.large.keep(memory)

@@ -11,7 +11,10 @@ What a crash keeps:
   number of the oldest. A file whose name was lost is gone, however often it was synced.
 
 Files opened before the crash are dead: every call on them fails with EBADF, and a sync that was
-under way never reports.
+under way never reports. `runtime.sim_disk_life` does the same for the disk's
+own calls.
+
+`observe` is told of each change before it is made, and may crash the disk there.
 """
 
 from __future__ import annotations
@@ -45,6 +48,8 @@ class DiskFaults:
     sync_seconds: tuple[float, float] = (0.0, 0.0)
     #: Share of reads that find their pages in memory.
     cached_share: float = 1.0
+    #: What `run` takes beside the function's own work, in seconds.
+    run_seconds: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(slots=True)
@@ -127,8 +132,9 @@ class SimFile:
         return len(self._content())
 
     def pwrite(self, buffers: Buffers, offset: int) -> None:
-        content = self._content()
         data = b"".join(buffers)
+        self._disk.observe("write", f"{self._path} {offset}+{len(data)}")
+        content = self._content()
         room = max(0, len(content) + self._disk.free_bytes() - offset)
         if room < len(data):
             self._change(_Change(offset, data[:room]))
@@ -169,10 +175,12 @@ class SimFile:
         self.pwrite([bytes(size)], offset)
 
     def truncate(self, size: int) -> None:
+        self._disk.observe("truncate", f"{self._path} {size}")
         self._content()
         self._change(_Change(size, None))
 
     def sync(self, done: SyncDone) -> None:
+        self._disk.observe("sync", self._path)
         self._content()
         self._node.waiting.append(done)
         if not self._node.busy:
@@ -194,12 +202,23 @@ class SimFile:
     def close(self) -> None:
         self._open = False
 
+    def discard(self) -> None:
+        self.close()
+
 
 class SimDisk:
     """See `runtime.disk.Disk`. Paths are absolute or relative to `/`; `/` is there."""
 
-    def __init__(self, rng: Rng, faults: DiskFaults | None = None) -> None:
+    def __init__(
+        self,
+        rng: Rng,
+        faults: DiskFaults | None = None,
+        *,
+        observe: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """`observe(event, detail)`: see the module's contract."""
         self.faults = faults if faults is not None else DiskFaults()
+        self.observe = observe if observe is not None else lambda _event, _detail: None
         self.generation = 0
         self.used_bytes = 0
         self.sync_count = 0
@@ -208,6 +227,8 @@ class SimDisk:
         self._durable_names = dict(self._names)
         self._name_changes: list[_NameChange] = []
         self._locks: set[str] = set()
+        #: While the process stands still: set when it goes on.
+        self._resumed: trio.Event | None = None
 
     # What the simulation does to it.
 
@@ -236,6 +257,25 @@ class SimDisk:
         for node in kept.values():
             self._crash_node(node)
         self.used_bytes = sum(len(node.content) for node in kept.values())
+
+    def halt(self) -> None:
+        """The process stands still: syncs are done, and it is told after `resume`."""
+        self._resumed = trio.Event()
+
+    def resume(self) -> None:
+        if self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
+
+    def kill(self) -> None:
+        """The process ends, and the machine goes on: nothing that was written is lost, and none of
+        it is more durable than before."""
+        self.generation += 1
+        self._locks.clear()
+        for node in self._names.values():
+            node.waiting = []
+            node.busy = False
+            node.failure = None  # who opens the file anew is not told of it
 
     def _crash_node(self, node: _Node) -> None:
         for change in node.changes:
@@ -286,6 +326,8 @@ class SimDisk:
         self, path: str, node: _Node, finish: Callable[[], None], seconds: float, generation: int
     ) -> None:
         await trio.sleep(seconds)
+        if self._resumed is not None:
+            await self._resumed.wait()
         if generation == self.generation:
             finish()
             self.sync_waiting(path, node)
@@ -433,5 +475,11 @@ class SimDisk:
         return release
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
-        await trio.lowlevel.checkpoint()
+        low, high = self.faults.run_seconds
+        # Not to be cancelled, as a thread is not.
+        with trio.CancelScope(shield=True):
+            if high > 0:
+                await trio.sleep(low + (high - low) * self._rng.random())
+        if high <= 0:
+            await trio.lowlevel.checkpoint()
         return function(*args)

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 from runtime.logs import kv
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from runtime.net import Connection, ConnectionFactory, Transport
     from runtime.timers import Timers
     from runtime.turn import Turn
@@ -70,6 +72,7 @@ class TlsTransport:
             server_hostname=server_hostname,
         )
         self._above: Connection | None = None
+        self.on_established: Callable[[], None] | None = None
         self._plain: deque[Buffer] = deque()
         self._plain_bytes = 0
         self._is_established = False
@@ -181,6 +184,8 @@ class TlsTransport:
                 logger.debug("tls", kv(peer=self.peer, version=self._tls.version()))
                 if self._plain:
                     self._defer()
+                if self.on_established is not None:
+                    self.on_established()
             self._decrypt()
         except ssl.SSLWantReadError:
             pass
@@ -274,10 +279,20 @@ def tls_factory(
     return make
 
 
-def upgrade(below: Transport, connection: Connection, tls: Tls) -> TlsTransport:
-    """The server's side of START_TLS: from now on bytes are TLS. What was written to `below` is
-    sent as it was; the connection goes on with the transport that this gives."""
-    layer = TlsTransport(below, tls, server_side=True)
+def upgrade(
+    below: Transport,
+    connection: Connection,
+    tls: Tls,
+    *,
+    server_side: bool = True,
+    server_hostname: str | None = None,
+    on_established: Callable[[], None] | None = None,
+) -> TlsTransport:
+    """START_TLS: from now on bytes are TLS. What was written to `below` is sent as it was; the
+    connection goes on with the transport that this gives. `on_established` is called once, when the
+    handshake is done."""
+    layer = TlsTransport(below, tls, server_side=server_side, server_hostname=server_hostname)
+    layer.on_established = on_established
     below.attach(layer)
     layer.attach(connection)
     return layer

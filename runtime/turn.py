@@ -7,6 +7,9 @@ function runs at the end of the burst, after every request of it was decoded and
 deferred while the turn runs (a partition's flush makes the journal dirty) run in the same turn, in
 the order they were deferred.
 
+What may hold the loop up for a while (a sync that is made inline) calls `defer_last`, and runs when
+nothing else is left to do: answers to those who asked for something else leave before it.
+
 The network driver calls `run()` after each burst. Work deferred outside of a burst (by a timer, a
 background task) is run by the task `Turn.serve`, which costs one task switch.
 
@@ -24,10 +27,11 @@ Deferred = Callable[[], None]
 
 
 class Turn:
-    __slots__ = ("_in_burst", "_queue", "_wake")
+    __slots__ = ("_in_burst", "_last", "_queue", "_wake")
 
     def __init__(self) -> None:
         self._queue: deque[Deferred] = deque()
+        self._last: deque[Deferred] = deque()
         self._in_burst = False
         self._wake: trio.Event | None = None
 
@@ -35,6 +39,12 @@ class Turn:
         """Runs `function()` once, at the end of this burst. The caller sees to it that it defers
         itself only once (a dirty flag); the turn does not compare."""
         self._queue.append(function)
+        if not self._in_burst and self._wake is not None:
+            self._wake.set()
+
+    def defer_last(self, function: Deferred) -> None:
+        """As `defer`, but behind all that was and will be deferred in this turn."""
+        self._last.append(function)
         if not self._in_burst and self._wake is not None:
             self._wake.set()
 
@@ -46,16 +56,16 @@ class Turn:
         """Ends the burst: runs all that was deferred, and what that defers in turn.
 
         An exception is a broken invariant: it is not caught, and the rest of the queue stays."""
-        queue = self._queue
-        while queue:
-            queue.popleft()()
+        queue, last = self._queue, self._last
+        while queue or last:
+            (queue or last).popleft()()
         self._in_burst = False
 
     async def serve(self) -> None:
         """Runs what is deferred outside of bursts; never returns. One per Turn."""
         while True:
             self._wake = trio.Event()
-            if not self._queue:
+            if not self._queue and not self._last:
                 await self._wake.wait()
             else:
                 await trio.lowlevel.checkpoint()

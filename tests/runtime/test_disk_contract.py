@@ -84,6 +84,18 @@ async def test_view_outlives_growth_close_and_removal(place):
     assert bytes(late) == b"xxx"
 
 
+@pytest.mark.parametrize("is_viewed", [False, True])
+async def test_discard_closes_what_is_unlinked_and_spares_views(place, is_viewed):
+    content = bytes(range(256)) * (1 << 16)
+    file = place.file(content=content)
+    view = file.view(len(content), 0) if is_viewed else content
+    place.disk.remove(place.path("file"))
+    await place.disk.run(file.discard)
+    assert view == content
+    with pytest.raises(OSError, match="descriptor"):
+        file.size()
+
+
 async def test_view_beyond_the_end_is_refused(place):
     file = place.file(content=b"0123456789")
     assert bytes(file.view(10, 0)) == b"0123456789"

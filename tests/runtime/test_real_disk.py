@@ -1,13 +1,14 @@
 """What is RealDisk's own: threads, caches, and errors that the kernel reports once."""
 
 import errno
+import mmap
 import os
 import threading
 
 import pytest
 import trio
 
-from runtime import real_disk
+from runtime import file_views, real_disk
 from runtime.real_disk import RealDisk
 
 
@@ -178,6 +179,46 @@ def test_view_does_not_copy(disk, tmp_path):
     view = file.view(1 << 33, 1 << 33)
     assert len(view) == 1 << 33
     assert view[-1] == 0
+    file.close()
+
+
+def resident_bytes(path):
+    """Of all mappings of a file, by /proc."""
+    total = 0
+    is_wanted = False
+    with open("/proc/self/smaps") as mappings:
+        for line in mappings:
+            name, *rest = line.split()
+            if not name.endswith(":"):
+                is_wanted = rest[-1] == str(path)
+            elif is_wanted and name == "Rss:":
+                total += int(rest[0]) * 1024
+    return total
+
+
+@pytest.mark.parametrize("step", [1 << 16, 1 << 20, 1 << 25])
+def test_pages_looked_at_do_not_stay_mapped(disk, tmp_path, step):
+    """However much is read, in whatever steps; what was handed out before stays readable."""
+    path = tmp_path / "log"
+    file = disk.open(str(path), create=True)
+    size = 64 << 20
+    block = os.urandom(1 << 20)
+    for offset in range(0, size, len(block)):
+        file.pwrite([block], offset)
+    early = file.view(len(block), 0)
+    most = 0
+    for offset in range(0, size, step):
+        view = file.view(step, offset)
+        assert bytes(view[:100]) == block[offset % len(block) :][:100]
+        assert sum(view[:: mmap.PAGESIZE]) > 0
+        if offset % (1 << 20) == 0:
+            most = max(most, resident_bytes(path))
+        # Longer than the mapping: it is made anew, and the first lives on in `early`.
+        if offset == size // 2:
+            file.pwrite([block], size)
+            file.view(1, size)
+    assert 0 < most <= file_views.MAPPED_SIZE_MAX_BYTES + 2 * max(step, 1 << 20)
+    assert bytes(early) == block
     file.close()
 
 

@@ -1,5 +1,6 @@
 """Frames are cut alike however the bytes are torn, and memory follows what really arrived."""
 
+import ctypes
 import struct
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from runtime.receive import (
     LARGE_FIRST_BYTES,
     LARGE_FRAME_BYTES,
+    SPARE_LARGE_BYTES_MAX,
     FrameReceiver,
     FrameTooLargeError,
     ReceiveChunks,
@@ -59,6 +61,49 @@ def test_large_frames_get_their_own_memory(lengths, sizes):
     receiver = FrameReceiver(ReceiveChunks(), 1 << 23, lambda frame: got.append(frame) or True)
     feed(receiver, framed(bodies), sizes)
     assert [bytes(frame) for frame in got] == bodies
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([10, 5000, LARGE_FRAME_BYTES + 1, 60_000, 70_000, 300_000, 2_000_000]),
+            st.integers(0, 6),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    st.sampled_from([40_000, 1 << 20]),
+)
+def test_memory_that_is_used_again_is_nobodys(frames, piece):
+    """Each frame is held for as long as so many others come, and does not change meanwhile."""
+    held = []
+    chunks = ReceiveChunks()
+    receiver = FrameReceiver(chunks, 1 << 23, lambda frame: held.append([frame, 0, 0]) or True)
+    for number, (length, lasting) in enumerate(frames):
+        mark = number % 251
+        feed(receiver, framed([bytes([mark]) * length]), [piece])
+        held[-1][1:] = [mark, lasting + 1]
+        for entry in held:
+            frame, mark, left = entry
+            assert frame == bytes([mark]) * len(frame)
+            entry[2] = left - 1
+        frame = None
+        held[:] = [entry for entry in held if entry[2]]
+    assert chunks.large.kept_bytes <= SPARE_LARGE_BYTES_MAX
+
+
+def test_memory_is_used_again():
+    """What is received and let go of, over and over, touches no new memory."""
+    addresses = set()
+
+    def on_frame(frame):
+        addresses.add(ctypes.addressof(ctypes.c_char.from_buffer(frame)))
+        return True
+
+    receiver = FrameReceiver(ReceiveChunks(), 1 << 23, on_frame)
+    for number in range(200):
+        feed(receiver, framed([b"x" * (65_600 + number % 30)]), [20_000])
+    assert len(addresses) == 1
 
 
 def test_two_connections_share_a_chunk_without_mixing():
