@@ -9,20 +9,26 @@ v3's is the tag of a field with a size in front.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
 from wire.bookkeeper import v2, v3
 from wire.bookkeeper.errors import FrameTooLargeError, WireError
+from wire.bookkeeper.responses import AddResponse
+from wire.bookkeeper.v3_entries import decode_plain_add
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from wire.bookkeeper.requests import Request
+    from wire.bookkeeper.requests import PlainAdd, Request
     from wire.bookkeeper.responses import Response
+    from wire.bookkeeper.status import Status
     from wire.buffers import Buffer
+
+    DecodeAdd = Callable[[memoryview], PlainAdd | None]
+    DecodeRead = Callable[[memoryview], tuple[int, int] | None]
 
 #: `nettyMaxFrameSizeBytes` as it is set by default: the size in front counts.
 FRAME_SIZE_MAX_BYTES = 5 << 20
@@ -46,10 +52,14 @@ class ServerCodec:
     protocol: Protocol
     decode_request: Callable[[Buffer], Request]
     encode_response: Callable[[Response], list[Buffer]]
+    #: v2.decode_add or v3_entries.decode_plain_add: an add without objects for it and its answer.
+    decode_add: DecodeAdd | None = None
+    #: v2.decode_read and v2.encode_read_response, likewise.
+    decode_read: DecodeRead | None = None
 
 
-_V2 = ServerCodec(Protocol.V2, v2.decode_request, v2.encode_response)
-_V3 = ServerCodec(Protocol.V3, v3.decode_request, v3.encode_response)
+_V2 = ServerCodec(Protocol.V2, v2.decode_request, v2.encode_response, v2.decode_add, v2.decode_read)
+_V3 = ServerCodec(Protocol.V3, v3.decode_request, v3.encode_response, decode_plain_add)
 
 
 def detect_protocol(first_frame: Buffer) -> Protocol:
@@ -72,6 +82,14 @@ def server_codec(first_frame: Buffer) -> ServerCodec:
     if version == v2.VERSION:
         return _V2
     return ServerCodec(Protocol.V2, v2.decode_request, partial(v2.encode_response, version=version))
+
+
+def failed_add(codec: ServerCodec, answer: bytes, status: Status) -> list[Buffer]:
+    """In place of the `answer` that a PlainAdd would have had."""
+    decode = v3.decode_response if codec.protocol is Protocol.V3 else v2.decode_response
+    response = decode(memoryview(answer)[SIZE_BYTES:])
+    assert isinstance(response, AddResponse)
+    return codec.encode_response(replace(response, status=status))
 
 
 def entry_size_max(frame_size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> int:

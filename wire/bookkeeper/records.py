@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: The endpoint that clients talk to, and what it speaks.
 BOOKIE_ENDPOINT_ID = "bookie"
+#: A property of ours in a registration: `/region/rack`.
+LOCATION_PROPERTY = "networkLocation"
 BOOKIE_ENDPOINT_PROTOCOL = "bookie-rpc"
 
 HIERARCHICAL_MANAGER = "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"

@@ -153,6 +153,10 @@ class RefusedRequest:
     transaction_id: int = 0
 
 
+#: The ordinary add without an object: flags, master key, ledger id, entry id, the entry, and the
+#: frame that answers it with EOK.
+PlainAdd: TypeAlias = "tuple[int, bytes, int, int, Buffers, bytes]"
+
 Request: TypeAlias = (
     AddRequest
     | ReadRequest

@@ -48,6 +48,8 @@ FLAG_HIGH_PRIORITY = 0x4
 
 #: `write_flags` of an add (v3 only): answer before the entry is synced; FORCE_LEDGER syncs.
 WRITE_FLAG_DEFERRED_SYNC = 0x1
+#: The same among the flags of an add, beyond what v2's 16 bits of them can say.
+FLAG_DEFERRED_SYNC = 0x10000
 
 #: What a GET_BOOKIE_INFO asks for.
 BOOKIE_INFO_TOTAL_SPACE = 0x1

@@ -39,6 +39,7 @@ from wire.bookkeeper.responses import (
 from wire.bookkeeper.status import FLAG_DO_FENCING, STATUS_OF_V2, Status
 
 if TYPE_CHECKING:
+    from wire.bookkeeper.requests import PlainAdd
     from wire.buffers import Buffer, Buffers
 
 VERSION = 2
@@ -73,6 +74,9 @@ _unpack_answer = Struct(">xxxxiqq").unpack_from
 _unpack_size = _U32.unpack_from
 
 _ADD_ANSWER_HEADER = VERSION << 24 | ADD << 16
+_READ_ANSWER_HEADER = VERSION << 24 | READ << 16
+#: Of a read that does not fence.
+_READ_HEADER = bytes([VERSION, READ, 0, 0])
 
 
 # -- the server's side -------------------------------------------------------------------------
@@ -116,6 +120,24 @@ def decode_request(frame: Buffer) -> Request:
     return request
 
 
+def decode_add(frame: memoryview) -> PlainAdd | None:
+    """An add of version 2, as nearly all requests are; None: see `decode_request`."""
+    if len(frame) < _ADD_SIZE_MIN or frame[1] != ADD or frame[0] != VERSION:
+        return None
+    flags, key, ledger_id, entry_id = _unpack_add(frame)
+    answer = _pack_answer(_ANSWER_SIZE, _ADD_ANSWER_HEADER, 0, ledger_id, entry_id)
+    return flags, key, ledger_id, entry_id, (frame[_ADD_HEAD_SIZE:],), answer
+
+
+def decode_read(frame: memoryview) -> tuple[int, int] | None:
+    """(ledger id, entry id) if it is a read of version 2 that does not fence; None: see
+    `decode_request`."""
+    if len(frame) != _READ_SIZE or frame[:4] != _READ_HEADER:
+        return None
+    read: tuple[int, int] = _unpack_read(frame, 4)
+    return read
+
+
 def packet_version(frame: Buffer) -> int:
     """The version in a frame's packet header, which its answer repeats; 2 but for clients of
     BookKeeper 4.1 and before. A connection does not change it."""
@@ -156,7 +178,7 @@ def encode_read_response(
     version: int = VERSION,
 ) -> list[Buffer]:
     """`entry` goes as it is; none for any other status than EOK."""
-    header = _header(version, READ)
+    header = _READ_ANSWER_HEADER if version == VERSION else _header(version, READ)
     if entry is None:
         return [_pack_answer(_ANSWER_SIZE, header, status, ledger_id, entry_id)]
     size = _ANSWER_SIZE + len(entry)
@@ -228,6 +250,15 @@ def encode_add_request(master_key: bytes, entry: Buffers, flags: int = 0) -> lis
     assert len(master_key) == MASTER_KEY_SIZE
     size = _ADD_HEAD_SIZE + sum(map(len, entry))
     return [_pack_add(size, VERSION, ADD, flags, master_key), *entry]
+
+
+def decode_add_answer(frame: memoryview) -> tuple[int, int, int] | None:
+    """(status, ledger id, entry id) if it is the answer to an add, with a status that is known;
+    None: see `decode_response`."""
+    if len(frame) != _ANSWER_SIZE or frame[1] != ADD:
+        return None
+    answer: tuple[int, int, int] = _unpack_answer(frame)
+    return answer if answer[0] in STATUS_OF_V2 else None
 
 
 def decode_response(frame: Buffer) -> Response:

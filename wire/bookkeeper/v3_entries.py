@@ -23,6 +23,7 @@ from wire.bookkeeper.status import (
 )
 
 if TYPE_CHECKING:
+    from wire.bookkeeper.requests import PlainAdd
     from wire.bookkeeper.status import Status
     from wire.buffers import Buffer, Buffers
 
@@ -38,6 +39,15 @@ _ADD_REQUEST_HEAD = re.compile(
     rb"\x08" + _LONG + rb"\x10" + _LONG + rb"\x1a\x14(.{20})\x22" + _SHORT,
     re.DOTALL,
 )
+#: Of the plain ones: no priority, nothing behind the body. Groups: the header as it is repeated in
+#: the answer, the request's size with the ledger, the entry, the master key with the body's size.
+_PLAIN_ADD = re.compile(
+    rb"(\x0a[\x00-\x7f]\x08\x03\x10\x02\x18[\x80-\xff]{0,8}[\x00-\x7f])"
+    rb"\xaa\x06([\x80-\xff]{0,3}[\x00-\x7f]\x08[\x80-\xff]{0,8}[\x00-\x7f])"
+    rb"\x10" + _LONG + rb"(\x1a\x14.{20}\x22[\x80-\xff]{0,3}[\x00-\x7f])",
+    re.DOTALL,
+)
+_SIZE_AND_LEDGER = re.compile(_SHORT + rb"\x08" + _LONG)
 _ADD_REQUEST_TAIL = re.compile(rb"(?:\x28" + _SHORT + rb")?(\xa0\x06\x01)?")
 _READ_RESPONSE_HEAD = re.compile(
     rb"\x0a([\x00-\x7f])\x08\x03\x10\x01\x18" + _LONG + rb"(?:\x20" + _SHORT + rb")?"
@@ -50,6 +60,14 @@ _READ_RESPONSE_TAIL = re.compile(rb"(?:\x28" + _LONG + rb")?(?:\x30" + _LONG + r
 _HEADER_SIZE = 5
 
 _HIGH_PRIORITY_FIELD = b"\x20" + bytes((HIGH_PRIORITY,))
+
+#: Both are the same for many adds of one ledger: its key, and the sizes of entries.
+KNOWN_PARTS_MAX = 4000
+#: (master key, body's size); (request's size and where it is counted from, ledger id, encoded).
+_known_keys: dict[bytes, tuple[bytes, int]] = {}
+_known_ledgers: dict[bytes, tuple[int, int, bytes]] = {}
+#: Sizes in front of an add's answer, which is always short.
+_SIZES = [size.to_bytes(4, "big") for size in range(64)]
 
 #: Varints of up to two bytes, by number.
 _VARINTS = [bytes((value,)) for value in range(0x80)] + [
@@ -92,6 +110,50 @@ def decode_add_request(frame: memoryview) -> AddRequest | None:
         write_flags,
         _number(transaction_id),
     )
+
+
+def decode_plain_add(frame: memoryview) -> PlainAdd | None:
+    """An add that is neither of high priority nor recovery's, and without write flags, as nearly
+    all are; None: see `decode_add_request`. Its answer is made of what the request has of it, as
+    it was encoded there: taking numbers apart and together again is most of what an add costs."""
+    match = _PLAIN_ADD.match(frame)
+    if match is None:
+        return None
+    header, size_and_ledger, entry, key_and_size = match.groups()
+    known_key = _known_keys.get(key_and_size)
+    master_key, body_size = known_key if known_key is not None else _learn_key(key_and_size)
+    known = _known_ledgers.get(size_and_ledger)
+    add_end, ledger_id, ledger = known if known is not None else _learn_ledger(size_and_ledger)
+    start = match.end()
+    size = len(frame)
+    header_size = len(header)
+    if start + body_size != size or header[1] != header_size - 2 or header_size + add_end != size:
+        return None
+    ids_size = len(ledger) + len(entry)
+    answer = b"%b%b\x10\x00\xaa\x06%c\x08\x00\x10%b\x18%b" % (
+        _SIZES[header_size + 9 + ids_size], header, 4 + ids_size, ledger, entry,
+    )  # fmt: skip
+    return 0, master_key, ledger_id, _number(entry), (frame[start:],), answer
+
+
+def _learn_key(encoded: bytes) -> tuple[bytes, int]:
+    if len(_known_keys) >= KNOWN_PARTS_MAX:
+        _known_keys.clear()
+    known = encoded[2 : 2 + MASTER_KEY_SIZE], _number(encoded[3 + MASTER_KEY_SIZE :])
+    _known_keys[encoded] = known
+    return known
+
+
+def _learn_ledger(encoded: bytes) -> tuple[int, int, bytes]:
+    if len(_known_ledgers) >= KNOWN_PARTS_MAX:
+        _known_ledgers.clear()
+    match = _SIZE_AND_LEDGER.fullmatch(encoded)
+    assert match is not None, "a part of what _PLAIN_ADD matched"
+    add_size, ledger = match.groups()
+    # Field 101's tag takes two bytes.
+    known = 2 + len(add_size) + _number(add_size), _number(ledger), ledger
+    _known_ledgers[encoded] = known
+    return known
 
 
 def decode_read_response(frame: memoryview) -> ReadResponse | None:

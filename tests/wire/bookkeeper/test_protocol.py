@@ -37,10 +37,17 @@ from wire.bookkeeper.responses import (
     WriteLacResponse,
     refusal,
 )
-from wire.bookkeeper.status import STATUS_OF_V2, STATUS_OF_V3, V3_OF_STATUS, Status
+from wire.bookkeeper.status import (
+    FLAG_DO_FENCING,
+    STATUS_OF_V2,
+    STATUS_OF_V3,
+    V3_OF_STATUS,
+    Status,
+)
 from wire.bookkeeper.v3_schema import RequestMessage, ResponseMessage
 
 KEY = bytes(range(20))
+int63 = st.integers(0, 2**63 - 1)
 int64 = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
     st.integers(-2, 300),
@@ -278,6 +285,56 @@ def test_add_requests_are_understood_as_the_library_does(frame):
 
 
 @settings(max_examples=1000)
+@given(damaged(v3_adds.map(lambda request: bytes(flat(v3.encode_request(request))))))
+def test_plain_adds_are_understood_as_the_library_does(frame):
+    found = v3_entries.decode_plain_add(frame)
+    if found is None:
+        return
+    flags, key, ledger_id, entry_id, entry, answer = found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(v3, "decode_add_request", lambda frame: None)
+        request = outcome(v3.decode_request, frame)
+    number = request.transaction_id
+    assert request == AddRequest(ledger_id, entry_id, key, entry, flags, 0, number)
+    response = AddResponse(Status.EOK, ledger_id, entry_id, number)
+    assert int.from_bytes(answer[:4], "big") == len(answer) - 4
+    message = v3.ResponseMessage()
+    message.ParseFromString(answer[4:])  # the library's judgement: ids may have needless bytes
+    assert v3.decode_response(message.SerializeToString()) == response
+    assert v3.decode_response(answer[4:]) == response
+
+
+@given(int63, int63, int63, st.sampled_from(Status))
+def test_plain_adds_have_the_ordinary_answers(ledger_id, entry_id, transaction_id, status):
+    for codec, number in ((v2, 0), (v3, transaction_id)):
+        entry = b"".join(value.to_bytes(8, "big") for value in (ledger_id, entry_id)) + b"e"
+        request = AddRequest(ledger_id, entry_id, KEY, (entry,), transaction_id=number)
+        frame = memoryview(flat(codec.encode_request(request)))
+        serving = frames.server_codec(frame)
+        answer = serving.decode_add(frame)[-1]
+        for told in (Status.EOK, status):
+            response = AddResponse(told, ledger_id, entry_id, number)
+            expected = b"".join(codec.encode_response(response))
+            if told is Status.EOK:
+                assert answer == expected
+            assert b"".join(frames.failed_add(serving, answer, told)) == expected
+
+
+def test_what_is_known_of_adds_is_bounded(monkeypatch):
+    monkeypatch.setattr(v3_entries, "KNOWN_PARTS_MAX", 50)
+    for number in range(200):
+        key = number.to_bytes(20, "big")
+        request = AddRequest(number, 2, key, (bytes(number),), transaction_id=number)
+        frame = memoryview(flat(v3.encode_request(request)))
+        found = v3_entries.decode_plain_add(frame)
+        assert found[1] == key
+        assert bytes(found[4][0]) == bytes(number)
+        assert found[2] == number
+        assert len(v3_entries._known_keys) <= 50
+        assert len(v3_entries._known_ledgers) <= 50
+
+
+@settings(max_examples=1000)
 @given(damaged(v3_reads_answered.map(lambda response: bytes(flat(v3.encode_response(response))))))
 def test_read_answers_are_understood_as_the_library_does(frame):
     found = v3_entries.decode_read_response(frame)
@@ -288,6 +345,27 @@ def test_read_answers_are_understood_as_the_library_does(frame):
         assert outcome(v3.decode_response, frame) == found
 
 
+@settings(max_examples=1000)
+@given(damaged(v2_requests.map(lambda request: bytes(flat(v2.encode_request(request))))))
+def test_the_short_ways_of_v2_understand_what_the_long_one_does(frame):
+    if (add := v2.decode_add(frame)) is not None:
+        flags, key, ledger_id, entry_id, entry, answer = add
+        found = AddRequest(ledger_id, entry_id, key, entry, flags)
+        assert outcome(v2.decode_request, frame) == found
+        assert [answer] == v2.encode_response(AddResponse(Status.EOK, ledger_id, entry_id))
+    if (read := v2.decode_read(frame)) is not None:
+        assert outcome(v2.decode_request, frame) == ReadRequest(*read)
+
+
+@given(int64, int64, st.integers(1, 2**16 - 1))
+def test_reads_that_fence_go_the_long_way(ledger_id, entry_id, flags):
+    plain = memoryview(flat(v2.encode_request(ReadRequest(ledger_id, entry_id))))
+    assert v2.decode_read(plain) == (ledger_id, entry_id)
+    key = KEY if flags & FLAG_DO_FENCING else None
+    other = ReadRequest(ledger_id, entry_id, flags, key)
+    assert v2.decode_read(memoryview(flat(v2.encode_request(other)))) is None
+
+
 @given(st.integers(0, 2**62), st.integers(0, 2**62), uint64.filter(lambda value: value < 2**63))
 def test_ordinary_messages_need_no_library(ledger_id, entry_id, transaction_id):
     """Else the two tests before would show nothing."""
@@ -295,7 +373,9 @@ def test_ordinary_messages_need_no_library(ledger_id, entry_id, transaction_id):
         request = AddRequest(
             ledger_id, entry_id, KEY, (b"e" * 40,), flags, write_flags, transaction_id
         )
-        assert v3_entries.decode_add_request(flat(v3.encode_request(request))) == request
+        frame = flat(v3.encode_request(request))
+        assert v3_entries.decode_add_request(frame) == request
+        assert (v3_entries.decode_plain_add(memoryview(frame)) is not None) == (not flags)
     for max_lac, time_ms in ((None, None), (5, None), (5, 1700000000000)):
         response = ReadResponse(
             Status.EOK, ledger_id, entry_id, b"e" * 40, max_lac, time_ms, transaction_id

@@ -98,7 +98,7 @@ def test_counts_beyond_the_frame_fail_at_once(cls, version):
     """Put a huge count or length at every offset of a small message's layout."""
     data = codec.encode(cls(), version)
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         for place in range(len(data) + 1):
             for huge in HUGE:
@@ -107,7 +107,7 @@ def test_counts_beyond_the_frame_fail_at_once(cls, version):
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_array_elements_have_a_size():
