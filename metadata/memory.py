@@ -12,7 +12,7 @@ import trio
 
 from metadata import rules
 from metadata.rules import NO_OWNER, ROOT, Change, Row, split_path
-from metadata.store import ANY_VERSION, MetadataUnavailableError, Node, Op, SessionState
+from metadata.store import ANY_VERSION, MetadataClosedError, Node, Op, SessionState
 from metadata.watches import Listeners, LocalWatch, WatchRegistry
 
 if TYPE_CHECKING:
@@ -217,4 +217,4 @@ class MemoryStore:
             rules.check_path(path)
         await trio.lowlevel.checkpoint()
         if self._closed:
-            raise MetadataUnavailableError(paths[0] if paths else ROOT, "the store is closed")
+            raise MetadataClosedError(paths[0] if paths else ROOT, "the store is closed")

@@ -37,6 +37,7 @@ from metadata.rules import ROOT, check_path
 from metadata.store import (
     ANY_VERSION,
     CreateOp,
+    MetadataClosedError,
     MetadataError,
     MetadataUnavailableError,
     MetadataUnknownOutcomeError,
@@ -143,7 +144,7 @@ class RemoteStore:
             if self._connection is not None:
                 self._connection.close()
             self._connection = None
-            self._fail_calls(MetadataUnavailableError, "the metadata store is closed")
+            self._fail_calls(MetadataClosedError, "the metadata store is closed")
             self._fire_watches()
             self._set_state(SessionState.LOST)
             self._finished.set()
@@ -284,8 +285,9 @@ class RemoteStore:
         """The answer's fields. MetadataError."""
         async with self._slots:
             if self._is_closing or self._finished is None:
-                words = "closed" if self._is_closing else "not running: start run() first"
-                raise MetadataUnavailableError(path, f"the metadata store is {words}")
+                if self._is_closing:
+                    raise MetadataClosedError(path, "the metadata store is closed")
+                raise MetadataUnavailableError(path, "not running: start run() first")
             number = self._next_number()
             try:
                 frame = encode(kind, number, *fields)

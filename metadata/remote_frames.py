@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from metadata.store import (
     BadVersionError,
+    CheckOp,
     CreateOp,
     DeleteOp,
     MetadataError,
@@ -196,6 +197,8 @@ def op_field(op: Op) -> list[Field]:
             return [1, op.path, bytes(op.data), op.version]
         case DeleteOp():
             return [2, op.path, op.version]
+        case CheckOp():
+            return [3, op.path, op.version]
 
 
 def parse_op(field: Field) -> Op:
@@ -207,6 +210,8 @@ def parse_op(field: Field) -> Op:
             return PutOp(path, data, version)
         case [2, str(path), int(version)]:
             return DeleteOp(path, version)
+        case [3, str(path), int(version)]:
+            return CheckOp(path, version)
     raise FrameError(f"no operation of a multi: {str(field)[:100]}")
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, assert_never
 from metadata.store import (
     ANY_VERSION,
     BadVersionError,
+    CheckOp,
     CreateOp,
     DeleteOp,
     MetadataError,
@@ -195,6 +196,8 @@ def multi(table: Table, ops: Sequence[Op], owner: int, changes: list[Change]) ->
                     put(table, op.path, op.data, op.version, done)
                 case DeleteOp():
                     delete(table, op.path, op.version, done)
+                case CheckOp():
+                    _check_version(op.path, get(table, op.path), op.version)
                 case _:
                     assert_never(op)
     except BaseException:

@@ -36,6 +36,7 @@ import trio
 from metadata import rules
 from metadata.rules import NO_OWNER, ROOT, Change, Row, split_path
 from metadata.store import (
+    MetadataClosedError,
     MetadataError,
     MetadataUnavailableError,
     MetadataUnknownOutcomeError,
@@ -236,7 +237,7 @@ class SqliteStore(TransactionSession):
             with trio.CancelScope(shield=True):
                 if self._connection is not None:
                     await self._run_blocking(self._close, self._connection)
-            self._fail(self._queue, MetadataUnavailableError, "the metadata store is closed")
+            self._fail(self._queue, MetadataClosedError, "the metadata store is closed")
             self._queue.clear()
             sessions, self.sessions = self.sessions, set()
             for session in (*sessions, self):
@@ -257,8 +258,9 @@ class SqliteStore(TransactionSession):
             rules.check_path(path)
         async with self._slots:
             if self._closing or self._connection is None:
-                words = "closed" if self._closing else "not running: start run() first"
-                raise MetadataUnavailableError(path, f"the metadata store is {words}")
+                if self._closing:
+                    raise MetadataClosedError(path, "the metadata store is closed")
+                raise MetadataUnavailableError(path, "not running: start run() first")
             request = _Request(path, action)
             self._queue.append(request)
             self._wake.set()
@@ -362,7 +364,7 @@ class SqliteSession(TransactionSession):
         if not checked:
             rules.check_path(path)
         if self._is_closed:
-            raise MetadataUnavailableError(path, "the metadata session is closed")
+            raise MetadataClosedError(path, "the metadata session is closed")
         return await self._store.submit(path, action, checked=True)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

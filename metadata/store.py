@@ -2,8 +2,9 @@
 
 A tree of nodes named by absolute paths («/ledgers/00/0000/L0013»). A node has data (bytes) and a
 version that starts at 0 and rises by 1 with every put; a node that was deleted and made again
-starts anew at 0. All meanings are ZooKeeper's, so that kazoo is one implementation; `memory` and
-`sqlite` are the others, and one contract suite (tests/metadata/test_contract.py) runs against all.
+starts anew at 0, so a version alone does not tell it from the old one (`CheckOp`). All meanings are
+ZooKeeper's, so that kazoo is one implementation; `memory` and `sqlite` are the others, and one
+contract suite (tests/metadata/test_contract.py) runs against all.
 
 Every change is durable when the call returns. A call that raises `MetadataUnknownOutcome` may or
 may not have happened: the caller re-reads before it decides (ledgers.md 2.1.8, 2.1.9).
@@ -55,6 +56,10 @@ class MetadataUnavailableError(MetadataError):
     """The store cannot be reached, or the session is gone; nothing happened."""
 
 
+class MetadataClosedError(MetadataUnavailableError):
+    """The store was closed by its own process: there is no use in waiting for it."""
+
+
 @dataclass(slots=True, frozen=True)
 class Node:
     data: bytes
@@ -82,7 +87,19 @@ class DeleteOp:
     version: int = ANY_VERSION
 
 
-Op = CreateOp | PutOp | DeleteOp
+@dataclass(slots=True, frozen=True)
+class CheckOp:
+    """Changes nothing; the multi is refused unless the node is there and has that version.
+
+    What makes a compare-and-set safe from a node that was deleted and made anew under its name, and
+    has come to the same version: a second node, named after something that is never used twice,
+    lives and dies with it and is checked in the same multi."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+Op = CreateOp | PutOp | DeleteOp | CheckOp
 
 
 class SessionState(Enum):

@@ -149,10 +149,12 @@ class _Signal:
 class _Buffered:
     """The part of a socket that kazoo uses. It does not poll while `pending` tells of bytes."""
 
-    __slots__ = ("_buffer", "_socket", "_start")
+    __slots__ = ("_buffer", "_socket", "_start", "is_silent")
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
+        #: Nothing was received yet: the answer to the session's request is still to come.
+        self.is_silent = True
         self._buffer = b""
         self._start = 0
 
@@ -163,6 +165,7 @@ class _Buffered:
         return count
 
     def recv(self, size_bytes: int) -> bytes:
+        self.is_silent = False
         if self._start == len(self._buffer):
             if size_bytes >= _READ_SIZE_BYTES:
                 return self._socket.recv(size_bytes)
@@ -221,8 +224,16 @@ class Handler:
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _: object, timeout: float | None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """select.select for any descriptor number, and for what is in a buffer."""
-        pending = [one for one in readers if isinstance(one, _Buffered) and one.pending()]
+        """select.select for any descriptor number, and for what is in a buffer. A new connection is
+        left if nothing comes: kazoo would wait for the whole session's time if there is only one
+        server, and one that is just starting can forget whom it has accepted."""
+        pending = []
+        for one in readers:
+            if isinstance(one, _Buffered):
+                if one.pending():
+                    pending.append(one)
+                if one.is_silent and timeout is not None:
+                    timeout = min(timeout, self._connect_timeout_s)
         poller = select.poll()
         for one in readers:
             poller.register(one, select.POLLIN)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kazoo import exceptions as kazoo_errors  # type: ignore[import-untyped]
 
 from metadata.rules import ROOT, split_path
-from metadata.store import CreateOp, DeleteOp, PutOp
+from metadata.store import CheckOp, CreateOp, DeleteOp, PutOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,6 +94,8 @@ def commit(
                 transaction.set_data(path, bytes(data), version)
             case DeleteOp(version=version):
                 transaction.delete(path, version)
+            case CheckOp(version=version):
+                transaction.check(path, version)
     return transaction.commit_async()  # type: ignore[no-any-return]
 
 

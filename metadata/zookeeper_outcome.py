@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
-from metadata.store import ANY_VERSION, CreateOp, DeleteOp, PutOp
+from metadata.store import ANY_VERSION, CheckOp, CreateOp, DeleteOp, PutOp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,8 +85,11 @@ def of_multi(
 ) -> Outcome:
     """All or nothing: what is certain of one op holds for all. Only the last op on each path can
     be judged. That a node is gone, or not there, is a hint only, as rivals with a like multi leave
-    the same: it counts if nothing else is to be seen, and all hints agree."""
-    last = {op.path: op for op in ops}
+    the same: it counts if nothing else is to be seen, and all hints agree. Checks leave no trace: a
+    multi of nothing else may as well be sent again."""
+    last = {op.path: op for op in ops if not isinstance(op, CheckOp)}
+    if not last:
+        return Outcome.NOT_HAPPENED
     outcomes: set[Outcome] = set()
     hints: set[Outcome] = set()
     for path, op in last.items():

@@ -16,7 +16,6 @@ outstanding is bounded.
 from __future__ import annotations
 
 import logging
-import ssl
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,11 +34,13 @@ from kazoo.protocol.states import KazooState, KeeperState  # type: ignore[import
 from kazoo.retry import KazooRetry  # type: ignore[import-untyped]
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE  # type: ignore[import-untyped]
 
-from metadata.store import MetadataUnavailableError, SessionState
+from metadata.store import MetadataClosedError, MetadataUnavailableError, SessionState
 from metadata.zookeeper_handler import Handler, Inbox, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from metadata.zookeeper_tls import ZooKeeperTls
 
 logger = logging.getLogger(__name__)
 
@@ -60,31 +61,6 @@ _LOSSES = (
     SessionExpiredError,
     SessionMovedError,
 )
-
-
-@dataclass(slots=True, frozen=True)
-class ZooKeeperTls:
-    """PEM files. Without `ca_file` the system's authorities are trusted; certificate and key are
-    for servers that ask for them (ssl.clientAuth)."""
-
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    key_password: str | None = None
-    verify_server: bool = True
-    #: The server's certificate must be for the name that `hosts` calls it by.
-    verify_hostname: bool = True
-
-    def context(self) -> ssl.SSLContext:
-        """OSError (ssl.SSLError) if a file is missing or not what it should be."""
-        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca_file)
-        context.check_hostname = self.verify_server and self.verify_hostname
-        context.verify_mode = ssl.CERT_REQUIRED if self.verify_server else ssl.CERT_NONE
-        if self.certificate_file is not None:
-            # Without one OpenSSL would ask the terminal.
-            password = self.key_password or ""
-            context.load_cert_chain(self.certificate_file, self.key_file, password)
-        return context
 
 
 @dataclass(slots=True, frozen=True)
@@ -329,9 +305,10 @@ class Session:
     def _check_usable(self, path: str) -> None:
         if self._refused:
             raise MetadataUnavailableError(path, "ZooKeeper refuses the login")
-        if self.closed or self._client is None:
-            words = "closed" if self.closed else "not running: start run() first"
-            raise MetadataUnavailableError(path, f"the metadata store is {words}")
+        if self.closed:
+            raise MetadataClosedError(path, "the metadata store is closed")
+        if self._client is None:
+            raise MetadataUnavailableError(path, "not running: start run() first")
 
     def _unavailable(self, path: str) -> MetadataUnavailableError:
         seconds = self.options.operation_timeout_ms / 1000

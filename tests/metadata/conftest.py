@@ -5,11 +5,13 @@ Java; compat_tests/test_zookeeper.py starts one and runs this folder against it.
 """
 
 import os
+import random
 import uuid
 
 import pytest
 import trio
 
+from metadata.faulty import FaultyStore
 from metadata.memory import MemoryStore, MemoryTree
 from metadata.remote import RemoteOptions, RemoteStore
 from metadata.served import MetadataServer
@@ -27,6 +29,19 @@ class MemoryHarness:
 
     async def open(self):
         store = MemoryStore(self._tree)
+        await self._nursery.start(store.run)
+        return store
+
+
+class FaultyHarness:
+    """The simulation's, without faults: only far away."""
+
+    def __init__(self, nursery, directory):
+        self._tree = MemoryTree()
+        self._nursery = nursery
+
+    async def open(self):
+        store = FaultyStore(self._tree, random.Random(7))
         await self._nursery.start(store.run)
         return store
 
@@ -102,6 +117,7 @@ class ZooKeeperHarness:
 
 HARNESSES = {
     "memory": MemoryHarness,
+    "faulty": FaultyHarness,
     "sqlite": SqliteHarness,
     "sqlite_session": SqliteSessionHarness,
     "remote": RemoteHarness,

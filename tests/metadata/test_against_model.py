@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from metadata.memory import MemoryStore, MemoryTree
 from metadata.sqlite import SqliteStore
-from metadata.store import CreateOp, DeleteOp, MetadataError, PutOp
+from metadata.store import CheckOp, CreateOp, DeleteOp, MetadataError, PutOp
 from metadata.zookeeper import ZooKeeperStore
 from metadata.zookeeper_session import ZooKeeperOptions
 
@@ -23,7 +23,8 @@ ops = st.one_of(
     st.builds(PutOp, paths, st.binary(max_size=2), versions),
     st.builds(DeleteOp, paths, versions),
 )
-steps = st.one_of(ops, st.lists(ops, min_size=2, max_size=5), st.just("restart"), paths)
+in_multi = st.one_of(ops, st.builds(CheckOp, paths, versions))
+steps = st.one_of(ops, st.lists(in_multi, min_size=1, max_size=5), st.just("restart"), paths)
 
 
 async def _apply(store, step):

@@ -28,6 +28,24 @@ def peer():
         yield listener
 
 
+async def test_a_server_that_says_nothing_is_left_early(inbox, peer):
+    """Before its first answer, that is: later kazoo's own times count."""
+    handler = Handler(inbox, None, lambda error: None, 0.2)
+    connection = handler.create_connection(peer.getsockname())
+    accepted, _ = peer.accept()
+    with accepted:
+        started = time.monotonic()
+        assert handler.select([connection], [], [], 30) == ([], [], [])
+        assert time.monotonic() - started < 15
+        accepted.send(b"first")
+        assert handler.select([connection], [], [], 30)[0] == [connection]
+        assert connection.recv(5) == b"first"
+        started = time.monotonic()
+        assert handler.select([connection], [], [], 0.5) == ([], [], [])
+        assert time.monotonic() - started >= 0.5
+    connection.close()
+
+
 async def test_a_burst_from_threads_is_taken_in_order_at_few_wakeups(inbox):
     taken = []
 

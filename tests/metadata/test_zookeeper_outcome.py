@@ -7,7 +7,7 @@ our own change is carried out at any moment after the loss, or never. Rivals wri
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata.store import ANY_VERSION, CreateOp, DeleteOp, PutOp
+from metadata.store import ANY_VERSION, CheckOp, CreateOp, DeleteOp, PutOp
 from metadata.zookeeper_outcome import Outcome, Seen, of_create, of_delete, of_multi, of_put
 
 HAPPENED, NOT_HAPPENED, UNKNOWN = Outcome.HAPPENED, Outcome.NOT_HAPPENED, Outcome.UNKNOWN
@@ -240,3 +240,14 @@ def test_multis(before, after_a, after_b, position, is_lost, data):
             assert not happened or deleted
         case Outcome.UNKNOWN:
             pass
+
+
+def test_checks_in_a_multi_tell_nothing():
+    """The node that is checked may be put over at any time, by anybody."""
+    theirs = Seen(b"theirs", 5, 1, 90, 0)
+    ops = [CheckOp("/id", 0), PutOp("/a", OURS, 0)]
+    done = {"/id": theirs, "/a": Seen(OURS, 1, 1, 20, 0)}
+    assert of_multi(ops, done, SESSION, 10) is HAPPENED
+    untouched = {"/id": theirs, "/a": Seen(b"", 0, 1, 9, 0)}
+    assert of_multi(ops, untouched, SESSION, 10) is NOT_HAPPENED
+    assert of_multi([CheckOp("/id", 0)], {"/id": theirs}, SESSION, 10) is NOT_HAPPENED
