@@ -16,7 +16,12 @@ from bookie.held_adds import HeldAdd, HeldAdds
 from bookie.journal.journal_format import LEDGER_KEY, special_record
 from bookie.storage.reader import ENTRY_SIZE_MIN
 from wire.bookkeeper.entry import crc32c_matches
-from wire.bookkeeper.status import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, Status
+from wire.bookkeeper.status import (
+    FLAG_DEFERRED_SYNC,
+    FLAG_HIGH_PRIORITY,
+    FLAG_RECOVERY_ADD,
+    Status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,10 +121,11 @@ class AddPath:
         done: Done,
     ) -> None:
         """Stores one entry (features.md #1's bytes, in pieces); `done(Status.EOK)` once it is
-        durable, in the order of the calls. Other answers: EBADREQ (these are no bytes of that
+        durable, in the order of the calls; with FLAG_DEFERRED_SYNC once it is written, and then it
+        is durable when `force_ledger` returned. Other answers: EBADREQ (these are no bytes of that
         entry), EUA, EFENCED, ETOOMANYREQUESTS, EREADONLY (full or stopping), EIO (failed). The
         pieces stay unchanged until `done`."""
-        size = sum(map(len, entry))
+        size = len(entry[0]) if len(entry) == 1 else sum(map(len, entry))
         if self._gate or not self._add(ledger_id, entry_id, master_key, entry, flags, done, size):
             self._hold(HeldAdd(ledger_id, entry_id, master_key, entry, flags, done, size))
 
@@ -161,7 +167,11 @@ class AddPath:
             return True
         if state is not None and state.lac is not None:
             state.lac.see_entry(view, start + 4)
-        journal.append(view, start, cache.commit(ledger_id, entry_id, start, size), done)
+        end = cache.commit(ledger_id, entry_id, start, size)
+        if flags & FLAG_DEFERRED_SYNC:
+            journal.append_unsynced(view, start, end, done)
+        else:
+            journal.append(view, start, end, done)
         return True
 
     def admit(self, ledger_id: int, master_key: bytes, is_recovery: bool) -> Status:

@@ -129,6 +129,8 @@ class Bookie:
         self.gc = self._make_gc(known_ledgers)
         self._compose_requests(known_ledgers)
         self._failure: OSError | None = None
+        #: Of a clean stop: not left in the middle, unless the bookie fails.
+        self._stopping = trio.CancelScope(shield=True)
         self._has_started = False
 
     def _make_gc(self, known_ledgers: KnownLedgers | None) -> GarbageCollector:
@@ -153,6 +155,8 @@ class Bookie:
         self.compact_entry_locations = self.gc.compact_entry_locations
         # The parts' own methods are the bookie's: no call in between on the way of an add.
         self.add_entry = self._adds.add_entry
+        self.held_adds = self._adds.held
+        self.is_fenced = self._operations.is_fenced
         self.force_ledger = self._operations.force_ledger
         self.set_explicit_lac = self._operations.set_explicit_lac
         self.get_explicit_lac = self._operations.get_explicit_lac
@@ -173,6 +177,7 @@ class Bookie:
         self._reads = ReadPath(
             config,
             env.clock,
+            env.turn,
             self._reader,
             self._cache,
             self._index,
@@ -182,6 +187,7 @@ class Bookie:
             self._ended,
         )
         self.read_entry = self._reads.read_entry
+        self.read_entry_nowait = self._reads.read_entry_nowait
         self.read_entries = self._reads.read_entries
         self.read_entries_nowait = self._reads.read_entries_nowait
         self.entry_ids = self._reads.entry_ids
@@ -298,10 +304,19 @@ class Bookie:
         return target.deleted
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            await self._serve_until_the_end(task_status)
+        finally:
+            # Also if it was cancelled at the same time: nobody may take it for a clean stop.
+            if self._failure is not None:
+                raise self._failure
+
+    async def _serve_until_the_end(self, task_status: trio.TaskStatus[None]) -> None:
         preparing = trio.CancelScope(shield=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._prepare_journals, preparing)
             nursery.start_soon(self._checkpointer.run)
+            nursery.start_soon(self._free_removed)
             nursery.start_soon(self.gc.run)
             nursery.start_soon(self._space.watch)
             nursery.start_soon(self._space.collect)
@@ -314,13 +329,20 @@ class Bookie:
                 task_status.started()
                 await self._ended.wait()
             finally:
-                # Whoever stops needs a journal to write to, so its preparation ends last.
-                with trio.CancelScope(shield=True):
-                    await self._stop()
-                preparing.cancel()
-                nursery.cancel_scope.cancel()
-        if self._failure is not None:
-            raise self._failure
+                # Whoever stops needs a journal to write to, so its preparation ends last; also
+                # when the stop breaks, or the bookie would never end.
+                try:
+                    with self._stopping:
+                        await self._stop()
+                finally:
+                    preparing.cancel()
+                    nursery.cancel_scope.cancel()
+
+    async def _free_removed(self) -> None:
+        try:
+            await self._logs.run()
+        except OSError as error:
+            self._fail(error)
 
     async def _prepare_journals(self, scope: trio.CancelScope) -> None:
         with scope:
@@ -367,6 +389,7 @@ class Bookie:
             self._adds.refuse_later(Status.EIO)
             self._ended.set()
             self._checkpointer.stop()
+            self._stopping.cancel()
             self.gc.stop()
 
     @property

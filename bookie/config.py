@@ -63,7 +63,7 @@ class BookieConfig:
     #: flushInterval
     flush_interval_ms: int = 10_000
     #: flushEntrylogBytes: bounds the dirty pages, whose write-back would stall the journal.
-    flush_entry_log_bytes: int = 16 * MIB
+    flush_entry_log_bytes: int = MIB
     #: Adds held back while the cache or the journal's queue is full; then ETOOMANYREQUESTS.
     held_adds_max: int = 10_000
     held_adds_size_max_bytes: int = 32 * MIB
@@ -72,6 +72,10 @@ class BookieConfig:
     entry_log_size_limit_bytes: int = GIB
     #: openFileLimit, of entry logs
     entry_log_open_files_max: int = 256
+    #: dbStorage_readAheadCacheMaxSizeMb: so much of what was flushed last stays in the page cache,
+    #: which is our read cache. The pages of what is older are let go of: the next flush gets them,
+    #: and the kernel neither has to look for free memory nor to take new from its host.
+    entry_log_cached_size_bytes: int = 512 * MIB
     #: dbStorage_readAheadCacheBatchBytesSize: brought into the page cache after a miss.
     read_ahead_size_bytes: int = 4 * MIB
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bookie.config import GIB, KIB, MIB, BookieConfig
+from bookie.server.auth import AUTH_KEYS
 from bookie.server.config import SERVER_KEYS
+from bookie.server.pages_config import PAGES_KEYS
 from bookie.space.gc_config import GcConfig
 from bookie.space.gc_config_definitions import GC_KEYS, gc_config
+from metadata.zookeeper_config import ZOOKEEPER_KEYS
 from runtime.config import ConfigKey, ConfigTable, ConfigType, ConfigValue, at_least, between
 
 if TYPE_CHECKING:
@@ -70,14 +73,19 @@ _USED = (
     ConfigKey("journalMaxMemorySizeMb", LONG, "64", "Unsynced bytes at most.", at_least(1)),
     ConfigKey("journalMaxBackups", INT, "4", "Old journal files kept for reuse.", at_least(0)),
     ConfigKey(
-        "dbStorage_writeCacheMaxSizeMb", LONG, "128", "Both write caches together.", at_least(8)
+        "dbStorage_writeCacheMaxSizeMb", LONG, "48", "Both write caches together.", at_least(8)
     ),
     ConfigKey("flushInterval", INT, "10000", "Time between flushes.", at_least(1)),
-    ConfigKey(
-        "flushEntrylogBytes", LONG, str(16 * MIB), "Dirty bytes of an entry log.", at_least(1)
-    ),
+    ConfigKey("flushEntrylogBytes", LONG, str(MIB), "Dirty bytes of an entry log.", at_least(1)),
     ConfigKey("logSizeLimit", LONG, str(GIB), "Size of an entry log.", between(MIB, 2 * GIB - 1)),
     ConfigKey("openFileLimit", INT, "256", "Entry logs kept open.", at_least(1)),
+    ConfigKey(
+        "dbStorage_readAheadCacheMaxSizeMb",
+        LONG,
+        "512",
+        "Of what was flushed last, so much stays in the page cache.",
+        at_least(0),
+    ),
     ConfigKey(
         "dbStorage_readAheadCacheBatchBytesSize",
         INT,
@@ -120,6 +128,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "flushEntrylogBytes": ("flush_entry_log_bytes", int),
     "logSizeLimit": ("entry_log_size_limit_bytes", int),
     "openFileLimit": ("entry_log_open_files_max", int),
+    "dbStorage_readAheadCacheMaxSizeMb": ("entry_log_cached_size_bytes", lambda value: value * MIB),
     "dbStorage_readAheadCacheBatchBytesSize": ("read_ahead_size_bytes", int),
     "localScrubInterval": ("scrub_interval_ms", lambda value: value * 1000),
     "localScrubRateLimit": ("scrub_rate_entries", int),
@@ -129,30 +138,29 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 _WITHOUT_EFFECT = """\
-httpServerEnabled httpServerHost httpServerPort
-zkEnableSecurity allocatorExitOnOutOfMemory allocatorLeakDetectionPolicy
+allocatorExitOnOutOfMemory allocatorLeakDetectionPolicy
 allocatorOutOfMemoryPolicy allocatorPoolingConcurrency allocatorPoolingPolicy
 allowMultipleDirsUnderSameDiskPartition
 allowShadedLedgerManagerFactoryClass
 auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec auditorLedgerVerificationPercentage
 auditorMaxNumberOfConcurrentOpenLedgerOperations auditorPeriodicBookieCheckInterval
 auditorPeriodicCheckInterval auditorPeriodicPlacementPolicyCheckInterval
-auditorReplicasCheckInterval authorizedRoles autoRecoveryDaemonEnabled
-bookieAuthProviderFactoryClass bookieDeathWatchInterval byteBufAllocatorSizeInitial
+auditorReplicasCheckInterval autoRecoveryDaemonEnabled
+bookieDeathWatchInterval byteBufAllocatorSizeInitial
 byteBufAllocatorSizeMax byteBufAllocatorSizeMin closeChannelOnResponseTimeout
 compactionMaxOutstandingRequests compactionRate
 dataIntegrityChecking dataIntegrityStampMissingCookies dbStorage_directIOEntryLogger
 dbStorage_directIOEntryLoggerMaxFdCacheTimeSeconds dbStorage_directIOEntryLoggerReadBufferSizeMB
 dbStorage_directIOEntryLoggerTotalReadBufferSizeMB
 dbStorage_directIOEntryLoggerTotalWriteBufferSizeMB dbStorage_maxThrottleTimeMs
-dbStorage_readAheadCacheBatchSize dbStorage_readAheadCacheMaxSizeMb dbStorage_rocksDB_blockSize
+dbStorage_readAheadCacheBatchSize dbStorage_rocksDB_blockSize
 dbStorage_rocksDB_bloomFilterBitsPerKey dbStorage_rocksDB_checksum_type
 dbStorage_rocksDB_format_version dbStorage_rocksDB_logLevel dbStorage_rocksDB_logPath
 dbStorage_rocksDB_lz4CompressionEnabled dbStorage_rocksDB_maxSizeInLevel1MB
 dbStorage_rocksDB_numFilesInLevel0 dbStorage_rocksDB_numLevels dbStorage_rocksDB_sstSizeInMB
 dbStorage_rocksDB_writeBufferSizeMB defaultRocksdbConf desiredNumZonesPerWriteQuorum
 disableServerSocketBind
-enableBusyWait enableHealthCheck enableLocalTransport enableStatistics
+enableBusyWait enableHealthCheck enableLocalTransport
 enableTaskExecutionStats enforceMinNumFaultDomainsForWrite enforceMinNumRacksPerWriteQuorum
 enforceStrictZoneawarePlacement entryFormatterClass
 entryLocationRocksdbConf entryLogFilePreallocationEnabled
@@ -188,10 +196,17 @@ requestTimerTickDurationMs rereplicationEntryBatchSize rwRereplicateBackoffMs
 sanityCheckMetricsEnabled serverNumAcceptorThreads serverNumIOThreads serverSockKeepalive
 serverTcpLinger serverTcpNoDelay serverWriteBufferHighWaterMark serverWriteBufferLowWaterMark
 shadedLedgerManagerFactoryClassPrefix skipListArenaChunkSize skipListArenaMaxAllocSize
-skipListSizeLimit skipReplayJournalInvalidRecord sortedLedgerStorageEnabled statsProviderClass
+skipListSizeLimit skipReplayJournalInvalidRecord sortedLedgerStorageEnabled
 storeSystemTimeAsLedgerCreationTime storeSystemTimeAsLedgerUnderreplicatedMarkTime
 tlsCertFilesRefreshDurationSeconds tlsEnabledCipherSuites tlsEnabledProtocols tlsProvider
-tlsTrustStorePasswordPath
+tlsTrustStorePasswordPath ensemblePlacementPolicy networkTopologyScriptFileName
+networkTopologyScriptNumberArgs networkTopologyTableFileName networkTopologyStabilizePeriodSeconds
+clientTrustStore clientTrustStoreType clientTrustStorePasswordPath clientKeyStore
+clientKeyStoreType clientKeyStorePasswordPath tlsHostnameVerificationEnabled
+clientAuthProviderFactoryClass saslJaasClientSectionName saslJaasAuditorSectionName
+reppDnsResolverClass reppRegionsToWrite
+reppMinimumRegionsForDurability
+diskWeightBasedPlacementEnabled bookieMaxMultipleForWeightBasedPlacement
 underreplicatedLedgerRecoveryGracePeriod useHostNameAsBookieID useShortHostName
 useTransactionalCompaction verifyMetadataOnGC
 waitTimeoutOnResponseBackpressureMs writeBufferSizeBytes
@@ -204,6 +219,9 @@ BOOKIE_CONFIGS = ConfigTable(
         *_USED,
         *GC_KEYS,
         *SERVER_KEYS,
+        *PAGES_KEYS,
+        *AUTH_KEYS,
+        *ZOOKEEPER_KEYS,
         *(
             ConfigKey(name, STRING, None, "A setting of BookKeeper.", has_effect=False)
             for name in _WITHOUT_EFFECT.split()

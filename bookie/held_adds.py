@@ -30,7 +30,18 @@ class HeldAdd(NamedTuple):
 
 
 class HeldAdds:
-    __slots__ = ("_adds", "_count_max", "_size_max_bytes", "refused_count", "size_bytes")
+    """First in, first out. Whoever can make the senders wait looks at `is_crowded`, and is told by
+    `on_relief` when to let them go on: so a bookie that is behind refuses nothing."""
+
+    __slots__ = (
+        "_adds",
+        "_count_max",
+        "_size_max_bytes",
+        "is_crowded",
+        "on_relief",
+        "refused_count",
+        "size_bytes",
+    )
 
     def __init__(self, count_max: int, size_max_bytes: int) -> None:
         self._adds: deque[HeldAdd] = deque()
@@ -38,6 +49,9 @@ class HeldAdds:
         self._size_max_bytes = size_max_bytes
         self.size_bytes = 0
         self.refused_count = 0
+        #: From half of what may be held until a quarter is left.
+        self.is_crowded = False
+        self.on_relief: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._adds)
@@ -52,6 +66,8 @@ class HeldAdds:
             return False
         self._adds.append(add)
         self.size_bytes += add.size_bytes
+        if self.size_bytes * 2 > self._size_max_bytes or len(self._adds) * 2 > self._count_max:
+            self.is_crowded = True
         return True
 
     def first(self) -> HeldAdd:
@@ -59,9 +75,19 @@ class HeldAdds:
 
     def release_first(self) -> None:
         self.size_bytes -= self._adds.popleft().size_bytes
+        if self.is_crowded:
+            self._look()
 
     def release_all(self) -> list[HeldAdd]:
         adds = list(self._adds)
         self._adds.clear()
         self.size_bytes = 0
+        if self.is_crowded:
+            self._look()
         return adds
+
+    def _look(self) -> None:
+        if self.size_bytes * 4 <= self._size_max_bytes and len(self._adds) * 4 <= self._count_max:
+            self.is_crowded = False
+            if self.on_relief is not None:
+                self.on_relief()

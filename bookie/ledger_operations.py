@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bookie.adds import AddPath
-    from bookie.journal.journal import Group, Journal
+    from bookie.journal.journal import Journal
+    from bookie.journal.journal_group import Group
     from bookie.ledger_table import LedgerTable
     from bookie.storage.write_cache import WriteCache
 
@@ -72,6 +73,17 @@ class LedgerOperations:
                 return Status.EIO
             state.fence_group = None
         return Status.EOK
+
+    def is_fenced(self, ledger_id: int, master_key: bytes | None) -> bool:
+        """Whether `fence` would answer EOK at once, with nothing to wait for."""
+        state = self._ledger(ledger_id)
+        return (
+            state is not None
+            and state.fenced
+            and state.fence_group is None
+            and state.master_key == master_key
+            and self._adds.refusal is None
+        )
 
     async def _is_made_durable(self, group: Group) -> bool:
         try:

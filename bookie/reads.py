@@ -15,6 +15,7 @@ import trio
 
 from bookie.errors import DamagedRecordError
 from bookie.health.damage import UNKNOWN_ID
+from bookie.read_ahead import ReadAhead
 from bookie.start import ledger_directory
 from wire.bookkeeper.status import FLAG_DO_FENCING, LAST_ADD_CONFIRMED_ENTRY, Status
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from bookie.storage.reader import Reader
     from bookie.storage.write_cache import WriteCache
     from runtime.env import Clock
+    from runtime.turn import Turn
 
 _EMPTY = memoryview(b"")
 #: Entries that the index is asked for before the loop gets its turn.
@@ -35,6 +37,7 @@ INDEX_SLICE_COUNT = 1000
 
 class ReadPath:
     __slots__ = (
+        "_ahead",
         "_cache",
         "_clock",
         "_damages",
@@ -51,6 +54,7 @@ class ReadPath:
         self,
         config: BookieConfig,
         clock: Clock,
+        turn: Turn,
         reader: Reader,
         cache: WriteCache,
         index: EntryIndex,
@@ -63,6 +67,7 @@ class ReadPath:
         self._directory = ledger_directory(config)
         self._clock = clock
         self._reader = reader
+        self._ahead = ReadAhead(reader, turn)
         self._cache = cache
         self._index = index
         self._ledger = table.get
@@ -92,6 +97,20 @@ class ReadPath:
                 return Status.ENOENTRY, _EMPTY
         status, entries = await self.read_entries(ledger_id, entry_id, 1, 0)
         return status, entries[0] if entries else _EMPTY
+
+    def read_entry_nowait(
+        self, ledger_id: int, entry_id: int
+    ) -> tuple[Status, list[memoryview]] | None:
+        """One entry, or none; None if it would wait for the disk."""
+        if self._ledger(ledger_id) is None or self._ended.is_set():
+            return (Status.EIO if self._ended.is_set() else Status.ENOLEDGER), []
+        try:
+            entries = self._ahead.read(ledger_id, entry_id)
+        except (DamagedRecordError, OSError) as error:
+            return self._unreadable(ledger_id, entry_id, error), []
+        if entries:
+            return Status.EOK, entries
+        return None if entries is None else (self._nothing(ledger_id), [])
 
     def read_entries_nowait(
         self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int

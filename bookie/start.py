@@ -226,7 +226,7 @@ async def settle_logs(
     # Deleted ledgers stay in the maps on disk. Believe the table only if the index agrees.
     unknown = logs.ledger_ids() - set(table.ids())
     logs.drop_ledgers(i for i in unknown if index.last_entry_id(i) < 0)
-    await logs.close_removed()
+    await logs.close_removed_later()
 
 
 async def _settle_log(

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from bookie.health.damage import DamageReports
-    from bookie.space.throttle import Throttle
     from bookie.storage.entry_log import EntryLog, EntryLogs
     from bookie.storage.index import EntryIndex
     from runtime.disk import Disk, File
+    from runtime.throttle import Throttle
 
 _unpack_record = struct.Struct(">iqq").unpack
 _LOCATION_OFFSET_MASK = 0xFFFFFFFF

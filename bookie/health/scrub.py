@@ -29,10 +29,10 @@ from bookie.health.consistency import ConsistencyCheck, ConsistencyReport
 from bookie.health.damage import UNKNOWN_ID
 from bookie.health.digest_guess import DigestGuess
 from bookie.health.record_check import RecordCheck
-from bookie.space.throttle import Throttle
 from bookie.start import ledger_directory
 from bookie.storage.entry_log_format import LENGTH_SIZE, read_ledgers_map
 from bookie.storage.log_scan import LogScanner
+from runtime.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,8 @@ Owner: the event loop's thread. A state machine without a task: it moves when re
 (at the end of the turn), when a sync finishes, and when a new file is ready.
 
 Invariants:
-- `done` is called only after the sync that covers its record, never twice, in order;
+- `done` is called only after the sync that covers its record, never twice, in order; but that of
+  `append_unsynced` after the write, and the sync follows without being asked for;
 - groups are numbered without a gap over all files; a file is left only when all of it is synced;
 - the first OSError ends the journal: nothing is written or acknowledged after it (ledgers.md
   2.5.7).
@@ -18,7 +19,6 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import trio
@@ -33,8 +33,8 @@ from bookie.journal.journal_format import (
     pack_group_header,
     special_record,
 )
+from bookie.journal.journal_group import Group, JournalStatistics
 from runtime.env import RealClock
-from runtime.histogram import LatencyHistogram
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
@@ -45,53 +45,12 @@ if TYPE_CHECKING:
     from runtime.disk import File
     from runtime.env import Clock
     from runtime.turn import Turn
-    from wire.buffers import Buffer
 
     Done = Callable[[Status], None]
 
 
-class Group:
-    """Records that are written and synced together, and who waits for them."""
-
-    __slots__ = (
-        "appended_at",
-        "buffers",
-        "dones",
-        "end",
-        "record_count",
-        "size_bytes",
-        "synced",
-    )
-
-    def __init__(self) -> None:
-        self.buffers: list[Buffer] = []
-        self.dones: list[Done] = []
-        self.size_bytes = 0
-        self.record_count = 0
-        #: By the monotonic clock, when the burst that brought its first record was read; 0 before.
-        self.appended_at = 0.0
-        #: Where it ends in the journal, once it was written.
-        self.end: Position | None = None
-        #: Set on demand, by those who wait without a `done`.
-        self.synced: trio.Event | None = None
-
-
-@dataclass(slots=True)
-class JournalStatistics:
-    records: int = 0
-    groups: int = 0
-    syncs: int = 0
-    written_bytes: int = 0
-    queued_bytes: int = 0
-    files: int = 0
-    #: Groups that were written while a sync ran, because so much was waiting.
-    groups_written_ahead: int = 0
-    #: Per record, as of its group: from the burst that brought it to the write, and to `done`.
-    queue_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
-    add_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
-    #: Per group: the write into the page cache. Per sync: until it is durable.
-    write_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
-    sync_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+def _told_before(_status: Status) -> None:
+    """In the place of a `done` that was called when its record was written."""
 
 
 class Journal:
@@ -114,6 +73,7 @@ class Journal:
         "_file_size",
         "_files",
         "_group_size_max",
+        "_has_written",
         "_journal_id",
         "_offset",
         "_progressed",
@@ -180,6 +140,8 @@ class Journal:
         self._pumping = False
         self._completing = False
         self._sync_running = False
+        #: Some of `_unsynced` have `written_dones` that were not called yet.
+        self._has_written = False
         self._failure: OSError | None = None
         self._turn_function = self._end_of_turn
         self._statistics = JournalStatistics()
@@ -218,6 +180,12 @@ class Journal:
         if not self._deferred:
             self._start_turn(group)
 
+    def append_unsynced(self, view: memoryview, start: int, end: int, done: Done) -> None:
+        """As `append`, but `done` is called once the record is written, before the sync (deferred
+        sync, ledgers.md 2.7): a crash may lose it, until a group behind it is durable."""
+        self._building.written_dones.append(done)
+        self.append(view, start, end, _told_before)
+
     def append_special(self, record: bytes) -> Group:
         """Queues a record that is no entry; `wait_durable` with the group waits for it."""
         self._close_run()
@@ -233,7 +201,7 @@ class Journal:
     def _start_turn(self, group: Group) -> None:
         """Once for the first record of a burst."""
         self._deferred = True
-        self._turn.defer(self._turn_function)
+        self._turn.defer_last(self._turn_function)
         now = self._clock.monotonic()
         if group.record_count == 1:
             group.appended_at = now
@@ -326,11 +294,23 @@ class Journal:
     def _step(self) -> bool:
         """Does what there is to do; true if something new may have become possible."""
         waiting = self._building.size_bytes + sum(group.size_bytes for group in self._sealed)
-        if waiting and (not self._sync_running or waiting >= self._buffered_writes_threshold):
+        if waiting and (
+            not self._sync_running
+            or waiting >= self._buffered_writes_threshold
+            or self._building.written_dones
+            or any(group.written_dones for group in self._sealed)
+        ):
             if self._building.record_count:
                 self._seal()
             while self._sealed and self._make_room(self._sealed[0]):
-                self._write(self._sealed.popleft())
+                # It stays in line while it may fail: its adds are refused then.
+                self._write(self._sealed[0])
+                self._sealed.popleft()
+        if self._has_written:
+            self._tell_written()
+            # A sync may hold the loop up, and the answers are to leave before it.
+            self._turn.defer_last(self.pump)
+            return False
         if self._unsynced and not self._sync_running:
             return self._start_sync()
         return False
@@ -380,12 +360,21 @@ class Journal:
         group.end = Position(self._journal_id, self._offset, sequence)
         group.buffers = []
         self._unsynced.append(group)
+        if group.written_dones:
+            self._has_written = True
         statistics = self._statistics
         statistics.groups += 1
         statistics.groups_written_ahead += self._sync_running
         statistics.write_latency.record(self._clock.monotonic() - start)
         statistics.queue_latency.record(start - group.appended_at, group.record_count)
         statistics.written_bytes += padded_size
+
+    def _tell_written(self) -> None:
+        self._has_written = False
+        for group in list(self._unsynced):
+            dones, group.written_dones = group.written_dones, []
+            for done in dones:
+                done(Status.EOK)
 
     def _start_sync(self) -> bool:
         """True if the sync was done when this returns."""
@@ -456,7 +445,8 @@ class Journal:
         """After the end: answers every add that will never be acknowledged."""
         assert self._failure is not None
         for group in self._pending_groups():
-            dones, group.dones = group.dones, []
+            dones, group.dones = [*group.written_dones, *group.dones], []
+            group.written_dones = []
             for done in dones:
                 done(status)
 

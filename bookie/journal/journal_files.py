@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 SPARE_PREFIX = "spare-"
 UNFINISHED_NAME = "unfinished"
-ALLOCATE_SLICE_SIZE_BYTES = 4 * 1024 * 1024
+ALLOCATE_SLICE_SIZE_BYTES = 1024 * 1024
 FULL_RETRY_SECONDS = 1.0
 
 
@@ -186,6 +186,7 @@ class JournalFiles:
         if not old:
             return
         names = set(self._disk.list(self._directory))
+        removed: list[File] = []
         spare_count = sum(name.startswith(SPARE_PREFIX) for name in names)
         for journal_id in old:
             name = file_name(journal_id)
@@ -195,9 +196,12 @@ class JournalFiles:
                     self._disk.rename(path, f"{self._directory}/{SPARE_PREFIX}{journal_id:x}")
                     spare_count += 1
                 else:
-                    await self._disk.run(self._disk.remove, path)
+                    removed.append(self._disk.open(path))
+                    self._disk.remove(path)
             self._used.discard(journal_id)
         await self._disk.run(self._disk.sync_directory, self._directory)
+        for file in removed:
+            await self._disk.run(file.discard)
         logger.debug("journals recycled before=%x count=%d", mark_journal_id, len(old))
 
     def close(self) -> None:

@@ -3,10 +3,12 @@ says it is, where its metadata is (ServerConfiguration.java)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bookie.server.processor import ProcessorSettings
+from bookie.server.admission import AdmissionLimits
+from bookie.server.auth import AUTH_KEYS, auth_provider
+from bookie.server.request_limits import ProcessorSettings
 from runtime.config import ConfigError, ConfigKey, ConfigType, ConfigValue, at_least, between
 from runtime.tls_context import server_context
 
@@ -14,11 +16,19 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
 
+    from bookie.server.auth import AuthProvider
+
 SERVER_KEYS = (
     ConfigKey("bookiePort", ConfigType.INT, "3181", "Where clients connect.", between(0, 65535)),
     ConfigKey("allowEphemeralPorts", ConfigType.BOOLEAN, "false", "bookiePort=0 takes any port."),
     ConfigKey("listeningInterface", ConfigType.STRING, None, "A network interface; all if unset."),
     ConfigKey("advertisedAddress", ConfigType.STRING, None, "The host that clients are told."),
+    ConfigKey(
+        "quire.network.location",
+        ConfigType.STRING,
+        None,
+        "/region/rack, told to clients; a name of ours.",
+    ),
     ConfigKey("allowLoopback", ConfigType.BOOLEAN, "false", "A loopback address may be told."),
     ConfigKey("metadataServiceUri", ConfigType.STRING, None, "zk+hierarchical://host:2181/ledgers"),
     ConfigKey("zkServers", ConfigType.STRING, None, "The same, hosts only; older."),
@@ -54,8 +64,13 @@ class ServerConfig:
     bookie_id: str | None
     session_timeout_ms: int
     processor: ProcessorSettings
+    #: /region/rack, for who places ledgers by racks; None: not told.
+    location: str | None = None
     #: What START_TLS offers; None: nothing.
     tls: ssl.SSLContext | None = None
+    #: None: everybody is served.
+    auth: AuthProvider | None = None
+    admission: AdmissionLimits = field(default_factory=AdmissionLimits)
 
 
 def metadata_service_uri(values: Mapping[str, ConfigValue]) -> str:
@@ -76,7 +91,7 @@ def server_config(
 ) -> ServerConfig:
     """`interface_address(name)`: an interface's address, or this host's if there is no name.
     ConfigError."""
-    found: dict[str, Any] = {key.name: key.parse_default() for key in SERVER_KEYS}
+    found: dict[str, Any] = {key.name: key.parse_default() for key in (*SERVER_KEYS, *AUTH_KEYS)}
     found |= {name: value for name, value in values.items() if value is not None}
     if found["bookiePort"] == 0 and not found["allowEphemeralPorts"]:
         raise ConfigError("bookiePort", "bookiePort: 0 needs allowEphemeralPorts=true")
@@ -102,8 +117,22 @@ def server_config(
             ),
             batch_read_size_max_bytes=found["maxBatchReadSize"],
         ),
+        location=_location(found["quire.network.location"]),
         tls=_tls_context(found),
+        auth=auth_provider(found),
+        admission=AdmissionLimits(
+            found["quire.bookie.auth.timeout.ms"], found["quire.bookie.auth.connections.max"]
+        ),
     )
+
+
+def _location(text: str | None) -> str | None:
+    """ConfigError unless it is `/rack` or `/region/rack`."""
+    if text is not None and (not text.startswith("/") or "" in text.split("/")[1:]):
+        raise ConfigError(
+            "quire.network.location", f"quire.network.location={text!r}: expected /region/rack"
+        )
+    return text
 
 
 def _tls_context(found: Mapping[str, Any]) -> ssl.SSLContext | None:

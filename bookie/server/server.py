@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from bookie.server.admission import AdmissionLimits, Door
 from bookie.server.connection import BookieConnection
-from bookie.server.processor import Processor, ProcessorSettings
+from bookie.server.processor import Processor
+from bookie.server.request_limits import ProcessorSettings
 from runtime.receive import ReceiveChunks
 from runtime.timers import Timers
 from runtime.tls import Tls
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.bookie import Bookie
-    from bookie.server.processor import RequestCounts
+    from bookie.server.auth import AuthProvider
+    from bookie.server.request_limits import RequestCounts
     from runtime.env import Env
     from runtime.net import Listener, Transport
 
@@ -37,6 +40,9 @@ class BookieServerSettings:
     processor: ProcessorSettings = field(default_factory=ProcessorSettings)
     #: For START_TLS; None: it is refused.
     tls: ssl.SSLContext | None = None
+    #: None: everybody is served.
+    auth: AuthProvider | None = None
+    admission: AdmissionLimits = field(default_factory=AdmissionLimits)
 
 
 class BookieServer:
@@ -54,7 +60,8 @@ class BookieServer:
         self._settings = settings
         self._disk_space = disk_space
         self._chunks = ReceiveChunks()
-        self._connections: set[BookieConnection] = set()
+        #: In the order in which they came: a set's would be that of memory addresses.
+        self._connections: dict[BookieConnection, None] = {}
         self._processor: Processor | None = None
 
     @property
@@ -81,6 +88,7 @@ class BookieServer:
                     self._disk_space,
                     self._settings.processor,
                     self._tls(timers),
+                    self._door(timers),
                 )
                 await nursery.start(timers.run)
                 listener = self._env.net.listen(
@@ -94,6 +102,12 @@ class BookieServer:
             for connection in list(self._connections):
                 connection.close()
 
+    def _door(self, timers: Timers) -> Door | None:
+        provider = self._settings.auth
+        if provider is None:
+            return None
+        return Door(provider, self._settings.admission, timers, self._env.rng.randbytes)
+
     def _tls(self, timers: Timers) -> Tls | None:
         context = self._settings.tls
         return None if context is None else Tls(context, self._env.turn, timers)
@@ -103,11 +117,11 @@ class BookieServer:
         connection = BookieConnection(
             transport, self._processor, self._chunks, self._settings.frame_bytes_max
         )
-        self._connections.add(connection)
+        self._connections[connection] = None
         return connection
 
     async def _look_after(self) -> None:
         while True:
             await trio.sleep(FOLLOWED_LOOK_SECONDS)
             self._bookie.lacs.drop_idle()
-            self._connections = {each for each in self._connections if not each.is_closed}
+            self._connections = {each: None for each in self._connections if not each.is_closed}

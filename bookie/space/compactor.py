@@ -42,15 +42,15 @@ from bookie.storage.log_scan import SLICE_COUNT, LogScanner
 from runtime.disk import is_full
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from bookie.config import BookieConfig
     from bookie.health.record_check import RecordCheck
-    from bookie.space.throttle import Throttle
     from bookie.storage.entry_log import EntryLog, EntryLogs
     from bookie.storage.index import EntryIndex
     from bookie.storage.log_scan import RecordSlice
     from runtime.disk import Disk, File
+    from runtime.throttle import Throttle
     from wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class EntryLogCompactor:
         self._scope.cancel()
 
     async def compact(
-        self, logs: Iterable[EntryLog], may_go_on: Callable[[], bool]
+        self, logs: Iterable[EntryLog], may_go_on: Callable[[], Awaitable[bool]]
     ) -> CompactionReport:
         """Compacts these, in their order, each if there is space, while `may_go_on()`. All are
         complete, and none is the one that the checkpoint names. OSError of a write or a sync, but
@@ -170,7 +170,7 @@ class EntryLogCompactor:
         self._report = report = CompactionReport()
         try:
             for log in logs:
-                if not may_go_on():
+                if not await may_go_on():
                     break
                 self._check_running()
                 if self._logs.get(log.log_id) is log and log.ledgers is not None:
@@ -219,7 +219,8 @@ class EntryLogCompactor:
         self._mark = (target.end, len(target.moves)) if target is not None else (HEADER_SIZE, 0)
         self._map = self._pointed = None
         file = self._logs.file(log)
-        scanner = LogScanner(self._disk, file, log.records_end or log.size_bytes)
+        end = log.records_end or log.size_bytes
+        scanner = LogScanner(self._disk, file, end, drops_cached=True)
         while (records := await scanner.next()) is not None:
             alive = self._alive(log, records)
             await self._check.prepare(records, range(len(records.keys)))
@@ -338,8 +339,10 @@ class EntryLogCompactor:
         target.unsynced += size
         if target.unsynced >= self._config.flush_entry_log_bytes:
             # As in the flush: dirty pages are bounded, their write-back would stall the journal.
-            target.unsynced = 0
+            size, target.unsynced = target.unsynced, 0
+            end = target.log.size_bytes
             await file.wait_synced()
+            file.drop_cached(size, end - size)  # what is old enough to be moved is seldom read
 
     def _take_back(self) -> None:
         """Forgets what was copied of the last log."""

@@ -32,8 +32,8 @@ from bookie.health.record_check import RecordCheck
 from bookie.space.compactor import EntryLogCompactor
 from bookie.space.gc_report import GcReport, GcStatistics, GcStatus, Phase
 from bookie.space.log_examiner import LogExaminer
-from bookie.space.throttle import Throttle
 from runtime.disk import is_full
+from runtime.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -355,9 +355,20 @@ class GarbageCollector:
         await self._complete_dead_log(threshold)
         start = trio.current_time()
         end = start + time_max_ms / 1000 if time_max_ms > 0 else float("inf")
-        done = await self._compactor.compact(
-            self._chosen(threshold), lambda: not suspended and trio.current_time() < end
-        )
+        looked = start
+
+        async def may_go_on() -> bool:
+            """Between two logs. Deletions do not wait for the end of a long compaction: what died
+            meanwhile need not be copied."""
+            nonlocal looked
+            if trio.current_time() - looked >= config.wait_ms / 1000:
+                await self._delete_ledgers(report)
+                report.removed_logs += self._drop_dead()
+                await self._logs.close_removed_later()
+                looked, self.phase = trio.current_time(), phase
+            return not suspended and trio.current_time() < end
+
+        done = await self._compactor.compact(self._chosen(threshold), may_go_on)
         seconds = trio.current_time() - start
         self._unreadable.update(done.damaged)
         report.was_minor, report.was_major = not is_major, is_major
@@ -384,7 +395,8 @@ class GarbageCollector:
         self._last_ms[phase] = self._env.clock.time_ms()
 
     def _chosen(self, threshold: float) -> Iterator[EntryLog]:
-        """Logs below the threshold: the emptiest tenth first, in it the least to copy first."""
+        """Logs below the threshold: the emptiest tenth first, in it the least to copy first. What
+        is taken later is what it is then."""
         # The start compares what the checkpoint says with the log that it names.
         protected = self._checkpointer.checkpoint_log_id
         if protected < 0:
@@ -399,7 +411,7 @@ class GarbageCollector:
             and self.usage(log) < threshold
         ]
         candidates.sort(key=lambda log: (int(self.usage(log) * BUCKETS), log.live_bytes))
-        return iter(candidates)
+        yield from candidates
 
     async def _complete_dead_log(self, threshold: float) -> None:
         """The flush's log is given up if it would be compacted and is not tiny."""

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from bookie.config import BookieConfig
-    from bookie.journal.journal import Group, Journal
+    from bookie.journal.journal import Journal
     from bookie.journal.journal_files import JournalFiles
     from bookie.journal.journal_format import Position
+    from bookie.journal.journal_group import Group
     from bookie.ledger_table import LedgerTable
     from bookie.space.disk_reserve import DiskReserve
     from bookie.space.disk_usage import DiskMonitor
@@ -364,7 +365,7 @@ class Checkpointer:
             raise
         if deletions:
             self._logs.drop_ledgers(deletions)
-            await self._logs.close_removed()
+            await self._logs.close_removed_later()
         return True
 
     async def _move_mark(self, mark: Position) -> None:

@@ -15,6 +15,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import trio
+
 from bookie.errors import BookieStartError, CorruptionError
 from bookie.storage.entry_log_format import (
     COMPACTING_SUFFIX,
@@ -80,6 +82,7 @@ class EntryLogs:
         "_directories",
         "_directory",
         "_disk",
+        "_freeing",
         "_last_log_id",
         "_logs",
         "_open",
@@ -107,6 +110,7 @@ class EntryLogs:
         #: Of removed logs: still open, see `close_removed`.
         self._unlinked: list[File] = []
         self._removed_in: set[str] = set()
+        self._freeing = trio.Event()
         #: Size of the logs that went because all of their ledgers were deleted.
         self.deleted_bytes = 0
 
@@ -330,13 +334,37 @@ class EntryLogs:
             log.file = None
 
     async def close_removed(self) -> None:
-        """Closes what was removed, on a worker thread: the last close of a large file is what
-        frees its blocks and pages, and takes a tenth of a second for each gigabyte. Then makes the
-        removals durable: no crash of a later life brings a torn log back. OSError."""
-        while self._unlinked:
-            await self._disk.run(self._unlinked.pop().close)
-        while self._removed_in:
-            await self._disk.run(self._disk.sync_directory, self._removed_in.pop())
+        """Makes removals durable, so that no crash of a later life brings a torn log back; then
+        frees their space, on a worker thread. OSError."""
+        while self._unlinked or self._removed_in:
+            unlinked, self._unlinked = self._unlinked, []
+            try:
+                await self._sync_removals(unlinked)
+                while unlinked:
+                    await self._disk.run(unlinked[-1].discard)
+                    unlinked.pop()
+            finally:
+                self._unlinked += unlinked  # cancelled, or an error: `close` has them closed
+
+    async def _sync_removals(self, unlinked: list[File]) -> None:
+        """Theirs too, though another call may be about to: nothing of a file goes before its name
+        is certain not to come back."""
+        directories = {file.path.rpartition("/")[0] for file in unlinked} | self._removed_in
+        self._removed_in.clear()
+        for directory in directories:
+            await self._disk.run(self._disk.sync_directory, directory)
+
+    async def close_removed_later(self) -> None:
+        """As `close_removed` for those who cannot wait for the space: `run` frees it. OSError."""
+        await self._sync_removals([])
+        self._freeing.set()
+
+    async def run(self) -> None:
+        """Works off what `close_removed_later` leaves, until cancelled. OSError."""
+        while True:
+            await self._freeing.wait()
+            self._freeing = trio.Event()
+            await self.close_removed()
 
     def close(self) -> None:
         for file in self._unlinked:

@@ -62,10 +62,12 @@ def _is_torn_map(data: bytes) -> bool:
 
 
 class LogScanner:
-    __slots__ = ("_at", "_chunk", "_disk", "_end", "_file", "_origin", "damage")
+    __slots__ = ("_at", "_chunk", "_disk", "_drops", "_end", "_file", "_origin", "damage")
 
-    def __init__(self, disk: Disk, file: File, end: int) -> None:
-        """Reads `file`, which stays open, up to `end`."""
+    def __init__(self, disk: Disk, file: File, end: int, *, drops_cached: bool = False) -> None:
+        """Reads `file`, which stays open, up to `end`. `drops_cached`: what was read is not kept
+        in the page cache."""
+        self._drops = drops_cached
         self._disk = disk
         self._file = file
         self._end = end
@@ -96,6 +98,8 @@ class LogScanner:
         """The chunk that starts with the next record; false at the end and at damage."""
         start = self._origin + self._at
         size = min(size, self._end - start)
+        if self._drops:
+            self._file.drop_cached(self._at, self._origin)
         try:
             data = await self._disk.run(self._file.pread, size, start)
             is_end = _is_torn_map(data) if start + len(data) == self._end else False

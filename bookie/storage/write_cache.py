@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from runtime.spare_memory import is_free_of_views
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 _LENGTH = struct.Struct(">i")
 _pack_length = _LENGTH.pack
+_pack_length_into = _LENGTH.pack_into
 _unpack_length = _LENGTH.unpack_from
 LENGTH_SIZE = 4
 
@@ -58,16 +61,10 @@ class Segment:
         out of use only: it makes the views anew."""
         self.readable.release()
         self.view.release()
-        try:
-            # A bytearray refuses to change its size while something looks into it; taking the
-            # last byte away and putting it back neither moves nor copies the rest.
-            self.data.append(self.data.pop())
-        except BufferError:
-            return False
-        finally:
-            self.view = memoryview(self.data)
-            self.readable = self.view.toreadonly()
-        return True
+        is_free = is_free_of_views(self.data)
+        self.view = memoryview(self.data)
+        self.readable = self.view.toreadonly()
+        return is_free
 
 
 class SegmentPool:
@@ -226,7 +223,10 @@ class WriteCache:
             start = 0
             view = self.view
             end = LENGTH_SIZE + size
-        if size <= JOIN_SIZE_MAX_BYTES:
+        if len(pieces) == 1:
+            _pack_length_into(view, start, size)
+            view[start + LENGTH_SIZE : end] = pieces[0]
+        elif size <= JOIN_SIZE_MAX_BYTES:
             view[start:end] = b"".join((_pack_length(size), *pieces))
         else:
             at = start + LENGTH_SIZE

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import random
 import struct
+import subprocess
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -172,3 +173,27 @@ def entry_bytes():
 @pytest.fixture
 def tiny():
     return tiny_config
+
+
+@pytest.fixture(scope="session")
+def tls_settings(tmp_path_factory):
+    """A server's, as in bk_server.conf, with a certificate of its own."""
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+            "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=localhost",
+            "-addext", "subjectAltName=DNS:localhost",
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    return {
+        "advertisedAddress": "127.0.0.1",
+        "allowLoopback": True,
+        "tlsProviderFactoryClass": "org.apache.bookkeeper.tls.TLSContextFactory",
+        "tlsCertificatePath": certificate,
+        "tlsKeyStore": key,
+        "tlsTrustStore": certificate,
+    }

@@ -409,3 +409,52 @@ async def test_one_bookie_per_directory(machine):
             async with machine.running():
                 pass
         assert error.group_contains(BookieStartError, match="in use")
+
+
+async def test_a_failure_is_told_though_it_was_cancelled_at_the_same_time(machine, adds_class):
+    """Nobody may take it for a clean stop."""
+
+    async def fail():
+        async with machine.running() as bookie:
+            adds = adds_class(bookie)
+            adds.add(1, 0)
+            await adds.wait(1)
+            bookie.crash()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await fail()
+    assert caught.group_contains(OSError, match="crashed")
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])  # of the syncs of a stop
+async def test_a_failure_ends_a_clean_stop_that_waits_for_a_disk(
+    number, machine, adds_class, autojump_clock
+):
+    """Else the bookie would be there, and answer nothing, for as long as that disk hangs."""
+    disk = machine.disk
+    syncs = 0
+
+    def hang_at_sync(event, _detail):
+        nonlocal syncs
+        syncs += event == "sync"
+        if event == "sync" and syncs == number:
+            disk.halt()
+
+    async def fail_later(bookie):
+        await trio.sleep(1)
+        bookie.crash()
+
+    async def fail_while_stopping():
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery, machine.running() as bookie:
+                adds = adds_class(bookie)
+                adds.add(1, 0)
+                await adds.wait(1)
+                disk.faults.sync_seconds = (0.001, 0.001)
+                disk.observe = hang_at_sync
+                nursery.start_soon(fail_later, bookie)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await fail_while_stopping()
+    assert caught.group_contains(OSError, match="crashed")
+    assert syncs == number

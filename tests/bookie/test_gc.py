@@ -7,8 +7,8 @@ from bookie.ledger_table import LedgerTable
 from bookie.space.gc_config import GcConfig
 from bookie.space.gc_config_definitions import GC_KEYS, gc_config
 from bookie.space.gc_report import Phase
-from bookie.space.throttle import Throttle
 from bookie.storage.rocks_index import RocksIndex
+from runtime.throttle import Throttle
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import Status
 
@@ -145,6 +145,37 @@ async def test_rounds_come_by_themselves(machine_class, known, adds_class, autoj
         assert bookie.gc.status().statistics.major_compactions == 1
         assert bookie.statistics().entry_log_bytes < before * 0.2
         assert (await bookie.read_entry(10, 29))[0] is Status.EOK
+
+
+async def test_deletions_do_not_wait_for_a_long_compaction(
+    machine_class, known, adds_class, autojump_clock
+):
+    machine = machine_class(
+        gc=GcConfig(wait_ms=1000, rate_entries=4), disk_reserve_size_bytes=0, flush_interval_ms=100
+    )
+    machine.known_ledgers = known
+    async with machine.running() as bookie, trio.open_nursery() as nursery:
+        await fill(bookie, adds_class, (1, 2, 3, 4))
+        known.gone_ids = {1}
+        reports = []
+
+        async def compact():
+            reports.append(await bookie.collect_garbage(force_major=True))
+
+        nursery.start_soon(compact)
+        await trio.sleep(2)
+        known.gone_ids = {1, 2, 3}
+        while bookie.list_ledgers() != [4]:
+            await trio.sleep(0.5)
+        assert not reports, "it should still run"
+        while not reports:
+            await trio.sleep(1)
+        assert reports[0].deleted_ledgers == 3
+        assert reports[0].was_major
+        # Of 60 that died and 30 that live, what was copied before it was known.
+        assert reports[0].copied_entries < 70
+        assert (await bookie.read_entry(4, 29))[0] is Status.EOK
+        assert (await bookie.read_entry(4, 29))[0] is Status.EOK
 
 
 async def test_without_metadata_there_are_no_rounds(machine, adds_class, autojump_clock):

@@ -115,6 +115,19 @@ async def check_some(bookie, model, rng):
     assert status in (Status.EOK, Status.ENOENTRY, Status.ENOLEDGER) or model.disk_failed()
     for entry_id, entry in enumerate(entries, first):
         assert bytes(entry) in model.written[ledger_id, entry_id]
+    # In one turn, so that one of them brings the next ones along.
+    for entry_id in range(first, model.next_entry[ledger_id] + 2, rng.choice([1, 1, 3])):
+        found = bookie.read_entry_nowait(ledger_id, entry_id)
+        if found is None:
+            continue  # it would wait for the disk
+        status, entries = found
+        assert len(entries) == (status is Status.EOK)
+        if status is Status.EOK:
+            assert bytes(entries[0]) in model.written[ledger_id, entry_id]
+        elif status is Status.EIO:
+            assert model.disk_failed()
+        elif ledger_id not in model.maybe_deleted:
+            assert (ledger_id, entry_id) not in model.acknowledged
 
 
 async def check_entry(bookie, model, ledger_id, entry_id):

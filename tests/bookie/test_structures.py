@@ -23,6 +23,7 @@ from bookie.storage.entry_log_writer import EntryLogWriter
 from bookie.storage.index import MemoryIndex
 from bookie.storage.rocks_index import RocksIndex
 from bookie.storage.write_cache import WriteCache
+from runtime.real_disk import RealDisk
 from runtime.sim_disk import SimDisk
 from wire.bookkeeper.status import Status
 
@@ -205,6 +206,27 @@ async def test_open_files_are_limited(disk, tiny):
     for i in range(8):
         assert logs.file(logs.get(i)).size() >= 1024
     assert sum(logs.get(i).file is not None for i in range(8)) <= 3
+
+
+async def test_only_so_much_of_what_was_written_stays_in_the_page_cache(tmp_path, tiny):
+    disk = RealDisk()
+    logs = EntryLogs(tiny(entry_log_cached_size_bytes=130 << 10), disk, str(tmp_path))
+    logs.load(-1)
+    writer = EntryLogWriter(logs._config, disk, logs)
+    written = []  # (log, offset)
+    for count in range(40):
+        if count % 8 == 0:
+            await writer.start_log()
+            writer.current.ledgers[1] = 10
+        written.append((writer.current, writer.current.size_bytes))
+        await writer.write([bytes(16 << 10)], 16 << 10)
+        await writer.sync()
+
+    def is_cached(log, offset):
+        return logs.file(log).is_cached(1, offset + (8 << 10))
+
+    # From the end: to look is to start reading ahead.
+    assert [is_cached(*each) for each in written[::-1]] == [True] * 8 + [False] * 32
 
 
 # Cookie.

@@ -1,0 +1,139 @@
+"""Connections that a bookie does not serve yet: what they may say, how many, for how long.
+
+`AuthProvider` (bookie/server/auth.py) decides; a `Door` asks it and keeps the exchanges. Whoever
+was not admitted within the time-out is closed, and so is the oldest such connection when one too
+many comes: who really authenticates is through in milliseconds, and a crowd that only waits cannot
+keep him out. What one of them may make the bookie hold is bounded by FRAME_BYTES_MAX and
+UNSENT_BYTES_MAX, which `BookieConnection` goes by till it is admitted.
+
+AUTH that fails is answered EUA in version 3, and both versions' connections are closed. (A Java
+bookie says nothing at all when a password is wrong, and its client waits for a time-out.)
+
+Owner: the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bookie.server.auth import AuthError
+from runtime.logs import kv
+from wire.bookkeeper.requests import AuthRequest
+from wire.bookkeeper.responses import AuthResponse, refusal
+from wire.bookkeeper.status import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.server.auth import AuthProvider, Exchange
+    from bookie.server.connection import BookieConnection
+    from runtime.timers import Timer, Timers
+    from wire.bookkeeper.requests import Request
+    from wire.bookkeeper.responses import Response
+
+logger = logging.getLogger(__name__)
+
+#: Of a connection that is not admitted. An AUTH is some hundred bytes.
+FRAME_BYTES_MAX = 128 << 10
+UNSENT_BYTES_MAX = 64 << 10
+
+
+@dataclass(slots=True, frozen=True)
+class AdmissionLimits:
+    """quire.bookie.auth.timeout.ms, quire.bookie.auth.connections.max."""
+
+    timeout_ms: int = 10_000
+    connections_max: int = 1000
+
+
+class Door:
+    def __init__(
+        self,
+        provider: AuthProvider,
+        limits: AdmissionLimits,
+        timers: Timers,
+        randbytes: Callable[[int], bytes],
+    ) -> None:
+        self._provider = provider
+        self._limits = limits
+        self._timers = timers
+        self._randbytes = randbytes
+        #: In the order of coming.
+        self._waiting: dict[BookieConnection, Timer] = {}
+        self._exchanges: dict[BookieConnection, Exchange] = {}
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    def came(self, connection: BookieConnection) -> None:
+        if len(self._waiting) >= self._limits.connections_max:
+            self._turn_away(next(iter(self._waiting)), "too many that did not authenticate")
+        seconds = self._limits.timeout_ms / 1000
+        late = partial(self._turn_away, connection, "not authenticated in time")
+        self._waiting[connection] = self._timers.after(seconds, late)
+
+    def _turn_away(self, connection: BookieConnection, reason: str) -> None:
+        logger.info("not_authorized", kv(peer=connection.peer, reason=reason))
+        self.left(connection)
+        connection.close()
+
+    def left(self, connection: BookieConnection) -> None:
+        """It is closed, or was admitted. Calling it again changes nothing."""
+        timer = self._waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        self._exchanges.pop(connection, None)
+
+    def judge(self, connection: BookieConnection) -> bool:
+        """Admits it for what it is, if it may be; true if so. Once, and again after `renew`."""
+        if connection.is_judged:
+            return False
+        connection.is_judged = True
+        if not self._provider.admits(connection.peer, connection.certificate):
+            return False
+        self.left(connection)
+        connection.admit()
+        return True
+
+    def renew(self, connection: BookieConnection) -> None:
+        """START_TLS was done: who it is, and what it said, was of another connection."""
+        self._exchanges.pop(connection, None)
+        if connection not in self._waiting:
+            self.came(connection)
+
+    def answer(self, connection: BookieConnection, request: Request) -> Response | None:
+        """To a request of a connection that is not admitted; None if it was closed instead. May
+        admit it."""
+        if type(request) is not AuthRequest:
+            return refusal(request, Status.EUA)
+        try:
+            payload = self._step(connection, request)
+        except AuthError as error:
+            logger.warning("not_authorized", kv(peer=connection.peer, reason=error))
+            # Version 2 has no word for it.
+            connection.close_with(refusal(request, Status.EUA) if connection.is_v3 else None)
+            return None
+        plugin = self._provider.plugin_name
+        return AuthResponse(Status.EOK, plugin, payload, request.transaction_id)
+
+    def _step(self, connection: BookieConnection, request: AuthRequest) -> bytes:
+        """AuthError."""
+        provider = self._provider
+        if request.plugin_name != provider.plugin_name:
+            raise AuthError(f"plugin {request.plugin_name[:40]!r} is not {provider.plugin_name}")
+        exchange = self._exchanges.get(connection)
+        if exchange is None:
+            exchange = provider.exchange(self._randbytes)
+            if exchange is None:
+                raise AuthError("there is nothing to be said")
+            self._exchanges[connection] = exchange
+        payload = exchange.step(bytes(request.payload))
+        if exchange.user is not None:
+            logger.info("authenticated", kv(peer=connection.peer, user=exchange.user))
+            self.left(connection)
+            connection.admit()
+        return payload
