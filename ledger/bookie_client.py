@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+# Among `add_entry`'s flags: the bookie may answer before it has synced.
+from wire.bookkeeper.status import FLAG_DEFERRED_SYNC as FLAG_DEFERRED_SYNC
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
@@ -23,9 +25,6 @@ BookieId = str
 
 #: Called with the status of one add.
 AddDone = Callable[[Status], None]
-
-#: Among `add_entry`'s flags, for this protocol only: the bookie may answer before it has synced.
-FLAG_DEFERRED_SYNC = 0x100
 
 
 class LacAnswer(NamedTuple):

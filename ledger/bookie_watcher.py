@@ -14,7 +14,7 @@ import trio
 from metadata.store import MetadataError, NoNodeError
 from runtime.logs import kv
 from wire.bookkeeper.ledger_metadata import MetadataFormatError
-from wire.bookkeeper.records import parse_service_info
+from wire.bookkeeper.records import LOCATION_PROPERTY, parse_service_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -34,6 +34,7 @@ class BookieWatcher:
         self._available = f"{root}/available"
         self._read_only_path = f"{root}/available/{READ_ONLY_NODE}"
         self._addresses: dict[BookieId, tuple[str, int]] = {}
+        self._locations: dict[BookieId, str] = {}
         self.writable: frozenset[BookieId] = frozenset()
         self.read_only: frozenset[BookieId] = frozenset()
         self._listeners: list[Callable[[], None]] = []
@@ -42,6 +43,10 @@ class BookieWatcher:
     def resolve(self, bookie: BookieId) -> tuple[str, int] | None:
         """Host and port, as last registered; None if that never was seen."""
         return self._addresses.get(bookie)
+
+    def location(self, bookie: BookieId) -> str | None:
+        """Where it says that it is, `/region/rack`; None if it does not."""
+        return self._locations.get(bookie)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Calls it, on the loop, whenever the sets have changed."""
@@ -111,9 +116,12 @@ class BookieWatcher:
             if node is None:
                 continue
             try:
-                endpoint = parse_service_info(node.data, bookie).bookie_endpoint
+                info = parse_service_info(node.data, bookie)
             except MetadataFormatError as error:
                 logger.warning("bad_registration", kv(bookie=bookie, error=error))
                 continue
+            endpoint = info.bookie_endpoint
             if endpoint is not None:
                 self._addresses[bookie] = (endpoint.host, endpoint.port)
+            if (location := info.properties.get(LOCATION_PROPERTY)) is not None:
+                self._locations[bookie] = location

@@ -10,6 +10,7 @@ import trio
 from ledger.bookie_client import FLAG_DEFERRED_SYNC
 from ledger.config import LedgerClientConfig
 from ledger.distribution import Schedule
+from ledger.entry_cache import EntryCache
 from ledger.errors import (
     LedgerError,
     LedgerMetadataError,
@@ -74,6 +75,8 @@ class LedgerClient:
         self.health = BookieHealth(self._config, env.clock.monotonic)
         self._placement = QuarantinePlacement(placement, self.health)
         self.statistics = LedgerStatistics()
+        size = self._config.entry_cache_bytes
+        self.cache = EntryCache(size) if size else None
         self.manager = LedgerManager(store, env, self._config.ledgers_root)
         self._nursery: trio.Nursery | None = None
 
@@ -100,13 +103,17 @@ class LedgerClient:
             await trio.sleep(min(periods))
             if timeout:
                 now = self._env.clock.monotonic()
-                for writer in list(self.statistics.writers):
+                for writer in self._writers():
                     writer.look_for_timeout(now, timeout)
             if lac_interval and trio.current_time() >= lac_due:
                 lac_due = trio.current_time() + lac_interval
                 async with trio.open_nursery() as nursery:
-                    for writer in list(self.statistics.writers):
+                    for writer in self._writers():
                         nursery.start_soon(writer.tell_lac)
+
+    def _writers(self) -> list[LedgerWriter]:
+        """In an order that does not depend on where they are in memory (simulation)."""
+        return sorted(self.statistics.writers, key=lambda writer: writer.ledger_id)
 
     async def create_ledger(
         self,
@@ -192,6 +199,7 @@ class LedgerClient:
             config=self._config,
             statistics=self.statistics,
             flags=flags,
+            cache=self.cache,
         )
 
     async def _new_ensemble(self, schedule: Schedule) -> tuple[str, ...]:
@@ -262,6 +270,7 @@ class LedgerClient:
             self.statistics,
             self.health,
             self.manager,
+            self.cache,
         )
 
     @contextmanager

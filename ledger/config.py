@@ -18,6 +18,9 @@ class LedgerClientConfig:
     recovery_read_batch: int = 8
     #: Entries of a striped ledger (E > Qw) that one read asks for at a time.
     striped_read_batch: int = 16
+    #: Of all ledgers' entries in memory, written and read (ledger/entry_cache.py). 0: none are
+    #: kept: where bookies are in the same process, they have them in memory.
+    entry_cache_bytes: int = 0
 
     #: delayEnsembleChange: bookies that fail are kept while entries reach their ack quorum.
     delay_ensemble_change: bool = False
@@ -63,6 +66,7 @@ class LedgerClientConfig:
             "speculative_read_timeout_ms",
             "bookie_quarantine_ms",
             "bookie_rest_ms",
+            "entry_cache_bytes",
         ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, is {getattr(self, name)}")

@@ -11,6 +11,7 @@ back before anything is decided (ledgers.md 2.1.8, 2.1.9).
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from ledger.errors import (
     LedgerMetadataError,
     NoSuchLedgerError,
 )
+from ledger.underreplication import UnderReplication
 from metadata.store import (
     BadVersionError,
     MetadataError,
@@ -36,10 +38,12 @@ from wire.bookkeeper.ledger_metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from metadata.store import MetadataStore, Watch
     from runtime.env import Env
+
+logger = logging.getLogger(__name__)
 
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 #: Ids from here on have the long path (LegacyHierarchicalLedgerManager's limit).
@@ -71,6 +75,11 @@ class LedgerManager:
         self._store = store
         self._env = env
         self._root = root
+
+    @property
+    def root(self) -> str:
+        """Where the ledgers' metadata are."""
+        return self._root
 
     async def ensure_layout(self) -> None:
         """Makes the fixed part of the tree where it is missing (what `bookkeeper shell` calls
@@ -212,3 +221,11 @@ class LedgerManager:
             return await self._store.children(path)
         except NoNodeError:
             return []
+
+    async def mark_under_replicated(self, ledger_id: int, bookies: Collection[str]) -> None:
+        """Has auto-recovery look at the copies on these bookies. Only logged, if it fails."""
+        records = UnderReplication(self._store, self._root)
+        try:
+            await records.mark(ledger_id, bookies, self._env.clock.time_ms())
+        except (MetadataError, MetadataFormatError) as error:
+            logger.warning("ledger=%d not marked as under-replicated: %s", ledger_id, error)

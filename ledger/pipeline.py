@@ -5,6 +5,9 @@ run in a deferred pass of the turn: once per burst of replies, all entries that 
 never from inside `append`. Making an ensemble is the one thing that waits; it runs in a task of the
 LedgerClient (`spawn`), and what it does to the core is synchronous.
 
+While a failed bookie is kept for want of another, every LOOK_SECONDS the next append looks for one
+that could replace it, and is sent to it as a *trial*: if that is acked, the bookie is back.
+
 Sent payloads must never change: with Qa < Qw a slow bookie may still be sent an entry whose
 callback has run.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,7 +28,7 @@ from ledger.statistics import LedgerStatistics
 from ledger.writer_core import CHANGE, DELIVER, STOPPED, WriterCore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from ledger.bookie_client import BookieClient
     from ledger.placement import Placement
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from wire.buffers import Buffers
 
 logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.25
 
 
 class Spawn(Protocol):
@@ -53,12 +59,17 @@ class AddPipeline(ABC):
         "_digest",
         "_drained",
         "_flags",
+        "_left_out",
         "_master_key",
+        "_next_look",
         "_placement",
+        "_returned",
         "_seal",
         "_single",
         "_spawn",
         "_statistics",
+        "_trials_due",
+        "_trying",
         "_turn",
         "ledger_id",
     )
@@ -89,6 +100,16 @@ class AddPipeline(ABC):
         self._single = core.schedule.ensemble_size == 1
         self._delivery_deferred = False
         self._drained: trio.Event | None = None
+        #: When kept bookies are looked after next, in trio's time.
+        self._next_look = 0.0
+        #: Ensemble indexes of kept bookies that get the next entry of theirs as a trial, and of
+        #: those that have not answered theirs.
+        self._trials_due: set[int] = set()
+        self._trying: set[int] = set()
+        #: All that the ledger ever went on without.
+        self._left_out: set[str] = set()
+        #: Index and name of those whose trial was acked.
+        self._returned: list[tuple[int, str]] = []
 
     @property
     def last_add_confirmed(self) -> int:
@@ -107,13 +128,19 @@ class AddPipeline(ABC):
     def pending_bytes(self) -> int:
         return self._core.pending_bytes
 
+    @property
+    def is_short(self) -> bool:
+        """Whether it goes on without a bookie of its ensemble that failed, for want of another."""
+        return self._core.is_short
+
     def _append(
         self, payload: Buffers, size: int, done: AppendDone, given_id: int | None = None
     ) -> int:
         """Only an AdvCore takes a `given_id`."""
         core = self._core
-        if core.late:
-            self._act(core.replace_late())
+        is_uneasy = core.late or core.is_short
+        if is_uneasy:
+            self._look_after_failed()
         pending = core.add(size, done) if given_id is None else core.add_at(given_id, size, done)
         entry_id = pending.entry_id
         head = self._seal(
@@ -134,6 +161,8 @@ class AddPipeline(ABC):
         else:
             for index in core.targets(pending):
                 self._send(pending, index)
+            if is_uneasy:
+                self._send_trials(pending)
         return entry_id
 
     def _send(self, pending: PendingAdd, index: int) -> None:
@@ -153,13 +182,57 @@ class AddPipeline(ABC):
         if flags:
             self._act(flags, status)
 
+    def _look_after_failed(self) -> None:
+        core = self._core
+        if core.late:
+            self._act(core.replace_late())
+        if core.is_short and not core.changing and trio.current_time() >= self._next_look:
+            self._next_look = trio.current_time() + LOOK_SECONDS
+            self._trials_due = set(core.failed_indexes) - self._trying
+            self._act(core.replace_failed())
+
+    def _send_trials(self, pending: PendingAdd) -> None:
+        core = self._core
+        for index in core.schedule.write_set(pending.entry_id):
+            if index in self._trials_due:
+                self._trials_due.discard(index)
+                self._trying.add(index)
+                bookie = core.ensemble[index]
+                self._add_entry(
+                    bookie,
+                    self.ledger_id,
+                    pending.entry_id,
+                    self._master_key,
+                    pending.entry,
+                    self._flags,
+                    partial(self._on_trial_reply, pending, index, bookie),
+                )
+
+    def _on_trial_reply(self, pending: PendingAdd, index: int, bookie: str, status: Status) -> None:
+        self._trying.discard(index)
+        self._on_reply(pending, index, bookie, status)
+        if not status:
+            self._returned.append((index, bookie))
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """Not while an ensemble is being made: that one may be without them."""
+        if self._core.changing:
+            return
+        returned, self._returned = self._returned, []
+        for index, bookie in returned:
+            for missing in self._core.rejoin(index, bookie):
+                self._send(missing, index)
+
     def _act(self, flags: int, status: int | None = None) -> None:
         if flags & (DELIVER | STOPPED) and not self._delivery_deferred:
             self._delivery_deferred = True
             self._turn.defer(self._deliver)
         if flags & CHANGE:
             request = self._core.change_request()
-            logger.info(
+            logger.log(
+                # Looked for again and again, where there is none.
+                logging.DEBUG if self._core.is_short and status is None else logging.INFO,
                 "ledger=%d changing ensemble from entry=%d failed=%s status=%s",
                 self.ledger_id,
                 request.first_entry_id,
@@ -207,39 +280,67 @@ class AddPipeline(ABC):
             await self._drained.wait()
 
     async def _change_ensemble(self) -> None:
-        """Replaces what failed until nothing is left to replace, or the ledger stops."""
+        """Replaces what failed until nothing is left to replace, or nobody to replace it with: then
+        goes on without, or stops the ledger."""
         core = self._core
         while core.error is None:
             request = core.change_request()
             try:
                 ensemble = await self._choose(request)
-                await self._store_ensemble(request, ensemble)
+                if ensemble != request.ensemble:
+                    await self._store_ensemble(request, ensemble)
             except LedgerError as error:
                 self._stop(error)
                 return
-            self._statistics.ensemble_changes += 1
-            resend, flags = core.ensemble_changed(ensemble)
-            for pending, index in resend:
-                self._send(pending, index)
+            if ensemble == request.ensemble:
+                flags = self._keep(request)
+            else:
+                self._statistics.ensemble_changes += 1
+                resend, flags = core.ensemble_changed(ensemble)
+                for pending, index in resend:
+                    self._send(pending, index)
             if not flags & CHANGE:
                 self._act(flags)
+                self._take_back()
                 return
 
+    def _keep(self, request: ChangeRequest) -> int:
+        core = self._core
+        self._left_out.update(request.failed.values())
+        if not core.is_short:
+            words = ", ".join(request.failed.values())
+            logger.warning("ledger=%d goes on without %s", self.ledger_id, words)
+            self._next_look = trio.current_time() + LOOK_SECONDS
+        return core.keep_failed(request)
+
     async def _choose(self, request: ChangeRequest) -> tuple[str, ...]:
-        schedule = self._core.schedule
+        """The ensemble with as many of the failed replaced as there are bookies for; the same if
+        there are none, and the ledger can go on so. NotEnoughBookiesError if it cannot."""
         try:
-            return await self._placement.replace(
-                request.ensemble,
-                request.failed.keys(),
-                schedule.write_quorum_size,
-                schedule.ack_quorum_size,
-                set(request.failed.values()),
-            )
+            return await self._replace(request, request.ensemble, request.failed.keys())
         except TooFewBookiesError as error:
+            words = str(error)
+        ensemble = request.ensemble
+        if len(request.failed) > 1:
+            for index in request.failed:
+                with suppress(TooFewBookiesError):
+                    ensemble = await self._replace(request, ensemble, [index])
+        if ensemble == request.ensemble and not self._core.can_keep(request):
             failed = ", ".join(request.failed.values())
-            raise NotEnoughBookiesError(
-                self.ledger_id, f"no bookies in place of {failed}: {error}"
-            ) from error
+            raise NotEnoughBookiesError(self.ledger_id, f"no bookies in place of {failed}: {words}")
+        return ensemble
+
+    async def _replace(
+        self, request: ChangeRequest, ensemble: tuple[str, ...], indexes: Collection[int]
+    ) -> tuple[str, ...]:
+        schedule = self._core.schedule
+        return await self._placement.replace(
+            ensemble,
+            indexes,
+            schedule.write_quorum_size,
+            schedule.ack_quorum_size,
+            set(request.failed.values()),
+        )
 
     @abstractmethod
     async def _store_ensemble(self, request: ChangeRequest, ensemble: tuple[str, ...]) -> None:

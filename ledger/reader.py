@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ledger.bookie_client import BookieClient, BookieId
     from ledger.config import LedgerClientConfig
+    from ledger.entry_cache import EntryCache
     from ledger.health import BookieHealth
     from ledger.metadata import LedgerManager, Versioned
     from ledger.statistics import LedgerStatistics
@@ -44,6 +45,7 @@ class LedgerReader:
 
     __slots__ = (
         "_bookies",
+        "_cache",
         "_digest",
         "_follower",
         "_health",
@@ -75,8 +77,10 @@ class LedgerReader:
         statistics: LedgerStatistics,
         health: BookieHealth,
         manager: LedgerManager,
+        cache: EntryCache | None = None,
     ) -> None:
         self.ledger_id = ledger_id
+        self._cache = cache
         self._statistics = statistics
         self.last_add_confirmed = last_add_confirmed
         self._digest = digest
@@ -98,7 +102,10 @@ class LedgerReader:
 
     def set_metadata(self, versioned: Versioned) -> None:
         """Metadata of the same ledger: other ensembles, or its end. Older than what is known
-        already says nothing."""
+        already says nothing.
+
+        An ensemble changes from the first entry on that is not confirmed (ledgers.md 2.1.4): what
+        is in front of the last segment is, whether or not a bookie is left that would say so."""
         if versioned.version <= self._version:
             return
         self._version = versioned.version
@@ -106,6 +113,9 @@ class LedgerReader:
         metadata = versioned.metadata
         if metadata.is_closed:
             self.last_add_confirmed = metadata.last_entry_id
+        else:
+            first_entry_id, _ = metadata.last_segment
+            self.last_add_confirmed = max(self.last_add_confirmed, first_entry_id - 1)
         self._preferred: BookieId | None = None
         self._segment_first, self._segment_end = 0, 0
         self._segment_members: tuple[BookieId, ...] = ()
@@ -113,9 +123,13 @@ class LedgerReader:
     def read_nowait(
         self, first_entry_id: int, *, count_max: int, size_max: int
     ) -> list[memoryview] | None:
-        """As `read` if a bookie can answer at once; None also for what needs another replica, which
-        is then `read`'s work. Views pin what they look into."""
+        """As `read` if the cache or a bookie can answer at once; None also for what needs another
+        replica, which is then `read`'s work. Views pin what they look into."""
         count = self._count(first_entry_id, count_max)
+        if self._cache is not None:
+            cached = self._cache.run(self.ledger_id, first_entry_id, count, size_max)
+            if cached:
+                return cached
         bookie = self._replicas(first_entry_id)[0]
         answer = self._bookies.read_entries_nowait(
             bookie, self.ledger_id, first_entry_id, count_max=count, size_max=size_max
@@ -137,6 +151,16 @@ class LedgerReader:
 
         NoSuchEntryError beyond the LAC; DigestMismatchError or LedgerReadError if no replica has
         the first entry intact."""
+        if self._cache is None:
+            return await self._read_uncached(first_entry_id, count_max, size_max)
+        count = self._count(first_entry_id, count_max)
+        return await self._cache.read(
+            self.ledger_id, first_entry_id, count, size_max, self._read_uncached
+        )
+
+    async def _read_uncached(
+        self, first_entry_id: int, count_max: int, size_max: int
+    ) -> list[memoryview]:
         try:
             return await self._read(first_entry_id, count_max, size_max)
         except LedgerReadError:

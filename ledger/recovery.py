@@ -34,7 +34,7 @@ from ledger.errors import (
 from ledger.pipeline import AddPipeline
 from ledger.recovery_core import EndCore, EntryCore, Verdict
 from ledger.writer_core import WriterCore
-from wire.bookkeeper.entry import Digest, DigestMismatchError, EntryHeader, parse_header
+from wire.bookkeeper.entry import Digest, DigestMismatchError, parse_header
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from wire.bookkeeper.status import (
     FLAG_DO_FENCING,
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+#: Entries that recovery asks for first; then twice as many, up to recovery_read_batch.
+FIRST_READ_BATCH = 2
 
 
 class LedgerEnd(NamedTuple):
@@ -158,6 +161,8 @@ class LedgerReads:
         first_entry_id, bookies = self._metadata.last_segment
         core = EndCore(self.schedule, first_entry_id)
         statuses: list[str] = []
+        #: Entry id -> payload bytes up to it, as far as any answer tells.
+        lengths: dict[int, int] = {-1: 0}
 
         def on_reply(index: int, answer: tuple[Status, memoryview]) -> Verdict:
             status, view = answer
@@ -166,8 +171,10 @@ class LedgerReads:
             if status is Status.EOK:
                 with suppress(ValueError):  # a damaged last entry tells nothing, but was fenced
                     found = parse_header(view)
-                    self._digest.open(view, self._ledger_id, found.entry_id)
+                    payload = self._digest.open(view, self._ledger_id, found.entry_id)
                     header = found
+                    lengths[found.entry_id] = found.length
+                    lengths.setdefault(found.entry_id - 1, found.length - len(payload))
             return core.reply(index, status, header)
 
         asks = [partial(self._read, bookie, LAST_ADD_CONFIRMED_ENTRY) for bookie in bookies]
@@ -175,15 +182,7 @@ class LedgerReads:
             raise NotEnoughBookiesError(
                 self._ledger_id, f"too few bookies know its end ({'; '.join(statuses)})"
             )
-        return LedgerEnd(core.last_add_confirmed, self._length(core))
-
-    def _length(self, core: EndCore) -> int | None:
-        if core.last_add_confirmed < 0:
-            return 0
-        header: EntryHeader | None = core.header
-        if header is not None and header.entry_id == core.last_add_confirmed:
-            return header.length
-        return None
+        return LedgerEnd(core.last_add_confirmed, lengths.get(core.last_add_confirmed))
 
     async def entry(self, entry_id: int) -> RecoveredEntry | None:
         """The entry, from whichever replica has it intact; None if it provably was never acked.
@@ -333,7 +332,10 @@ class Recovery:
     async def _write_back(
         self, reads: LedgerReads, pipeline: RecoveryPipeline, entry_id: int
     ) -> None:
-        batch = self._config.recovery_read_batch
+        # Mostly one entry is beyond the LAC that the bookies know: a thousand idle ledgers should
+        # not ask for eight each.
+        batch_max = self._config.recovery_read_batch
+        batch = min(FIRST_READ_BATCH, batch_max)
         while True:
             results = await _read_batch(reads, range(entry_id, entry_id + batch))
             for result in results:
@@ -345,6 +347,7 @@ class Recovery:
                 await pipeline.add(result, 2 * batch)
                 assert pipeline.last_add_pushed == entry_id
                 entry_id += 1
+            batch = min(2 * batch, batch_max)
 
     async def _length(self, reads: LedgerReads, end: LedgerEnd) -> int:
         """Of a ledger to which nothing was written back: its last entry tells. If nobody has that

@@ -33,7 +33,7 @@ class EndCore:
     every acked entry's id, and so many bookies are fenced (if they were asked to) that nothing more
     can be acked."""
 
-    __slots__ = ("_known_mask", "_replied_mask", "_schedule", "header", "last_add_confirmed")
+    __slots__ = ("_known_mask", "_replied_mask", "_schedule", "last_add_confirmed")
 
     def __init__(self, schedule: Schedule, last_segment_first: int) -> None:
         self._schedule = schedule
@@ -42,8 +42,6 @@ class EndCore:
         # Never before the last segment: its first entry id is the LAC of that moment, plus one, and
         # earlier entries are on bookies that were not asked (bk#2615).
         self.last_add_confirmed = last_segment_first - 1
-        #: Of the entry with the highest id that was seen; its length is the best one known.
-        self.header: EntryHeader | None = None
 
     def reply(self, index: int, status: Status, header: EntryHeader | None) -> Verdict:
         """`header` of the entry in the answer, None if there is none or its digest is wrong."""
@@ -52,8 +50,6 @@ class EndCore:
             self._known_mask |= 1 << index
         if header is not None:
             self.last_add_confirmed = max(self.last_add_confirmed, header.last_add_confirmed)
-            if self.header is None or header.entry_id > self.header.entry_id:
-                self.header = header
         if status in _KNOWN and self._schedule.is_covered(self._known_mask):
             return Verdict.FOUND
         if self._replied_mask.bit_count() == self._schedule.ensemble_size:

@@ -38,11 +38,12 @@ from ledger.errors import (
 from ledger.fragments import Fragment, fragments, schedule_of, with_replacements
 from ledger.placement import TooFewBookiesError
 from runtime.logs import kv
+from runtime.throttle import Throttle
 from wire.bookkeeper.entry import Digest, DigestMismatchError, master_key
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from ledger.bookie_client import BookieClient, BookieId
     from ledger.client import LedgerClient
@@ -58,11 +59,18 @@ logger = logging.getLogger(__name__)
 #: How often a ledger is looked at again because somebody else changed it, or a target failed.
 ROUNDS_MAX = 20
 RETRY_PAUSE_SECONDS = 0.1
-BURST_SECONDS = 0.1
 #: Of an entry, where the metadata does not tell the mean.
 STRIPED_SIZE_GUESS_BYTES = 64 << 10
 #: Entries that are asked for at once where a bookie knows no batch reads.
 SINGLE_READS = 16
+
+
+class UnreadableEntryError(LedgerReadError):
+    """No bookie gives an entry; the detail says what each answered."""
+
+    def __init__(self, ledger_id: int, entry_id: int, answers: str) -> None:
+        super().__init__(ledger_id, f"entry {entry_id}: no bookie gives it ({answers})")
+        self.entry_id = entry_id
 
 
 class TargetFailedError(LedgerError):
@@ -118,27 +126,6 @@ class LedgerOutcome:
     open_end_skipped: bool = False
 
 
-class Rate:
-    """At most so much per second. Time is the event loop's, so simulations drive it."""
-
-    __slots__ = ("_free_at", "_per_second")
-
-    def __init__(self, per_second: float) -> None:
-        """0: no limit."""
-        self._per_second = per_second
-        self._free_at = 0.0
-
-    async def take(self, amount: float) -> None:
-        """Returns when what was taken before is paid for."""
-        if self._per_second <= 0:
-            return
-        now = trio.current_time()
-        start = max(self._free_at, now - BURST_SECONDS)
-        self._free_at = start + amount / self._per_second
-        if start > now:
-            await trio.sleep(start - now)
-
-
 class _Copy(NamedTuple):
     bookie: BookieId
     entry_id: int
@@ -183,8 +170,8 @@ class Replicator:
         self._manager = manager
         self._bookies = bookies
         self._config = config if config is not None else ReplicationConfig()
-        self._entry_rate = Rate(self._config.entries_per_second)
-        self._byte_rate = Rate(self._config.bytes_per_second)
+        self._entry_rate = Throttle(self._config.entries_per_second)
+        self._byte_rate = Throttle(self._config.bytes_per_second)
 
     async def replicate(
         self,
@@ -196,9 +183,9 @@ class Replicator:
         """Copies the fragment's entries to `replacements` (ensemble index -> new bookie), then puts
         these into its ensemble. `metadata`: as the fragment was taken from; gives the keys.
 
-        ValueError: the fragment is open, or a new bookie is in its ensemble. LedgerReadError: no
-        bookie has an entry; TargetFailedError; MetadataConflictError: the old bookie is not there
-        any more; NoSuchLedgerError, LedgerMetadataError."""
+        ValueError: the fragment is open, or a new bookie is in its ensemble. UnreadableEntryError;
+        TargetFailedError; MetadataConflictError: the old bookie is not there any more;
+        NoSuchLedgerError, LedgerMetadataError."""
         if not fragment.is_closed:
             raise ValueError(f"ledger {fragment.ledger_id}: an open fragment is not copied")
         if set(replacements.values()) & set(fragment.ensemble) or not replacements:
@@ -221,6 +208,31 @@ class Replicator:
             ),
         )
         return copied
+
+    async def restore(
+        self,
+        fragment: Fragment,
+        metadata: LedgerMetadata,
+        index: int,
+        entry_ids: Iterable[int],
+        step: Step | None = None,
+    ) -> Copied:
+        """Writes entries again to the bookie at `index`, which should have them and has not; the
+        metadata stays as it is. `entry_ids` are consecutive unless the ledger is striped.
+        UnreadableEntryError, TargetFailedError."""
+        if not fragment.is_closed:
+            raise ValueError(f"ledger {fragment.ledger_id}: an open fragment is not copied")
+        bookie = {index: fragment.ensemble[index]}
+        copying = _Copying(self._bookies, self._config, fragment, metadata, bookie)
+        return await self._copy(copying, iter(entry_ids), step)
+
+    async def check_readable(
+        self, fragment: Fragment, metadata: LedgerMetadata, entry_id: int
+    ) -> None:
+        """UnreadableEntryError if no bookie gives the entry: then nothing needs to be copied in
+        front of it only to fail there again (bk#1908)."""
+        nobody: dict[int, BookieId] = {}
+        await _Copying(self._bookies, self._config, fragment, metadata, nobody).read_one(entry_id)
 
     async def _copy(self, copying: _Copying, ids: Iterator[int], step: Step | None) -> Copied:
         """Reads a batch while the one before it is written."""
@@ -305,7 +317,7 @@ class Replicator:
             try:
                 for fragment in found:
                     if fragment.is_closed:
-                        targets = await _choose(placement, fragment, metadata, lost, unfit)
+                        targets = await choose_targets(placement, fragment, metadata, lost, unfit)
                         new = await self.replicate(fragment, metadata, targets, step)
                         done, copied = done + 1, copied.plus(new)
             except TargetFailedError as error:
@@ -319,13 +331,15 @@ class Replicator:
         raise last_error
 
 
-async def _choose(
+async def choose_targets(
     placement: Placement,
     fragment: Fragment,
     metadata: LedgerMetadata,
     lost: Collection[BookieId],
     unfit: Collection[BookieId],
 ) -> dict[int, BookieId]:
+    """Ensemble index -> who takes the place of a bookie of `lost`; nobody of `unfit`.
+    NotEnoughBookiesError."""
     indexes = fragment.indexes_of(lost)
     try:
         ensemble = await placement.replace(
@@ -425,7 +439,7 @@ class _Copying:
 
         async def read_one(entry_id: int) -> None:
             try:
-                entries[entry_id] = await self._read_one(entry_id)
+                entries[entry_id] = await self.read_one(entry_id)
             except LedgerReadError as error:
                 failures[entry_id] = error
 
@@ -463,7 +477,7 @@ class _Copying:
                 return intact
         return []
 
-    async def _read_one(self, entry_id: int) -> memoryview:
+    async def read_one(self, entry_id: int) -> memoryview:
         ledger_id = self.fragment.ledger_id
         answers: list[str] = []
         for bookie in self._sources(entry_id):
@@ -478,6 +492,4 @@ class _Copying:
                     self._preferred = bookie
                     return view
             answers.append(f"{bookie}: {words}")
-        raise LedgerReadError(
-            ledger_id, f"entry {entry_id}: no bookie gives it ({'; '.join(answers)})"
-        )
+        raise UnreadableEntryError(ledger_id, entry_id, "; ".join(answers))

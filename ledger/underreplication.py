@@ -16,12 +16,22 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from metadata.store import ANY_VERSION, NodeExistsError, NoNodeError
+from metadata.store import (
+    ANY_VERSION,
+    BadVersionError,
+    MetadataUnknownOutcomeError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
 from wire.bookkeeper.records import (
     UNDERREPLICATION_LAYOUT,
     UnderreplicatedLedger,
     encode_check_time,
+    encode_holder,
     encode_recovery_delay,
+    encode_underreplicated,
+    parse_check_time,
     parse_holder,
     parse_recovery_delay,
     parse_underreplicated,
@@ -31,9 +41,9 @@ from wire.bookkeeper.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Collection
 
-    from metadata.store import MetadataStore
+    from metadata.store import MetadataStore, Watch
 
 #: The auditor's checks, and the nodes that tell when each was last done.
 CHECK_TIMES = {
@@ -48,6 +58,13 @@ class Lock(NamedTuple):
     ledger_id: int
     #: None if the lock does not say.
     holder: str | None
+
+
+class Task(NamedTuple):
+    """A mark as it was read; a ledger that is marked again has another version."""
+
+    marked: UnderreplicatedLedger
+    version: int
 
 
 class UnderReplication:
@@ -86,9 +103,80 @@ class UnderReplication:
 
     async def ledger(self, ledger_id: int) -> UnderreplicatedLedger | None:
         """What is missing of it; None if it is not marked."""
-        path = f"{self._base}/ledgers/{underreplicated_path(ledger_id)}"
-        (node,) = await self._store.get_many([path])
-        return None if node is None else parse_underreplicated(node.data)
+        task = await self.task(ledger_id)
+        return None if task is None else task.marked
+
+    async def task(self, ledger_id: int) -> Task | None:
+        """As `ledger`, with the version that `finish` needs."""
+        (node,) = await self._store.get_many([self._task_path(ledger_id)])
+        return None if node is None else Task(parse_underreplicated(node.data), node.version)
+
+    def _task_path(self, ledger_id: int) -> str:
+        return f"{self._base}/ledgers/{underreplicated_path(ledger_id)}"
+
+    async def mark(self, ledger_id: int, missing: Collection[str], time_ms: int) -> bool:
+        """Says that these bookies' copies are missing; whether that was news. Nothing is written
+        if it was not, so that two auditors do no harm."""
+        path = self._task_path(ledger_id)
+        while True:
+            with suppress(NodeExistsError, NoNodeError, MetadataUnknownOutcomeError):
+                data = encode_underreplicated(
+                    UnderreplicatedLedger(tuple(sorted(missing)), time_ms)
+                )
+                await self._store.create(path, data, make_parents=True)
+                return True
+            # NoNodeError: a worker took an empty directory away while ours was made in it.
+            task = await self.task(ledger_id)
+            if task is None:
+                continue
+            known = task.marked.replicas
+            if set(missing) <= set(known):
+                return False
+            more = tuple(bookie for bookie in sorted(missing) if bookie not in known)
+            data = encode_underreplicated(UnderreplicatedLedger((*known, *more), time_ms))
+            with suppress(BadVersionError, NoNodeError, MetadataUnknownOutcomeError):
+                await self._store.put(path, data, task.version)
+                return True
+
+    async def finish(self, ledger_id: int, version: int) -> bool:
+        """Takes the mark away; False if the ledger was marked again since it had that version."""
+        path = self._task_path(ledger_id)
+        try:
+            await self._store.delete(path, version)
+        except NoNodeError:
+            return True
+        except BadVersionError:
+            return False
+        for _ in range(4):
+            path = path.rpartition("/")[0]
+            try:
+                await self._store.delete(path)
+            except (NotEmptyError, NoNodeError, BadVersionError):
+                break
+        return True
+
+    def watch_tasks(self) -> Watch:
+        """Fires for many of the marks made, not for all: the tree is deep. To be closed."""
+        return self._store.watch_children(f"{self._base}/ledgers")
+
+    # -- locks -----------------------------------------------------------------------------------
+
+    async def lock(self, ledger_id: int, holder: str) -> bool:
+        """Takes the ledger's lock until `unlock` or this session's end, or has it already; False
+        if it is another session's."""
+        path = f"{self._base}/locks/{underreplicated_name(ledger_id)}"
+        try:
+            await self._store.create(path, encode_holder(holder), ephemeral=True, make_parents=True)
+        except (NodeExistsError, MetadataUnknownOutcomeError):
+            return await self._store.owns(path)
+        return True
+
+    async def unlock(self, ledger_id: int) -> None:
+        """Not if it is another session's by now."""
+        path = f"{self._base}/locks/{underreplicated_name(ledger_id)}"
+        if await self._store.owns(path):
+            with suppress(NoNodeError):
+                await self._store.delete(path)
 
     async def locks(self) -> list[Lock]:
         names = sorted(n for n in await self._children(f"{self._base}/locks") if n[:3] == "urL")
@@ -125,6 +213,17 @@ class UnderReplication:
     async def is_enabled(self) -> bool:
         return not await self._store.exists(f"{self._base}/disable")
 
+    def watch_disabled(self) -> Watch:
+        return self._store.watch(f"{self._base}/disable")
+
+    async def wait_enabled(self) -> None:
+        watch = self.watch_disabled()
+        try:
+            while not await self.is_enabled():
+                await watch.changed()
+        finally:
+            watch.close()
+
     async def enable(self) -> bool:
         """False if it was enabled."""
         try:
@@ -144,10 +243,25 @@ class UnderReplication:
         (node,) = await self._store.get_many([f"{self._base}/lostBookieRecoveryDelay"])
         return None if node is None else parse_recovery_delay(node.data)
 
+    async def ensure_recovery_delay_s(self, delay_s: int) -> int:
+        """What is set; `delay_s` is written if nothing is."""
+        await self.ensure_layout()
+        await self._ensure(f"{self._base}/lostBookieRecoveryDelay", encode_recovery_delay(delay_s))
+        found = await self.recovery_delay_s()
+        return delay_s if found is None else found
+
+    def watch_recovery_delay(self) -> Watch:
+        return self._store.watch(f"{self._base}/lostBookieRecoveryDelay")
+
     async def set_recovery_delay_s(self, delay_s: int) -> None:
         """The auditor sees every write, also of the same number, and audits."""
         await self.ensure_layout()
         await self._write("lostBookieRecoveryDelay", encode_recovery_delay(delay_s))
+
+    async def check_time_ms(self, check: str) -> int | None:
+        """When the check, one of CHECK_TIMES, was last done; None: never."""
+        (node,) = await self._store.get_many([f"{self._base}/{CHECK_TIMES[check]}"])
+        return None if node is None else parse_check_time(node.data)
 
     async def set_check_time_ms(self, check: str, time_ms: int) -> None:
         """When the check, one of CHECK_TIMES, was last done."""

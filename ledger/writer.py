@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ledger.bookie_client import BookieClient
     from ledger.config import LedgerClientConfig
+    from ledger.entry_cache import EntryCache
     from ledger.metadata import LedgerManager, Versioned
     from ledger.pipeline import Spawn
     from ledger.placement import Placement
@@ -47,6 +48,7 @@ class LedgerWriter(AddPipeline):
     __slots__ = (
         "__weakref__",
         "_bookies",
+        "_cache",
         "_closed",
         "_closing",
         "_explicit_lac",
@@ -75,11 +77,13 @@ class LedgerWriter(AddPipeline):
         config: LedgerClientConfig,
         statistics: LedgerStatistics,
         flags: int = 0,
+        cache: EntryCache | None = None,
     ) -> None:
         super().__init__(
             core, bookies, turn, placement, spawn, digest, master_key, flags, statistics
         )
         self._bookies = bookies
+        self._cache = cache
         statistics.writers.add(self)
         self._manager = manager
         self._versioned = versioned
@@ -140,7 +144,10 @@ class LedgerWriter(AddPipeline):
         if core.error is not None:
             self._act(STOPPED)
             return core.add(size, done).entry_id
-        return self._append(payload, size, done)
+        entry_id = self._append(payload, size, done)
+        if self._cache is not None:
+            self._cache.appended(self.ledger_id, entry_id, payload)
+        return entry_id
 
     def _refuse(self) -> NoReturn:
         if self._closing:
@@ -189,6 +196,9 @@ class LedgerWriter(AddPipeline):
 
         self._versioned = await self._manager.update(self.ledger_id, self._versioned, transform)
         self._stop(LedgerClosedError(self.ledger_id, "was closed"))
+        if self._left_out:
+            # What they miss is in the middle, where an auditor's check of both ends sees nothing.
+            await self._manager.mark_under_replicated(self.ledger_id, self._left_out)
         self._closed = self._versioned.metadata
         self.reader.set_metadata(self._versioned)
         return self._closed

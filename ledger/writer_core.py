@@ -5,7 +5,8 @@ sends what it is told to, hands in every reply, and acts on the flags that come 
 
     DELIVER   the oldest entries are acked: call `confirm()`, then their callbacks
     CHANGE    a bookie failed: make a new ensemble durable as `change_request()` says, then call
-              `ensemble_changed()`; until then LAC and callbacks stand still
+              `ensemble_changed()`, or `keep_failed()` if there is no other bookie; until then LAC
+              and callbacks stand still
     STOPPED   nothing more will be acked: `take_failed()` has what was in flight
 
 Invariants: entry ids are dense; an entry is confirmed only when Qa bookies of its write set *in the
@@ -19,6 +20,11 @@ in `confirm`, never while acks are being taken away (bk#3005, bk#4097).
 With delayed ensemble change (2.1.5) a bookie is replaced only when so many refused an entry that
 it could miss its ack quorum, or when one said that it is read-only. A refusal of an entry that was
 confirmed already is noted in `late`, and that bookie replaced before the next add (`replace_late`).
+
+Where no bookie can take a failed one's place, that one stays in the ensemble and is sent nothing
+more, as long as every write set has Qa others (`keep_failed`): the ensemble that is durable does
+not change, and an entry still needs Qa acks out of it. It gets entries again once it took one
+(`rejoin`), and is replaced when somebody is there to (`replace_failed`).
 """
 
 from __future__ import annotations
@@ -96,6 +102,7 @@ class WriterCore:
         "confirmed_length",
         "ensemble",
         "error",
+        "is_short",
         "last_add_confirmed",
         "last_add_pushed",
         "late",
@@ -131,7 +138,10 @@ class WriterCore:
         self.pending_bytes = 0
         #: A new ensemble is being made: LAC and callbacks stand still.
         self.changing = False
+        #: Ensemble index -> the bookie there that is to be replaced, or was kept.
         self._failed: dict[int, str] = {}
+        #: Failed bookies were kept.
+        self.is_short = False
         self._delays_change = delay_ensemble_change
         #: Ensemble index -> the bookie there that refused an entry after it was confirmed.
         self.late: dict[int, str] = {}
@@ -182,7 +192,10 @@ class WriterCore:
         if status == _UNAUTHORIZED:
             words = f"bookie {bookie} knows the ledger with another master key"
             return self.stop(UnauthorizedError(self.ledger_id, words))
-        if self._delays_change and self._is_tolerable(pending, index, bookie, status):
+        if self._delays_change:
+            if self._is_tolerable(pending, index, bookie, status):
+                return NOTHING
+        elif index in self._failed:
             return NOTHING
         self._failed[index] = bookie
         return self._begin_change()
@@ -200,15 +213,27 @@ class WriterCore:
             if pending.entry_id <= self.last_add_confirmed:
                 self.late[index] = bookie
                 return True
-            schedule = self.schedule
-            if pending.refusals.bit_count() <= (
-                schedule.write_quorum_size - schedule.ack_quorum_size
-            ):
+            if not self.is_short:
+                schedule = self.schedule
+                tolerance = schedule.write_quorum_size - schedule.ack_quorum_size
+                if pending.refusals.bit_count() <= tolerance:
+                    return True
+            elif self._can_complete(pending):
                 return True
+        self._give_up_refusers(pending)
+        return False
+
+    def _give_up_refusers(self, pending: PendingAdd) -> None:
         for other in self.schedule.write_set(pending.entry_id):
             if pending.refusals >> other & 1:
                 self._failed[other] = self.ensemble[other]
-        return False
+
+    def _can_complete(self, pending: PendingAdd) -> bool:
+        """Whether so many of its write set neither refused it nor are left out."""
+        count = 0
+        for index in self.schedule.write_set(pending.entry_id):
+            count += not (pending.refusals >> index & 1 or index in self._failed)
+        return count >= self._ack_quorum_size
 
     def replace_late(self) -> int:
         """Before an add: those in `late` are to be replaced now. CHANGE or NOTHING."""
@@ -216,6 +241,11 @@ class WriterCore:
         for index, bookie in late.items():
             if self.ensemble[index] == bookie:
                 self._failed[index] = bookie
+        return self._begin_change() if self._failed else NOTHING
+
+    def replace_failed(self) -> int:
+        """Those that were kept are to be replaced, if now somebody is there to: CHANGE or
+        NOTHING."""
         return self._begin_change() if self._failed else NOTHING
 
     def _is_head_complete(self) -> bool:
@@ -276,8 +306,51 @@ class WriterCore:
             resend.extend((pending, index) for index in replaced if index in write_set)
         if self._failed:
             return resend, CHANGE
-        self.changing = False
+        self.changing = self.is_short = False
         return resend, DELIVER if self._is_head_complete() else NOTHING
+
+    @property
+    def failed_indexes(self) -> tuple[int, ...]:
+        return tuple(self._failed)
+
+    def can_keep(self, request: ChangeRequest) -> bool:
+        """Whether every write set has its ack quorum without those that failed."""
+        return all(
+            sum(index not in request.failed for index in write_set) >= self._ack_quorum_size
+            for write_set in self.schedule.write_sets
+        )
+
+    def keep_failed(self, request: ChangeRequest) -> int:
+        """Nobody is there in place of any of those in `request`, and `can_keep(request)`: writing
+        goes on without them. Flags; CHANGE if more have failed since."""
+        if self.error is not None:
+            return NOTHING
+        assert self.changing
+        assert self.can_keep(request)
+        # Refused by one that was tolerated while there were others: those are no more.
+        for pending in self.pending:
+            if pending.refusals and not self._can_complete(pending):
+                self._give_up_refusers(pending)
+        if len(self._failed) > len(request.failed):
+            return CHANGE
+        self.changing = False
+        self.is_short = True
+        return DELIVER if self._is_head_complete() else NOTHING
+
+    def rejoin(self, index: int, bookie: str) -> list[PendingAdd]:
+        """One that was kept took an entry: it is sent all from now on. Returns what is in flight
+        and to be sent to it."""
+        if self.changing or self.error is not None or self._failed.get(index) != bookie:
+            return []
+        del self._failed[index]
+        self.is_short = bool(self._failed)
+        bit = 1 << index
+        missing: list[PendingAdd] = []
+        for pending in self.pending:
+            if index in self.schedule.write_set(pending.entry_id) and not pending.acks & bit:
+                pending.refusals &= ~bit
+                missing.append(pending)
+        return missing
 
     @property
     def is_waiting(self) -> bool:

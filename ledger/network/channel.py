@@ -16,9 +16,10 @@ import trio
 from ledger.network.connection import BookieConnection
 from runtime.logs import kv
 from wire.bookkeeper import v2
+from wire.bookkeeper.frames import Protocol
 from wire.bookkeeper.requests import BatchReadRequest, ReadRequest
-from wire.bookkeeper.responses import AddResponse, BatchReadResponse, ReadResponse
-from wire.bookkeeper.status import Status
+from wire.bookkeeper.responses import BatchReadResponse, ReadResponse
+from wire.bookkeeper.status import STATUS_OF_V2, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ledger.network.connection import Resolve
     from runtime.env import Env
     from runtime.receive import ReceiveChunks
+    from runtime.tls import Tls
     from wire.buffers import Buffers
 
 logger = logging.getLogger(__name__)
@@ -66,6 +68,8 @@ class ReadWaiter:
 class BookieChannel(BookieConnection):
     """A v2 connection."""
 
+    protocol = Protocol.V2
+
     def __init__(
         self,
         bookie: str,
@@ -74,8 +78,9 @@ class BookieChannel(BookieConnection):
         chunks: ReceiveChunks,
         config: NetworkConfig,
         spawn: Callable[[BookieConnection], bool],
+        tls: Tls | None = None,
     ) -> None:
-        super().__init__(bookie, resolve, env, chunks, config, spawn)
+        super().__init__(bookie, resolve, env, chunks, config, spawn, tls)
         self._adds: dict[tuple[int, int], _Add] = {}
         self._reads: dict[tuple[int, int], deque[ReadWaiter]] = {}
         self._batches: dict[int, ReadWaiter] = {}
@@ -193,21 +198,27 @@ class BookieChannel(BookieConnection):
 
     def _on_frame(self, frame: memoryview) -> bool:
         self._answers += 1
+        added = v2.decode_add_answer(frame)
+        if added is not None:
+            self._on_added(*added)
+            return self._transport is not None
         answer = v2.decode_response(frame)
-        if type(answer) is AddResponse:
-            key = (answer.ledger_id, answer.entry_id)
-            add = self._adds.pop(key, None)
-            if add is not None:  # else it was given up
-                if add.following is not None:
-                    self._adds[key] = add.following
-                add.done(answer.status)
-        elif type(answer) is ReadResponse:
+        if type(answer) is ReadResponse:
             self._on_read((answer.ledger_id, answer.entry_id), answer)
         elif type(answer) is BatchReadResponse:
             waiter = self._batches.pop(answer.transaction_id, None)
             if waiter is not None:
                 waiter.resolve(answer)
         return self._transport is not None
+
+    def _on_added(self, status: int, ledger_id: int, entry_id: int) -> None:
+        key = (ledger_id, entry_id)
+        add = self._adds.pop(key, None)
+        if add is None:
+            return  # it was given up
+        if add.following is not None:
+            self._adds[key] = add.following
+        add.done(STATUS_OF_V2[status])
 
     def _on_read(self, key: tuple[int, int], answer: ReadResponse) -> None:
         line = self._reads.get(key)

@@ -17,6 +17,8 @@ from ledger.network.channel import BookieChannel
 from ledger.network.config import NetworkConfig
 from ledger.network.v3_channel import V3Channel
 from runtime.receive import ReceiveChunks
+from runtime.timers import Timers
+from runtime.tls import Tls
 from wire.bookkeeper import v2
 from wire.bookkeeper.entry_set import decode_entry_set
 from wire.bookkeeper.errors import WireError
@@ -54,6 +56,9 @@ if TYPE_CHECKING:
     from wire.bookkeeper.responses import Response
     from wire.buffers import Buffer, Buffers
 
+#: Frames up to this size are one buffer; of larger ones only the heads are joined.
+JOIN_SIZE_MAX_BYTES = 4096
+HEAD_SIZE_MAX_BYTES = 64
 #: How exact the time-outs of adds are: a share of the time-out.
 TIMEOUT_LOOKS = 10
 
@@ -75,6 +80,9 @@ class NetworkBookieClient:
         self._channels: dict[BookieId, BookieChannel] = {}
         self._v3_channels: dict[BookieId, V3Channel] = {}
         self._nursery: trio.Nursery | None = None
+        self._timers = Timers()
+        context = self._config.tls
+        self._tls = None if context is None else Tls(context, env.turn, self._timers)
         self._now = env.clock.monotonic()
         self._last_entry: Buffers | None = None
         self._last_frame: list[Buffer] = []
@@ -84,6 +92,7 @@ class NetworkBookieClient:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                await nursery.start(self._timers.run)
                 task_status.started()
                 await self._watch_time()
         finally:
@@ -97,11 +106,19 @@ class NetworkBookieClient:
     async def _watch_time(self) -> None:
         """One look at the clock serves all adds of a while: a time-out is a coarse thing."""
         timeout = self._config.add_timeout_ms / 1000
+        period = timeout / TIMEOUT_LOOKS
+        patient_until = 0.0
         while True:
-            self._now = self._env.clock.monotonic()
-            for channel in self._all_channels():
-                channel.give_up_before(self._now - timeout)
-            await trio.sleep(timeout / TIMEOUT_LOOKS)
+            now = self._env.clock.monotonic()
+            if now - self._now > 2 * period and now > patient_until + timeout:
+                # This process was stopped: it has answers to read, before any add is given up.
+                patient_until = now + timeout / 2
+            self._now = now
+            if now >= patient_until:
+                for channel in self._all_channels():
+                    channel.give_up_before(now - timeout)
+                    channel.close_if_hanging()
+            await trio.sleep(period)
 
     def _connect(self, channel: BookieConnection) -> bool:
         nursery = self._nursery
@@ -120,6 +137,7 @@ class NetworkBookieClient:
                 self._chunks,
                 self._config,
                 self._connect,
+                self._tls,
             )
         return channel
 
@@ -133,6 +151,7 @@ class NetworkBookieClient:
                 self._chunks,
                 self._config,
                 self._connect,
+                self._tls,
             )
         return channel
 
@@ -158,12 +177,14 @@ class NetworkBookieClient:
             self._v3_channel(bookie).add(request, done, self._now)
             return
         if entry is not self._last_entry:
-            head, *rest = v2.encode_add_request(master_key, entry, flags)
-            # The entry's own head is as small as the frame's: one buffer less to send, thrice.
-            if rest and len(rest[0]) <= 64:
-                head = bytes(head) + bytes(rest.pop(0))
+            frame = v2.encode_add_request(master_key, entry, flags)
+            # Joined once, or else the small buffers are gathered for each bookie anew.
+            if sum(map(len, frame)) <= JOIN_SIZE_MAX_BYTES:
+                frame = [b"".join(frame)]
+            elif len(frame[1]) <= HEAD_SIZE_MAX_BYTES:
+                frame[:2] = [b"".join(frame[:2])]
             self._last_entry = entry
-            self._last_frame = [head, *rest]
+            self._last_frame = frame
         channel = self._channels.get(bookie) or self._channel(bookie)
         channel.add(ledger_id, entry_id, self._last_frame, done, self._now)
 

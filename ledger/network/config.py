@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from wire.bookkeeper.frames import FRAME_SIZE_MAX_BYTES, SIZE_BYTES
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ledger.network.auth import SaslLogin
 
 
 @dataclass(slots=True, frozen=True)
@@ -17,6 +23,14 @@ class NetworkConfig:
     #: After a failed connect the bookie is left alone, longer each time.
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 5_000
+    #: A bookie that answers nothing between two looks while more than this waits to be sent to it
+    #: hangs, and its connection is closed. More than writers have in flight, else a disk that
+    #: is slow for all would look so.
+    unsent_bytes_max: int = 128 << 20
+    #: START_TLS before anything else; None: nothing is encrypted. Every bookie has to have it then.
+    tls: ssl.SSLContext | None = None
+    #: AUTH, behind START_TLS if there is any; None: none. A bookie that asks for none is fine.
+    sasl: SaslLogin | None = None
     #: nettyMaxFrameSizeBytes, without the size in front
     frame_bytes_max: int = FRAME_SIZE_MAX_BYTES - SIZE_BYTES
     #: Bytes that one batch read asks for at most: the answer has to fit a frame.

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import trio
 
+from ledger.network.greeting import NotAuthenticatedError, connect_greeted
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError
 from wire.bookkeeper.errors import WireError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from runtime.env import Env
     from runtime.net import Transport
     from runtime.receive import ReceiveChunks
+    from runtime.tls import Tls
+    from wire.bookkeeper.frames import Protocol
     from wire.buffers import Buffers
 
     Resolve = Callable[[], tuple[str, int] | None]
@@ -36,6 +39,8 @@ logger = logging.getLogger(__name__)
 class BookieConnection(ABC):
     """`resolve()` gives the bookie's address at the time, None if unknown."""
 
+    protocol: ClassVar[Protocol]
+
     def __init__(
         self,
         bookie: str,
@@ -44,14 +49,17 @@ class BookieConnection(ABC):
         chunks: ReceiveChunks,
         config: NetworkConfig,
         spawn: Callable[[BookieConnection], bool],
+        tls: Tls | None = None,
     ) -> None:
-        """`spawn(channel)` runs `channel.connect()` in a task; false if nobody is there to."""
+        """`spawn(channel)` runs `channel.connect()` in a task; false if nobody is there to. With
+        `tls`, START_TLS comes first, then AUTH with `config.sasl`."""
         self.bookie = bookie
         self._resolve = resolve
         self._env = env
         self._chunks = chunks
         self._config = config
         self._spawn = spawn
+        self._tls = tls
         self._transport: Transport | None = None
         self._receiver = FrameReceiver(chunks, config.frame_bytes_max, self._on_frame)
         self._is_connecting = False
@@ -60,6 +68,8 @@ class BookieConnection(ABC):
         #: No new try to connect before this time.
         self._rest_until = 0.0
         self._failures = 0
+        #: Whether bytes came since the last `close_if_hanging`.
+        self._has_received = False
 
     @abstractmethod
     def _on_frame(self, frame: memoryview) -> bool:
@@ -95,8 +105,10 @@ class BookieConnection(ABC):
         error: object = "its address is not known"
         if address is not None:
             try:
-                with trio.fail_after(self._config.connect_timeout_ms / 1000):
-                    await self._env.net.connect(*address, self._connected)
+                await self._open(address)
+            except NotAuthenticatedError as failure:
+                logger.error("not_authenticated", kv(bookie=self.bookie, error=failure))
+                error = failure
             except (OSError, trio.TooSlowError) as failure:
                 error = failure or "no answer in time"
             else:
@@ -109,6 +121,18 @@ class BookieConnection(ABC):
         self._rest_until = self._env.clock.monotonic() + pause_ms / 1000
         self._is_connecting = False
         self._fail_all()
+
+    async def _open(self, address: tuple[str, int]) -> None:
+        """OSError; trio.TooSlowError."""
+        env, config = self._env, self._config
+        if self._tls is None and config.sasl is None:
+            with trio.fail_after(config.connect_timeout_ms / 1000):
+                await env.net.connect(*address, self._connected)
+            return
+        transport = await connect_greeted(
+            env.net, address, self._chunks, env.rng, self.protocol, config, self._tls
+        )
+        transport.attach(self._connected(transport))
 
     def _connected(self, transport: Transport) -> BookieConnection:
         self._transport = transport
@@ -128,6 +152,7 @@ class BookieConnection(ABC):
         return self._receiver.buffer()
 
     def received(self, count: int) -> None:
+        self._has_received = True
         try:
             self._receiver.received(count)
         except (FrameTooLargeError, WireError) as error:
@@ -140,6 +165,19 @@ class BookieConnection(ABC):
     def closed(self) -> None:
         self._transport = None
         self._fail_all()
+
+    def close_if_hanging(self) -> None:
+        """To be called now and then: what a bookie that hangs does not take is kept in memory only
+        up to a limit."""
+        transport = self._transport
+        if transport is None:
+            return
+        if not self._has_received and transport.unsent_bytes > self._config.unsent_bytes_max:
+            logger.warning(
+                "bookie_hangs", kv(bookie=self.bookie, unsent_bytes=transport.unsent_bytes)
+            )
+            self.close()
+        self._has_received = False
 
     def close(self) -> None:
         """What waits is told EIO."""

@@ -18,6 +18,7 @@ import trio
 from ledger.network.connection import BookieConnection
 from runtime.logs import kv
 from wire.bookkeeper import v3
+from wire.bookkeeper.frames import Protocol
 from wire.bookkeeper.requests import ForceLedgerRequest
 from wire.bookkeeper.responses import AddResponse, ErrorResponse
 from wire.bookkeeper.status import WRITE_FLAG_DEFERRED_SYNC, Status
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from runtime.env import Env
     from runtime.net import Transport
     from runtime.receive import ReceiveChunks
+    from runtime.tls import Tls
     from wire.bookkeeper.requests import AddRequest, Request
     from wire.bookkeeper.responses import Response
 
@@ -61,6 +63,8 @@ class _Unforced:
 class V3Channel(BookieConnection):
     """A v3 connection."""
 
+    protocol = Protocol.V3
+
     def __init__(
         self,
         bookie: str,
@@ -69,8 +73,9 @@ class V3Channel(BookieConnection):
         chunks: ReceiveChunks,
         config: NetworkConfig,
         spawn: Callable[[BookieConnection], bool],
+        tls: Tls | None = None,
     ) -> None:
-        super().__init__(bookie, resolve, env, chunks, config, spawn)
+        super().__init__(bookie, resolve, env, chunks, config, spawn, tls)
         self._last_transaction_id = 0
         self._questions: dict[int, _Question] = {}
         #: In the order of sending.

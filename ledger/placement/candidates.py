@@ -1,7 +1,8 @@
 """CandidateSource: the bookies as placements see them, kept current.
 
-Who is there comes from the BookieWatcher, where they are from a Topology, and how much room they
-have from themselves (GET_BOOKIE_INFO), if that is wanted.
+Who is there comes from the BookieWatcher, where they are from a Topology or, where that does not
+know, from their registration, and how much room they have from themselves (GET_BOOKIE_INFO), if
+that is wanted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from ledger.placement.policy import DEFAULT_LOCATION, Candidate
-from ledger.placement.topology import DefaultTopology, locations_or_default
+from ledger.placement.topology import (
+    DefaultTopology,
+    TopologyError,
+    checked_location,
+    locations_or_default,
+)
 from runtime.logs import kv
 from wire.bookkeeper.status import Status
 
@@ -96,8 +102,22 @@ class CandidateSource:
             for bookie, address in zip(new, addresses, strict=True)
         ]
         found = await locations_or_default(self._topology, hosts)
+        for number, bookie in enumerate(new):
+            if found[number] == DEFAULT_LOCATION and (told := self._told(bookie)) is not None:
+                found[number] = told
         self._locations.update(zip(new, found, strict=True))
         logger.info("bookies_located", kv(count=len(new), racks=len(set(found))))
+
+    def _told(self, bookie: BookieId) -> str | None:
+        """What the bookie says of itself, if it makes sense."""
+        told = self._watcher.location(bookie)
+        if told is None:
+            return None
+        try:
+            return checked_location(told, f"bookie {bookie}")
+        except TopologyError as error:
+            logger.warning("bad_location", kv(error=error))
+            return None
 
     async def _ask_for_space(self, bookies: BookieClient) -> None:
         while True:
@@ -111,9 +131,12 @@ class CandidateSource:
                 else:
                     failures.append(bookie)
 
+            known_count = len(self._free_bytes)
             async with trio.open_nursery() as nursery:
                 for bookie in wanted:
                     nursery.start_soon(ask, bookie)
+            if len(self._free_bytes) != known_count:
+                logger.info("bookies_told_free_space", kv(count=len(self._free_bytes)))
             is_new = set(wanted) != self._watcher.writable
             pause = self._info_retry if failures or is_new or not wanted else self._info_interval
             with trio.move_on_after(pause):

@@ -1,5 +1,7 @@
 """Ledger clients and bookies in BookKeeper's protocol over sockets, in one process."""
 
+import time
+
 import pytest
 import trio
 
@@ -60,6 +62,7 @@ class Node:
     def freeze(self):
         """Takes requests, and answers none, as a process that was stopped (SIGSTOP)."""
         self.server._processor.process = lambda connection, request: None
+        self.server._processor.add = lambda connection, *request: None
 
     def break_connections(self):
         for connection in list(self.server._connections):
@@ -355,3 +358,52 @@ async def test_what_only_v3_can_ask(world):
         while (await bookies.bookie_info(member)).status is not Status.EIO:
             await trio.sleep(0.02)
     assert (await bookies.read_lac(member, writer.ledger_id)).status is Status.EIO
+
+
+async def test_what_a_hanging_bookie_does_not_take_is_bounded(world):
+    """As one that was stopped: the kernel connects, and nobody reads."""
+    unsent_bytes_max = 4 * MIB
+    bookies = await world.bookie_client(unsent_bytes_max=unsent_bytes_max, add_timeout_ms=4_000)
+    with trio.socket.socket() as listener:
+        await listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        world.nodes["b1"].address = listener.getsockname()
+        told = []
+        finished = trio.Event()
+
+        def done(status):
+            told.append(status)
+            if len(told) == 400:
+                finished.set()
+
+        started = trio.current_time()
+        for entry_id in range(400):
+            bookies.add_entry("b1", 7, entry_id, b"k" * 20, (bytes(64 * 1024),), 0, done)
+        await trio.sleep(0.05)
+        assert bookies._channels["b1"]._transport.unsent_bytes > unsent_bytes_max
+        with trio.fail_after(10):
+            await finished.wait()
+        assert set(told) == {Status.EIO}
+        assert trio.current_time() - started < 3
+        assert bookies._channels["b1"]._transport is None
+
+
+async def test_a_client_that_was_stopped_reads_its_answers_first(world):
+    """A process that was stopped for longer than the time-out finds its adds old, and answered."""
+    bookies = await world.bookie_client(add_timeout_ms=1_000)
+    digest = Digest(DigestType.CRC32C, b"")
+    told = []
+    for entry_id in range(2):
+        answered = trio.Event()
+
+        def done(status, answered=answered):
+            told.append(status)
+            answered.set()
+
+        entry = (digest.seal(7, entry_id, -1, entry_id + 1, (b"x",), 1), b"x")
+        bookies.add_entry("b1", 7, entry_id, master_key(b""), entry, 0, done)
+        if entry_id:  # the first one has to connect
+            time.sleep(1.2)  # noqa: ASYNC251  # nothing of this process runs, as in a SIGSTOP
+        with trio.fail_after(5):
+            await answered.wait()
+    assert told == [Status.EOK] * 2

@@ -1,6 +1,7 @@
 """Writers, recoverers and failing bookies at once, from a seed, in virtual time. The invariants are
-those of BookKeeper's TLA+ specification (ledgers.md 2.3). In four ways of writing: plain, with
-delayed ensemble change, with entry ids in any order, and with deferred sync."""
+those of BookKeeper's TLA+ specification (ledgers.md 2.3). In five ways of writing: plain, without a
+bookie to spare, with delayed ensemble change, with entry ids in any order, and with deferred sync.
+"""
 
 import contextlib
 import random
@@ -28,6 +29,8 @@ class History:
     def __init__(self, world, seed, mode="plain"):
         self.world = world
         self.mode = mode
+        #: So slowly that those that come back are looked for meanwhile.
+        self.slowness = 8.0 if mode == "scarce" else 1.0
         self.promised_count = 0
         self.losses = 0
         self.left_out = None
@@ -86,7 +89,7 @@ class History:
             else:
                 self.writer.append_nowait([_payload(entry_id)], done)
             if self.rng.random() < 0.4:
-                await trio.sleep(self.rng.random() * 0.05)
+                await trio.sleep(self.rng.random() * 0.05 * self.slowness)
             if self.mode == "deferred" and self.rng.random() < 0.1:
                 await self.force()
         if self.left_out is not None or self.rng.random() < 0.2:
@@ -118,7 +121,7 @@ class History:
         client = self.world.new_client()
         async with trio.open_nursery() as nursery:
             await nursery.start(client.run)
-            await trio.sleep(self.rng.random() * 1.0)
+            await trio.sleep(self.rng.random() * self.slowness)
             for _ in range(3):
                 try:
                     await self.recover_once(client)
@@ -164,7 +167,7 @@ class History:
             assert len(write_set & holders) >= ack_quorum_size
 
 
-MODES = ["plain", "delayed", "adv", "deferred"]
+MODES = ["plain", "scarce", "delayed", "adv", "deferred"]
 
 
 def _history(new_world, seed, mode):
@@ -173,6 +176,9 @@ def _history(new_world, seed, mode):
         # Bookies that came back are used again.
         config |= {"bookie_rest_ms": 50, "bookie_quarantine_ms": 50}
     names = "abcdefg"[: 5 + seed % 3]
+    if mode == "scarce":
+        # As many as the ensemble needs; the sizes are the first that a history draws.
+        names = names[: random.Random(seed).choice(SIZES)[0]]
     return History(new_world(names, seed=seed, **config), seed, mode)
 
 
@@ -191,6 +197,7 @@ def test_histories(new_world, block, mode):
 #: What must happen at least once, beside what happens to all.
 RARE = {
     "plain": {"changed", "closed_by_writer"},
+    "scarce": {"kept", "rejoined", "closed_by_writer"},
     "delayed": {"changed", "closed_by_writer", "tolerated"},
     "adv": {"changed", "closed_by_writer", "gap"},
     "deferred": {"lost", "forced"},
@@ -209,6 +216,16 @@ def test_histories_reach_the_rare_paths(new_world, mode, monkeypatch):
         return answer
 
     monkeypatch.setattr(WriterCore, "_is_tolerable", noting_tolerance)
+    for name, word in (("keep_failed", "kept"), ("rejoin", "rejoined")):
+        noted = getattr(WriterCore, name)
+
+        def noting_call(core, *args, noted=noted, word=word):
+            had_failed = bool(core.failed_indexes)
+            answer = noted(core, *args)
+            seen[word] += had_failed and not core.changing
+            return answer
+
+        monkeypatch.setattr(WriterCore, name, noting_call)
     for seed in range(90):
         history = _history(new_world, seed, mode)
         read = history.world.bookies.read_entry

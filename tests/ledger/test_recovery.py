@@ -14,6 +14,7 @@ from ledger.errors import (
     NotEnoughBookiesError,
     UnauthorizedError,
 )
+from ledger.recovery import LedgerReads
 from wire.bookkeeper.entry import parse_header
 from wire.bookkeeper.ledger_metadata import LedgerState
 from wire.bookkeeper.status import Status
@@ -232,9 +233,11 @@ async def test_bookies_that_fail_the_write_back_are_replaced_at_the_close_only(
 async def test_no_bookie_left_for_the_write_back(world, acks):
     writer = await world.create(6, 6, 4)
     await append(writer, 2, acks)
-    world.bookies.answers["a", 1] = Status.EREADONLY
+    for name in "abc":
+        world.bookies.answers[name, 1] = Status.EREADONLY
     with pytest.raises(NotEnoughBookiesError):
         await world.client.open_ledger(writer.ledger_id, recover=True)
+    # The ack quorum is enough, as it is for the writer.
     del world.bookies.answers["a", 1]
     assert (await world.client.open_ledger(writer.ledger_id, recover=True)).last_add_confirmed == 1
 
@@ -375,3 +378,21 @@ async def test_reads_stop_at_sizes_counts_and_segments(world, acks):
     assert len(await reader.read(3, count_max=2, size_max=1 << 20)) == 2
     assert len(await reader.read(3, count_max=100, size_max=1)) == 1
     assert len(reader.read_nowait(3, count_max=100, size_max=1)) == 1
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+async def test_the_length_is_known_from_any_answer(world, acks, has_it):
+    """The last entry that is seen, 1, is not the one that is confirmed, 0: whoever has that tells
+    its length, or else entry 1 does, by what it has more. It is not read for its own sake."""
+    writer = await world.create(3, 3, 2)
+    _, b, c = writer.metadata.last_segment[1]
+    await append(writer, 1, acks)
+    world.bookies.held = {b, c}
+    await append(writer, 1, acks)
+    world.bookies.dead.add(c)
+    if not has_it:
+        del world.bookies.bookies[b].ledgers[writer.ledger_id].entries[0]
+    reads = LedgerReads(
+        writer.ledger_id, writer.metadata, writer._digest, writer._master_key, world.bookies
+    )
+    assert await reads.end() == (0, len(b"entry 0"))

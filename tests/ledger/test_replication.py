@@ -13,7 +13,8 @@ from ledger.errors import (
 )
 from ledger.fragments import Fragment, fragments, with_replacements
 from ledger.placement import RandomPlacement
-from ledger.replication import Copied, Rate, ReplicationConfig, Replicator, TargetFailedError
+from ledger.replication import Copied, ReplicationConfig, Replicator, TargetFailedError
+from runtime.throttle import Throttle
 from wire.bookkeeper.entry import DigestType, parse_header
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
@@ -458,7 +459,7 @@ async def test_rates(world, autojump_clock):
 
 
 async def test_a_rate_forgets_long_pauses(autojump_clock):
-    rate = Rate(10)
+    rate = Throttle(10)
     await rate.take(1)
     await trio.sleep(100)
     start = trio.current_time()

@@ -12,8 +12,8 @@ SIZE = 1 << 20
 
 
 @pytest.fixture
-async def timed(nursery, new_world, autojump_clock):
-    """A world in virtual time: nobody really waits."""
+async def timed(nursery, new_world):
+    """For tests that ask for `autojump_clock` themselves: a fixture's is not the test's."""
     world = new_world()
     await world.start(nursery)
     return world
@@ -30,7 +30,7 @@ def payloads(count, first=0):
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 3, 2), (4, 2, 2)])
-async def test_a_reader_follows_a_writer(timed, nursery, sizes):
+async def test_a_reader_follows_a_writer(timed, autojump_clock, nursery, sizes):
     writer = await timed.create(*sizes)
     await append(writer, 1)
     reader = await timed.client.open_ledger(writer.ledger_id, recover=False)
@@ -52,7 +52,7 @@ async def test_a_reader_follows_a_writer(timed, nursery, sizes):
     assert timed.client.statistics.long_polls > 0
 
 
-async def test_the_wait_ends_in_time(timed):
+async def test_the_wait_ends_in_time(timed, autojump_clock):
     writer = await timed.create(3, 3, 2)
     await append(writer, 2)
     reader = await timed.client.open_ledger(writer.ledger_id, recover=False)
@@ -62,7 +62,7 @@ async def test_the_wait_ends_in_time(timed):
     assert await reader.wait_for(0, timeout_ms=0) == 0
 
 
-async def test_the_end_of_the_ledger_ends_the_wait(timed, nursery):
+async def test_the_end_of_the_ledger_ends_the_wait(timed, autojump_clock, nursery):
     writer = await timed.create(3, 3, 2)
     await append(writer, 3)
     reader = await timed.client.open_ledger(writer.ledger_id, recover=False)
@@ -79,7 +79,7 @@ async def test_the_end_of_the_ledger_ends_the_wait(timed, nursery):
     assert await reader.read(0, count_max=9, size_max=SIZE) == payloads(3)
 
 
-async def test_a_recovery_ends_the_wait(timed, nursery):
+async def test_a_recovery_ends_the_wait(timed, autojump_clock, nursery):
     writer = await timed.create(3, 3, 2)
     await append(writer, 3)
     reader = await timed.client.open_ledger(writer.ledger_id, recover=False)
@@ -87,7 +87,7 @@ async def test_a_recovery_ends_the_wait(timed, nursery):
     assert await reader.wait_for(9, timeout_ms=60_000) == 2
 
 
-async def test_a_deleted_ledger_ends_the_wait(timed, nursery):
+async def test_a_deleted_ledger_ends_the_wait(timed, autojump_clock, nursery):
     writer = await timed.create(3, 3, 2)
     await append(writer, 1)
     reader = await timed.client.open_ledger(writer.ledger_id, recover=False)
@@ -102,7 +102,7 @@ async def test_a_deleted_ledger_ends_the_wait(timed, nursery):
 
 
 @pytest.mark.parametrize("how", ["silent", "dead"])
-async def test_a_bookie_that_says_nothing_does_not_hold_up_the_tail(timed, how):
+async def test_a_bookie_that_says_nothing_does_not_hold_up_the_tail(timed, autojump_clock, how):
     writer = await timed.create(3, 3, 2)
     await append(writer, 2)
     reader = await timed.client.open_ledger(writer.ledger_id, recover=False)
@@ -114,7 +114,20 @@ async def test_a_bookie_that_says_nothing_does_not_hold_up_the_tail(timed, how):
     assert trio.current_time() - start < 1.7
 
 
-async def test_a_new_ensemble_is_followed(timed, nursery):
+async def test_a_segment_none_of_whose_bookies_is_left_is_left_behind(
+    timed, autojump_clock, nursery
+):
+    writer = await timed.create(2, 2, 2)
+    await append(writer, 2)
+    reader = await timed.client.open_ledger(writer.ledger_id, recover=False)
+    assert reader.last_add_confirmed == 0
+    timed.bookies.dead.update(writer.metadata.last_segment[1])
+    nursery.start_soon(append, writer, 3)
+    assert await reader.wait_for(3, timeout_ms=60_000) >= 3
+    assert await reader.read(2, count_max=2, size_max=SIZE) == payloads(2, first=2)
+
+
+async def test_a_new_ensemble_is_followed(timed, autojump_clock, nursery):
     writer = await timed.create(2, 2, 2)
     await append(writer, 2)
     reader = await timed.client.open_ledger(writer.ledger_id, recover=False)
@@ -153,7 +166,7 @@ async def _move_segment(world, writer, new_names):
     )
 
 
-async def test_entries_that_moved_are_found(timed):
+async def test_entries_that_moved_are_found(timed, autojump_clock):
     """After re-replication a reader without a watch looks into the metadata again."""
     writer = await timed.create(2, 2, 2)
     await append(writer, 3)
@@ -168,7 +181,7 @@ async def test_entries_that_moved_are_found(timed):
         await reader.read(0, count_max=9, size_max=SIZE)
 
 
-async def test_a_watched_ledger_is_kept_current(timed):
+async def test_a_watched_ledger_is_kept_current(timed, autojump_clock):
     writer = await timed.create(2, 2, 2)
     await append(writer, 3)
     reader = await timed.client.open_ledger(writer.ledger_id, recover=False, keep_updated=True)
@@ -188,7 +201,7 @@ async def test_a_watched_ledger_is_kept_current(timed):
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 2), (5, 3, 2)])
-async def test_a_hanging_replica_costs_one_timeout(timed, sizes):
+async def test_a_hanging_replica_costs_one_timeout(timed, autojump_clock, sizes):
     writer = await timed.create(*sizes)
     await append(writer, 12)
     await writer.close()
@@ -203,7 +216,7 @@ async def test_a_hanging_replica_costs_one_timeout(timed, sizes):
     assert timed.client.statistics.speculative_reads >= 1
 
 
-async def test_a_slow_replica_may_still_win(timed):
+async def test_a_slow_replica_may_still_win(timed, autojump_clock):
     """The first is asked again next to the second: if only it has the entry, it gives it."""
     writer = await timed.create(2, 2, 2)
     await append(writer, 1)
@@ -223,7 +236,7 @@ async def test_a_slow_replica_may_still_win(timed):
     assert 4.4 < trio.current_time() - start < 4.6
 
 
-async def test_one_bookie_is_read_from_while_it_answers(timed):
+async def test_one_bookie_is_read_from_while_it_answers(timed, autojump_clock):
     writer = await timed.create(3, 3, 2)
     await append(writer, 9)
     reads = timed.bookies.reads
@@ -249,7 +262,7 @@ async def test_without_stickiness_all_are_read_from(nursery, new_world, autojump
 
 
 @pytest.mark.parametrize("sizes", [(4, 3, 2), (5, 2, 2), (6, 4, 2)])
-async def test_a_striped_run_is_read_from_all_at_once(timed, sizes):
+async def test_a_striped_run_is_read_from_all_at_once(timed, autojump_clock, sizes):
     ensemble_size, run, _ = sizes
     writer = await timed.create(*sizes)
     await append(writer, 30)
@@ -265,7 +278,7 @@ async def test_a_striped_run_is_read_from_all_at_once(timed, sizes):
     assert got == payloads(len(got))
 
 
-async def test_metadata_that_change_during_a_striped_read(timed, nursery):
+async def test_metadata_that_change_during_a_striped_read(timed, autojump_clock, nursery):
     writer = await timed.create(4, 2, 2)
     await append(writer, 20)
     await writer.close()
