@@ -57,19 +57,30 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], ApiRoute] = {}
         self._nursery = nursery
         self._strict = strict
-        self.connections: set[KafkaConnection] = set()
+        #: In the order in which they came: a set's would be that of memory addresses.
+        self.connections: dict[KafkaConnection, None] = {}
         #: Requests and failures by key, for metrics: [requests, handler exceptions].
         self.counts: dict[int, list[int]] = {key: [0, 0] for key in self._apis}
         self.bad_requests_count = 0
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """The broker closes its partitions now: requests that have a task end without an answer,
+        appends are still answered, and a connection that asks for more is closed."""
+        self._is_stopped = True
+        self._nursery.cancel_scope.cancel()
 
     def connection_opened(self, connection: KafkaConnection) -> None:
-        self.connections.add(connection)
+        self.connections[connection] = None
 
     def connection_closed(self, connection: KafkaConnection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
 
     def dispatch(self, connection: KafkaConnection, frame: memoryview) -> None:
         """Handles one request frame; a malformed one closes the connection, with one log line."""
+        if self._is_stopped:
+            connection.close()
+            return
         try:
             header, offset = decode_request_header(frame)
             key, version = header.api_key, header.api_version

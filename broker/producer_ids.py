@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from metadata.store import BadVersionError, NodeExistsError, NoNodeError
+from metadata.store import (
+    BadVersionError,
+    MetadataUnknownOutcomeError,
+    NodeExistsError,
+    NoNodeError,
+)
 
 if TYPE_CHECKING:
     from metadata.store import MetadataStore
@@ -41,13 +46,13 @@ class ProducerIds:
         try:
             node = await self._store.get(PATH)
         except NoNodeError:
-            with contextlib.suppress(NodeExistsError):
+            with contextlib.suppress(NodeExistsError, MetadataUnknownOutcomeError):
                 await self._store.create(PATH, b"0", make_parents=True)
             return
         start = int(node.data.split()[0])
         taken = f"{start + BLOCK_SIZE} {self._owner}".encode()
         try:
             await self._store.put(PATH, taken, node.version)
-        except BadVersionError:
-            return  # another broker took that block
+        except (BadVersionError, MetadataUnknownOutcomeError):
+            return  # another broker took that block; or perhaps we did, and then it is lost
         self._next, self._end = start, start + BLOCK_SIZE

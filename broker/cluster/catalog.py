@@ -2,34 +2,61 @@
 
 Owner of the topics' nodes and of which partitions exist; what is *in* a partition's node is
 broker/log's. Reads are plain memory; changes are compare-and-set, durable before memory changes and
-before listeners hear of them. Layout:
+before listeners hear of them. `run` follows what other brokers change. A topic's versions decide
+which picture is newer, so nobody hears of a change twice, or of an older one after it. Layout:
 
-    /quire/topics/<name>             JSON: format, id, partitions, configs (overrides only)
+    /quire/topics/<name>             broker/cluster/topic.py
     /quire/partitions/<topic id>/<n> a document of broker/log, made with the topic in one multi
     /quire/deleted/<topic id>/<n>    the documents of deleted topics, until their ledgers are gone
 
 Invariant: a partition's node is only ever made in one multi with a check of its topic's node, so
 one without a topic is left over from a deletion. Deleting removes the topic's node first (from then
-on the topic is gone), then moves the documents; a crash in between is made good by `load`. So no
-ledger is ever without a document that names it (ledgers.md 2.4).
+on the topic is gone), then moves the documents; a crash in between is made good by `load`, and by
+every other broker a while after it saw the deletion. So no ledger is ever without a document that
+names it (ledgers.md 2.4). A name may be used again, so each change checks the topic's id, too
+(broker/cluster/topic_life.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import enum
-import json
-import re
-from dataclasses import dataclass, field, replace
+import logging
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import trio
+
 from broker.cluster.durability import default_factor
+from broker.cluster.topic import (
+    DELETED_PATH,
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    PARTITIONS_PATH,
+    PARTITIONS_PER_TOPIC_MAX,
+    TOPICS_PATH,
+    Topic,
+    TopicChange,
+    TopicEvent,
+    check_name,
+    decode_topic,
+    encode_topic,
+)
+from broker.cluster.topic_life import (
+    already_exists,
+    check_alive,
+    check_partitions_max,
+    death_of,
+    life_of,
+    unknown_outcome,
+)
+from broker.cluster.watched_folder import WatchedFolder
 from metadata.store import (
     BadVersionError,
     CreateOp,
     DeleteOp,
+    MetadataError,
     MetadataUnknownOutcomeError,
     NodeExistsError,
     NoNodeError,
@@ -37,78 +64,38 @@ from metadata.store import (
     PutOp,
 )
 from runtime.config import ConfigError
+from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from broker.cluster.config import TopicConfig
+    from broker.cluster.placing import Placing
     from broker.cluster.registry import ConfigRegistry
-    from metadata.store import MetadataStore, Op
+    from metadata.store import MetadataStore, Node, Op
     from runtime.env import Env
 
-TOPICS_PATH = "/quire/topics"
-PARTITIONS_PATH = "/quire/partitions"
-DELETED_PATH = "/quire/deleted"
-FORMAT = 1
+__all__ = [
+    "DELETED_PATH",
+    "OFFSETS_TOPIC",
+    "PARTITIONS_PATH",
+    "PARTITIONS_PER_TOPIC_MAX",
+    "TOPICS_PATH",
+    "Topic",
+    "TopicCatalog",
+    "TopicChange",
+    "TopicEvent",
+    "check_name",
+]
 
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTION_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTION_TOPIC))
-
-NAME_LENGTH_MAX = 249
-PARTITIONS_PER_TOPIC_MAX = 10_000
-_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+logger = logging.getLogger(__name__)
 
 #: Nodes made or moved in one multi: ZooKeeper refuses a request above 1 MiB.
 _OPS_PER_MULTI_MAX = 500
 
-
-@dataclass(slots=True, frozen=True)
-class Topic:
-    """`configs` holds the overrides as they were given (texts). `version` is its node's."""
-
-    id: UUID
-    name: str
-    partition_count: int
-    configs: Mapping[str, str] = field(hash=False)
-    internal: bool
-    version: int = field(default=0, compare=False)
-    #: Copies that were asked for; None: as the broker's settings say.
-    replication_factor: int | None = None
-
-
-class TopicChange(enum.Enum):
-    CREATED = "created"
-    PARTITIONS_ADDED = "partitions added"
-    CONFIG_CHANGED = "config changed"
-    #: It is gone, and nobody may append to it any more.
-    DELETED = "deleted"
-    #: After DELETED: its partitions' documents wait under DELETED_PATH.
-    DISCARDED = "discarded"
-
-
-@dataclass(slots=True, frozen=True)
-class TopicEvent:
-    """`topic` is what it is after the change; of a deleted one, what it last was."""
-
-    change: TopicChange
-    topic: Topic
-
-
-def check_name(name: str) -> None:
-    """Kafka's rules for topic names. KafkaError INVALID_TOPIC_EXCEPTION says which was broken."""
-    if not name:
-        problem = "it is empty"
-    elif name in (".", ".."):
-        problem = f"it cannot be {name!r}"
-    elif len(name) > NAME_LENGTH_MAX:
-        problem = f"it is longer than {NAME_LENGTH_MAX} characters"
-    elif _NAME.fullmatch(name) is None:
-        problem = f"{name!r} has characters other than a-z, A-Z, 0-9, '.', '_' and '-'"
-    else:
-        return
-    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"not a topic's name: {problem}")
+#: How long the broker that deletes a topic has to move its documents, before others do.
+DISCARD_AFTER_SECONDS = 60.0
 
 
 def _collision_key(name: str) -> str:
@@ -135,6 +122,12 @@ class TopicCatalog:
         self._collisions: dict[str, str] = {}
         self._configs: dict[UUID, tuple[Topic, TopicConfig]] = {}
         self._listeners: list[Callable[[TopicEvent], None]] = []
+        self._folder = WatchedFolder(store, TOPICS_PATH)
+        #: Topics that are gone; `run` looks whether their documents are.
+        self._deleted: dict[UUID, Topic] = {}
+        self._has_deleted = trio.Event()
+        #: Who gives new partitions their leaders; None: this broker leads all.
+        self.placing: Placing | None = None
         registry.subscribe(self._configs.clear)
 
     async def load(self) -> None:
@@ -149,10 +142,46 @@ class TopicCatalog:
         self._configs.clear()
         for name, node in zip(names, nodes, strict=True):
             if node is not None:
-                self._remember(_decode_topic(name, node.data, node.version))
+                self._remember(decode_topic(name, node.data, node.version))
         for text in with_partitions:
             if UUID(text) not in self._by_id:
                 await self._discard(UUID(text))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follows the topics in metadata, also before and after `load`; started once memory agrees
+        with them."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._discard_for_ever)
+            await nursery.start(self._folder.run, self._look, self._topics.keys)
+            task_status.started()
+
+    async def _look(self, names: list[str]) -> None:
+        """MetadataError."""
+        for name, node in (await self._folder.read(names)).items():
+            try:
+                self._take(name, node)
+            except (ValueError, KeyError, TypeError) as error:
+                # A newer broker's, say. What is known of it stays in force.
+                logger.error("topic_not_understood", kv(topic=name, error=repr(error)))
+
+    async def _discard_for_ever(self) -> None:
+        """Whoever deletes a topic moves its documents; if it died before it was done, we do."""
+        while True:
+            await self._has_deleted.wait()
+            self._has_deleted = trio.Event()
+            topics, self._deleted = self._deleted, {}
+            await trio.sleep(DISCARD_AFTER_SECONDS)
+            for topic in topics.values():
+                try:
+                    if await self._discard(topic.id):
+                        self._tell(TopicChange.DISCARDED, topic)
+                except MetadataError as error:
+                    logger.warning("not_discarded", kv(topic=topic.name, error=error))
+                    self._note_deleted(topic)
+
+    def _note_deleted(self, topic: Topic) -> None:
+        self._deleted[topic.id] = topic
+        self._has_deleted.set()
 
     # -- reads ----------------------------------------------------------------------------------
 
@@ -187,10 +216,10 @@ class TopicCatalog:
         INVALID_CONFIG."""
         check_name(name)
         if name in self._topics:
-            raise _already_exists(name)
+            raise already_exists(name)
         other = self._collisions.get(_collision_key(name))
         if other == name:  # on its way
-            raise _already_exists(name)
+            raise already_exists(name)
         if other is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -198,7 +227,7 @@ class TopicCatalog:
             )
         if partition_count < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
-        _check_partitions_max(partition_count)
+        check_partitions_max(partition_count)
         self.check_configs(configs)
 
     def check_configs(self, configs: Mapping[str, str]) -> None:
@@ -221,7 +250,7 @@ class TopicCatalog:
                 f"the topic has {topic.partition_count} partitions; their number cannot be"
                 f" lowered to {partition_count}",
             )
-        _check_partitions_max(partition_count)
+        check_partitions_max(partition_count)
         return topic
 
     # -- changes --------------------------------------------------------------------------------
@@ -232,8 +261,10 @@ class TopicCatalog:
         partition_count: int,
         configs: Mapping[str, str] | None = None,
         replication_factor: int | None = None,
+        by_hand: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
-        """Makes a topic. KafkaError as `check_create`."""
+        """Makes a topic; `by_hand`: node ids for each partition, the leader first. KafkaError as
+        `check_create`."""
         configs = dict(configs or {})
         self.check_create(name, partition_count, configs)
         if replication_factor is None:
@@ -251,30 +282,37 @@ class TopicCatalog:
         key = _collision_key(name)
         self._collisions[key] = name
         try:
-            await self._create_nodes(topic)
+            await self._create_nodes(topic, by_hand)
         except NodeExistsError:
             await self._reread(name)
-            raise _already_exists(name) from None
+            raise already_exists(name) from None
         except MetadataUnknownOutcomeError:
             # Whether it was made is seen by its id, which nobody else can have chosen.
             await self._reread(name)
             if topic.id not in self._by_id:
-                raise _unknown_outcome(name) from None
-            return topic
+                raise unknown_outcome(name) from None
+        else:
+            if topic.id not in self._by_id:
+                # Not just remembered: it may have been seen, changed and deleted before we hear
+                # that it was made.
+                await self._reread(name)
         finally:
             if name not in self._topics:
                 self._collisions.pop(key, None)
-        self._remember(topic)
-        self._tell(TopicChange.CREATED, topic)
-        return topic
+            if self.placing is not None:
+                self.placing.end(topic)
+        self._folder.mark(name)
+        return self._by_id.get(topic.id, topic)
 
-    async def _create_nodes(self, topic: Topic) -> None:
+    async def _create_nodes(self, topic: Topic, by_hand: Sequence[Sequence[int]] | None) -> None:
         """One multi, whatever its size: half a topic must not be seen."""
         document = self._initial_partition_document()
         ops: list[Op] = [
-            CreateOp(f"{TOPICS_PATH}/{topic.name}", _encode_topic(topic), make_parents=True)
+            CreateOp(f"{TOPICS_PATH}/{topic.name}", encode_topic(topic), make_parents=True)
         ]
         ops += self._partition_ops(topic.id, range(topic.partition_count), document)
+        if self.placing is not None:
+            ops += self.placing.create_ops(topic, by_hand)
         await self._store.multi(ops)
 
     def _partition_ops(
@@ -289,28 +327,31 @@ class TopicCatalog:
         while True:
             topic = self._existing(name)
             try:
-                await self._store.delete(f"{TOPICS_PATH}/{name}", topic.version)
-            except BadVersionError:
-                await self._reread(name)
-                continue
-            except NoNodeError:
-                await self._reread(name)
+                await self._store.multi(
+                    [DeleteOp(f"{TOPICS_PATH}/{name}", topic.version), death_of(topic)]
+                )
+            except (BadVersionError, NoNodeError):
+                await self._reread_another(topic)
                 continue
             except MetadataUnknownOutcomeError:
                 await self._reread(name)
                 if topic.id in self._by_id:
-                    raise _unknown_outcome(name) from None
+                    raise unknown_outcome(name) from None
             break
         if self._forget(topic):
             self._tell(TopicChange.DELETED, topic)
+        self._note_deleted(topic)  # in case that we do not get through what follows
         await self._discard(topic.id)
         self._tell(TopicChange.DISCARDED, topic)
         return topic
 
-    async def _discard(self, topic_id: UUID) -> None:
-        """Moves a deleted topic's documents; may be repeated after a crash at any point."""
+    async def _discard(self, topic_id: UUID) -> bool:
+        """Moves a deleted topic's documents; may be repeated after a crash at any point. Whether
+        there were any."""
+        found = False
         source, target = f"{PARTITIONS_PATH}/{topic_id}", f"{DELETED_PATH}/{topic_id}"
         while names := await self._children(source):
+            found = True
             for start in range(0, len(names), _OPS_PER_MULTI_MAX // 2):
                 chunk = names[start : start + _OPS_PER_MULTI_MAX // 2]
                 nodes = await self._store.get_many([f"{source}/{name}" for name in chunk])
@@ -326,19 +367,25 @@ class TopicCatalog:
                     break
         with contextlib.suppress(NoNodeError, NotEmptyError):  # another broker was quicker
             await self._store.delete(source)
+        return found
 
-    async def add_partitions(self, name: str, partition_count: int) -> Topic:
-        """Raises the number of partitions to `partition_count`. KafkaError as
-        `check_add_partitions`."""
+    async def add_partitions(
+        self, name: str, partition_count: int, by_hand: Sequence[Sequence[int]] | None = None
+    ) -> Topic:
+        """Raises the number of partitions to `partition_count`, `by_hand` as in `create`.
+        KafkaError as `check_add_partitions`."""
         while True:
             topic = self.check_add_partitions(name, partition_count)
             changed = replace(topic, partition_count=partition_count, version=topic.version + 1)
             added = range(topic.partition_count, partition_count)
             ops: list[Op] = [
-                PutOp(f"{TOPICS_PATH}/{name}", _encode_topic(changed), topic.version),
+                life_of(topic),
+                PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version),
                 *self._partition_ops(topic.id, added, self._initial_partition_document()),
             ]
-            if await self._try(self._store.multi(ops), name):
+            if self.placing is not None:
+                ops += self.placing.grow_ops(topic, len(added), by_hand)
+            if await self._try(self._store.multi(ops), topic):
                 break
         return self._replace(changed, TopicChange.PARTITIONS_ADDED)
 
@@ -356,41 +403,51 @@ class TopicCatalog:
             configs = dict(change(topic))
             self.check_configs(configs)
             changed = replace(topic, configs=MappingProxyType(configs), version=topic.version + 1)
-            path = f"{TOPICS_PATH}/{name}"
-            if await self._try(self._store.put(path, _encode_topic(changed), topic.version), name):
+            put = PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version)
+            if await self._try(self._store.multi([life_of(topic), put]), topic):
                 break
         return self._replace(changed, TopicChange.CONFIG_CHANGED)
 
-    async def _try(self, change: Awaitable[object], name: str) -> bool:
+    async def _try(self, change: Awaitable[object], topic: Topic) -> bool:
         """False: the topic is not what memory says; it was read again, and the caller repeats."""
         try:
             await change
         except (BadVersionError, NoNodeError, NodeExistsError):
-            await self._reread(name)
+            await self._reread_another(topic)
             return False
         except MetadataUnknownOutcomeError:
-            await self._reread(name)
-            raise _unknown_outcome(name) from None
+            await self._reread(topic.name)
+            raise unknown_outcome(topic.name) from None
         return True
 
-    async def _reread(self, name: str) -> None:
-        known = self._topics.get(name)
-        try:
-            node = await self._store.get(f"{TOPICS_PATH}/{name}")
-        except NoNodeError:
-            if known is not None and self._forget(known):
-                self._tell(TopicChange.DELETED, known)
+    async def _reread_another(self, topic: Topic) -> None:
+        """After a lost compare-and-set. KafkaError if there is nothing else to be seen, as trying
+        again would have no end."""
+        await self._reread(topic.name)
+        known = self._topics.get(topic.name)
+        if known is None or (known.id, known.version) != (topic.id, topic.version):
             return
-        topic = _decode_topic(name, node.data, node.version)
-        if known is not None and known.id != topic.id:
-            self._forget(known)
-            self._tell(TopicChange.DELETED, known)
-            known = None
-        if known is None:
+        check_alive(topic, await self._store.get_many([f"{PARTITIONS_PATH}/{topic.id}"]))
+
+    async def _reread(self, name: str) -> None:
+        while not (found := await self._folder.read([name])):
+            pass
+        self._take(name, found[name])
+
+    def _take(self, name: str, node: Node | None) -> None:
+        """Takes what was read of a topic."""
+        before = self._topics.get(name)
+        topic = None if node is None else decode_topic(name, node.data, node.version)
+        if before is not None and (topic is None or topic.id != before.id):
+            self._forget(before)
+            self._tell(TopicChange.DELETED, before)
+            self._note_deleted(before)
+            before = None
+        if topic is not None and before is None:
             self._remember(topic)
             self._tell(TopicChange.CREATED, topic)
-        elif topic.version > known.version:
-            grown = topic.partition_count > known.partition_count
+        elif topic is not None and before is not None:
+            grown = topic.partition_count > before.partition_count
             self._replace(
                 topic, TopicChange.PARTITIONS_ADDED if grown else TopicChange.CONFIG_CHANGED
             )
@@ -404,6 +461,7 @@ class TopicCatalog:
         return topic
 
     def _remember(self, topic: Topic) -> None:
+        self._folder.touch(topic.name)
         self._topics[topic.name] = topic
         self._by_id[topic.id] = topic
         self._collisions[_collision_key(topic.name)] = topic.name
@@ -422,6 +480,7 @@ class TopicCatalog:
         self._configs.pop(topic.id, None)
         if known is None:
             return False
+        self._folder.touch(topic.name)
         if self._topics.get(topic.name) is known:
             del self._topics[topic.name]
             self._collisions.pop(_collision_key(topic.name), None)
@@ -437,49 +496,3 @@ class TopicCatalog:
             return await self._store.children(path)
         except NoNodeError:
             return []
-
-
-def _already_exists(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
-
-
-def _unknown_outcome(name: str) -> KafkaError:
-    """Retriable: the client asks again, and sees what became of it."""
-    return KafkaError(
-        ErrorCode.REQUEST_TIMED_OUT, f"metadata did not tell whether topic {name} was changed"
-    )
-
-
-def _check_partitions_max(partition_count: int) -> None:
-    if partition_count > PARTITIONS_PER_TOPIC_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"{partition_count} partitions are above the limit of {PARTITIONS_PER_TOPIC_MAX}",
-        )
-
-
-def _encode_topic(topic: Topic) -> bytes:
-    document = {
-        "format": FORMAT,
-        "id": str(topic.id),
-        "partitions": topic.partition_count,
-        "configs": dict(topic.configs),
-    }
-    if topic.replication_factor is not None:
-        document["replication_factor"] = topic.replication_factor
-    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
-
-
-def _decode_topic(name: str, data: bytes, version: int) -> Topic:
-    document = json.loads(data)
-    if document["format"] != FORMAT:
-        raise ValueError(f"{TOPICS_PATH}/{name}: format {document['format']} is not known")
-    return Topic(
-        id=UUID(document["id"]),
-        name=name,
-        partition_count=document["partitions"],
-        configs=MappingProxyType(document["configs"]),
-        internal=name in INTERNAL_TOPICS,
-        version=version,
-        replication_factor=document.get("replication_factor"),
-    )

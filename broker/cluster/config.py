@@ -69,6 +69,11 @@ class BrokerConfig:
     listener_security_protocol_map: str
     log_dirs: tuple[str, ...] | None
 
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_seconds: int
+    controlled_shutdown_enable: bool
+    cordoned_log_dirs: tuple[str, ...]
+
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
     socket_receive_buffer_bytes: int

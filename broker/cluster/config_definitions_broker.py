@@ -122,6 +122,25 @@ _NODE: tuple[_Row, ...] = (
     ("log.dir", LIST, "/tmp/kafka-logs", None, _RO, "Used when log.dirs is not set."),
 )
 
+_CLUSTER_OF_BROKERS: tuple[_Row, ...] = (
+    (
+        *("auto.leader.rebalance.enable", BOOLEAN, "true", None, _RO),
+        "Whether the controller moves leaders back to the preferred ones.",
+    ),
+    (
+        *("leader.imbalance.check.interval.seconds", LONG, "300", at_least(1), _RO),
+        "How often it looks for leaders to be moved back.",
+    ),
+    (
+        *("controlled.shutdown.enable", BOOLEAN, "true", None, _RO),
+        "Whether a broker that is stopped first hands its partitions to others.",
+    ),
+    (
+        *("cordoned.log.dirs", LIST, "", None, _PER_BROKER),
+        "Anything in it, or *: this broker is given no more partitions (KIP-1066).",
+    ),
+)
+
 _NETWORK: tuple[_Row, ...] = (
     (
         *("socket.request.max.bytes", INT, "104857600", at_least(1), _RO),
@@ -378,7 +397,7 @@ def _topic_of(broker_name: str) -> str:
 
 _MEANINGFUL = [
     ConfigKey(name, kind, default, doc, validator, scope)
-    for rows in (_NODE, _NETWORK, _TOPICS, _GROUPS, _TRANSACTIONS)
+    for rows in (_NODE, _CLUSTER_OF_BROKERS, _NETWORK, _TOPICS, _GROUPS, _TRANSACTIONS)
     for name, kind, default, validator, scope, doc in rows
 ] + [
     ConfigKey(name, kind, default, f"Default of a topic's {_topic_of(name)}.", validator, scope)

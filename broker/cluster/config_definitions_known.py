@@ -20,7 +20,6 @@ alter.config.policy.class.name class r
 alter.log.dirs.replication.quota.window.num int r =11
 alter.log.dirs.replication.quota.window.size.seconds int r =1
 authorizer.class.name string r =
-auto.leader.rebalance.enable boolean r =true
 background.threads int c =10
 broker.heartbeat.interval.ms int r =2000
 broker.session.timeout.ms int r =9000
@@ -28,7 +27,6 @@ client.quota.callback.class class r
 config.providers list c =
 connection.failed.authentication.delay.ms int r =100
 connections.max.reauth.ms long r =0
-controlled.shutdown.enable boolean r =true
 controller.listener.names list r
 controller.performance.always.log.threshold.ms long r =2000
 controller.performance.sample.period.ms long r =60000
@@ -46,7 +44,6 @@ controller.quorum.voters list r =
 controller.quota.window.num int r =11
 controller.quota.window.size.seconds int r =1
 controller.socket.timeout.ms int r =30000
-cordoned.log.dirs list b =
 create.topic.policy.class.name class r
 delegation.token.expiry.check.interval.ms long r =3600000
 delegation.token.expiry.time.ms long r =86400000
@@ -108,7 +105,6 @@ internal.metadata.log.segment.bytes int r
 internal.metadata.max.batch.size.in.bytes int r =8388608
 kafka.metrics.polling.interval.secs int r =10
 kafka.metrics.reporters list r =
-leader.imbalance.check.interval.seconds long r =300
 leader.replication.throttled.rate long c =9223372036854775807
 log.cleaner.dedupe.buffer.size long c =134217728
 log.cleaner.io.buffer.load.factor double c =0.9

@@ -12,6 +12,13 @@ the first, as tools expect; it stands for the first live bookie of the ensemble 
 no broker has such an id. A bookie that takes no writes is not in the ISR, and shown by its own id.
 So the sizes are true, as is who is missing: `kafka-topics --under-replicated-partitions`,
 `--under-min-isr-partitions` and `--at-min-isr-partitions` say what they should.
+
+In a cluster of several brokers the first ids are the brokers of the partition's assignment, the
+preferred leader first, as far as there are copies for them: so tools that work on broker ids
+(kafka-reassign-partitions, kafka-leader-election) see what they may change. Bookies' ids follow if
+there are more copies than brokers. The ISR still counts copies: if two of three can be written it
+has two ids, the leader's among them if that is in the list, brokers that are not there or not. A
+broker that is not there is an *offline replica*, which takes nothing from the copies.
 """
 
 from __future__ import annotations
@@ -116,3 +123,22 @@ class Bookies:
         ids = {bookie: bookie_node_id(bookie) for bookie in members if bookie != first}
         in_sync = tuple(ids[bookie] for bookie in live if bookie != first)
         return (leader, *ids.values()), (leader, *in_sync)
+
+    def replicas_of_brokers(
+        self,
+        leader: int,
+        brokers: Sequence[int],
+        copies: Copies,
+        ensemble: Sequence[str],
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """As `replicas`, with the ids of `brokers` (an assignment's list) in front."""
+        all_ids, in_sync_ids = self.replicas(leader, copies, ensemble)
+        first = tuple(brokers[: len(all_ids)])
+        others = all_ids[len(first) :]
+        missing_others = [node_id for node_id in others if node_id not in in_sync_ids]
+        missing_count = len(all_ids) - len(in_sync_ids) - len(missing_others)
+        # Which brokers stand for copies that are missing means nothing; the leader never does.
+        stand_ins = [node_id for node_id in reversed(first) if node_id != leader][:missing_count]
+        missing = {*missing_others, *stand_ins}
+        replicas = first + others
+        return replicas, tuple(node_id for node_id in replicas if node_id not in missing)

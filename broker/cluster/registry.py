@@ -10,15 +10,20 @@ texts, one node per resource, and are changed by compare-and-set:
     /quire/configs/brokers/<id> and /default    /quire/configs/groups/<hex of the name's UTF-8>
     /quire/configs/client-metrics/<hex of the name's UTF-8>
 
-Reads are plain memory. A change is durable, then in force, then told to the listeners.
+Reads are plain memory. A change is durable, then in force, then told to the listeners. `run`
+follows what other brokers change.
 """
 
 from __future__ import annotations
 
 import enum
 import json
+import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+import trio
 
 from broker.cluster.config import BrokerConfig, TopicConfig, check_quorums
 from broker.cluster.config_definitions_broker import BROKER_CONFIGS
@@ -29,6 +34,7 @@ from broker.cluster.config_definitions_group import (
     GROUP_LIMITS,
 )
 from broker.cluster.config_definitions_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
+from broker.cluster.watched_folder import WatchedFolder
 from metadata.store import BadVersionError, NodeExistsError, NoNodeError
 from runtime.config import (
     ConfigError,
@@ -38,11 +44,14 @@ from runtime.config import (
     format_value,
     unknown_name,
 )
+from runtime.logs import kv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from metadata.store import MetadataStore
+    from metadata.store import MetadataStore, Node
+
+logger = logging.getLogger(__name__)
 
 CONFIGS_PATH = "/quire/configs"
 DEFAULT_BROKER = "default"
@@ -98,6 +107,9 @@ class Room(enum.Enum):
     CLIENT_METRICS = "client-metrics"
 
 
+#: What is left of settings that were all taken back.
+EMPTY = b"{}"
+
 _NAMED_TABLES = {Room.GROUPS: GROUP_CONFIGS, Room.CLIENT_METRICS: CLIENT_METRICS_CONFIGS}
 
 
@@ -107,6 +119,9 @@ class ConfigRegistry:
         self._store = store
         self._static = dict(static_texts)
         self._listeners: list[Callable[[], None]] = []
+        self._folders = {
+            room: WatchedFolder(store, f"{CONFIGS_PATH}/{room.value}") for room in Room
+        }
         self._dynamic: dict[Room, dict[str, dict[str, str]]] = {room: {} for room in Room}
         self.broker = BrokerConfig.parse(self._static)
         self._node = str(self.broker.node_id)
@@ -123,9 +138,53 @@ class ConfigRegistry:
             self._dynamic[room] = {
                 _decode_name(room, name): json.loads(node.data)
                 for name, node in zip(names, nodes, strict=True)
-                if node is not None
+                if node is not None and node.data != EMPTY
             }
         self._refresh()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follows what is stored; started once memory agrees with it."""
+        async with trio.open_nursery() as nursery:
+            for room in Room:
+                known = partial(self._nodes, room)
+                await nursery.start(self._folders[room].run, partial(self._look, room), known)
+            task_status.started()
+
+    def _nodes(self, room: Room) -> list[str]:
+        return [_encode_name(room, name) for name in self._dynamic[room]]
+
+    async def _look(self, room: Room, nodes: list[str]) -> None:
+        """MetadataError."""
+        for node, read in (await self._folders[room].read(nodes)).items():
+            self._take(room, _decode_name(room, node), read)
+
+    def _take(self, room: Room, name: str, read: Node | None) -> None:
+        settings = self._dynamic[room]
+        try:
+            texts = None if read is None else json.loads(read.data)
+        except ValueError as error:
+            logger.error("settings_not_understood", kv(room=room.value, name=name, error=error))
+            return
+        if (texts or None) == settings.get(name):
+            return
+        self._folders[room].touch(_encode_name(room, name))
+        if texts:
+            settings[name] = texts
+        else:
+            settings.pop(name, None)
+        if room is Room.BROKERS and name in (DEFAULT_BROKER, self._node):
+            self._put_in_force(name)
+
+    def _put_in_force(self, name: str) -> None:
+        try:
+            self._refresh()
+        except ConfigError as error:
+            # Another broker let it through (of another version, or with other static settings).
+            # What was in force stays; the setting is shown as it is stored.
+            logger.error("settings_not_in_force", kv(broker=name, error=error))
+            return
+        for listener in self._listeners:
+            listener()
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """`listener()` runs after each change of what is in force for this broker."""
@@ -294,21 +353,19 @@ class ConfigRegistry:
                 if node is None:
                     if texts:
                         await self._store.create(path, data, make_parents=True)
-                elif texts:
-                    await self._store.put(path, data, node.version)
                 else:
-                    await self._store.delete(path, node.version)
+                    # An empty one stays: a node made anew under the name would have the versions
+                    # that another broker may have read of this one.
+                    await self._store.put(path, data, node.version)
             except (BadVersionError, NodeExistsError, NoNodeError):
                 continue
             break
-        if texts:
-            self._dynamic[room][name] = texts
-        else:
-            self._dynamic[room].pop(name, None)
-        if room is Room.BROKERS:
-            self._refresh()
-            for listener in self._listeners:
-                listener()
+        # Not just remembered: by now another broker may have been there again, and been seen.
+        node_name = _encode_name(room, name)
+        while not (found := await self._folders[room].read([node_name])):
+            pass
+        self._take(room, name, found[node_name])
+        self._folders[room].mark(node_name)
 
     async def _children(self, path: str) -> list[str]:
         try:

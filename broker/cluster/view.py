@@ -1,8 +1,8 @@
 """ClusterView: who is in the cluster and who leads what, as clients are told.
 
 The one protocol that Metadata, DescribeCluster, FindCoordinator and the topic handlers ask.
-`StandaloneView` is the cluster of one broker: it leads all. What it says of replicas is in
-broker/cluster/durability.py.
+`StandaloneView` is the cluster of one broker: it leads all. That of several brokers is in
+broker/cluster/cluster_view.py. What both say of replicas is in broker/cluster/durability.py.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from metadata.store import NodeExistsError, NoNodeError
 from runtime.config import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from broker.cluster.config import BrokerConfig
     from broker.cluster.durability import Bookies, Copies
     from metadata.store import MetadataStore
     from runtime.env import Env
+
+    #: (topic, partition) -> its copies, and the bookies that are written to; None: not held here.
+    Facts = Callable[[str, int], tuple[Copies, Sequence[str]] | None]
 
 CLUSTER_ID_PATH = "/quire/cluster-id"
 
@@ -37,11 +40,15 @@ class BrokerEndpoint:
 
 @dataclass(slots=True, frozen=True)
 class PartitionState:
-    """Who serves a partition; leader -1: nobody at the moment."""
+    """Who serves a partition; leader -1: nobody at the moment. `leader_epoch` is the least that
+    the leader has, -1 if only the leader's log knows; `offline`: replicas that are brokers which
+    are not there."""
 
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    leader_epoch: int = -1
+    offline: tuple[int, ...] = ()
 
 
 class ClusterView(Protocol):
@@ -78,26 +85,12 @@ class ClusterView(Protocol):
         """None: there is none now, or it has no such listener."""
 
 
-class StandaloneView:
-    """One broker that is the whole cluster."""
+class OwnEndpoints:
+    """Where clients reach this broker, by listener. ConfigError if they could not be told."""
 
-    __slots__ = ("_bookies", "_endpoints", "_facts", "_ids", "_state", "cluster_id", "node_id")
+    __slots__ = ("_endpoints",)
 
-    def __init__(
-        self,
-        cluster_id: str,
-        config: BrokerConfig,
-        bookies: Bookies | None = None,
-        facts: Callable[[str, int], tuple[Copies, Sequence[str]] | None] = lambda *_: None,
-    ) -> None:
-        """`facts(topic, partition)`: its copies, and the bookies that are written to; None if the
-        partition is not held. ConfigError if clients could not be told where to connect."""
-        self._bookies = bookies
-        self._facts = facts
-        self.cluster_id = cluster_id
-        self.node_id = config.node_id
-        self._ids = (config.node_id,)
-        self._state = PartitionState(config.node_id, self._ids, self._ids)
+    def __init__(self, config: BrokerConfig) -> None:
         self._endpoints = {
             listener.name: BrokerEndpoint(
                 config.node_id, _connectable(listener.host), listener.port, config.broker_rack
@@ -110,6 +103,12 @@ class StandaloneView:
                 "advertised.listeners", f"advertised.listeners has no {', '.join(sorted(missing))}"
             )
 
+    def get(self, listener: str) -> BrokerEndpoint | None:
+        return self._endpoints.get(listener)
+
+    def items(self) -> Iterable[tuple[str, BrokerEndpoint]]:
+        return self._endpoints.items()
+
     def set_port(self, listener: str, port: int) -> None:
         """After a listener with port 0 was bound: what clients are told."""
         endpoint = self._endpoints[listener]
@@ -117,6 +116,28 @@ class StandaloneView:
             self._endpoints[listener] = BrokerEndpoint(
                 endpoint.node_id, endpoint.host, port, endpoint.rack
             )
+
+
+class StandaloneView:
+    """One broker that is the whole cluster."""
+
+    __slots__ = ("_bookies", "_facts", "_ids", "_state", "cluster_id", "endpoints", "node_id")
+
+    def __init__(
+        self,
+        cluster_id: str,
+        config: BrokerConfig,
+        bookies: Bookies | None = None,
+        facts: Facts = lambda *_: None,
+    ) -> None:
+        """ConfigError if clients could not be told where to connect."""
+        self._bookies = bookies
+        self._facts = facts
+        self.cluster_id = cluster_id
+        self.node_id = config.node_id
+        self._ids = (config.node_id,)
+        self._state = PartitionState(config.node_id, self._ids, self._ids)
+        self.endpoints = OwnEndpoints(config)
 
     @property
     def controller_id(self) -> int:
@@ -126,7 +147,7 @@ class StandaloneView:
         return self._ids
 
     def brokers(self, listener: str) -> Sequence[BrokerEndpoint]:
-        endpoint = self._endpoints.get(listener)
+        endpoint = self.endpoints.get(listener)
         return () if endpoint is None else (endpoint,)
 
     @property
@@ -146,7 +167,7 @@ class StandaloneView:
         return PartitionState(self.node_id, replicas, in_sync)
 
     def leader(self, topic: str, partition: int, listener: str) -> BrokerEndpoint | None:
-        return self._endpoints.get(listener)
+        return self.endpoints.get(listener)
 
 
 def _connectable(host: str) -> str:

@@ -1,9 +1,10 @@
 """GroupCoordinator: the groups whose `__consumer_offsets` partition this broker leads.
 
 A group belongs to the partition that its id hashes to; who leads the partition coordinates the
-group. A partition is loaded when the coordinator starts or the partition becomes ours (`gained`),
-at the latest when the first request for it comes; until it is loaded requests are answered
-COORDINATOR_LOAD_IN_PROGRESS. Without it: NOT_COORDINATOR.
+group. From the moment that this broker begins to hold the partition requests are answered
+COORDINATOR_LOAD_IN_PROGRESS; once its log is online it is loaded; when the log goes offline,
+because it was handed over or lost, all is forgotten and everybody who waits is told
+NOT_COORDINATOR, as is everybody who asks from then on.
 
 Requests are plain calls on the loop's thread: what can be answered at once is answered before the
 call returns; the rest by the callback that the call is given, exactly once.
@@ -57,9 +58,6 @@ logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-#: How long after a loss we look whether a partition is ours again.
-REGAIN_DELAY_SECONDS = 1.5
-
 #: One offset of a commit: (topic, partition, what to store).
 OffsetToCommit = tuple[str, int, "CommittedOffset"]
 
@@ -85,7 +83,6 @@ class GroupCoordinator:
         self._logs = logs
         self._partitions: dict[int, CoordinatorPartition] = {}
         self._running = False
-        self._look_again = trio.Event()
         # At most one entry per partition of the topic is in the channel.
         self._to_load, self._loads = trio.open_memory_channel[CoordinatorPartition](math.inf)
 
@@ -97,11 +94,11 @@ class GroupCoordinator:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.timers.run)
                 nursery.start_soon(self._expire_for_ever)
-                nursery.start_soon(self._regain_for_ever)
                 for _ in range(self.config.loads_max):
                     nursery.start_soon(self._load_for_ever)
                 self._running = True
                 self.load_all()
+                self._logs.subscribe(self._on_held)
                 self._catalog.subscribe(self._on_topic_event)
                 task_status.started()
         finally:
@@ -130,7 +127,7 @@ class GroupCoordinator:
             index, log, self.env, self.config, self.timers, self._on_closed
         )
         self._partitions[index] = partition
-        self._to_load.send_nowait(partition)
+        partition.when_taken_over(self._to_load.send_nowait)
         return partition
 
     def lost(self, index: int) -> None:
@@ -459,7 +456,12 @@ class GroupCoordinator:
     def _on_closed(self, partition: CoordinatorPartition) -> None:
         if self._partitions.get(partition.index) is partition:
             del self._partitions[partition.index]
-        self._look_again.set()
+
+    def _on_held(self, topic: str, index: int) -> None:
+        """The log manager's listener. A tenure that is over is not waited for: its log is offline,
+        and the partition was closed when that happened."""
+        if topic == OFFSETS_TOPIC and self._running:
+            self.gained(index)
 
     def _on_topic_event(self, event: TopicEvent) -> None:
         """The catalog's listener: a topic was created, changed or deleted."""
@@ -467,18 +469,6 @@ class GroupCoordinator:
         current = self._catalog.get(topic.name)
         if current is None or current.id != topic.id:
             self.topic_deleted(topic)
-        if topic.name == OFFSETS_TOPIC:
-            self._look_again.set()
-
-    async def _regain_for_ever(self) -> None:
-        """A partition that was created, or whose log went offline by accident and is taken over
-        again, is loaded without waiting for a request."""
-        while True:
-            await self._look_again.wait()
-            self._look_again = trio.Event()
-            self.load_all()
-            await trio.sleep(REGAIN_DELAY_SECONDS)
-            self.load_all()
 
     async def _load_for_ever(self) -> None:
         while True:

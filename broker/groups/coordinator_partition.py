@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets` that this broker leads, and the groups that live in it.
 
-    LOADING --all records applied--> ACTIVE --log lost--> CLOSED
-    LOADING --cannot be read-------> CLOSED
+    LOADING --all records applied--> ACTIVE --log offline--> CLOSED
+    LOADING --not taken over, or cannot be read--> CLOSED
 
 The log is the truth. Offsets and deletions change the tables only when their records are
 acknowledged, in the log's order; a group's state machine runs ahead in memory, as Kafka's does, and
@@ -138,6 +138,7 @@ class CoordinatorPartition:
             members_max=config.group_max_size,
         )
         self._queue: list[_Unit] = []
+        self._begin: Callable[[CoordinatorPartition], None] | None = None
         self._last_units: list[_Unit] | None = None  # of the last batch that waits for its ack
 
     # --- groups
@@ -281,6 +282,13 @@ class CoordinatorPartition:
 
     # --- the log's tenure
 
+    def when_taken_over(self, begin: Callable[[CoordinatorPartition], None]) -> None:
+        """`begin(self)` once the log is online; at once if it is. Whenever the log goes offline the
+        partition is closed."""
+        self._begin = begin
+        self._log.watch(self._look_at_log)
+        self._look_at_log()
+
     async def load(self) -> None:
         """Applies every record of the log, then serves. Closes itself if that cannot be done."""
         try:
@@ -292,13 +300,11 @@ class CoordinatorPartition:
         if self.state is not PartitionState.LOADING:
             return  # lost meanwhile
         self.state = PartitionState.ACTIVE
-        self._log.watch(self._look_at_log)
         now_ms = self._timers.now_ms()
         for entry in list(self.groups.values()):
             self.carry_out(entry, entry.group.start(now_ms))
         logger.info("loaded", kv(partition=self.index, groups=len(self.groups)))
         self.settled.set()
-        self._look_at_log()
 
     async def _load_records(self) -> None:
         log = self._log
@@ -308,17 +314,17 @@ class CoordinatorPartition:
         offset, end = log.log_start_offset, log.high_watermark
         while offset < end and self.state is PartitionState.LOADING:
             result = await log.read(offset, self._config.offsets_load_buffer_size)
-            for part in result.parts:
-                self._apply_batches(part)
+            # Joined, since a batch that spans several entries comes in as many parts.
+            self._apply_batches(memoryview(b"".join(result.parts)))
             if result.next_offset <= offset:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"nothing to read at {offset}")
             offset = result.next_offset
             await trio.lowlevel.checkpoint()
 
-    def _apply_batches(self, part: memoryview) -> None:
+    def _apply_batches(self, batches: memoryview) -> None:
         at = 0
-        for header in scan_batches(part):
-            batch = part[at : at + header.size]
+        for header in scan_batches(batches):
+            batch = batches[at : at + header.size]
             at += header.size
             if header.is_control or header.is_transactional:
                 # Nothing here writes either; a log that another server wrote may hold them.
@@ -380,5 +386,9 @@ class CoordinatorPartition:
         self._on_closed(self)
 
     def _look_at_log(self) -> None:
-        if self._log.state.value == "offline":
+        state = self._log.state.value
+        if state == "offline":
             self.close()
+        elif state == "online" and self._begin is not None:
+            begin, self._begin = self._begin, None
+            begin(self)

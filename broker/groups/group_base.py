@@ -195,6 +195,25 @@ class GroupBase:
 
     # --- small parts
 
+    def _accepts(self, member_id: str) -> bool:
+        """KIP-389. While a rebalance is prepared those count who wait: then, if the limit was
+        lowered, the last to rejoin are left out."""
+        limit = self._limits.members_max
+        member = self.members.by_id.get(member_id)
+        if self.state is PREPARING:
+            waits = member is not None and member.join_token is not None
+            return waits or self.members.awaiting_join_count < limit
+        if self.state in (COMPLETING, STABLE):
+            return member is not None or len(self.members) < limit
+        return True
+
+    def _supports(self, protocol_type: str, names: list[str]) -> bool:
+        if not protocol_type or not names:
+            return False
+        if self.state is EMPTY or not self.members:
+            return True
+        return self.protocol_type == protocol_type and self.members.supports_any(names)
+
     def _member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if instance_id is not None:
             known = self.members.static_ids.get(instance_id)
@@ -252,6 +271,16 @@ class GroupBase:
         if member.sync_token is not None:
             self._effects.append(Answer(member.sync_token, result))
             member.sync_token = None
+
+    def _refuse_syncs(self, error: ErrorCode, now_ms: int) -> None:
+        for member in self.members.by_id.values():
+            self._finish_sync(member, SyncResult(error), now_ms)
+
+    def _finish_sync(self, member: Member, result: SyncResult, now_ms: int) -> None:
+        if member.sync_token is not None:
+            self._answer_sync(member, result)
+            # While it waited its deadline may have passed, and been excused.
+            self._schedule(member, member.session_timeout_ms, now_ms)
 
     def _drop(self, member: Member, error: ErrorCode) -> None:
         # A new member may lapse while its JoinGroup waits; if it still lives, it tries again.

@@ -13,8 +13,10 @@ and what a member was assigned stays valid while the next rebalance is prepared.
 The owner calls one method per input and carries out the effects that it returns, in order; see
 group_types. `now_ms` never goes back. Nothing is done between calls, so time passes only in `tick`.
 
-Stricter than Kafka in one point: a request that a later request of the same member supersedes, and
-a SyncGroup whose member is removed, are answered; Kafka forgets them.
+Stricter than Kafka in two points. A request that a later one of the same member supersedes, and a
+SyncGroup whose member is removed, are answered; Kafka forgets them. And who asks for its assignment
+again gets it once the generation is stored again: a broker that was deposed, and does not know it
+yet, would let it go on from offsets that are not the group's last.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from broker.groups.group_types import (
     JoinInput,
     JoinResult,
     LeavingMember,
+    OwnershipShown,
     Persist,
     StaticMemberStored,
     SyncInput,
@@ -89,15 +92,19 @@ class ClassicGroup(GroupBase):
             self._effects.append(Answer(token, SyncResult(error)))
             return self._take()
         member = self.members.by_id[request.member_id]
+        is_first = request.member_id in self.pending_sync
         self.pending_sync.discard(request.member_id)
         if not self.pending_sync:
             self._sync_deadline_ms = NEVER_MS
-        if self.state is STABLE:
+        if self.state is STABLE and is_first:
             self._effects.append(Answer(token, self._sync_result(member)))
             return self._take()
         self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_token = token
-        if request.member_id == self.members.leader_id:
+        if self.state is STABLE:
+            shown = OwnershipShown(token, member.member_id)
+            self._effects.append(Persist(self.snapshot(), shown))
+        elif request.member_id == self.members.leader_id:
             given = request.assignments
             assignments = {each: given.get(each, b"") for each in self.members.by_id}
             then = AssignmentStored(self.generation_id, assignments)
@@ -160,6 +167,8 @@ class ClassicGroup(GroupBase):
             self._on_assignment_stored(then, error, now_ms)
         elif isinstance(then, StaticMemberStored):
             self._on_static_member_stored(then, error, now_ms)
+        elif isinstance(then, OwnershipShown):
+            self._on_ownership_shown(then, error, now_ms)
         elif error:
             # An empty generation holds nobody back: the one before it has no live member either.
             logger.warning("empty generation not stored", kv(group=self.group_id, error=error.name))
@@ -184,31 +193,12 @@ class ClassicGroup(GroupBase):
 
     # --- joining
 
-    def _accepts(self, member_id: str) -> bool:
-        """KIP-389. While a rebalance is prepared those count who wait: then, if the limit was
-        lowered, the last to rejoin are left out."""
-        limit = self._limits.members_max
-        member = self.members.by_id.get(member_id)
-        if self.state is PREPARING:
-            waits = member is not None and member.join_token is not None
-            return waits or self.members.awaiting_join_count < limit
-        if self.state in (COMPLETING, STABLE):
-            return member is not None or len(self.members) < limit
-        return True
-
     def _remove_refused(self, member_id: str, now_ms: int) -> None:
         self.pending_join.pop(member_id, None)
         member = self.members.by_id.get(member_id)
         if member is not None:
             self._drop(member, ErrorCode.GROUP_MAX_SIZE_REACHED)
         self._maybe_complete_join(now_ms)
-
-    def _supports(self, protocol_type: str, names: list[str]) -> bool:
-        if not protocol_type or not names:
-            return False
-        if self.state is EMPTY or not self.members:
-            return True
-        return self.protocol_type == protocol_type and self.members.supports_any(names)
 
     def _join_unknown(self, token: object, request: JoinInput, now_ms: int) -> None:
         """No member id: a new dynamic member, a new static one, or one that was restarted."""
@@ -257,8 +247,8 @@ class ClassicGroup(GroupBase):
         if self.state is EMPTY:
             self._refuse_join(token, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         elif same and (self.state is COMPLETING or (self.state is STABLE and not leads)):
-            # It may not have got the answer to its JoinGroup. A leader that rejoins when the group
-            # is stable wants a rebalance: what it assigns (a topic's partitions) has changed.
+            # The answer to its JoinGroup may be lost. A leader that rejoins a stable group wants a
+            # rebalance: what it assigns (a topic's partitions) has changed.
             self._effects.append(Answer(token, self._join_result(member)))
         else:
             self._update(token, request, member)
@@ -345,6 +335,8 @@ class ClassicGroup(GroupBase):
     def _prepare_rebalance(self, reason: str, now_ms: int) -> None:
         if self.state is COMPLETING:
             self._discard_assignments(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
+        else:
+            self._refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         self.pending_sync.clear()
         self._sync_deadline_ms = NEVER_MS
         self._is_initial = self.state is EMPTY
@@ -447,16 +439,17 @@ class ClassicGroup(GroupBase):
             member.assignment = then.assignments.get(member.member_id, b"")
             self._finish_sync(member, self._sync_result(member), now_ms)
 
+    def _on_ownership_shown(self, then: OwnershipShown, error: ErrorCode, now_ms: int) -> None:
+        member = self.members.by_id.get(then.member_id)
+        if member is None or member.sync_token is not then.token:
+            return  # answered meanwhile: by a rebalance that began, or a later SyncGroup
+        result = SyncResult(error) if error else self._sync_result(member)
+        self._finish_sync(member, result, now_ms)
+
     def _discard_assignments(self, error: ErrorCode, now_ms: int) -> None:
         for member in self.members.by_id.values():
             member.assignment = b""
-            self._finish_sync(member, SyncResult(error), now_ms)
-
-    def _finish_sync(self, member: Member, result: SyncResult, now_ms: int) -> None:
-        if member.sync_token is not None:
-            self._answer_sync(member, result)
-            # While it waited its deadline may have passed, and been excused.
-            self._schedule(member, member.session_timeout_ms, now_ms)
+        self._refuse_syncs(error, now_ms)
 
     def _on_sync_deadline(self, now_ms: int) -> None:
         """KAFKA-10288 and others: who joined and never asks for its assignment is removed."""

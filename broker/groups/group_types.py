@@ -165,7 +165,15 @@ class StaticMemberStored:
     supports_skip_assignment: bool
 
 
-Continuation = AssignmentStored | StaticMemberStored | None
+@dataclass(slots=True)
+class OwnershipShown:
+    """Then: this broker led the group when the member asked for its assignment once more."""
+
+    token: object
+    member_id: str
+
+
+Continuation = AssignmentStored | StaticMemberStored | OwnershipShown | None
 
 
 @dataclass(slots=True)

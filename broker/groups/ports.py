@@ -82,6 +82,10 @@ class Logs(Protocol):
     def get(self, topic: str, partition: int, /) -> Log:
         """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER."""
 
+    def subscribe(self, listener: Callable[[str, int], None], /) -> None:
+        """`listener(topic, partition)` whenever a partition begins to be held here; its log is
+        «loading» then."""
+
 
 class Endpoint(Protocol):
     """Where a broker can be reached by the listener that a request came by."""

@@ -189,12 +189,14 @@ class ClusterHandler:
             error_code=int(error),
             partition_index=number,
             leader_id=state.leader,
-            leader_epoch=-1 if log is None else log.leader_epoch,
+            leader_epoch=max(state.leader_epoch, -1 if log is None else log.leader_epoch),
             replica_nodes=list(state.replicas),
             isr_nodes=list(state.isr),
             eligible_leader_replicas=[],
             last_known_elr=[],
-            offline_replicas=[node for node in state.replicas if node not in state.isr],
+            offline_replicas=[
+                node for node in state.replicas if node not in state.isr or node in state.offline
+            ],
         )
 
     def _log(self, topic: str, partition: int) -> Log | None:

@@ -5,7 +5,9 @@
   auto.create.topics.enable is set; the answer waits until its partitions are served;
 - partitions that are being taken over are waited for, LOAD_WAIT_SECONDS at most, then answered with
   LEADER_NOT_AVAILABLE, so that a client that comes right after a start needs no retry;
-- leader epochs are always known (kafka.md §3 trap 8);
+- leader epochs are always known (kafka.md §3 trap 8); that of a partition which another broker
+  leads is the assigned one, and never above what its leader says;
+- a leader that is not registered is none: LEADER_NOT_AVAILABLE, leader -1;
 - authorized operations, if asked for: all of them, as Kafka without an authorizer.
 """
 
@@ -220,15 +222,21 @@ class MetadataHandler:
         answer = MetadataResponsePartition(
             partition_index=partition,
             leader_id=placed.leader,
+            leader_epoch=placed.leader_epoch,
             replica_nodes=list(placed.replicas),
             isr_nodes=list(placed.isr),
+            offline_replicas=list(placed.offline),
         )
-        try:
-            log = self._logs.get(topic.name, partition)
-        except KafkaError:
-            answer.error_code = int(ErrorCode.LEADER_NOT_AVAILABLE)
-            return answer
-        answer.leader_epoch = log.leader_epoch
-        if log.state is not State.ONLINE:
+        if placed.leader == self._view.node_id:
+            try:
+                log = self._logs.get(topic.name, partition)
+            except KafkaError:
+                is_served = False
+            else:
+                answer.leader_epoch = max(log.leader_epoch, placed.leader_epoch)
+                is_served = log.state is State.ONLINE
+        else:
+            is_served = placed.leader >= 0
+        if not is_served:
             answer.error_code = int(ErrorCode.LEADER_NOT_AVAILABLE)
         return answer

@@ -9,9 +9,8 @@
 A change is durable when it is answered, so the timeouts of the requests are not needed. Behaviour
 was compared with Kafka 4.3.1, error by error.
 Known deviations: two names of one request that differ only in '.' and '_' collide with one another
-(Kafka makes both); an unknown broker in an assignment for new partitions is INVALID_REPLICA_
-ASSIGNMENT as in Kafka, but which of the live brokers is named has no influence: a partition's data
-is on bookies, and its leader is chosen by the cluster.
+(Kafka makes both); the first broker of an assignment by hand leads the partition, the others are
+those that are to lead it in its place: the copies are on bookies, wherever those are.
 """
 
 from __future__ import annotations
@@ -67,6 +66,7 @@ class _Wanted:
     partition_count: int
     replication_factor: int
     configs: Mapping[str, str]
+    by_hand: Sequence[Sequence[int]] | None = None
 
 
 def metadata_failure(error: MetadataError) -> KafkaError:
@@ -136,7 +136,11 @@ class TopicsHandler:
             self._catalog.check_create(wanted.name, wanted.partition_count, wanted.configs)
         else:
             topic = await self._catalog.create(
-                wanted.name, wanted.partition_count, wanted.configs, wanted.replication_factor
+                wanted.name,
+                wanted.partition_count,
+                wanted.configs,
+                wanted.replication_factor,
+                wanted.by_hand,
             )
             result.topic_id = topic.id
         result.num_partitions = wanted.partition_count
@@ -153,8 +157,11 @@ class TopicsHandler:
         ]
 
     def _wanted(self, asked: CreatableTopic) -> _Wanted:
+        by_hand = None
         if asked.assignments:
             partition_count, replication_factor = self._assigned(asked)
+            ordered = sorted(asked.assignments, key=lambda one: one.partition_index)
+            by_hand = [one.broker_ids for one in ordered]
         else:
             partition_count = asked.num_partitions
             if partition_count == _DEFAULT:
@@ -169,7 +176,7 @@ class TopicsHandler:
             if config.value is None:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} has no value")
             configs[config.name] = config.value
-        return _Wanted(asked.name, partition_count, replication_factor, configs)
+        return _Wanted(asked.name, partition_count, replication_factor, configs, by_hand)
 
     def replication_factor(self, asked: int) -> int:
         """What -1 stands for, and the check against the live bookies. KafkaError
@@ -322,7 +329,10 @@ class TopicsHandler:
             try:
                 self._check_new_partitions(topic)
                 if not body.validate_only:
-                    await self._catalog.add_partitions(topic.name, topic.count)
+                    by_hand = None
+                    if topic.assignments is not None:
+                        by_hand = [one.broker_ids for one in topic.assignments]
+                    await self._catalog.add_partitions(topic.name, topic.count, by_hand)
             except KafkaError as error:
                 _refuse(result, error)
             except MetadataError as error:

@@ -120,6 +120,7 @@ class AppendQueue:
         self._writer: LedgerWriter | None = None
         self._segment: Segment | None = None
         self._queue: deque[Append] = deque()
+        self._queued_bytes = 0
         self._in_flight: deque[_Entry] = deque()
         self._bytes_in_flight = 0
         self._bytes_since_snapshot = 0
@@ -148,6 +149,7 @@ class AppendQueue:
 
     def put(self, append: Append) -> None:
         self._queue.append(append)
+        self._queued_bytes += len(append.records)
         if not self._flush_deferred:
             self._flush_deferred = True
             self._turn.defer(self._flush)
@@ -204,6 +206,7 @@ class AppendQueue:
         lost += self._queue
         self._in_flight.clear()
         self._queue.clear()
+        self._queued_bytes = 0
         self._drained.set()
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -236,10 +239,7 @@ class AppendQueue:
         queue = self._queue
         target = settings.entry_bytes_target
         while queue and not self._stopped:
-            if limited and (
-                len(self._in_flight) >= settings.entries_in_flight_max
-                or self._bytes_in_flight >= settings.bytes_in_flight_max
-            ):
+            if limited and not self._may_push():
                 return
             append = queue.popleft()
             appends = [append]
@@ -248,7 +248,20 @@ class AppendQueue:
                 append = queue.popleft()
                 size += len(append.records)
                 appends.append(append)
+            self._queued_bytes -= size
             self._push_batches(appends, size)
+
+    def _may_push(self) -> bool:
+        settings, in_flight = self._settings, len(self._in_flight)
+        if (
+            in_flight >= settings.entries_in_flight_eager
+            and self._queued_bytes < settings.entry_bytes_eager
+        ):
+            return False  # the next ack flushes
+        return (
+            in_flight < settings.entries_in_flight_max
+            and self._bytes_in_flight < settings.bytes_in_flight_max
+        )
 
     def _push_batches(self, appends: list[Append], size: int) -> None:
         if not size:  # duplicates only: their originals are in flight or acknowledged

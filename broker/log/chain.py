@@ -6,12 +6,17 @@ ask about old data (log start, leader epochs, which ledger holds an offset or a 
 answered from here without a read.
 
     {"format": 1, "leader_epoch": 3, "log_start_offset": 0, "deleting": [4],
+     "owner": {"broker": 1, "incarnation": "<32 hex digits>"},
      "ledgers": [{"id": 7, "base": 0, "epoch": 2, "created_ms": ..., "last": 99, "entries": 12,
                   "size": ..., "max_ts": ..., "max_ts_offset": ..., "index": 10, "snapshot": 11}]}
 
 `last` is null while the ledger is open, and only the last ledger may be open. `deleting` lists
 ledgers that are no longer part of the partition but not yet known to be deleted: first the
 document, then the ledgers, so a crash leaks nothing.
+
+`owner` is who wrote the document last and goes on to: the incarnation that took the partition over;
+null once it has released it (a hand-over: everything is closed, the next may start at once), in a
+partition that nobody held yet, and in documents older than the field.
 """
 
 from __future__ import annotations
@@ -19,6 +24,8 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+
+from broker.cluster.ownership import Incarnation
 
 FORMAT = 1
 NO_TIMESTAMP = -1
@@ -61,6 +68,7 @@ class Chain:
     log_start_offset: int = 0
     ledgers: tuple[LedgerInfo, ...] = ()
     deleting: tuple[int, ...] = ()
+    owner: Incarnation | None = None
 
     @property
     def closed_end_offset(self) -> int:
@@ -74,9 +82,14 @@ class Chain:
         """Index of the ledger that holds `offset`; -1 if it is before the first."""
         return bisect_right(self.ledgers, offset, key=_base_offset) - 1
 
-    def with_epoch(self, leader_epoch: int) -> Chain:
+    def with_epoch(self, leader_epoch: int, owner: Incarnation | None = None) -> Chain:
         assert leader_epoch > self.leader_epoch, "an epoch only rises"
-        return replace(self, leader_epoch=leader_epoch)
+        return replace(self, leader_epoch=leader_epoch, owner=owner)
+
+    def released(self) -> Chain:
+        """Its owner writes it no more, and says so."""
+        assert not self.ledgers or not self.ledgers[-1].is_open, "what is released is closed"
+        return replace(self, owner=None)
 
     def with_ledger(self, info: LedgerInfo) -> Chain:
         """Appends a ledger; the one before it must be final."""
@@ -119,6 +132,7 @@ class Chain:
             "leader_epoch": self.leader_epoch,
             "log_start_offset": self.log_start_offset,
             "deleting": self.deleting,
+            "owner": self.owner and {"broker": self.owner.node_id, "incarnation": self.owner.token},
             "ledgers": [
                 {name: getattr(info, field) for name, field in _LEDGER_FIELDS.items()}
                 for info in self.ledgers
@@ -137,6 +151,7 @@ class Chain:
                 leader_epoch=_integer(document["leader_epoch"]),
                 log_start_offset=_integer(document["log_start_offset"]),
                 deleting=tuple(_integer(value) for value in document["deleting"]),
+                owner=_owner(document.get("owner")),
                 ledgers=tuple(
                     LedgerInfo(**{field: item[name] for name, field in _LEDGER_FIELDS.items()})
                     for item in document["ledgers"]
@@ -173,6 +188,15 @@ def _integer(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ChainFormatError(f"partition document is damaged: {value!r} is no integer")
     return value
+
+
+def _owner(value: dict[str, object] | None) -> Incarnation | None:
+    if value is None:
+        return None
+    token = value["incarnation"]
+    if not isinstance(token, str):
+        raise ChainFormatError(f"partition document is damaged: incarnation {token!r}")
+    return Incarnation(_integer(value["broker"]), token)
 
 
 def _check_order(chain: Chain) -> None:

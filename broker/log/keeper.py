@@ -2,7 +2,9 @@
 
 One task per partition that holds data or is asked for, asleep unless called. It alone writes the
 partition's document in metadata, always by compare-and-set; losing one means that somebody else
-took the partition over, and the partition goes offline (design.md §4).
+took the partition over, and the partition goes offline (design.md §4). Metadata that is away is no
+reason to: as long as the ledger takes writes the partition serves, and what has to be written
+waits; but nothing is rolled, and who needs a new ledger gets NOT_ENOUGH_REPLICAS.
 
 Order of a roll: seal (synchronous), wait for the acks, close the ledger in metadata, create the
 successor, then one compare-and-set that makes the end of the old final and adds the new. Only then
@@ -11,40 +13,65 @@ does the successor take writes (ledgers.md 2.4).
 If no bookies take writes (full disks), the partition loses its open ledger, is taken over again and
 is *suspended*: it serves reads, deletions and retention, refuses appends with NOT_ENOUGH_REPLICAS
 (retriable, and true: nothing was stored), makes no ledger, and looks for bookies every second.
+
+Before a producer is told that its sequence number or epoch is wrong, metadata is asked whether the
+partition is still ours: the state of one who was deposed and does not know it is old, and such an
+answer is final for a producer, where NOT_LEADER_OR_FOLLOWER is not.
+
+A hand-over, and a clean stop: appends are refused from now on, the ledger is sealed, drained and
+closed, and the document says in the same compare-and-set that nobody owns the partition.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
 
 from broker.log.chain import ChainFormatError, LedgerInfo
+from broker.log.document import put_document
 from broker.log.offset_index import OffsetIndex
+from broker.log.orphans import stamps_of
 from broker.log.partition import PartitionLog, State
 from broker.log.retention import new_log_start, roll_age_ms
 from broker.log.segment import Segment
 from broker.log.takeover import take_over
-from ledger.errors import LedgerError, NotEnoughBookiesError
-from metadata.store import MetadataError
+from ledger.errors import LedgerError, LedgerMetadataError, NotEnoughBookiesError
+from metadata.store import (
+    CheckOp,
+    MetadataClosedError,
+    MetadataError,
+    MetadataUnavailableError,
+    MetadataUnknownOutcomeError,
+    NoNodeError,
+)
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.cluster.durability import Copies
+    from broker.cluster.ownership import Incarnation
     from broker.log.chain import Chain
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from ledger.writer import LedgerWriter
-    from metadata.store import MetadataStore
+    from metadata.store import MetadataStore, Node
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
 
 #: A partition without bookies that take writes looks for some this often.
 SUSPENDED_LOOK_SECONDS = 1.0
+#: What could not be written because metadata is away is tried again this often.
+AWAY_RETRY_SECONDS = 0.5
+#: How long a take-over may take at first. One that hangs (bookies or metadata that do not answer)
+#: must not keep its place from others; the manager gives it longer each time.
+TAKEOVER_SECONDS = 30.0
 
 
 class Keeper:
@@ -56,44 +83,86 @@ class Keeper:
         ledgers: LedgerClient,
         env: Env,
         settings: LogSettings,
+        incarnation: Incarnation,
+        epoch_min: int = 0,
+        *,
+        is_metadata_away: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`epoch_min`: the least leader epoch that the take-over gives."""
         self._log = log
         self._path = path
         self._store = store
         self._ledgers = ledgers
         self._env = env
         self._settings = settings
+        self._incarnation = incarnation
+        self._is_metadata_away = is_metadata_away
+        self.epoch_min = epoch_min
         self._version = -1
         self._writer: LedgerWriter | None = None
         self._noted_snapshot: int | None = None
         self._wanted_start = 0
-        self._start_moved = trio.Condition()
+        self._start_moved: trio.Event | None = None
         self._roll_asked = False
-        self._closing = False
+        self._closing = self._releasing = False
+        self._finished = trio.Event()
         #: Whether the take-over succeeded.
         self.took_over = False
 
-    async def run(self) -> None:
-        """Takes over and keeps the partition until it goes offline. Never raises for the
-        partition's sake."""
+    async def take_over(
+        self, node: Node | None = None, *, limit_seconds: float = TAKEOVER_SECONDS
+    ) -> bool:
+        """Whether the partition is online now; if not it is offline. `node`: its document, if it
+        was just read.
+
+        One that is given up at the limit may have been done nevertheless: the next one reads the
+        document anew, and raises the epoch once more."""
         log = self._log
         try:
-            taken = await take_over(
-                self._path, self._store, self._ledgers, self._settings,
-                self._env.clock.time_ms(),
-            )  # fmt: skip
-            self._version = taken.version
-            self.took_over = True
-            log.is_suspended = not await self._can_write()
-            log.go_online(taken)
-            while log.state is State.ONLINE:
-                await self._wait_for_attention()
-                await self._attend()
+            with trio.move_on_after(limit_seconds) as limit:
+                taken = await take_over(
+                    self._path, self._store, self._ledgers, self._settings,
+                    self._env.clock.time_ms(), self._incarnation, self.epoch_min, node=node,
+                )  # fmt: skip
+                self._version = taken.version
+                log.is_suspended = not await self._can_write()
+            if limit.cancelled_caught:
+                log.go_offline(f"the take-over was not done after {limit_seconds:.0f} s")
         except (LedgerError, MetadataError, ChainFormatError, WireError) as error:
             log.go_offline(f"{type(error).__name__}: {error}")
+        if log.state is not State.LOADING:  # also if it was given up meanwhile
+            self._finished.set()
+            return False
+        self.took_over = True
+        log.go_online(taken)
+        return True
+
+    async def run(self) -> None:
+        """Takes over, unless that was done, and keeps the partition until it goes offline. Never
+        raises for the partition's sake."""
+        log = self._log
+        try:
+            if not self.took_over and not await self.take_over():
+                return
+            while log.state is State.ONLINE:
+                if self._closing:
+                    await self._finish()
+                    return
+                await self._wait_for_attention()
+                await self._attend()
+        except (LedgerError, MetadataError) as error:
+            log.go_offline(f"{type(error).__name__}: {error}")
         finally:
-            async with self._start_moved:
-                self._start_moved.notify_all()
+            self._finished.set()
+            self._tell_start_moved()
+
+    async def _finish(self) -> None:
+        log = self._log
+        if self._writer is not None:
+            await self._close_ledger()
+        elif self._releasing and log.chain.owner is not None:
+            await self._write(log.chain.released())
+        log.go_offline("closed")
 
     async def _wait_for_attention(self) -> None:
         log = self._log
@@ -125,25 +194,36 @@ class Keeper:
                     ensemble_size=copies.ensemble_size,
                     write_quorum_size=copies.write_quorum,
                     ack_quorum_size=copies.ack_quorum,
-                    custom_metadata={
-                        "application": b"quire",
-                        "topic": log.topic.name.encode(),
-                        "partition": str(log.partition).encode(),
-                    },
+                    custom_metadata=stamps_of(log),
                 )
             except NotEnoughBookiesError:
                 if copies.ensemble_size <= copies.ack_quorum:
                     raise
+            except LedgerMetadataError as error:
+                log.is_suspended = True
+                await self._wait_for_metadata(error)
+                continue
             copies = copies.narrowed(copies.ensemble_size - 1)
             logger.warning("fewer_copies", kv(partition=log.name, write_quorum=copies.write_quorum))
 
+    async def _wait_for_metadata(self, error: LedgerMetadataError | MetadataError) -> None:
+        """For a moment; raises `error` if it is of another kind or there is no use in waiting."""
+        cause = error if isinstance(error, MetadataError) else error.__cause__
+        is_away = isinstance(cause, MetadataUnavailableError | MetadataUnknownOutcomeError)
+        is_over = isinstance(cause, MetadataClosedError)  # it failed, and everything ends
+        if not is_away or is_over or self._log.state is not State.ONLINE:
+            raise error
+        logger.warning("metadata_away", kv(partition=self._log.name, error=error))
+        await trio.sleep(AWAY_RETRY_SECONDS)
+
     def bookies_changed(self) -> None:
         """A ledger that was made with fewer copies than it should have is rolled when there are
-        bookies for all."""
+        bookies for all; one that goes on without a bookie that nobody can replace, at once: its
+        metadata still name that bookie, so auto-recovery would fence it."""
         writer = self._writer
         if writer is None or self._roll_asked:
             return
-        if writer.metadata.write_quorum_size < self._log.copies.write_quorum:
+        if writer.is_short or writer.metadata.write_quorum_size < self._log.copies.write_quorum:
             self._roll_asked = True
             self._log.call_keeper()
 
@@ -151,6 +231,7 @@ class Keeper:
         log = self._log
         if log.state is not State.ONLINE:
             return
+        await self._settle_doubts()
         if self._roll_due() or await self._widening_due():
             await self._close_ledger()
         elif log.queue.needs_ledger:
@@ -159,6 +240,26 @@ class Keeper:
         if self._wanted_start > log.log_start_offset:
             await self._raise_start(self._wanted_start)
         await self._delete_ledgers()
+
+    async def _settle_doubts(self) -> None:
+        """A check goes through ZooKeeper's leader, where a read might be a follower's old picture.
+        BadVersionError, NoNodeError: we were deposed, which ends the tenure."""
+        doubted = self._log.take_doubted()
+        if not doubted:
+            return
+        unknown = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        is_certain = not self._is_metadata_away()
+        try:
+            if is_certain:
+                await self._store.multi([CheckOp(self._path, self._version)])
+        except (MetadataUnavailableError, MetadataUnknownOutcomeError):
+            is_certain = False
+        except BaseException:  # deposed, or cancelled: they are not in the log's hands any more
+            for append, _ in doubted:
+                append.fail(unknown)
+            raise
+        for append, error in doubted:
+            append.fail(error if is_certain else unknown)
 
     # -- asked from outside --------------------------------------------------------------------
 
@@ -174,11 +275,12 @@ class Keeper:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self._wanted_start = max(self._wanted_start, offset)
         log.call_keeper()
-        async with self._start_moved:
-            while log.log_start_offset < offset:
-                if log.state is not State.ONLINE:
-                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                await self._start_moved.wait()
+        while log.log_start_offset < offset:
+            if log.state is not State.ONLINE:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if self._start_moved is None:
+                self._start_moved = trio.Event()
+            await self._start_moved.wait()
         return log.log_start_offset
 
     def check_retention(self) -> None:
@@ -201,21 +303,20 @@ class Keeper:
         if self._wanted_start > log.log_start_offset or self._roll_due():
             log.call_keeper()
 
-    async def close(self) -> None:
-        """A clean stop: seals and closes the ledger, so that the next take-over reads one entry."""
+    async def close(self, *, release: bool = False) -> None:
+        """Seals and closes the ledger, so that the next take-over reads one entry, and goes
+        offline. With `release` the document says so even if there is no ledger to close. Done by
+        the task in `run`, which has to be under way; a take-over is finished first."""
         self._closing = True
-        log = self._log
-        if log.state is State.ONLINE and self._writer is not None:
-            try:
-                await self._close_ledger()
-            except (LedgerError, MetadataError) as error:
-                logger.warning("close_failed", kv(partition=log.name, error=error))
-        log.go_offline("closed")
+        self._releasing |= release
+        self._log.is_closing = True
+        self._log.call_keeper()
+        await self._finished.wait()
 
     # -- ledgers -------------------------------------------------------------------------------
 
     def _roll_due(self) -> bool:
-        if self._writer is None or self._closing:
+        if self._writer is None or self._closing or self._is_metadata_away():
             return False
         config = self._log.config
         segment = self._log.segments[-1]
@@ -228,10 +329,14 @@ class Keeper:
         return age_ms >= roll_age_ms(config.segment_ms, retention_ms)
 
     async def _widening_due(self) -> bool:
-        if not self._roll_asked or self._closing or self._log.segments[-1].size_bytes == 0:
+        writer = self._writer
+        # Asked for while the ledger was being closed for another reason: the next one is new.
+        if writer is None or not self._roll_asked or self._closing:
+            return False
+        if self._log.segments[-1].size_bytes == 0:
             return False
         self._roll_asked = False
-        return await self._can_create(self._log.copies)
+        return writer.is_short or await self._can_create(self._log.copies)
 
     async def _open_ledger(self, chain: Chain) -> None:
         """Adds a new open ledger to `chain` (whose last one is final) and writes that."""
@@ -244,10 +349,19 @@ class Keeper:
             created_ms=self._env.clock.time_ms(),
         )
         segment = Segment(info, self._ledgers, settings, reader=writer.reader, index=OffsetIndex())
-        await self._write(chain.with_ledger(info))
+        try:
+            await self._write(chain.with_ledger(info))
+        except NoNodeError:
+            # The topic was deleted. Where we were deposed, the document may name the ledger: we may
+            # have written it with a lost answer. Then it is for the sweep (broker/log/orphans.py).
+            with suppress(LedgerError, MetadataError):
+                await self._ledgers.delete_ledger(writer.ledger_id)
+            raise
+        log.is_suspended = False
         log.segments.append(segment)
         self._writer = log.writer = writer
         self._noted_snapshot = None
+        self._roll_asked = False
         log.queue.roll_bytes = log.config.segment_bytes
         log.queue.attach(writer, segment)
 
@@ -259,7 +373,12 @@ class Keeper:
         await log.queue.wait_drained()
         if log.state is not State.ONLINE:
             return
-        await writer.close()
+        while True:
+            try:
+                await writer.close()
+                break
+            except LedgerMetadataError as error:
+                await self._wait_for_metadata(error)
         segment = log.segments[-1]
         segment.info = segment.closed_info(
             last_offset=log.high_watermark - 1, entry_count=writer.last_add_confirmed + 1
@@ -269,7 +388,7 @@ class Keeper:
         if log.queue.needs_ledger and not self._closing:
             await self._open_ledger(chain)
         else:
-            await self._write(chain)
+            await self._write(chain.released() if self._closing else chain)
 
     async def _note_snapshot(self) -> None:
         """Tells metadata where the newest producer snapshot is: a take-over starts there."""
@@ -297,18 +416,31 @@ class Keeper:
                 ledgers_dropped=len(chain.deleting),
             ),
         )
-        async with self._start_moved:
-            self._start_moved.notify_all()
+        self._tell_start_moved()
+
+    def _tell_start_moved(self) -> None:
+        if self._start_moved is not None:
+            self._start_moved.set()
+            self._start_moved = None
 
     async def _delete_ledgers(self) -> None:
         """First the chain, then the ledgers; what a crash leaves undone is in `deleting`."""
         deleting = self._log.chain.deleting
         if not deleting:
             return
-        for ledger_id in deleting:
-            await self._ledgers.delete_ledger(ledger_id)
+        try:
+            for ledger_id in deleting:
+                await self._ledgers.delete_ledger(ledger_id)
+        except (MetadataUnavailableError, MetadataUnknownOutcomeError):
+            return  # the document still names them: next time
         await self._write(self._log.chain.with_deleted(frozenset(deleting)))
 
     async def _write(self, chain: Chain) -> None:
-        self._version = await self._store.put(self._path, chain.to_bytes(), self._version)
+        data = chain.to_bytes()
+        while True:
+            try:
+                self._version = await put_document(self._store, self._path, data, self._version)
+                break
+            except MetadataError as error:
+                await self._wait_for_metadata(error)
         self._log.chain = chain

@@ -1,32 +1,45 @@
 """LogManager: the partitions that this broker holds, found by name or by topic id.
 
-Follows the topic catalog: a created topic's partitions are taken over, a deleted topic's are put
-offline and their ledgers deleted. One keeper task per partition, started in `run`'s nursery.
+Holds what the topic catalog knows and `ownership` assigns to this broker, and follows both: what
+becomes ours is taken over, what is no longer ours is handed over, a deleted topic's partitions are
+put offline and their ledgers deleted. One task per partition, in `run`'s nursery:
+
+    wait for the release --> take over --> keep --> offline --> rest, confirm --> (anew)
+
+- The wait: as long as the chain's owner is another broker that is alive, up to
+  HANDOVER_WAIT_SECONDS; then by force. A dead owner, none, or ourselves: at once.
+- At most TAKEOVERS_MAX are taken over at a time; their documents are read many at once. One that
+  hangs is given up, so that others get its place, and has twice as long the next time.
+- A hand-over that is not done after HANDOVER_SECONDS is given up: the next owner fences.
+- Who lost a partition asks metadata whether it is still to have it before it fences anybody.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
 
-from broker.cluster.catalog import DELETED_PATH, PARTITIONS_PATH, TopicChange
+from broker.cluster.catalog import PARTITIONS_PATH, TopicChange
+from broker.cluster.ownership import Incarnation, SoleOwner
 from broker.log.chain import Chain, ChainFormatError
-from broker.log.keeper import Keeper
+from broker.log.document import DocumentReader
+from broker.log.keeper import TAKEOVER_SECONDS, Keeper
+from broker.log.orphans import sweep_orphans
 from broker.log.partition import PartitionLog, State
-from ledger.errors import LedgerError
-from metadata.store import MetadataError, NoNodeError
+from broker.log.sweep import sweep_deleted
+from metadata.store import MetadataError, SessionState
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from broker.cluster.catalog import Topic, TopicCatalog, TopicEvent
+    from broker.cluster.ownership import Ownership
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
@@ -34,16 +47,45 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long a partition that went offline by accident rests before it is taken over again.
+#: How long a partition that went offline by accident rests before it is taken over again; twice as
+#: long each time that the take-over itself fails.
 RETAKE_DELAY_SECONDS = 1.0
 RETAKE_DELAY_MAX_SECONDS = 10.0
+#: How long we wait for an owner that is alive to release what is ours now.
+HANDOVER_WAIT_SECONDS = 5.0
+#: How long a hand-over may take, from the change of the assignment: less than the other side waits.
+HANDOVER_SECONDS = 4.0
+#: How long a clean stop may take to close what is held.
+STOP_SECONDS = 20.0
+TAKEOVERS_MAX = 64
+PUBLISH_RETRY_SECONDS = 1.0
+SWEEP_RETRY_SECONDS = 30.0
+#: The look at all ledgers for some that no partition has: not while everybody starts, and rarely.
+ORPHANS_FIRST_SECONDS = 600.0
+ORPHANS_EVERY_SECONDS = 6 * 3600.0
+#: The longest that one take-over may take; the first has keeper.TAKEOVER_SECONDS.
+TAKEOVER_SECONDS_MAX = 480.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Held:
+    """One tenure, from the assignment to the end of the rest after it went offline."""
+
     log: PartitionLog
     keeper: Keeper
+    path: str
     scope: trio.CancelScope
+    #: The take-over has begun: an end must wait for the keeper.
+    is_under_way: bool = False
+    is_leaving: bool = False
+    is_resting: bool = False
+    #: The owner that we wait for, and the wait.
+    owner: Incarnation | None = None
+    waiting: trio.CancelScope | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.log.topic.name, self.log.partition
 
 
 class LogManager:
@@ -55,78 +97,128 @@ class LogManager:
         env: Env,
         settings: LogSettings,
         *,
+        ownership: Ownership | None = None,
         retention_check_interval_ms: int = 300_000,
     ) -> None:
+        """Without `ownership` this broker is the whole cluster."""
         self._catalog = catalog
         self._store = store
         self._ledgers = ledgers
         self._env = env
         self._settings = settings
+        if ownership is None:
+            ownership = SoleOwner(Incarnation(0, env.new_uuid().hex))
+        self._ownership = ownership
         self._retention_check_seconds = retention_check_interval_ms / 1000
         self._held: dict[tuple[str, int], _Held] = {}
-        self._names: dict[UUID, str] = {}
-        self._retake_delays: dict[tuple[str, int], float] = {}
+        self._topics: dict[UUID, Topic] = {}
+        #: Take-overs that failed in a row, and why the last one did.
+        self._failures: dict[tuple[str, int], tuple[int, str]] = {}
+        self._documents = DocumentReader(store)
+        self._slots = trio.CapacityLimiter(TAKEOVERS_MAX)
+        self._listeners: list[Callable[[str, int], None]] = []
+        self._sweep_asked = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._stopping = False
+        self._stopping = self._is_metadata_away = False
 
     # -- look-up -------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog:
-        """KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+        """KafkaError: NOT_LEADER_OR_FOLLOWER (another broker is to lead it, or nobody is),
+        UNKNOWN_TOPIC_OR_PARTITION (there is no such partition)."""
+        return self._find(topic, partition).log
+
+    def _find(self, topic: str, partition: int) -> _Held:
         held = self._held.get((topic, partition))
-        if held is None:
+        if held is not None:
+            return held
+        known = self._catalog.get(topic)
+        if known is None or not 0 <= partition < known.partition_count:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return held.log
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def get_by_id(self, topic_id: UUID, partition: int) -> PartitionLog:
-        """KafkaError UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION."""
-        name = self._names.get(topic_id)
-        if name is None:
+        """KafkaError as `get`, and UNKNOWN_TOPIC_ID."""
+        topic = self._topics.get(topic_id)
+        if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        return self.get(name, partition)
+        return self.get(topic.name, partition)
 
     def name_of(self, topic_id: UUID) -> str | None:
-        return self._names.get(topic_id)
+        """Of any topic of the cluster."""
+        topic = self._topics.get(topic_id)
+        return None if topic is None else topic.name
 
     def all(self) -> Iterator[PartitionLog]:
+        """Those that are held here."""
         return (held.log for held in self._held.values())
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """The new log start. KafkaError as Keeper.delete_records and `get`."""
-        held = self._held.get((topic, partition))
-        if held is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return await held.keeper.delete_records(offset)
+        return await self._find(topic, partition).keeper.delete_records(offset)
+
+    def subscribe(self, listener: Callable[[str, int], None]) -> None:
+        """`listener(topic, partition)` whenever a partition begins to be held: `get` finds it,
+        LOADING, until it is online or offline again."""
+        self._listeners.append(listener)
+
+    def statistics(self) -> tuple[int, int]:
+        """(partitions held, of them offline)."""
+        offline = sum(held.log.state is State.OFFLINE for held in self._held.values())
+        return len(self._held), offline
 
     # -- life ----------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Takes over every partition of the catalog and keeps them; when cancelled, closes the
-        open ledgers first (shielded)."""
-        try:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                nursery.start_soon(self._sweep_deleted)
+        """Takes over what is ours and keeps it; when cancelled, closes the open ledgers first
+        (shielded, for STOP_SECONDS at most)."""
+        unsubscribe = self._store.subscribe(self._session_changed)
+        keeping = trio.CancelScope(shield=True)
+        async with trio.open_nursery() as nursery:
+            try:
+                await nursery.start(self._run_keepers, keeping)
+                nursery.start_soon(self._sweep_for_ever)
+                nursery.start_soon(self._sweep_orphans)
                 for topic in self._catalog.all():
                     self.follow(topic)
                 self._catalog.subscribe(self._on_topic_event)
+                self._ownership.subscribe(self._on_assignment)
                 task_status.started()
-                try:
-                    while True:
-                        await trio.sleep(self._retention_check_seconds)
-                        for held in list(self._held.values()):
-                            held.keeper.check_retention()
-                finally:
-                    self._stopping = True
-                    with trio.CancelScope(shield=True):
-                        await self._close_all()
-        finally:
-            self._nursery = None
+                while True:
+                    await trio.sleep(self._retention_check_seconds)
+                    for held in list(self._held.values()):
+                        held.keeper.check_retention()
+            finally:
+                unsubscribe()
+                self._stopping = True
+                with trio.CancelScope(shield=True):
+                    await self._close_all()
+                keeping.cancel()
+
+    async def _run_keepers(
+        self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Their tasks live in a shield: at a stop each of them closes its ledger."""
+        with scope:
+            try:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    task_status.started()
+                    await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     async def _close_all(self) -> None:
-        async with trio.open_nursery() as nursery:
-            for held in self._held.values():
-                nursery.start_soon(held.keeper.close)
+        with trio.move_on_after(STOP_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for held in self._held.values():
+                    if held.is_under_way:
+                        nursery.start_soon(held.keeper.close)
+        for held in self._held.values():
+            held.log.go_offline("stopped")
+
+    def _session_changed(self, state: SessionState) -> None:
+        self._is_metadata_away = state is not SessionState.CONNECTED
 
     def refresh_configs(self) -> None:
         """A broker-wide default changed: every topic's settings are looked up anew."""
@@ -138,117 +230,224 @@ class LogManager:
         for held in self._held.values():
             held.keeper.bookies_changed()
 
+    # -- what is ours --------------------------------------------------------------------------
+
     def _on_topic_event(self, event: TopicEvent) -> None:
         self.follow(event.topic)
-        if event.change is TopicChange.DISCARDED and self._nursery is not None:
-            self._nursery.start_soon(self._sweep_deleted)
+        if event.change is TopicChange.DISCARDED:
+            self._sweep_asked.set()
+
+    def _on_assignment(self, topic_id: UUID) -> None:
+        topic = self._catalog.get_by_id(topic_id)
+        if topic is not None:  # else the catalog tells when it knows it
+            self.follow(topic)
 
     def follow(self, topic: Topic) -> None:
-        """Makes what is held agree with the catalog's picture of one topic."""
+        """Makes what is held agree with the catalog's and the assignments' picture of a topic."""
         current = self._catalog.get(topic.name)
         if current is None or current.id != topic.id:
             self._drop(topic)
         if current is None:
             return
-        self._names[current.id] = current.name
+        self._topics[current.id] = current
         for partition in range(current.partition_count):
+            epoch = self._ownership.assigned_epoch(current.id, partition)
             held = self._held.get((current.name, partition))
-            if held is None:
-                self._hold(current, partition)
-            else:
+            if held is not None:
                 held.log.topic = current
                 held.log.config = self._catalog.config(current)
+                self._follow_assignment(held, epoch)
+            elif epoch is not None:
+                self._hold(current, partition, epoch)
 
-    def _hold(self, topic: Topic, partition: int) -> None:
+    def _follow_assignment(self, held: _Held, epoch: int | None) -> None:
+        log, keeper = held.log, held.keeper
+        if held.waiting is not None and not self._is_elsewhere(held.owner):
+            held.waiting.cancel()
+        if held.is_leaving:
+            return  # at its end this is looked at again
+        known = max(keeper.epoch_min, log.leader_epoch)
+        if epoch is not None and epoch <= known:
+            return
+        if held.is_resting:
+            del self._held[held.key]
+            if epoch is not None:
+                self._hold(log.topic, log.partition, epoch)
+        elif epoch is not None and not held.is_under_way:
+            keeper.epoch_min = epoch
+        elif epoch is None or log.state is State.ONLINE:
+            # With a higher epoch than ours it is handed over to ourselves.
+            self._begin_hand_over(held)
+
+    def _begin_hand_over(self, held: _Held) -> None:
+        if self._nursery is not None and not self._stopping:
+            held.is_leaving = True
+            self._nursery.start_soon(self._hand_over, held)
+
+    async def _hand_over(self, held: _Held) -> None:
+        if held.is_under_way:
+            with trio.move_on_after(HANDOVER_SECONDS) as scope:
+                await held.keeper.close(release=True)
+            if scope.cancelled_caught:
+                logger.warning("handover_too_slow", kv(partition=held.log.name))
+        held.log.go_offline("handed over")
+        held.scope.cancel()
+
+    def _hold(self, topic: Topic, partition: int, epoch: int) -> None:
         if self._nursery is None or self._stopping:
             return
-        config = self._catalog.config(topic)
-        log = PartitionLog(topic, partition, config, self._env, self._settings)
+        log = PartitionLog(topic, partition, self._catalog.config(topic), self._env, self._settings)
+        log.failure_count, log.last_failure = self._failures.get((topic.name, partition), (0, ""))
+        path = partition_path(topic.id, partition)
         keeper = Keeper(
             log,
-            partition_path(topic.id, partition),
+            path,
             self._store,
             self._ledgers,
             self._env,
             self._settings,
+            self._ownership.incarnation,
+            epoch,
+            is_metadata_away=self._metadata_away,
         )
-        scope = trio.CancelScope()
-        self._held[topic.name, partition] = _Held(log, keeper, scope)
-        self._nursery.start_soon(self._keep, topic, partition, keeper, scope)
+        held = _Held(log, keeper, path, trio.CancelScope())
+        self._held[topic.name, partition] = held
+        self._nursery.start_soon(self._keep, held)
+        for listener in self._listeners:
+            listener(topic.name, partition)
 
-    async def _keep(
-        self, topic: Topic, partition: int, keeper: Keeper, scope: trio.CancelScope
-    ) -> None:
-        with scope:
-            await keeper.run()
-            if self._stopping:
-                return
-            await trio.sleep(self._retake_delay((topic.name, partition), keeper))
-            held = self._held.get((topic.name, partition))
-            if held is not None and held.keeper is keeper:
-                del self._held[topic.name, partition]
-                current = self._catalog.get(topic.name)
-                if current is not None and current.id == topic.id:
-                    self._hold(current, partition)
-
-    def _retake_delay(self, key: tuple[str, int], keeper: Keeper) -> float:
-        """Longer each time that the take-over itself fails."""
-        delay = RETAKE_DELAY_SECONDS
-        if not keeper.took_over:
-            delay = min(2 * self._retake_delays.get(key, delay), RETAKE_DELAY_MAX_SECONDS)
-            self._retake_delays[key] = delay
-        else:
-            self._retake_delays.pop(key, None)
-        return delay
+    def _metadata_away(self) -> bool:
+        return self._is_metadata_away
 
     def _drop(self, topic: Topic) -> None:
-        self._names.pop(topic.id, None)
-        dropped = [
-            key
-            for key, held in self._held.items()
-            if key[0] == topic.name and held.log.topic.id == topic.id
-        ]
-        for key in dropped:
-            held = self._held.pop(key)
-            self._retake_delays.pop(key, None)
-            held.log.go_offline("topic deleted")
-            held.scope.cancel()
+        """It was deleted."""
+        known = self._topics.pop(topic.id, topic)
+        for partition in range(max(known.partition_count, topic.partition_count)):
+            key = topic.name, partition
+            held = self._held.get(key)
+            if held is not None and held.log.topic.id == topic.id:
+                del self._held[key]
+                self._failures.pop(key, None)
+                held.log.go_offline("topic deleted")
+                held.scope.cancel()
 
-    async def _sweep_deleted(self) -> None:
-        """Deletes the ledgers of deleted topics: their documents wait under DELETED_PATH, so a
-        crash in between only delays it."""
+    # -- one tenure ----------------------------------------------------------------------------
+
+    async def _keep(self, held: _Held) -> None:
+        with held.scope:
+            await self._tenure(held)
+        held.log.go_offline("given up")
+        delay = 0.0 if held.is_leaving else self._retake_delay(held)
+        held.is_resting = not held.is_leaving
+        while self._is_current(held):
+            await trio.sleep(delay)
+            if not self._is_current(held):
+                return
+            topic, partition = held.log.topic, held.log.partition
+            epoch = self._ownership.assigned_epoch(topic.id, partition)
+            if epoch is None:
+                del self._held[held.key]
+            elif held.is_leaving or await self._is_confirmed(held):
+                if self._is_current(held):
+                    del self._held[held.key]
+                    self._hold(topic, partition, epoch)
+            else:
+                delay = min(2 * delay, RETAKE_DELAY_MAX_SECONDS)
+
+    def _is_current(self, held: _Held) -> bool:
+        return not self._stopping and self._held.get(held.key) is held
+
+    async def _tenure(self, held: _Held) -> None:
+        has_waited = False
+        while True:
+            try:
+                async with self._slots:
+                    node = await self._documents.get(held.path)
+                    held.owner = Chain.from_bytes(node.data).owner
+                    if has_waited or not self._is_elsewhere(held.owner):
+                        held.is_under_way = True
+                        limit = takeover_limit_seconds(held.log.failure_count)
+                        if not await held.keeper.take_over(node, limit_seconds=limit):
+                            return
+                        break
+                await self._wait_for_release(held)
+            except (MetadataError, ChainFormatError) as error:
+                held.log.go_offline(f"{type(error).__name__}: {error}")
+                return
+            has_waited = True
+        self._failures.pop(held.key, None)
+        log = held.log
+        epoch = self._ownership.assigned_epoch(log.topic.id, log.partition)
+        if epoch is not None and self._nursery is not None:
+            # Also with the epoch that was planned: it ends a reassignment.
+            self._nursery.start_soon(self._publish, held)
+        self._follow_assignment(held, epoch)
+        await held.keeper.run()
+
+    def _is_elsewhere(self, owner: Incarnation | None) -> bool:
+        ownership = self._ownership
+        return owner is not None and owner != ownership.incarnation and ownership.is_alive(owner)
+
+    async def _wait_for_release(self, held: _Held) -> None:
+        """MetadataError, ChainFormatError."""
+        with trio.move_on_after(HANDOVER_WAIT_SECONDS) as held.waiting:
+            watch = self._store.watch(held.path)
+            try:
+                while self._is_elsewhere(held.owner):
+                    node = await self._documents.get(held.path)
+                    held.owner = Chain.from_bytes(node.data).owner
+                    if self._is_elsewhere(held.owner):
+                        await watch.changed()
+            finally:
+                watch.close()
+                held.waiting = None
+
+    def _retake_delay(self, held: _Held) -> float:
+        """Longer each time that the take-over itself fails."""
+        if held.keeper.took_over:
+            return RETAKE_DELAY_SECONDS
+        count = self._failures.get(held.key, (0, ""))[0] + 1
+        self._failures[held.key] = count, held.log.last_failure
+        return min(RETAKE_DELAY_SECONDS * 2.0 ** min(count, 10), RETAKE_DELAY_MAX_SECONDS)
+
+    async def _is_confirmed(self, held: _Held) -> bool:
         try:
-            topic_ids = await self._store.children(DELETED_PATH)
-        except NoNodeError:
-            return
-        for topic_id in topic_ids:
+            return await self._ownership.confirm(held.log.topic.id, held.log.partition)
+        except MetadataError as error:
+            logger.warning("not_confirmed", kv(partition=held.log.name, error=error))
+            return False
+
+    async def _publish(self, held: _Held) -> None:
+        log = held.log
+        while self._is_current(held) and log.state is State.ONLINE:
             try:
-                # A topic that is gone by now was swept by an earlier call that still ran.
-                with suppress(NoNodeError):
-                    await self._sweep_topic(f"{DELETED_PATH}/{topic_id}")
-            except (MetadataError, LedgerError, ChainFormatError) as error:
-                logger.warning("sweep_failed", kv(topic_id=topic_id, error=error))
+                await self._ownership.publish(log.topic.id, log.partition, log.leader_epoch)
+                return
+            except MetadataError as error:
+                logger.warning("epoch_not_published", kv(partition=log.name, error=error))
+            await trio.sleep(PUBLISH_RETRY_SECONDS)
 
-    async def _sweep_topic(self, path: str) -> None:
-        for partition in await self._store.children(path):
-            try:
-                node = await self._store.get(f"{path}/{partition}")
-            except NoNodeError:
-                continue  # another sweep was quicker
-            chain = Chain.from_bytes(node.data)
-            for ledger_id in (*(info.ledger_id for info in chain.ledgers), *chain.deleting):
-                await self._ledgers.delete_ledger(ledger_id)
-            await self._delete_node(f"{path}/{partition}")
-        await self._delete_node(path)
+    # -- deleted topics ------------------------------------------------------------------------
 
-    async def _delete_node(self, path: str) -> None:
-        with suppress(NoNodeError):
-            await self._store.delete(path)
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            is_done = await sweep_deleted(self._store, self._ledgers)
+            with trio.move_on_after(float("inf") if is_done else SWEEP_RETRY_SECONDS):
+                await self._sweep_asked.wait()
+            self._sweep_asked = trio.Event()
 
-    def statistics(self) -> tuple[int, int]:
-        """(partitions held, of them offline)."""
-        offline = sum(held.log.state is State.OFFLINE for held in self._held.values())
-        return len(self._held), offline
+    async def _sweep_orphans(self) -> None:
+        pause = ORPHANS_FIRST_SECONDS
+        while True:
+            await trio.sleep(pause)
+            pause = ORPHANS_EVERY_SECONDS
+            if not self._is_metadata_away and self._ownership.is_sweeper():
+                await sweep_orphans(self._store, self._ledgers)
+
+
+def takeover_limit_seconds(failure_count: int) -> float:
+    """Longer each time: what only needs long must come to its end some time."""
+    return min(TAKEOVER_SECONDS * 2.0 ** min(failure_count, 10), TAKEOVER_SECONDS_MAX)
 
 
 def partition_path(topic_id: UUID, partition: int) -> str:

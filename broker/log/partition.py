@@ -86,6 +86,9 @@ class PartitionLog:
         #: There are no bookies that take writes: appends that need a new ledger are refused before
         #: they are numbered. The keeper sets it and looks again.
         self.is_suspended = False
+        #: It is being handed over or stopped: what is here is read, acknowledged and closed, and
+        #: nothing more is taken.
+        self.is_closing = False
         #: Of the open ledger, if there is one; the keeper's.
         self.writer: LedgerWriter | None = None
         self.batches_in = 0
@@ -97,6 +100,12 @@ class PartitionLog:
         self._env = env
         self._epoch_start_offset = 0
         self._loading: list[tuple[Append, bool]] = []
+        #: Batches that the producers' state refuses, and why: told once it is certain that this
+        #: broker still owns the partition (the keeper asks), as the state may be an old one.
+        self._doubted: list[tuple[Append, KafkaError]] = []
+        #: Why the last tenure here ended, and how many in a row never began; for people.
+        self.last_failure = ""
+        self.failure_count = 0
         self._watchers: dict[Callable[[], None], None] = {}
         self._notify_deferred = False
         self._loaded = trio.Event()
@@ -185,7 +194,9 @@ class PartitionLog:
         """Checks, numbers and queues one record batch v2, in writable memory that the caller does
         not change until it is finished. Errors come by `append.finished()`, possibly before this
         returns. `internal`: from a coordinator of ours; control batches and any size are fine."""
-        if self.state is State.ONLINE:
+        if self.is_closing:
+            append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif self.state is State.ONLINE:
             self._append(append, internal)
         elif self.state is State.LOADING:
             self._loading.append((append, internal))
@@ -208,7 +219,12 @@ class PartitionLog:
         try:
             header = validated_header(append.records, config, now_ms, internal=internal)
             if header.producer_id >= 0:
-                duplicate = self.producers.check(header, now_ms)
+                try:
+                    duplicate = self.producers.check(header, now_ms)
+                except KafkaError as error:
+                    self._doubted.append((append, error))
+                    self.call_keeper()
+                    return
                 if duplicate is not None:
                     append.base_offset = duplicate.base_offset
                     append.last_offset = duplicate.base_offset + header.last_offset_delta
@@ -290,12 +306,15 @@ class PartitionLog:
         after a lost connection (ledgers.md 2.1.6)."""
         if self.state is State.OFFLINE:
             return
-        logger.warning(
+        logger.log(
+            logging.INFO if self.is_closing else logging.WARNING,
             "partition_offline",
             kv(partition=self.name, leader_epoch=self.leader_epoch, reason=reason),
         )
         self.state = State.OFFLINE
+        self.last_failure = reason
         lost = self.queue.stop() + [append for append, _ in self._loading]
+        lost += [append for append, _ in self.take_doubted()]
         self._loading.clear()
         refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for append in lost:
@@ -303,6 +322,11 @@ class PartitionLog:
         self._loaded.set()
         self.call_keeper()
         self._notify()
+
+    def take_doubted(self) -> list[tuple[Append, KafkaError]]:
+        """Those that wait for certainty by now; the keeper answers them."""
+        doubted, self._doubted = self._doubted, []
+        return doubted
 
     def call_keeper(self) -> None:
         self.attention.set()

@@ -54,18 +54,20 @@ class ScanChunk:
 async def scan(reader: LedgerReader, entry_id: int) -> ScanChunk:
     """Some entries from `entry_id` (<= last add confirmed) on. LedgerError, EntryFormatError,
     WireError if what is stored cannot be read."""
-    wanted = SCAN_BYTES
+    payloads: list[memoryview] = []
     while True:
-        payloads = await reader.read(entry_id, count_max=SCAN_ENTRIES, size_max=wanted)
+        # A read stops early, too: where the ensemble changes, and in front of a damaged copy.
+        end = entry_id + len(payloads)
+        payloads += await reader.read(end, count_max=SCAN_ENTRIES, size_max=SCAN_BYTES)
         chunk = _parse(payloads, entry_id)
         if chunk.next_entry_id > entry_id:
             return chunk
-        # A batch that spans more entries than fit: read more, unless the ledger ends within it (its
-        # writer died), then nothing of it was ever acknowledged.
-        if entry_id + len(payloads) > reader.last_add_confirmed:
-            chunk.next_entry_id = entry_id + len(payloads)
+        # A batch that spans more entries than were read: go on, unless the ledger ends within it
+        # (its writer died), then nothing of it was ever acknowledged.
+        end = entry_id + len(payloads)
+        if end > reader.last_add_confirmed:
+            chunk.next_entry_id = end
             return chunk
-        wanted *= 2
 
 
 def _parse(payloads: list[memoryview], first_entry_id: int) -> ScanChunk:

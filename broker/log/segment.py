@@ -101,19 +101,24 @@ class Segment:
             return None
         entry_id = self._start_entry(offset, index)
         wanted = size_max + self._settings.read_slack_bytes
-        while entry_id <= reader.last_add_confirmed:
-            payloads = reader.read_nowait(
-                entry_id, count_max=self._settings.read_entries_max, size_max=wanted
+        # From `entry_id` on: the entries of a batch of which not all were read yet, as there are
+        # too many, the ensemble changes within it, or the next one's copy is damaged.
+        payloads: list[memoryview] = []
+        while entry_id + len(payloads) <= reader.last_add_confirmed:
+            more = reader.read_nowait(
+                entry_id + len(payloads),
+                count_max=self._settings.read_entries_max,
+                size_max=wanted,
             )
-            if payloads is None:
+            if more is None:
                 return None
+            payloads += more
             got = collect(payloads, offset, size_max, at_least_one=at_least_one)
             entry_id += got.entries_used
             if got.next_offset >= 0 or got.full:
                 self._remember(got.next_offset, entry_id)
                 return got
-            if not got.entries_used:
-                wanted *= 2  # a batch that spans more entries than were read
+            del payloads[: got.entries_used]
         return Collected()
 
     async def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Collected:
@@ -124,17 +129,19 @@ class Segment:
         assert index is not None
         entry_id = self._start_entry(offset, index)
         wanted = size_max + self._settings.read_slack_bytes
-        while entry_id <= reader.last_add_confirmed:
-            payloads = await reader.read(
-                entry_id, count_max=self._settings.read_entries_max, size_max=wanted
+        payloads: list[memoryview] = []
+        while entry_id + len(payloads) <= reader.last_add_confirmed:
+            payloads += await reader.read(
+                entry_id + len(payloads),
+                count_max=self._settings.read_entries_max,
+                size_max=wanted,
             )
             got = collect(payloads, offset, size_max, at_least_one=at_least_one)
             entry_id += got.entries_used
             if got.next_offset >= 0 or got.full:
                 self._remember(got.next_offset, entry_id)
                 return got
-            if not got.entries_used:
-                wanted *= 2
+            del payloads[: got.entries_used]
         return Collected()
 
     def _start_entry(self, offset: int, index: OffsetIndex) -> int:

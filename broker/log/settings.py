@@ -13,6 +13,10 @@ class LogSettings:
     entry_bytes_max: int = (5 << 20) - (64 << 10)
     #: Entries of one ledger that may be on their way; more batches wait and coalesce.
     entries_in_flight_max: int = 64
+    #: With so many on their way, less than so many bytes of batches wait for an ack and travel
+    #: together: over a network an entry costs each of its bookies a frame, a sync and an answer.
+    entries_in_flight_eager: int = 2
+    entry_bytes_eager: int = 32 << 10
     bytes_in_flight_max: int = 32 << 20
     #: A snapshot of producer state after so many bytes bounds what a take-over scans.
     snapshot_interval_bytes: int = 64 << 20

@@ -2,10 +2,16 @@
 
 1. recover (fence and close) the last ledger if it is open; read what its tail holds;
 2. rebuild producer state from the newest snapshot and what follows it;
-3. raise the leader epoch with the compare-and-set that also records the recovered end.
+3. raise the leader epoch with the compare-and-set that also records the recovered end, and us as
+   the owner.
 
 Nothing is served before 3 succeeded. Losing that compare-and-set means that another broker was
 quicker: the caller steps back.
+
+One fence is enough. ledgers.md 2.4 has the last two fenced where a writer may still be on the
+second-last while it adds the last; ours closes a ledger in the ledger's own metadata before it
+makes the next, and puts nothing into that before the chain has it. So a writer from before step 3
+is either on the ledger that is fenced here, or waits for a compare-and-set that it has lost.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.log.chain import Chain, LedgerInfo
+from broker.log.document import put_document
 from broker.log.entry_format import HEADER_SIZE, EntryFormatError
 from broker.log.offset_index import OffsetIndex
 from broker.log.producer_state import ProducerState
@@ -24,10 +31,11 @@ from runtime.logs import kv
 from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:
+    from broker.cluster.ownership import Incarnation
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
-    from metadata.store import MetadataStore
+    from metadata.store import MetadataStore, Node
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +60,18 @@ async def take_over(
     ledgers: LedgerClient,
     settings: LogSettings,
     now_ms: int,
+    incarnation: Incarnation,
+    epoch_min: int = 0,
+    *,
+    node: Node | None = None,
 ) -> TakenOver:
-    """NoNodeError if the partition is gone, BadVersionError if another broker was quicker,
+    """The leader epoch becomes one more than it was, or `epoch_min` if that is more. `node` is the
+    partition's document if it was read already; if it is old the compare-and-set is lost.
+
+    NoNodeError if the partition is gone, BadVersionError if another broker was quicker,
     LedgerError if its ledgers cannot be recovered, ChainFormatError."""
-    node = await store.get(path)
+    if node is None:
+        node = await store.get(path)
     chain = Chain.from_bytes(node.data)
     producers = ProducerState(producers_max=settings.producers_max)
     recovered: Segment | None = None
@@ -64,8 +80,8 @@ async def take_over(
     else:
         await _load_producers(chain, len(chain.ledgers), ledgers, producers, now_ms)
     producers.expire(now_ms, settings.producer_expiration_ms)
-    chain = chain.with_epoch(chain.leader_epoch + 1)
-    version = await store.put(path, chain.to_bytes(), node.version)
+    chain = chain.with_epoch(max(chain.leader_epoch + 1, epoch_min), incarnation)
+    version = await put_document(store, path, chain.to_bytes(), node.version)
     segments = [Segment(info, ledgers, settings) for info in chain.ledgers]
     if recovered is not None and segments and segments[-1].info == recovered.info:
         segments[-1] = recovered

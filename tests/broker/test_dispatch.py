@@ -292,3 +292,19 @@ async def test_a_response_that_cannot_be_encoded_costs_its_connection_alone(nurs
     world.replies[0].resolve(HeartbeatResponse())
     assert world.wire.written == b""
     assert world.memory.used_bytes == 0
+
+
+async def test_a_stopped_dispatcher_still_answers_appends_and_takes_no_more():
+    """A broker that stops closes its partitions, which takes a while, and its connections last: a
+    request that came meanwhile raised «Nursery is closed» in the network's loop. (Seed 4 of the
+    simulation, rolling restarts of two brokers.)"""
+    async with trio.open_nursery() as requests:
+        world = World(requests)
+        world.send(heartbeat(1) + encode_request(ListGroupsRequest(), 4, 2, None))
+        world.dispatcher.stop()
+    world.replies[0].resolve(HeartbeatResponse())
+    assert world.wire.correlation_ids() == [1]
+    assert not world.wire.is_closed
+    world.send(encode_request(ListGroupsRequest(), 4, 3, None))
+    assert world.wire.is_closed
+    assert world.wire.correlation_ids() == [1]

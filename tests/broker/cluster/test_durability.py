@@ -124,3 +124,33 @@ def test_when_acks_all_is_refused():
 def test_ids_are_no_brokers_and_stay():
     assert bookie_node_id("bookie-1") == 1687442663
     assert all(1 << 30 <= bookie_node_id(name) < 1 << 31 for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "leader", "writable", "ensemble", "replicas", "missing"),
+    [
+        ((1, 2, 3), 1, "abc", "abc", (1, 2, 3), ()),
+        ((1, 2, 3), 3, "abc", "abc", (1, 2, 3), ()),
+        # One copy is missing: not the leader's, whoever that is.
+        ((1, 2, 3), 1, "ab", "abc", (1, 2, 3), (3,)),
+        ((1, 2, 3), 3, "ab", "abc", (1, 2, 3), (2,)),
+        ((1, 2, 3), 1, "a", "abc", (1, 2, 3), (2, 3)),
+        # Fewer brokers than copies: bookies' ids, and the one that is missing by its own.
+        ((1,), 1, "abc", "abc", (1, "b", "c"), ()),
+        ((1,), 1, "ab", "abc", (1, "b", "c"), ("c",)),
+        ((2, 1), 1, "abc", "abc", (2, 1, "c"), ()),
+        # A leader that is in no list, as all of it are gone.
+        ((2, 3, 4), 9, "abc", "abc", (2, 3, 4), ()),
+        # More brokers than copies.
+        ((1, 2, 3, 4), 1, "abc", "abc", (1, 2, 3), ()),
+    ],
+)
+def test_replicas_of_several_brokers(brokers, leader, writable, ensemble, replicas, missing):
+    def node_ids(found):
+        return tuple(bookie_node_id(one) if isinstance(one, str) else one for one in found)
+
+    shown, in_sync = Bookies(lambda: list(writable)).replicas_of_brokers(
+        leader, brokers, Copies(3, 3, 2), list(ensemble)
+    )
+    assert shown == node_ids(replicas)
+    assert in_sync == tuple(n for n in shown if n not in node_ids(missing))

@@ -305,6 +305,7 @@ class MemoryLogs:
         self.catalog, self.turn = catalog, turn
         self.logs = {}
         self.elsewhere = set()
+        self.listeners = []
 
     def get(self, topic, partition):
         if self.catalog.get(topic) is None:
@@ -312,6 +313,17 @@ class MemoryLogs:
         if partition in self.elsewhere:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.logs.setdefault(partition, MemoryLog(self.turn))
+
+    def subscribe(self, listener):
+        self.listeners.append(listener)
+
+    def hold(self, partition, log=None):
+        """A tenure begins."""
+        self.elsewhere.discard(partition)
+        if log is not None:
+            self.logs[partition] = log
+        for listener in self.listeners:
+            listener("__consumer_offsets", partition)
 
 
 class VirtualClock:

@@ -178,6 +178,50 @@ def test_sync_in_a_stable_group_gives_the_same_assignment_again(driver):
     assert driver.heartbeat(a) is E.NONE
 
 
+def test_who_asks_again_is_answered_when_the_generation_is_stored_again(make_driver):
+    """Its first SyncGroup may have been answered by another broker that led the group."""
+    driver = make_driver(auto_store=False)
+    a, b = driver.join_all(2)
+    driver.sync(a, assignments={a: b"A", b: b"B"})
+    driver.store()
+    first = driver.sync(b)
+    assert driver.answers[first].assignment == b"B", "part of the generation that was just stored"
+    again = driver.sync(b)
+    assert driver.unanswered() == {again}
+    driver.store()
+    assert driver.answers[again].assignment == b"B"
+    assert driver.stored[0] == driver.stored[1]
+    driver.group = ClassicGroup.restore(driver.group.snapshot(), GroupLimits())
+    elsewhere = driver.sync(a)
+    assert driver.unanswered() == {elsewhere}
+    driver.store(E.NOT_COORDINATOR)
+    assert driver.answers[elsewhere].error is E.NOT_COORDINATOR
+    assert driver.group.state is GroupState.STABLE
+
+
+@pytest.mark.parametrize("event", ["rebalance", "leave", "sync", "close"])
+def test_who_asks_again_is_answered_once_whatever_comes_first(event, make_driver):
+    driver = make_driver(auto_store=False)
+    a, b = driver.join_all(2)
+    driver.sync(a, assignments={a: b"A", b: b"B"})
+    driver.store()
+    driver.sync(b)
+    again = driver.sync(b)
+    if event == "rebalance":
+        driver.join(a)
+    elif event == "leave":
+        driver.leave(b)
+    elif event == "sync":
+        driver.sync(b)
+    else:
+        driver.apply(driver.group.close(E.NOT_COORDINATOR))
+    expected = {"leave": E.UNKNOWN_MEMBER_ID, "close": E.NOT_COORDINATOR}
+    assert driver.answers[again].error is expected.get(event, E.REBALANCE_IN_PROGRESS)
+    driver.store()
+    if event == "sync":
+        assert not driver.unanswered()
+
+
 def test_sync_errors(driver):
     a, _b = driver.stable(2)
     cases = [
@@ -399,7 +443,10 @@ def test_a_static_member_comes_back_without_a_rebalance(static):
     assert (answer.error, answer.member_id, answer.generation_id) == (E.NONE, "s1-2", 1)
     assert (answer.leader_id, answer.skip_assignment, answer.members) == ("s0-1", False, [])
     assert [m.member_id for m in static.stored[-1].members] == ["s0-1", "s1-2"]
-    assert static.answers[static.sync("s1-2", instance_id="s1")].assignment == b"s1-1"
+    token = static.sync("s1-2", instance_id="s1")
+    assert token not in static.answers
+    static.store()
+    assert static.answers[token].assignment == b"s1-1"
     assert static.group.state is GroupState.STABLE
     assert static.heartbeat("s1-1", instance_id="s1") is E.FENCED_INSTANCE_ID
     assert static.heartbeat("s1-1") is E.UNKNOWN_MEMBER_ID

@@ -25,7 +25,14 @@ from hypothesis.stateful import (
 )
 
 from broker.groups.group_core import ClassicGroup
-from broker.groups.group_types import GroupLimits, GroupState, JoinResult, LeavingMember, SyncResult
+from broker.groups.group_types import (
+    GroupLimits,
+    GroupState,
+    JoinResult,
+    LeavingMember,
+    OwnershipShown,
+    SyncResult,
+)
 from wire.kafka.errors import ErrorCode
 
 PROTOCOLS = st.sampled_from(
@@ -232,8 +239,10 @@ class GroupMachine(RuleBasedStateMachine):
                 restored = ClassicGroup.restore(group.snapshot(), self.driver.limits)
                 assert restored.snapshot() == group.snapshot()
         if group.state is GroupState.STABLE:
+            unstored = [each.then for each in self.driver.unstored]
+            asked = {then.token for then in unstored if isinstance(then, OwnershipShown)}
             for member in group.members.by_id.values():
-                assert member.sync_token is None
+                assert member.sync_token is None or member.sync_token in asked
 
     @invariant()
     def somebody_watches(self):

@@ -75,7 +75,7 @@ async def storage(directory):
 
 
 @contextlib.asynccontextmanager
-async def broker(env, store, ledgers):
+async def broker(env, store, ledgers, settings=None):
     """One life of a broker: its coordinator."""
     async with trio.open_nursery() as nursery:
         registry = ConfigRegistry(store, {})
@@ -84,7 +84,7 @@ async def broker(env, store, ledgers):
             store, env, registry, initial_partition_document=lambda: Chain().to_bytes()
         )
         await catalog.load()
-        logs = LogManager(catalog, store, ledgers, env, LogSettings())
+        logs = LogManager(catalog, store, ledgers, env, settings or LogSettings())
         await nursery.start(logs.run)
         config = GroupConfig(
             offsets_topic_num_partitions=4,
@@ -145,3 +145,45 @@ async def test_groups_live_in_ledgers_and_outlive_their_broker(tmp_path):
                 assert (await again.wait()).assignment == b"all of it"
                 assert await commit(coordinator, "g", "m-1", 1, 99) is ErrorCode.NONE
                 assert (await committed(coordinator, "g")).offset == 99
+
+
+async def test_records_that_span_several_entries_are_loaded(tmp_path):
+    """A batch larger than an entry may be: it is read in several parts. (The simulation's worlds of
+    short queues, where a group was never loaded again.)"""
+    settings = LogSettings(entry_bytes_target=100, entry_bytes_max=100)
+    with trio.fail_after(60):
+        async with storage(tmp_path) as parts:
+            for life in range(2):
+                async with broker(*parts, settings) as coordinator:
+                    await coordinator.ensure_ready("g")
+                    if life == 0:
+                        done = Call()
+                        metadata = "".join(f"{number:x}" for number in range(300))
+                        value = CommittedOffset(7, 1, metadata, coordinator.timers.wall_ms())
+                        coordinator.commit("g", "", None, -1, [("t", 0, value)], done)
+                        assert await done.wait() is ErrorCode.NONE
+                    assert (await committed(coordinator, "g")).metadata == metadata
+
+
+async def test_who_was_deposed_gives_no_member_its_assignment_again(tmp_path):
+    """It does not know, and has offsets that are not the group's last. A member that led its
+    commits to the new coordinator comes back when that is gone. (Two owners in the simulation.)"""
+    request = JoinInput(
+        "", "m-1", None, "c", "/h", 30_000, 30_000, "consumer",
+        (("range", b"meta"),), requires_known_member_id=False,
+    )  # fmt: skip
+    with trio.fail_after(60):
+        async with storage(tmp_path) as parts, broker(*parts) as old:
+            await old.ensure_ready("g")
+            joined, synced, again = Call(), Call(), Call()
+            old.join("g", request, joined)
+            await joined.wait()
+            old.sync("g", SyncInput("m-1", None, 1, None, None, {"m-1": b"all"}), synced)
+            assert (await synced.wait()).assignment == b"all"
+            assert await commit(old, "g", "m-1", 1, 24) is ErrorCode.NONE
+            async with broker(*parts) as new:
+                await new.ensure_ready("g")
+                assert await commit(new, "g", "m-1", 1, 26) is ErrorCode.NONE
+            assert old.heartbeat("g", "m-1", None, 1) is ErrorCode.NONE, "it does not know"
+            old.sync("g", SyncInput("m-1", None, 1, None, None), again)
+            assert (await again.wait()).error is ErrorCode.NOT_COORDINATOR

@@ -320,9 +320,9 @@ async def test_a_partition_that_is_still_being_taken_over(
     hold = trio.Event()
     original = keeper.take_over
 
-    async def slowly(*arguments):
+    async def slowly(*arguments, **keywords):
         await hold.wait()
-        return await original(*arguments)
+        return await original(*arguments, **keywords)
 
     await client.produce("t", [b"x"])
     monkeypatch.setattr(keeper, "take_over", slowly)

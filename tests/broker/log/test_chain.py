@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.cluster.ownership import Incarnation
 from broker.log.chain import Chain, ChainFormatError, LedgerInfo
 from broker.log.retention import new_log_start, roll_age_ms
 
@@ -28,6 +29,31 @@ def chain_of(*sizes, open_last=False, now=1000):
 def test_round_trip(sizes, open_last):
     chain = chain_of(*sizes, open_last=open_last)
     assert Chain.from_bytes(chain.to_bytes()) == chain
+
+
+def test_the_owner_is_kept_and_released():
+    owner = Incarnation(3, "0f" * 16)
+    held = chain_of(2).with_epoch(5, owner)
+    assert Chain.from_bytes(held.to_bytes()) == held
+    assert json.loads(held.to_bytes())["owner"] == {"broker": 3, "incarnation": "0f" * 16}
+    released = Chain.from_bytes(held.released().to_bytes())
+    assert (released.owner, released.leader_epoch) == (None, 5)
+    with pytest.raises(AssertionError, match="closed"):
+        chain_of(2, open_last=True).released()
+
+
+def test_a_document_older_than_the_owner_is_read():
+    document = json.loads(chain_of(2).to_bytes())
+    del document["owner"]
+    assert Chain.from_bytes(json.dumps(document).encode()) == chain_of(2)
+
+
+@pytest.mark.parametrize("owner", [3, "b", {"broker": 3}, {"broker": "3", "incarnation": "0"},
+                                   {"broker": 3, "incarnation": 0}])  # fmt: skip
+def test_a_damaged_owner_is_named(owner):
+    document = json.loads(chain_of(2).to_bytes()) | {"owner": owner}
+    with pytest.raises(ChainFormatError, match="damaged"):
+        Chain.from_bytes(json.dumps(document).encode())
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.booleans(), st.data())

@@ -1,0 +1,328 @@
+"""AssignedOwnership: the assignments of all topics in memory, and what this broker is to lead.
+
+Every broker follows all assignments: clients may ask any broker who leads what. A change is made by
+compare-and-set, by whoever has a reason to: the controller, a broker that was asked by an
+administrator, and the leader that took over (`publish`). Changes of one topic that are wanted at
+once are one write; those of many topics travel in few requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import trio
+
+from broker.cluster.assignment import (
+    ASSIGNMENTS_PATH,
+    NO_LEADER,
+    Assigned,
+    Assignment,
+    AssignmentFormatError,
+)
+from broker.cluster.watched_folder import WatchedFolder
+from metadata.store import (
+    BadVersionError,
+    CreateOp,
+    MetadataError,
+    MetadataUnavailableError,
+    MetadataUnknownOutcomeError,
+    NodeExistsError,
+    NoNodeError,
+    PutOp,
+)
+from runtime.logs import kv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from broker.cluster.membership import Membership
+    from broker.cluster.ownership import Incarnation
+    from metadata.store import MetadataStore, Node
+
+    #: (topic id, what it is to become, its version then, the write)
+    Write = tuple[UUID, Assignment, int, CreateOp | PutOp]
+    #: What an assignment is to become; None (of one that is not there yet) and None (no change).
+    Change = Callable[[Assignment | None], Assignment | None]
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.5
+#: Documents in one multi: ZooKeeper refuses a request above 1 MiB.
+OPS_PER_MULTI_MAX = 100
+BYTES_PER_MULTI_MAX = 512 << 10
+#: Compare-and-sets that are lost in a row before it is called an outage.
+ATTEMPTS_MAX = 50
+
+
+class AssignedOwnership:
+    """Implements broker/cluster/ownership.py's `Ownership`."""
+
+    def __init__(self, store: MetadataStore, membership: Membership) -> None:
+        self._store = store
+        self._membership = membership
+        self._node_id = membership.incarnation.node_id
+        self._known: dict[UUID, tuple[Assignment, int]] = {}
+        #: By broker: partitions that it is to lead.
+        self.leading: Counter[int] = Counter()
+        #: By topic: how many partitions this broker is to lead.
+        self._ours: dict[UUID, int] = {}
+        self._listeners: list[Callable[[UUID], None]] = []
+        self._folder = WatchedFolder(store, ASSIGNMENTS_PATH)
+        self._unpublished: dict[UUID, dict[int, int]] = {}
+        self._publish_asked = trio.Event()
+        membership.subscribe(self._on_brokers)
+        self._registered_count = 0
+
+    # -- reads ----------------------------------------------------------------------------------
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self._membership.incarnation
+
+    def get(self, topic_id: UUID) -> Assignment | None:
+        found = self._known.get(topic_id)
+        return None if found is None else found[0]
+
+    def version(self, topic_id: UUID) -> int:
+        """Of a known topic's document."""
+        return self._known[topic_id][1]
+
+    def partition(self, topic_id: UUID, partition: int) -> Assigned | None:
+        found = self._known.get(topic_id)
+        if found is None or not 0 <= partition < len(found[0].partitions):
+            return None
+        return found[0].partitions[partition]
+
+    def all(self) -> dict[UUID, Assignment]:
+        return {topic_id: assignment for topic_id, (assignment, _) in self._known.items()}
+
+    @property
+    def led_count(self) -> int:
+        """Partitions that this broker is to lead."""
+        return self.leading[self._node_id]
+
+    def assigned_epoch(self, topic_id: UUID, partition: int) -> int | None:
+        if not self._membership.is_registered:
+            return None
+        assigned = self.partition(topic_id, partition)
+        if assigned is None or assigned.leader != self._node_id:
+            return None
+        return assigned.epoch
+
+    def is_alive(self, incarnation: Incarnation) -> bool:
+        return self._membership.is_alive(incarnation)
+
+    def is_sweeper(self) -> bool:
+        """The lowest id: no more metadata for something that any number may do at once."""
+        return self._node_id == min(self._membership.live, default=None)
+
+    async def confirm(self, topic_id: UUID, partition: int) -> bool:
+        if not await self._membership.is_registered_now():
+            return False
+        await self._read([topic_id])
+        return self.assigned_epoch(topic_id, partition) is not None
+
+    def subscribe(self, listener: Callable[[UUID], None]) -> None:
+        self._listeners.append(listener)
+
+    # -- changes --------------------------------------------------------------------------------
+
+    async def change(self, topic_id: UUID, change: Change) -> None:
+        """Stores `change(what it is now)`, which may be asked again when another broker was
+        quicker, and must then come to the same, and may raise. MetadataError."""
+        await self.change_many({topic_id: change})
+
+    async def change_many(self, changes: Mapping[UUID, Change]) -> None:
+        """As `change`, for many topics in few requests. MetadataError."""
+        todo = dict(changes)
+        for attempt in range(ATTEMPTS_MAX):
+            ready: list[Write] = []
+            for topic_id, change in list(todo.items()):
+                known = self._known.get(topic_id)
+                wanted = change(None if known is None else known[0])
+                if wanted is None or (known is not None and wanted == known[0]):
+                    del todo[topic_id]
+                    continue
+                ready.append((topic_id, wanted, *_operation(topic_id, wanted, known)))
+            if not ready:
+                return
+            # A lost race in a batch fails all of it: from then on one by one.
+            for batch in _batches(ready, 1 if attempt else OPS_PER_MULTI_MAX):
+                if await self._write(batch):
+                    for topic_id, *_ in batch:
+                        del todo[topic_id]
+        raise MetadataUnavailableError(ASSIGNMENTS_PATH, "assignments change too fast")
+
+    async def _write(self, batch: Sequence[Write]) -> bool:
+        """Whether it is done; else all was read again. MetadataError if metadata cannot be
+        reached."""
+        try:
+            await self._store.multi([op for *_, op in batch])
+        except (BadVersionError, NoNodeError, NodeExistsError, MetadataUnknownOutcomeError):
+            await self._read([topic_id for topic_id, *_ in batch])
+            return False
+        for topic_id, assignment, version, _ in batch:
+            self._take(topic_id, assignment, version)
+        return True
+
+    async def publish(self, topic_id: UUID, partition: int, leader_epoch: int) -> None:
+        """Returns at once: `run` writes it, and tries again until it is written or out of date."""
+        assigned = self.partition(topic_id, partition)
+        if assigned is not None and assigned.published(self._node_id, leader_epoch) != assigned:
+            self._unpublished.setdefault(topic_id, {})[partition] = leader_epoch
+            self._publish_asked.set()
+
+    async def _publish(self) -> None:
+        """All that came while the last write was under way is the next one."""
+        while True:
+            await self._publish_asked.wait()
+            self._publish_asked = trio.Event()
+            unpublished, self._unpublished = self._unpublished, {}
+            try:
+                await self.change_many(
+                    {
+                        topic_id: partial(self._published, epochs)
+                        for topic_id, epochs in unpublished.items()
+                    }
+                )
+            except MetadataError as error:
+                logger.warning("epochs_not_published", kv(topics=len(unpublished), error=error))
+                for topic_id, epochs in unpublished.items():
+                    self._unpublished[topic_id] = epochs | self._unpublished.get(topic_id, {})
+                self._publish_asked.set()
+                await trio.sleep(RETRY_SECONDS)
+
+    def _published(
+        self, epochs: Mapping[int, int], assignment: Assignment | None
+    ) -> Assignment | None:
+        if assignment is None:
+            return None
+        return assignment.with_partitions(
+            {
+                number: assignment.partitions[number].published(self._node_id, epoch)
+                for number, epoch in epochs.items()
+                if number < len(assignment.partitions)
+            }
+        )
+
+    def made(self, topic_id: UUID, assignment: Assignment) -> None:
+        """This broker has just made it."""
+        self._take(topic_id, assignment, 0)
+
+    def look_again(self, topic_id: UUID) -> None:
+        """It was changed by other means."""
+        self._folder.mark(str(topic_id))
+
+    async def forget(self, topic_ids: Collection[UUID]) -> None:
+        """Deletes assignments of topics that are gone. MetadataError."""
+        for topic_id in topic_ids:
+            with suppress(NoNodeError):
+                await self._store.delete(_path(topic_id))
+            self._drop(topic_id)
+
+    # -- following ------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """`started` once all are known."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._folder.run, self._look, self._known_names)
+            nursery.start_soon(self._publish)
+            task_status.started()
+
+    def _known_names(self) -> list[str]:
+        return [str(topic_id) for topic_id in self._known]
+
+    async def _look(self, names: list[str]) -> None:
+        await self._read([UUID(name) for name in names])
+
+    async def _read(self, topic_ids: Sequence[UUID]) -> None:
+        nodes = await self._store.get_many([_path(topic_id) for topic_id in topic_ids])
+        for topic_id, node in zip(topic_ids, nodes, strict=True):
+            if node is None:
+                self._drop(topic_id)
+            else:
+                self._take_node(topic_id, node)
+
+    def _take_node(self, topic_id: UUID, node: Node) -> None:
+        try:
+            assignment = Assignment.from_bytes(node.data)
+        except AssignmentFormatError as error:
+            logger.error("bad_assignment", kv(topic_id=topic_id, error=error))
+            return
+        self._take(topic_id, assignment, node.version)
+
+    def _take(self, topic_id: UUID, assignment: Assignment, version: int) -> None:
+        """Only forward: an older answer may come after a newer one."""
+        known = self._known.get(topic_id)
+        if known is not None and known[1] >= version:
+            return
+        self._count(topic_id, None if known is None else known[0], assignment)
+        self._known[topic_id] = (assignment, version)
+        if known is None:
+            # Made here, it may be deleted before it was ever seen in the folder.
+            self._folder.mark(str(topic_id))
+        self._tell(topic_id)
+
+    def _drop(self, topic_id: UUID) -> None:
+        known = self._known.pop(topic_id, None)
+        if known is not None:
+            self._count(topic_id, known[0], None)
+            self._tell(topic_id)
+
+    def _count(self, topic_id: UUID, old: Assignment | None, new: Assignment | None) -> None:
+        if old is not None:
+            self.leading.subtract(one.leader for one in old.partitions)
+        if new is not None:
+            self.leading.update(one.leader for one in new.partitions if one.leader != NO_LEADER)
+        ours = sum(one.leader == self._node_id for one in new.partitions) if new else 0
+        if ours:
+            self._ours[topic_id] = ours
+        else:
+            self._ours.pop(topic_id, None)
+
+    def _on_brokers(self, ended: frozenset[Incarnation]) -> None:
+        count = self._membership.registered_count
+        is_new, self._registered_count = count != self._registered_count, count
+        if is_new:
+            # A session ended and another began, or it is the first one: nothing is known for sure.
+            for topic_id in self._known:
+                self._folder.mark(str(topic_id))
+        if is_new or ended:
+            for topic_id in list(self._ours):
+                self._tell(topic_id)
+
+    def _tell(self, topic_id: UUID) -> None:
+        for listener in self._listeners:
+            listener(topic_id)
+
+
+def _path(topic_id: UUID) -> str:
+    return f"{ASSIGNMENTS_PATH}/{topic_id}"
+
+
+def _operation(
+    topic_id: UUID, wanted: Assignment, known: tuple[Assignment, int] | None
+) -> tuple[int, CreateOp | PutOp]:
+    """And the version that it will have."""
+    if known is None:
+        return 0, CreateOp(_path(topic_id), wanted.to_bytes(), make_parents=True)
+    return known[1] + 1, PutOp(_path(topic_id), wanted.to_bytes(), known[1])
+
+
+def _batches(items: Sequence[Write], count_max: int) -> list[list[Write]]:
+    batches: list[list[Write]] = [[]]
+    size_bytes = 0
+    for item in items:
+        added_bytes = len(item[3].data)
+        full = len(batches[-1]) >= count_max or size_bytes + added_bytes > BYTES_PER_MULTI_MAX
+        if batches[-1] and full:
+            batches.append([])
+            size_bytes = 0
+        batches[-1].append(item)
+        size_bytes += added_bytes
+    return batches

@@ -1,0 +1,329 @@
+"""Membership: this broker's registration, and who else is registered.
+
+    /quire/brokers/<id>   ephemeral: {"format": 1, "incarnation", "listeners":
+                          {name: [host, port, protocol]}, "rack", "state", "version"}
+
+What was known stays known while metadata cannot be reached. A session that was lost is followed by
+a registration of the same life, if nobody else took the id; `registered` then counts one up, and
+everybody reads anew. Nothing that is acknowledged depends on any of this (broker/cluster/
+ownership.py): a registration says who is worth asking, not who may write.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.cluster.balance import BrokerState, Candidate
+from broker.cluster.ownership import Incarnation
+from metadata.store import (
+    BadVersionError,
+    CreateOp,
+    DeleteOp,
+    MetadataError,
+    NodeExistsError,
+    NoNodeError,
+    SessionState,
+)
+from runtime.config import ConfigError
+from runtime.logs import kv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from metadata.store import MetadataStore, Node, Watch
+
+logger = logging.getLogger(__name__)
+
+BROKERS_PATH = "/quire/brokers"
+FORMAT = 1
+RETRY_SECONDS = 1.0
+#: How long a registration of another life under our id may stay: longer than a session lives on.
+TAKEN_WAIT_SECONDS = 60.0
+
+
+class RegistrationFormatError(ValueError):
+    """A stored registration is none."""
+
+
+@dataclass(slots=True, frozen=True)
+class Registration:
+    """What a broker tells the others about itself. `listeners`: name -> (host, port, protocol)."""
+
+    incarnation: Incarnation
+    listeners: Mapping[str, tuple[str, int, str]]
+    rack: str | None = None
+    state: BrokerState = BrokerState.RUNNING
+    version: str = ""
+
+    @property
+    def node_id(self) -> int:
+        return self.incarnation.node_id
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.node_id, self.rack, self.state)
+
+    def to_bytes(self) -> bytes:
+        document = {
+            "format": FORMAT,
+            "incarnation": self.incarnation.token,
+            "listeners": {name: list(where) for name, where in self.listeners.items()},
+            "rack": self.rack,
+            "state": self.state.value,
+            "version": self.version,
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, node_id: int, data: bytes) -> Registration:
+        """RegistrationFormatError."""
+        try:
+            document = json.loads(data)
+            if document["format"] != FORMAT:
+                raise RegistrationFormatError(f"unknown format {document['format']}")
+            return cls(
+                Incarnation(node_id, str(document["incarnation"])),
+                {
+                    str(name): (str(host), int(port), str(protocol))
+                    for name, (host, port, protocol) in document["listeners"].items()
+                },
+                None if document["rack"] is None else str(document["rack"]),
+                BrokerState(document["state"]),
+                str(document["version"]),
+            )
+        except RegistrationFormatError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RegistrationFormatError(f"damaged: {error!r}") from error
+
+
+class Membership:
+    """Reads are plain memory. `run` follows the others from its start, and keeps this broker's
+    registration from the call of `register` on."""
+
+    def __init__(self, store: MetadataStore, incarnation: Incarnation) -> None:
+        self._store = store
+        self.incarnation = incarnation
+        self._path = f"{BROKERS_PATH}/{incarnation.node_id}"
+        self.live: dict[int, Registration] = {}
+        self._own: Registration | None = None
+        self._stored: Registration | None = None
+        self.registered_count = 0
+        self._told_count = 0
+        self._taken_since: float | None = None
+        self._changed = trio.Event()
+        self._registered = trio.Event()
+        self._listeners: list[Callable[[frozenset[Incarnation]], None]] = []
+        self._watches: dict[int, trio.CancelScope] = {}
+
+    # -- reads ----------------------------------------------------------------------------------
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether it ever was: a session that is lost does not change it."""
+        return self.registered_count > 0
+
+    @property
+    def is_told(self) -> bool:
+        """Whether metadata has what this broker says of itself."""
+        return self._stored is self._own
+
+    def is_alive(self, incarnation: Incarnation) -> bool:
+        found = self.live.get(incarnation.node_id)
+        return found is not None and found.incarnation == incarnation
+
+    def candidates(self) -> list[Candidate]:
+        """The live brokers by id."""
+        return [self.live[node_id].candidate for node_id in sorted(self.live)]
+
+    def subscribe(self, listener: Callable[[frozenset[Incarnation]], None]) -> None:
+        """`listener(lives that ended)` after each change, also of a state, and after this broker
+        registered."""
+        self._listeners.append(listener)
+
+    async def is_registered_now(self) -> bool:
+        """Asks metadata itself. MetadataError."""
+        try:
+            node = await self._store.get(self._path)
+        except NoNodeError:
+            return False
+        return self._is_ours(node)
+
+    # -- this broker's --------------------------------------------------------------------------
+
+    async def register(self, own: Registration) -> None:
+        """Returns once it is registered. `run` ends with ConfigError if another broker keeps the
+        id for TAKEN_WAIT_SECONDS."""
+        self._own = own
+        self._changed.set()
+        await self._registered.wait()
+
+    def set_state(self, state: BrokerState) -> None:
+        """Tells the others, as soon as it can."""
+        if self._own is not None and self._own.state is not state:
+            self._own = replace(self._own, state=state)
+            self._changed.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """`started` once the others are known. Deletes the registration at the end. ConfigError."""
+        children = self._store.watch_children(BROKERS_PATH)
+        end_listening = self._store.subscribe(self._on_session)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._wake_when_changed, children)
+                while True:
+                    self._changed = trio.Event()
+                    try:
+                        await self._keep_registered()
+                        await self._look(nursery)
+                        if self._stored is not None and self.is_alive(self.incarnation):
+                            self._registered.set()
+                    except MetadataError as error:
+                        logger.warning("brokers_not_read", kv(error=error))
+                        await trio.sleep(RETRY_SECONDS)
+                        continue
+                    task_status.started()
+                    task_status = trio.TASK_STATUS_IGNORED
+                    wait_seconds = inf if self._taken_since is None else RETRY_SECONDS / 4
+                    with trio.move_on_after(wait_seconds):
+                        await self._changed.wait()
+        finally:
+            end_listening()
+            children.close()
+            with trio.move_on_after(RETRY_SECONDS, shield=True):
+                await self._unregister()
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._stored = None
+        self._changed.set()
+
+    async def _wake_when_changed(self, watch: Watch) -> None:
+        while True:
+            await watch.changed()
+            self._changed.set()
+
+    async def _keep_registered(self) -> None:
+        """One attempt, if one is due. ConfigError if another broker has the id for too long."""
+        own = self._own
+        if own is None or self._stored is own:
+            return
+        if await self._try_register(own):
+            self._stored = own
+            self._taken_since = None
+            self.registered_count += 1
+            logger.info("registered", kv(node_id=own.node_id, state=own.state.value))
+        elif self._taken_since is None:
+            self._taken_since = trio.current_time()
+            logger.warning("waiting_for_node_id", kv(node_id=own.node_id))
+        elif trio.current_time() > self._taken_since + TAKEN_WAIT_SECONDS:
+            raise ConfigError("node.id", f"node.id={own.node_id} is another live broker's")
+
+    async def _try_register(self, own: Registration) -> bool:
+        """False: somebody else has the id. MetadataError; after MetadataUnknownOutcomeError it is
+        to be called again: that the node is ours does not tell whether it has the new state."""
+        data = own.to_bytes()
+        try:
+            node = await self._store.get(self._path)
+        except NoNodeError:
+            node = None
+        try:
+            if node is None:
+                await self._store.create(self._path, data, ephemeral=True, make_parents=True)
+            elif self._is_ours(node) and await self._store.owns(self._path):
+                await self._store.put(self._path, data, node.version)
+            elif self.registered_count == 0 and self._is_former_life(node, own):
+                await self._store.multi(
+                    [DeleteOp(self._path, node.version), CreateOp(self._path, data, ephemeral=True)]
+                )
+            else:
+                return False
+        except (NodeExistsError, NoNodeError, BadVersionError):
+            return False
+        return True
+
+    def _is_ours(self, node: Node) -> bool:
+        try:
+            found = Registration.from_bytes(self.incarnation.node_id, node.data)
+        except RegistrationFormatError:
+            return False
+        return found.incarnation == self.incarnation
+
+    def _is_former_life(self, node: Node, own: Registration) -> bool:
+        """A broker that crashed and was started again need not wait for its old session's end:
+        who registered the very addresses that this process listens at now is gone."""
+        try:
+            found = Registration.from_bytes(own.node_id, node.data)
+        except RegistrationFormatError:
+            return False
+        return dict(found.listeners) == dict(own.listeners)
+
+    async def _unregister(self) -> None:
+        try:
+            if self._stored is not None and await self.is_registered_now():
+                await self._store.delete(self._path)
+        except MetadataError as error:
+            logger.warning("not_unregistered", kv(error=error))
+
+    # -- the others -----------------------------------------------------------------------------
+
+    async def _look(self, nursery: trio.Nursery) -> None:
+        try:
+            names = await self._store.children(BROKERS_PATH)
+        except NoNodeError:
+            names = []
+        ids = [int(name) for name in names if name.isdecimal()]
+        # Watched before they are read, so that no change of a state is missed.
+        for node_id in ids:
+            if node_id not in self._watches:
+                self._watches[node_id] = trio.CancelScope()
+                nursery.start_soon(self._watch_broker, node_id, self._watches[node_id])
+        for node_id in set(self._watches) - set(ids):
+            self._watches.pop(node_id).cancel()
+        nodes = await self._store.get_many([f"{BROKERS_PATH}/{node_id}" for node_id in ids])
+        live = {}
+        for node_id, node in zip(ids, nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                live[node_id] = Registration.from_bytes(node_id, node.data)
+            except RegistrationFormatError as error:
+                logger.warning("bad_registration", kv(node_id=node_id, error=error))
+        self._take(live)
+
+    async def _watch_broker(self, node_id: int, scope: trio.CancelScope) -> None:
+        watch = self._store.watch(f"{BROKERS_PATH}/{node_id}")
+        # What changed between the list and this watch is to be seen, too.
+        self._changed.set()
+        try:
+            with scope:
+                await self._wake_when_changed(watch)
+        finally:
+            watch.close()
+
+    def _take(self, live: dict[int, Registration]) -> None:
+        before, count = self.live, self.registered_count
+        own = live.get(self.incarnation.node_id)
+        if self._stored is not None and (own is None or own.incarnation != self.incarnation):
+            # Deleted by hand, or somebody else's: registered anew, or waited for.
+            self._stored = None
+            self._changed.set()
+        if live == before and count == self._told_count:
+            return
+        self._told_count = count
+        ended = frozenset(
+            old.incarnation
+            for node_id, old in before.items()
+            if node_id not in live or live[node_id].incarnation != old.incarnation
+        )
+        self.live = live
+        states = " ".join(f"{node_id}:{live[node_id].state.value}" for node_id in sorted(live))
+        logger.info("brokers", kv(live=len(live), ended=len(ended), states=states))
+        for listener in self._listeners:
+            listener(ended)

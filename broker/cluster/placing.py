@@ -1,0 +1,84 @@
+"""Placing: a new topic's partitions get their leaders in the very change that makes the topic.
+
+So a client that asks right after it finds leaders, and what an administrator assigned by hand is
+never seen otherwise. What was made without (an older version's topics) the controller adds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.cluster.assignment import ASSIGNMENTS_PATH, new_assignment
+from broker.cluster.balance import spread
+from broker.cluster.topic import TopicChange
+from metadata.store import CreateOp, PutOp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from broker.cluster.assigned import AssignedOwnership
+    from broker.cluster.assignment import Assignment
+    from broker.cluster.membership import Membership
+    from broker.cluster.topic import Topic, TopicEvent
+    from metadata.store import Op
+
+
+class Placing:
+    """What the catalog asks (`TopicCatalog.placing`), and the controller."""
+
+    def __init__(self, membership: Membership, ownership: AssignedOwnership) -> None:
+        self._membership = membership
+        self._ownership = ownership
+        #: Of topics on their way.
+        self._new: dict[UUID, Assignment] = {}
+
+    def lists(self, topic: Topic, count: int) -> list[tuple[int, ...]]:
+        """Of brokers, the leader first, for `count` new partitions."""
+        return spread(
+            count,
+            topic.replication_factor or 1,
+            self._membership.candidates(),
+            self._ownership.leading,
+            start=topic.id.int % 997,
+        )
+
+    def _wanted(
+        self, topic: Topic, count: int, by_hand: Sequence[Sequence[int]] | None
+    ) -> list[tuple[int, ...]]:
+        lists = self.lists(topic, count)
+        if by_hand is None:
+            return lists
+        # Bookies have ids too (broker/cluster/durability.py), but lead nothing.
+        live = self._membership.live
+        chosen = [tuple(n for n in node_ids if n in live) for node_ids in by_hand]
+        return [mine or other for mine, other in zip(chosen, lists, strict=True)]
+
+    def create_ops(self, topic: Topic, by_hand: Sequence[Sequence[int]] | None) -> list[Op]:
+        """To be done with the topic's own."""
+        made = new_assignment(topic.name, self._wanted(topic, topic.partition_count, by_hand))
+        self._new[topic.id] = made
+        return [CreateOp(f"{ASSIGNMENTS_PATH}/{topic.id}", made.to_bytes(), make_parents=True)]
+
+    def grow_ops(
+        self, topic: Topic, count: int, by_hand: Sequence[Sequence[int]] | None
+    ) -> list[Op]:
+        """`topic` is what it was before `count` partitions are added."""
+        known = self._ownership.get(topic.id)
+        if known is None or len(known.partitions) != topic.partition_count:
+            return []
+        grown = known.grown(self._wanted(topic, count, by_hand))
+        version = self._ownership.version(topic.id)
+        return [PutOp(f"{ASSIGNMENTS_PATH}/{topic.id}", grown.to_bytes(), version)]
+
+    def end(self, topic: Topic) -> None:
+        """The change is done, or failed."""
+        self._new.pop(topic.id, None)
+
+    def on_topic(self, event: TopicEvent) -> None:
+        """The catalog's listener: memory need not wait for the watch."""
+        made = self._new.get(event.topic.id)
+        if event.change is TopicChange.CREATED and made is not None:
+            self._ownership.made(event.topic.id, made)
+        elif event.change is TopicChange.PARTITIONS_ADDED:
+            self._ownership.look_again(event.topic.id)

@@ -1,0 +1,112 @@
+"""Partitions' documents in metadata: read many at a time, written with a certain outcome.
+
+What a document says is broker/log/chain.py's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from metadata.store import (
+    BadVersionError,
+    MetadataError,
+    MetadataUnknownOutcomeError,
+    Node,
+    NoNodeError,
+)
+
+if TYPE_CHECKING:
+    from metadata.store import MetadataStore
+
+#: An answer that is lost so often in a row is no accident.
+ATTEMPTS_MAX = 5
+
+#: Documents in one request: at some kB each they stay below ZooKeeper's 1 MiB.
+READ_COUNT_MAX = 128
+
+
+async def put_document(store: MetadataStore, path: str, data: bytes, version: int) -> int:
+    """As `MetadataStore.put`, but a lost answer is looked up: the new version if the document is
+    ours, and sent again if it never arrived. Only for bytes that no rival writes: a document names
+    its owner's incarnation and epoch, and each of those has one task that writes.
+
+    NoNodeError, BadVersionError: it was not written. MetadataUnavailableError: nothing is known
+    after a lost answer, nothing was written without one; calling it again with the same arguments
+    finds out. MetadataUnknownOutcomeError after ATTEMPTS_MAX lost answers."""
+    for attempt in range(ATTEMPTS_MAX):
+        try:
+            return await store.put(path, data, version)
+        except MetadataUnknownOutcomeError:
+            if attempt == ATTEMPTS_MAX - 1:
+                raise
+        except BadVersionError:
+            # Also of an earlier call of ours whose answer was lost.
+            node = await store.get(path)
+            if node.version == version + 1 and node.data == data:
+                return node.version
+            raise
+        node = await store.get(path)
+        if node.version == version + 1 and node.data == data:
+            return node.version
+        if node.version != version:
+            raise BadVersionError(path, f"version {node.version} instead of {version}")
+    raise AssertionError("the last attempt returns or raises")
+
+
+class DocumentReader:
+    """Those who ask while a request is on its way share the next one."""
+
+    __slots__ = ("_asked", "_is_reading", "_store")
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._asked: list[_Question] = []
+        self._is_reading = False
+
+    async def get(self, path: str) -> Node:
+        """NoNodeError; MetadataError for all that share the request."""
+        question = _Question(path)
+        self._asked.append(question)
+        await trio.lowlevel.checkpoint()  # others that start now come along
+        while not question.is_answered:
+            if self._is_reading:
+                await question.answered.wait()
+            else:
+                await self._read()
+        if question.error is not None:
+            raise question.error
+        if question.node is None:
+            raise NoNodeError(path)
+        return question.node
+
+    async def _read(self) -> None:
+        """One request, by one of those who wait. If that one is cancelled another takes over."""
+        chunk, self._asked = self._asked[:READ_COUNT_MAX], self._asked[READ_COUNT_MAX:]
+        self._is_reading = True
+        try:
+            nodes = await self._store.get_many([question.path for question in chunk])
+            for question, node in zip(chunk, nodes, strict=True):
+                question.node, question.is_answered = node, True
+        except MetadataError as error:
+            for question in chunk:
+                question.error = MetadataError(question.path, str(error))
+                question.is_answered = True
+        finally:
+            self._is_reading = False
+            self._asked[:0] = [question for question in chunk if not question.is_answered]
+            for question in (*chunk, *self._asked):
+                question.answered.set()
+                question.answered = trio.Event()
+
+
+class _Question:
+    __slots__ = ("answered", "error", "is_answered", "node", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.answered = trio.Event()
+        self.is_answered = False
+        self.node: Node | None = None
+        self.error: MetadataError | None = None

@@ -1,0 +1,107 @@
+"""Ledgers that no partition has: their maker died between the creation and the chain's
+compare-and-set, and what it made is empty.
+
+Each ledger says for which partition and in which leader epoch it was made (its custom metadata):
+
+    application=quire, topic=<name>, topic_id=<uuid>, partition=<n>, leader_epoch=<epoch>
+
+It is deleted only if its partition's document is there, names it neither among its ledgers nor
+among those to be deleted, and has a higher leader epoch: the compare-and-set that would add it can
+never succeed any more, as the document is written with the epoch in it. All else is kept: a ledger
+of the present epoch (its maker may be about to add it), one without these words (older, or somebody
+else's), one whose topic is not in this metadata (another cluster's on the same bookies; also, so
+far, one whose topic was deleted first).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from broker.cluster.topic import PARTITIONS_PATH
+from broker.log.chain import Chain, ChainFormatError
+from ledger.errors import LedgerError
+from ledger.ledger_walk import METADATA_BATCH, walk_ledgers
+from metadata.store import MetadataError
+from runtime.logs import kv
+
+if TYPE_CHECKING:
+    from broker.log.partition import PartitionLog
+    from ledger.client import LedgerClient
+    from metadata.store import MetadataStore
+    from wire.bookkeeper.ledger_metadata import LedgerMetadata
+
+logger = logging.getLogger(__name__)
+
+APPLICATION = b"quire"
+
+
+def stamps_of(log: PartitionLog) -> dict[str, bytes]:
+    """The custom metadata of a ledger that is made for it now."""
+    return {
+        "application": APPLICATION,
+        "topic": log.topic.name.encode(),
+        "topic_id": str(log.topic.id).encode(),
+        "partition": str(log.partition).encode(),
+        "leader_epoch": str(log.leader_epoch).encode(),
+    }
+
+
+def _maker(metadata: LedgerMetadata) -> tuple[str, int] | None:
+    """(the document's path, leader epoch); None if the ledger does not say."""
+    stamps = dict(metadata.custom_metadata)
+    if stamps.get("application") != APPLICATION:
+        return None
+    try:
+        topic_id = UUID(stamps["topic_id"].decode())
+        partition, epoch = int(stamps["partition"]), int(stamps["leader_epoch"])
+    except (KeyError, ValueError):
+        return None
+    return f"{PARTITIONS_PATH}/{topic_id}/{partition}", epoch
+
+
+async def sweep_orphans(store: MetadataStore, ledgers: LedgerClient) -> int:
+    """Deletes them; how many there were. What fails is logged, and left to the next time."""
+    deleted = 0
+    try:
+        candidates: dict[int, tuple[str, int]] = {}
+        async with aclosing(walk_ledgers(store, ledgers.manager.root)) as found:
+            async for ledger_id, metadata in found:
+                maker = None if isinstance(metadata, str) else _maker(metadata)
+                if maker is not None:
+                    candidates[ledger_id] = maker
+                if len(candidates) >= METADATA_BATCH:
+                    deleted += await _delete_orphans(store, ledgers, candidates)
+                    candidates = {}
+        deleted += await _delete_orphans(store, ledgers, candidates)
+    except (MetadataError, LedgerError) as error:
+        logger.warning("orphans_not_swept", kv(error=error))
+    return deleted
+
+
+async def _delete_orphans(
+    store: MetadataStore, ledgers: LedgerClient, candidates: dict[int, tuple[str, int]]
+) -> int:
+    """The documents are read after the ledgers: a ledger that was added before is seen in them."""
+    paths = list(dict.fromkeys(path for path, _ in candidates.values()))
+    nodes = await store.get_many(paths)
+    chains: dict[str, Chain] = {}
+    for path, node in zip(paths, nodes, strict=True):
+        try:
+            if node is not None:
+                chains[path] = Chain.from_bytes(node.data)
+        except ChainFormatError as error:
+            logger.warning("orphans_not_swept", kv(document=path, error=error))
+    deleted = 0
+    for ledger_id, (path, epoch) in candidates.items():
+        chain = chains.get(path)
+        if chain is None or chain.leader_epoch <= epoch or ledger_id in chain.deleting:
+            continue
+        if any(info.ledger_id == ledger_id for info in chain.ledgers):
+            continue
+        logger.warning("orphan_deleted", kv(ledger=ledger_id, document=path, leader_epoch=epoch))
+        await ledgers.delete_ledger(ledger_id)
+        deleted += 1
+    return deleted

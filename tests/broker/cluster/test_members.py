@@ -1,0 +1,556 @@
+"""Several brokers on one metadata tree: who lives, who is elected, who leads what.
+
+Sessions end, replies are lost, brokers die, leave and come back, under a clock that jumps.
+"""
+
+import random
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from uuid import UUID
+
+import pytest
+import trio
+
+from broker.cluster.assigned import AssignedOwnership
+from broker.cluster.assignment import ASSIGNMENTS_PATH, Assignment
+from broker.cluster.balance import BrokerState
+from broker.cluster.catalog import TopicCatalog
+from broker.cluster.cluster_view import BrokersView
+from broker.cluster.controller import CONTROLLER_PATH, Controller
+from broker.cluster.durability import Bookies
+from broker.cluster.membership import BROKERS_PATH, Membership, Registration
+from broker.cluster.ownership import Incarnation
+from broker.cluster.placing import Placing
+from broker.cluster.registry import ConfigRegistry
+from metadata.memory import MemoryStore, MemoryTree
+from metadata.store import (
+    MetadataUnavailableError,
+    MetadataUnknownOutcomeError,
+    NoNodeError,
+)
+from runtime.config import ConfigError
+from runtime.env import Env, RealClock
+from wire.kafka.errors import KafkaError
+
+
+class Judge:
+    """Every assignment that ever was in metadata: epochs rise, and an epoch has one leader."""
+
+    def __init__(self, tree):
+        self.table = tree.table
+        self.led = {}
+        self.lost_count = 0
+        self.epochs = {}
+
+    def look(self, paths):
+        for path in paths:
+            row = self.table.find(path)
+            if row is None or not path.startswith(ASSIGNMENTS_PATH + "/"):
+                continue
+            if row.data == b"nonsense":
+                continue
+            for n, one in enumerate(Assignment.from_bytes(row.data).partitions):
+                assert self.epochs.get((path, n), 0) <= one.epoch, "an epoch fell"
+                self.epochs[path, n] = one.epoch
+                first = self.led.setdefault((path, n, one.epoch), one.leader)
+                assert first == one.leader, "an epoch has two leaders"
+
+
+class LossyStore(MemoryStore):
+    """Loses replies, and is away at times: whether it did what was asked, nobody knows."""
+
+    def __init__(self, tree, judge, rng):
+        super().__init__(tree)
+        self._judge, self._rng = judge, rng
+        self.loss = 0.0
+        self.is_away = False
+        self.change_count = 0
+
+    async def _enter(self, *paths):
+        await super()._enter(*paths)
+        if self.is_away:
+            raise MetadataUnavailableError(paths[0] if paths else "/", "away")
+
+    async def _change(self, paths, change):
+        self.change_count += 1
+        if self._rng.random() < self.loss:
+            self._judge.lost_count += 1
+            if self._rng.random() < 0.5:
+                await change
+                self._judge.look(paths)
+            else:
+                change.close()
+            raise MetadataUnknownOutcomeError(paths[0])
+        result = await change
+        self._judge.look(paths)
+        return result
+
+    async def put(self, path, data, version):
+        return await self._change([path], super().put(path, data, version))
+
+    async def create(self, path, data=b"", **options):
+        return await self._change([path], super().create(path, data, **options))
+
+    async def multi(self, ops):
+        return await self._change([op.path for op in ops], super().multi(ops))
+
+
+class Broker:
+    def __init__(self, world, node_id, rack=None, listeners=None):
+        self.world, self.node_id, self.rack = world, node_id, rack
+        world.life_count += 1
+        self.incarnation = Incarnation(node_id, f"{world.life_count:032x}")
+        self.listeners = listeners or {"PLAINTEXT": (f"host{node_id}", 9092, "PLAINTEXT")}
+        self.store = LossyStore(world.tree, world.judge, world.rng)
+        env = Env(clock=RealClock(), rng=world.rng, net=None, disk=None, turn=None)
+        static = {"node.id": str(node_id)}
+        self.registry = ConfigRegistry(self.store, static)
+        self.catalog = TopicCatalog(
+            self.store, env, self.registry, initial_partition_document=lambda: b"{}"
+        )
+        self.membership = Membership(self.store, self.incarnation)
+        self.ownership = AssignedOwnership(self.store, self.membership)
+        self.placing = self.catalog.placing = Placing(self.membership, self.ownership)
+        self.catalog.subscribe(self.placing.on_topic)
+        self.rebalance_seconds = None
+        self.controller = Controller(
+            self.store,
+            self.membership,
+            self.ownership,
+            self.catalog,
+            self.placing,
+            lambda: self.rebalance_seconds,
+        )
+        self.view = BrokersView(
+            "A" * 22,
+            self.registry.broker,
+            self.membership,
+            self.ownership,
+            self.catalog,
+            Bookies(lambda: ["b1", "b2", "b3"]),
+            lambda *_: None,
+            lambda: self.controller.elected,
+        )
+        self.told = []
+        self.ownership.subscribe(self.told.append)
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+
+    async def run(self, *, register=True, task_status=trio.TASK_STATUS_IGNORED):
+        try:
+            with self.scope:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self.store.run)
+                    for part in (self.catalog, self.membership, self.ownership, self.controller):
+                        await nursery.start(part.run)
+                    if register:
+                        await self.register()
+                    task_status.started()
+        finally:
+            self.ended.set()
+
+    async def register(self):
+        await self.membership.register(Registration(self.incarnation, self.listeners, self.rack))
+
+    async def kill(self):
+        """Its session ends with it: nothing is tidied up."""
+        self.store.is_away = True
+        self.scope.cancel()
+        await self.ended.wait()
+        self.world.brokers.pop(self.node_id, None)
+        self.store._end_session()
+
+    async def stop(self):
+        """Cleanly, once it is told to."""
+        self.scope.cancel()
+        await self.ended.wait()
+        self.world.brokers.pop(self.node_id, None)
+        await self.store.aclose()
+
+    def leads(self, topic):
+        """Partition numbers."""
+        count = topic.partition_count
+        return [n for n in range(count) if self.ownership.assigned_epoch(topic.id, n) is not None]
+
+
+class World:
+    def __init__(self, nursery, seed=0):
+        self.nursery = nursery
+        self.rng = random.Random(seed)
+        self.tree = MemoryTree()
+        self.judge = Judge(self.tree)
+        self.brokers = {}
+        self.life_count = 0
+
+    async def start(self, node_id, **options):
+        broker = Broker(self, node_id, **options)
+        await self.nursery.start(broker.run)
+        self.brokers[node_id] = broker
+        return broker
+
+    def owners(self, topic):
+        """By partition: those that take themselves for its leader."""
+        found = [[] for _ in range(topic.partition_count)]
+        for broker in self.brokers.values():
+            for n in broker.leads(topic):
+                found[n].append(broker.node_id)
+        return found
+
+
+@pytest.fixture
+async def world(nursery):
+    return World(nursery)
+
+
+async def settle(seconds=5):
+    await trio.sleep(seconds)
+
+
+async def test_brokers_know_each_other_and_one_is_controller(world, autojump_clock):
+    brokers = [await world.start(n, rack="ab"[n % 2]) for n in (1, 2, 3)]
+    await settle()
+    for broker in brokers:
+        assert list(broker.view.broker_ids()) == [1, 2, 3]
+        assert broker.view.controller_id == 1
+        (one, *_) = broker.view.brokers("PLAINTEXT")
+        assert (one.node_id, one.host, one.port, one.rack) == (1, "host1", 9092, "b")
+        assert broker.view.brokers("OTHER") == []
+    assert [broker.controller.is_controller for broker in brokers] == [True, False, False]
+    await brokers[0].kill()
+    await settle()
+    assert brokers[1].view.controller_id in (2, 3)
+    assert sum(broker.controller.is_controller for broker in brokers[1:]) == 1
+
+
+async def test_a_new_topic_has_leaders_at_once(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2, 3)]
+    await settle()
+    topic = await brokers[2].catalog.create("t", 9, {}, 3)
+    leaders = [brokers[2].view.partition("t", n).leader for n in range(9)]
+    assert sorted(leaders) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    await settle()
+    for broker in brokers:
+        assert [broker.view.partition("t", n).leader for n in range(9)] == leaders
+        assert len(broker.leads(topic)) == 3
+    state = brokers[0].view.partition("t", 0)
+    assert sorted(state.replicas) == sorted(state.isr) == [1, 2, 3]
+    assert (state.replicas[0], state.leader_epoch, state.offline) == (state.leader, 0, ())
+    assert brokers[0].view.leader("t", 0, "PLAINTEXT").node_id == state.leader
+
+
+async def test_leaders_by_hand(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    await brokers[0].catalog.create("t", 2, {}, 2, [[2, 1], [2, 1]])
+    assert [brokers[0].view.partition("t", n).leader for n in range(2)] == [2, 2]
+    await settle()
+    grown = await brokers[1].catalog.add_partitions("t", 4, [[2, 1], [1, 2]])
+    await settle()
+    assert world.owners(grown) == [[2], [2], [2], [1]]
+    await brokers[1].catalog.add_partitions("t", 6)
+    await settle()
+    assert world.owners(brokers[0].catalog.get("t")) == [[2], [2], [2], [1], [1], [1]]
+
+
+async def test_a_dead_brokers_partitions_move_and_come_back_when_asked(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2, 3)]
+    await settle()
+    topic = await brokers[0].catalog.create("t", 12, {}, 2)
+    await settle()
+    before = world.owners(topic)
+    told = len(brokers[1].told)
+    await brokers[0].kill()
+    await settle()
+    after = world.owners(topic)
+    for (old,), (new,) in zip(before, after, strict=True):
+        assert new == old if old != 1 else new != 1
+    assert len(brokers[1].told) > told
+    counts = [sum(owner == [n] for owner in after) for n in (2, 3)]
+    assert counts == [6, 6]
+    # Nothing moves back by itself but by the periodic look.
+    back = await world.start(1)
+    await settle()
+    assert world.owners(topic) == after
+    for broker in world.brokers.values():
+        broker.rebalance_seconds = 60
+    await settle(130)
+    assert world.owners(topic) == before
+    assert back.ownership.assigned_epoch(topic.id, back.leads(topic)[0]) == 2
+
+
+async def test_a_leaving_broker_is_given_nothing_and_loses_all(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    topic = await brokers[0].catalog.create("t", 4, {}, 2)
+    await settle()
+    brokers[0].membership.set_state(BrokerState.DRAINING)
+    await settle()
+    assert world.owners(topic) == [[2]] * 4
+    assert brokers[0].ownership.led_count == 0
+    other = await brokers[0].catalog.create("u", 4, {}, 2)
+    await settle()
+    assert world.owners(other) == [[2]] * 4
+    await brokers[0].stop()
+    with pytest.raises(NoNodeError):
+        await brokers[1].store.get(f"{BROKERS_PATH}/1")
+    await settle()
+    assert brokers[1].controller.is_controller
+    # The last one keeps what it has, as nobody else would.
+    brokers[1].membership.set_state(BrokerState.DRAINING)
+    await settle()
+    assert world.owners(topic) == [[2]] * 4
+
+
+async def test_a_cordoned_broker_keeps_what_it_has(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    topic = await brokers[0].catalog.create("t", 4, {}, 2)
+    brokers[0].membership.set_state(BrokerState.CORDONED)
+    await settle()
+    before = world.owners(topic)
+    assert sorted(before) == [[1], [1], [2], [2]]
+    other = await brokers[0].catalog.create("u", 4, {}, 2)
+    await settle()
+    assert world.owners(other) == [[2]] * 4
+    assert world.owners(topic) == before
+    # Rather a cordoned one than none.
+    await brokers[1].kill()
+    await settle()
+    assert world.owners(topic) == world.owners(other) == [[1]] * 4
+
+
+async def test_a_lost_session_is_followed_by_a_registration_of_the_same_life(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    topic = await brokers[0].catalog.create("t", 4, {}, 2)
+    await settle()
+    brokers[0].store.expire_session()
+    assert brokers[0].leads(topic), "what it leads it goes on to lead while it does not know better"
+    await settle()
+    node = await brokers[1].store.get(f"{BROKERS_PATH}/1")
+    assert Registration.from_bytes(1, node.data).incarnation == brokers[0].incarnation
+    assert await brokers[0].membership.is_registered_now()
+    owners = world.owners(topic)
+    assert all(len(one) == 1 for one in owners)
+    assert sum(broker.controller.is_controller for broker in brokers) == 1
+
+
+async def test_metadata_that_is_away_changes_nothing(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    topic = await brokers[0].catalog.create("t", 4, {}, 2)
+    await settle()
+    before = world.owners(topic)
+    for broker in brokers:
+        broker.store.is_away = True
+    await brokers[0].ownership.publish(topic.id, before.index([1]), 7)
+    await settle(60)
+    assert world.owners(topic) == before
+    with pytest.raises(MetadataUnavailableError):
+        await brokers[0].ownership.confirm(topic.id, 0)
+    for broker in brokers:
+        broker.store.is_away = False
+    await settle()
+    assert brokers[1].view.partition("t", before.index([1])).leader_epoch == 7
+
+
+async def test_epochs_of_one_topic_are_published_in_few_writes(world, autojump_clock):
+    broker = await world.start(1)
+    await settle()
+    topic = await broker.catalog.create("t", 100, {}, 1)
+    await settle()
+    before = broker.store.change_count
+    for n in range(100):
+        await broker.ownership.publish(topic.id, n, 5)
+    await settle()
+    assert broker.store.change_count - before <= 3
+    assert [broker.view.partition("t", n).leader_epoch for n in range(100)] == [5] * 100
+    await broker.ownership.publish(topic.id, 3, 4)
+    await settle()
+    assert broker.view.partition("t", 3).leader_epoch == 5
+
+
+async def test_moves_of_many_topics_are_few_writes(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    for n in range(150):
+        await brokers[0].catalog.create(f"t{n}", 2, {}, 2)
+    await settle()
+    before = brokers[1].store.change_count
+    await brokers[0].kill()
+    await settle()
+    assert brokers[1].ownership.led_count == 300
+    # Election, the batches of the moves, and nothing per partition.
+    assert brokers[1].store.change_count - before <= 6
+
+
+async def test_a_former_life_is_replaced_and_a_stranger_is_not(world, autojump_clock):
+    first = await world.start(1)
+    await settle()
+    # Its process dies; the session lives on for a while.
+    first.store.is_away = True
+    first.scope.cancel()
+    await first.ended.wait()
+    stranger = Broker(world, 1, listeners={"PLAINTEXT": ("elsewhere", 9092, "PLAINTEXT")})
+    with pytest.raises(ExceptionGroup) as raised:
+        await stranger.run()
+    assert raised.group_contains(ConfigError, match="another live broker")
+    data = world.tree.table.find(f"{BROKERS_PATH}/1").data
+    assert Registration.from_bytes(1, data).incarnation == first.incarnation
+    again = Broker(world, 1)
+    with trio.fail_after(1):
+        await world.nursery.start(again.run)
+    assert again.membership.is_alive(again.incarnation)
+    assert not again.membership.is_alive(first.incarnation)
+
+
+async def test_a_deleted_registration_comes_back(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    await brokers[1].store.delete(f"{BROKERS_PATH}/1")
+    await settle()
+    assert list(brokers[1].view.broker_ids()) == [1, 2]
+
+
+async def test_nothing_is_assigned_before_it_is_registered(world, autojump_clock):
+    first = await world.start(1)
+    await settle()
+    topic = await first.catalog.create("t", 2, {}, 1)
+    await first.kill()
+    again = Broker(world, 1)
+    world.brokers[1] = again
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(again.run, register=False))
+        await settle()
+        assert world.owners(topic) == [[], []]
+        await again.register()
+        assert world.owners(topic) == [[1], [1]]
+        assert topic.id in again.told
+        nursery.cancel_scope.cancel()
+
+
+async def test_assignments_of_deleted_topics_go(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    await brokers[1].catalog.create("t", 2, {}, 1)
+    await settle()
+    await brokers[1].catalog.delete("t")
+    await settle()
+    assert await brokers[0].store.children(ASSIGNMENTS_PATH) == []
+    assert brokers[0].ownership.all() == brokers[1].ownership.all() == {}
+    assert +brokers[0].ownership.leading == {}
+
+
+async def test_topics_of_an_older_version_get_leaders(world, autojump_clock):
+    broker = await world.start(1)
+    await settle()
+    broker.catalog.placing = None
+    topic = await broker.catalog.create("t", 3, {}, 1)
+    await settle()
+    assert world.owners(topic) == [[1], [1], [1]]
+
+
+async def test_what_others_wrote_and_we_cannot_read_stops_nothing(world, autojump_clock):
+    broker = await world.start(1)
+    await settle()
+    await broker.store.create(f"{BROKERS_PATH}/7", b"nonsense", ephemeral=True)
+    await broker.store.create(f"{ASSIGNMENTS_PATH}/{UUID(int=7)}", b"nonsense", make_parents=True)
+    await settle()
+    topic = await broker.catalog.create("t", 1, {}, 1)
+    await settle()
+    assert world.owners(topic) == [[1]]
+    assert list(broker.view.broker_ids()) == [1]
+    await broker.store.delete(CONTROLLER_PATH)
+    await broker.store.create(CONTROLLER_PATH, b"nonsense", ephemeral=True)
+    await settle()
+    assert broker.view.controller_id == 1
+
+
+@asynccontextmanager
+async def whatever_fails():
+    """Requests of administrators may: metadata loses replies."""
+    with suppress(KafkaError, MetadataUnknownOutcomeError, MetadataUnavailableError):
+        yield
+
+
+async def one_act(world, topics):
+    rng, brokers = world.rng, list(world.brokers.values())
+    broker = rng.choice(brokers)
+    act = rng.choice(["create", "grow", "kill", "start", "expire", "drain", "away", "publish", "-"])
+    if act == "create":
+        async with whatever_fails():
+            name = f"t{len(topics)}"
+            topics.append(name)
+            await broker.catalog.create(name, rng.randint(1, 5), {}, rng.randint(1, 3))
+    elif act == "grow" and topics:
+        async with whatever_fails():
+            name = rng.choice(topics)
+            count = broker.catalog.get(name).partition_count if broker.catalog.get(name) else 1
+            await broker.catalog.add_partitions(name, count + 1)
+    elif act == "kill" and len(brokers) > 1:
+        await broker.kill()
+    elif act == "start" and len(brokers) < 4:
+        free = next(n for n in range(1, 5) if n not in world.brokers)
+        await world.start(free)
+    elif act == "expire":
+        broker.store.expire_session()
+    elif act == "drain":
+        broker.membership.set_state(rng.choice(list(BrokerState)))
+    elif act == "away":
+        broker.store.is_away = not broker.store.is_away
+    elif act == "publish":
+        for topic in broker.catalog.all():
+            for n in broker.leads(topic):
+                epoch = broker.ownership.assigned_epoch(topic.id, n)
+                await broker.ownership.publish(topic.id, n, epoch + rng.randint(0, 2))
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_a_state_whose_put_was_not_answered_is_told(world, autojump_clock, is_done):
+    """Else a broker that stopped draining would be given nothing, for ever."""
+    one = await world.start(1)
+    two = await world.start(2)
+    await settle()
+    put = one.store.put
+
+    async def lose(path, data, version):
+        one.store.put = put
+        if is_done:
+            await put(path, data, version)
+        raise MetadataUnknownOutcomeError(path)
+
+    one.store.put = lose
+    one.membership.set_state(BrokerState.DRAINING)
+    await settle()
+    assert one.store.put is put
+    assert two.membership.live[1].state is BrokerState.DRAINING
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_whatever_happens_it_converges(nursery, autojump_clock, seed):
+    world = World(nursery, seed)
+    topics = []
+    for n in (1, 2, 3):
+        await world.start(n)
+    for _ in range(40):
+        for broker in world.brokers.values():
+            broker.store.loss = 0.2
+        await one_act(world, topics)
+        await trio.sleep(world.rng.choice([0, 0, 0.01, 0.5, 3]))
+    for broker in world.brokers.values():
+        broker.store.loss = 0.0
+        broker.store.is_away = False
+        broker.membership.set_state(BrokerState.RUNNING)
+    await settle(30)
+    brokers = list(world.brokers.values())
+    live = sorted(world.brokers)
+    assert sum(broker.controller.is_controller for broker in brokers) == 1
+    for broker in brokers:
+        assert list(broker.view.broker_ids()) == live
+        assert broker.ownership.all() == brokers[0].ownership.all()
+        assert {t.id for t in broker.catalog.all()} == set(broker.ownership.all())
+        counted = {n: broker.ownership.leading[n] for n in live}
+        assert counted == {n: world.brokers[n].ownership.led_count for n in live}
+    for topic in brokers[0].catalog.all():
+        assert all(len(owners) == 1 for owners in world.owners(topic)), topic.name
+    assert world.judge.lost_count, "replies were to be lost"
