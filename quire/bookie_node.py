@@ -1,7 +1,7 @@
 """`quire bookie --conf bk_server.conf`: one bookie of a cluster, as a process.
 
-Started in the order: metadata, cookie, bookie, server, registration; stopped in the reverse one, so
-that nobody is sent to a bookie that does not serve.
+Started in the order: metadata, cookie, bookie, server, registration, pages; stopped in the reverse
+one, so that nobody is sent to a bookie that does not serve.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from bookie.bookie import Bookie
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
 from bookie.cookie import FILE_NAME, Cookie
 from bookie.server.config import ServerConfig, server_config
+from bookie.server.pages_config import PagesConfig, pages_config
 from bookie.server.registration import MetadataCookie, Registration
 from bookie.server.server import BookieServer, BookieServerSettings
 from bookie.space.disk_usage import DiskState
@@ -26,7 +27,12 @@ from runtime.addresses import interface_address
 from runtime.config import load_tables
 from runtime.env import real_env
 from runtime.logs import kv
-from wire.bookkeeper.records import BookieServiceInfo, Endpoint, parse_instance_id
+from wire.bookkeeper.records import (
+    LOCATION_PROPERTY,
+    BookieServiceInfo,
+    Endpoint,
+    parse_instance_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 
     import trio
 
+    from bookie.config import BookieConfig
     from runtime.config import ConfigValue
 
 logger = logging.getLogger(__name__)
@@ -66,6 +73,22 @@ async def run(options: BookieOptions, *, task_status: trio.TaskStatus[tuple[str,
     await serve_until_cancelled(start, task_status)
 
 
+def _settings(
+    values: Mapping[str, ConfigValue], config: ServerConfig, instance_id: str
+) -> BookieConfig:
+    return bookie_config(
+        values,
+        bookie_id=config.bookie_id or f"{config.advertised_host}:{config.port}",
+        instance_id=instance_id,
+        journal_directory="/tmp/bk-txn",
+        ledger_directory="/tmp/bk-data",
+        # Whoever writes chooses the digest: a bookie is not told.
+        verify_digest_on_write=False,
+        held_adds_max=HELD_ADDS_MAX,
+        held_adds_size_max_bytes=HELD_ADDS_SIZE_MAX_BYTES,
+    )
+
+
 async def _start(
     values: Mapping[str, ConfigValue], config: ServerConfig, stack: AsyncExitStack
 ) -> tuple[str, int]:
@@ -78,18 +101,8 @@ async def _start(
     await stack.enter_async_context(running(store.run))
     await LedgerManager(store, env, root).ensure_layout()
     instance_id = parse_instance_id((await store.get(f"{root}/INSTANCEID")).data)
-    bookie_id = config.bookie_id or f"{config.advertised_host}:{config.port}"
-    settings = bookie_config(
-        values,
-        bookie_id=bookie_id,
-        instance_id=instance_id,
-        journal_directory="/tmp/bk-txn",
-        ledger_directory="/tmp/bk-data",
-        # Whoever writes chooses the digest: a bookie is not told.
-        verify_digest_on_write=False,
-        held_adds_max=HELD_ADDS_MAX,
-        held_adds_size_max_bytes=HELD_ADDS_SIZE_MAX_BYTES,
-    )
+    settings = _settings(values, config, instance_id)
+    bookie_id = settings.bookie_id
     cookie = MetadataCookie(
         store,
         root,
@@ -110,13 +123,21 @@ async def _start(
     server = BookieServer(
         bookie,
         env,
-        BookieServerSettings(config.host, config.port, processor=config.processor, tls=config.tls),
+        BookieServerSettings(
+            config.host,
+            config.port,
+            processor=config.processor,
+            tls=config.tls,
+            auth=config.auth,
+            admission=config.admission,
+        ),
         lambda: env.disk.usage(settings.ledger_directory),
     )
     address = await stack.enter_async_context(running(server.run))
     assert isinstance(address, tuple)
     endpoint = Endpoint("bookie", config.advertised_host, address[1])
-    registration = Registration(store, root, bookie_id, BookieServiceInfo((endpoint,)))
+    told = {} if config.location is None else {LOCATION_PROPERTY: config.location}
+    registration = Registration(store, root, bookie_id, BookieServiceInfo((endpoint,), told))
     registration.set_read_only(bookie.is_read_only)
     bookie.disks.on_change(lambda state: registration.set_read_only(state is DiskState.READ_ONLY))
 
@@ -124,5 +145,10 @@ async def _start(
         await registration.run(config.session_timeout_ms, task_status=task_status)
 
     await stack.enter_async_context(running(register))
+    if pages_config(values) != PagesConfig():
+        # prometheus_client and HTTP are slow to import, and often not wanted
+        from quire.bookie_pages import ServedBookie, start_pages
+
+        await start_pages(ServedBookie(bookie, settings, values, store, root, env), stack)
     logger.info("serving", kv(bookie=bookie_id, host=address[0], port=address[1]))
     return address

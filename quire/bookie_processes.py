@@ -2,6 +2,10 @@
 
     <data directory>/bookie-1 … bookie-N     journal, ledgers and bk_server.conf of each
     <data directory>/metadata.sock           where they reach our metadata (metadata/served.py)
+    <data directory>/bookie-n/ledgers/admin.url    where its pages are, while they are served
+
+With pages (--metrics, httpServerEnabled, prometheusStatsHttpPort) each has its own ports: bookie n
+the given one plus n - 1; without a given one any that is free, kept as the bookie's port is.
 
 Each is `quire bookie --config <its bk_server.conf>`. That file is written anew at every start; its
 port is kept from the last one if it is still free. A bookie that dies is started again, at once the
@@ -28,7 +32,7 @@ from runtime.logs import kv
 from runtime.processes import ChildProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ledger.bookie_watcher import BookieWatcher
     from metadata.served import MetadataServer
@@ -46,9 +50,11 @@ DEFAULTS = {
 }
 CONFIG_NAME = "bk_server.conf"
 SOCKET_NAME = "metadata.sock"
+PORT_MAX = 65535
 SESSION_TIMEOUT_MS = 6_000
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
+PORT_TRIES = 20
 RESTART_SECONDS_MIN = 0.1
 RESTART_SECONDS_MAX = 10.0
 #: Who ran for so long is started again at once.
@@ -63,6 +69,8 @@ class BookieProcessesConfig:
     #: By BookKeeper's names, what the user set, for all of them.
     settings: Mapping[str, str]
     log_levels: str = "info"
+    #: Each serves its pages on loopback also if the settings do not say so.
+    has_pages: bool = False
 
     @property
     def socket_path(self) -> str:
@@ -107,6 +115,8 @@ class BookieProcesses:
         self._is_stopping = False
         self._is_ready = False
         self._children: dict[str, ChildProcess] = {}
+        #: By bookie and setting: they are chosen before anybody listens there.
+        self._ports: dict[tuple[str, str], int] = {}
         watcher.subscribe(self._bookies_changed)
 
     @property
@@ -208,7 +218,8 @@ class BookieProcesses:
             **DEFAULTS,
             **self._config.settings,
             "bookieId": name,
-            "bookiePort": str(_port(path)),
+            "bookiePort": str(self._port(name, "bookiePort")),
+            **self._pages(name),
             "listeningInterface": "lo",
             "advertisedAddress": HOST,
             "allowLoopback": "true",
@@ -222,6 +233,39 @@ class BookieProcesses:
             file.write("# Written by quire standalone at every start.\n")
             file.writelines(lines)
 
+    def _pages(self, name: str) -> dict[str, str]:
+        """The ports of one of them: they share a machine."""
+        given = self._config.settings
+        pages = {}
+        if self._config.has_pages and "httpServerEnabled" not in given:
+            pages = {"httpServerEnabled": "true", "httpServerHost": HOST}
+        is_enabled = given.get("httpServerEnabled", "").strip().lower() == "true"
+        if pages or is_enabled:
+            pages["httpServerPort"] = str(self._numbered_port(name, "httpServerPort"))
+        if given.get("prometheusStatsHttpPort") is not None or "statsProviderClass" in given:
+            port = self._numbered_port(name, "prometheusStatsHttpPort")
+            pages["prometheusStatsHttpPort"] = str(port)
+        return pages
+
+    def _numbered_port(self, name: str, setting: str) -> int:
+        """ConfigError if there is no such port."""
+        given = int(self._config.settings.get(setting, "0"))
+        if not given:
+            return self._port(name, setting)
+        index = self._config.bookie_ids.index(name)
+        if given + index > PORT_MAX:
+            raise ConfigError(
+                setting, f"{setting}={given}: bookie {index + 1} has no port after it"
+            )
+        self._ports[name, setting] = given + index
+        return given + index
+
+    def _port(self, name: str, setting: str) -> int:
+        taken = {port for key, port in self._ports.items() if key != (name, setting)}
+        port = free_port(self._config_path(name), setting, taken)
+        self._ports[name, setting] = port
+        return port
+
 
 def _escaped(text: str) -> str:
     """As a value of a properties file."""
@@ -229,20 +273,26 @@ def _escaped(text: str) -> str:
     return f"\\{escaped}" if escaped[:1] in (" ", "\t", "\f") else escaped
 
 
-def _port(path: str) -> int:
-    """The one in the file at `path` if it is free, else any."""
+def free_port(path: str, name: str, taken: Collection[int]) -> int:
+    """The one that `name` has in the file at `path` if it is free, else any; none of `taken`, which
+    are others' who do not listen yet. OSError."""
     kept = 0
     try:
         with open(path, encoding="utf-8") as file:
-            kept = int(parse_properties(file.read()).get("bookiePort", "0"))
+            kept = int(parse_properties(file.read()).get(name, "0"))
     except (OSError, ValueError):
         pass  # the first start, or a file that somebody has edited: it is written anew
-    for port in (kept, 0):
+    for port in (kept, *[0] * PORT_TRIES):
+        if port in taken:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))
             except (OSError, OverflowError):
                 continue
-            return int(probe.getsockname()[1])
+            found = int(probe.getsockname()[1])
+        # The kernel gives the same one again as soon as it is free.
+        if found not in taken:
+            return found
     raise OSError(f"no free port on {HOST}")

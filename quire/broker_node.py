@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from bookie.config_definitions import BOOKIE_CONFIGS
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
+from ledger.config_definitions import client_config, network_config, placement_config
 from ledger.network.client import NetworkBookieClient
-from ledger.placement import RandomPlacement
 from quire.broker_parts import check_listeners, start_broker
 from quire.composition import running, serve_until_cancelled
 from quire.metadata_service import metadata_store
+from quire.node_configs import NODE_CONFIGS
+from quire.placement import start_placement
 from runtime.env import real_env
 from runtime.real_disk import RealDisk
 
@@ -31,8 +33,13 @@ if TYPE_CHECKING:
 
     import trio
 
+    from metadata.store import MetadataStore
     from quire.broker_parts import BrokerParts
     from runtime.env import Env
+
+#: What the bookies' entries may take of this process's memory: the partitions' ends, and what
+#: several consumers read (ledger/entry_cache.py).
+ENTRY_CACHE_BYTES = 64 << 20
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,8 +55,9 @@ class BrokerOptions:
 async def run(options: BrokerOptions, *, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
     """Serves until cancelled; `started` with the bound address. ConfigError, PropertiesError,
     MetadataError; OSError if the address is in use."""
-    config = load(options.properties, options.overrides, BOOKIE_CONFIGS)
+    config = load(options.properties, options.overrides, NODE_CONFIGS)
     check_listeners(config)
+    placement_config(config.bookie_values)  # what cannot be is refused before anything starts
 
     async def start(stack: AsyncExitStack) -> tuple[str, int]:
         return await _start(options, config, stack)
@@ -69,30 +77,48 @@ async def _start(
     await stack.enter_async_context(running(store.run))
     watcher = BookieWatcher(store, root)
     await stack.enter_async_context(running(watcher.run))
-    bookies = NetworkBookieClient(env, watcher.resolve)
+    values = config.bookie_values
+    bookies = NetworkBookieClient(env, watcher.resolve, network_config(values))
     await stack.enter_async_context(running(bookies.run))
+    placement = await start_placement(placement_config(values), watcher, bookies, env, stack)
     ledgers = LedgerClient(
         store,
         bookies,
         env,
         # The partition's own window is the smaller one; sealing a ledger may exceed it.
-        LedgerClientConfig(ledgers_root=root, window_entries_max=1 << 20, window_bytes_max=1 << 40),
-        placement=RandomPlacement(lambda: sorted(watcher.writable), env.rng),
+        client_config(
+            values,
+            LedgerClientConfig(
+                ledgers_root=root,
+                window_entries_max=1 << 20,
+                window_bytes_max=1 << 40,
+                entry_cache_bytes=ENTRY_CACHE_BYTES,
+            ),
+        ),
+        placement=placement,
     )
     watcher.on_arrival(ledgers.health.came)
     await ledgers.manager.ensure_layout()
     await stack.enter_async_context(running(ledgers.run))
     parts = await start_broker(
-        env, store, ledgers, config, os.getcwd(), Bookies(lambda: watcher.writable), stack
+        env,
+        store,
+        ledgers,
+        config,
+        os.getcwd(),
+        Bookies(lambda: watcher.writable),
+        stack,
+        in_cluster=True,
     )
     watcher.subscribe(parts.logs.bookies_changed)
-    await _start_metrics(options, env, ledgers, parts, stack)
-    return parts.listen()
+    await _start_metrics(options, env, store, ledgers, parts, stack)
+    return await parts.serve(stack)
 
 
 async def _start_metrics(
     options: BrokerOptions,
     env: Env,
+    store: MetadataStore,
     ledgers: LedgerClient,
     parts: BrokerParts,
     stack: AsyncExitStack,
@@ -100,6 +126,7 @@ async def _start_metrics(
     if options.metrics is None:
         return
     # prometheus_client is slow to import, and often not wanted
+    from quire.admin.broker import serve_broker_pages
     from quire.metrics.broker import partition_collector, request_collector
     from quire.metrics.client import ledger_client_collector
     from quire.metrics.process import disk_collector, process_collector
@@ -109,12 +136,11 @@ async def _start_metrics(
     metrics.register(process_collector())
     if isinstance(env.disk, RealDisk):
         metrics.register(disk_collector(env.disk))
-    metrics.register(ledger_client_collector(ledgers.statistics, env.clock))
+    metrics.register(ledger_client_collector(ledgers.statistics, env.clock, ledgers.cache))
     metrics.register(request_collector(parts.dispatcher))
     metrics.register(partition_collector(parts.logs))
-    host, port = options.metrics
-
-    async def serve(*, task_status: trio.TaskStatus[object]) -> None:
-        await metrics.serve(host, port, task_status=task_status)
-
-    await stack.enter_async_context(running(serve))
+    pages = partial(
+        serve_broker_pages,
+        *(parts.broker.node_id, parts.logs, store, env, metrics, options.metrics),
+    )
+    await stack.enter_async_context(running(pages))

@@ -6,12 +6,13 @@ Below it are a metadata store and a ledger client, whatever they are made of.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import trio
 
 from broker.cluster.catalog import TopicCatalog
+from broker.cluster.cluster_view import BrokersView
 from broker.cluster.config_definitions_broker import parse_protocol_map
 from broker.cluster.registry import ConfigRegistry
 from broker.cluster.view import StandaloneView, ensure_cluster_id
@@ -21,6 +22,7 @@ from broker.log.chain import new_document
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
 from broker.server import KafkaServer, ServerSettings
+from quire.cluster_member import ClusterMember
 from quire.composition import running
 from quire.handlers import group_config, make_handlers
 from runtime.config import ConfigError
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from broker.cluster.config import BrokerConfig
     from broker.cluster.config_file import NodeConfig
     from broker.cluster.durability import Bookies, Copies
+    from broker.cluster.view import Facts
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.env import Env
@@ -72,14 +75,24 @@ class BrokerParts:
     dispatcher: Dispatcher
     logs: LogManager
     server: KafkaServer
-    view: StandaloneView
+    view: StandaloneView | BrokersView
+    member: ClusterMember | None = None
+
+    async def serve(self, stack: AsyncExitStack) -> tuple[str, int]:
+        """Opens the listeners, and only then tells the other brokers; the last one's address. What
+        `stack` is left with is the first thing to be done at a stop. OSError, ConfigError."""
+        address = self.listen()
+        if self.member is not None and isinstance(self.view, BrokersView):
+            await self.member.join(self.view)
+            stack.push_async_callback(self.member.leave, self.logs)
+        return address
 
     def listen(self) -> tuple[str, int]:
         """Opens the listeners; the last one's address. OSError."""
         address = ("", 0)
         for wanted in self.broker.parsed_listeners():
             listener = self.server.listen(wanted.host or "0.0.0.0", wanted.port, wanted.name)
-            self.view.set_port(wanted.name, listener.address[1])
+            self.view.endpoints.set_port(wanted.name, listener.address[1])
             address = listener.address
             logger.info("listening", kv(listener=wanted.name, host=address[0], port=address[1]))
         return address
@@ -93,6 +106,9 @@ async def start_broker(
     data_directory: str,
     bookies: Bookies,
     stack: AsyncExitStack,
+    *,
+    in_cluster: bool = False,
+    log_settings: LogSettings | None = None,
 ) -> BrokerParts:
     """All but the listeners. `env.net` has to run already when they are opened."""
     registry = ConfigRegistry(store, config.broker_texts)
@@ -100,12 +116,21 @@ async def start_broker(
     broker = registry.broker
     catalog = TopicCatalog(store, env, registry, initial_partition_document=new_document)
     await catalog.load()
+    member = None
+    if in_cluster:
+        await stack.enter_async_context(running(registry.run))
+        await stack.enter_async_context(running(catalog.run))
+        member = await ClusterMember.start(env, store, registry, catalog, stack)
     logs = LogManager(
         catalog,
         store,
         ledgers,
         env,
-        LogSettings(producer_expiration_ms=broker.producer_id_expiration_ms),
+        replace(
+            LogSettings() if log_settings is None else log_settings,
+            producer_expiration_ms=broker.producer_id_expiration_ms,
+        ),
+        ownership=None if member is None else member.ownership,
         retention_check_interval_ms=broker.log_retention_check_interval_ms,
     )
     registry.subscribe(logs.refresh_configs)
@@ -115,14 +140,12 @@ async def start_broker(
     timers = Timers()
     await stack.enter_async_context(running(timers.run))
 
-    def facts(topic: str, partition: int) -> tuple[Copies, tuple[str, ...]] | None:
-        try:
-            log = logs.get(topic, partition)
-        except KafkaError:
-            return None
-        return log.copies, log.ensemble
-
-    view = StandaloneView(await ensure_cluster_id(store, env), broker, bookies, facts)
+    cluster_id = await ensure_cluster_id(store, env)
+    view: StandaloneView | BrokersView
+    if member is None:
+        view = StandaloneView(cluster_id, broker, bookies, _facts(logs))
+    else:
+        view = member.view(cluster_id, catalog, bookies, _facts(logs))
     handlers = make_handlers(
         env=env,
         store=store,
@@ -134,19 +157,31 @@ async def start_broker(
         bookies=bookies,
         timers=timers,
         data_directory=data_directory,
+        member=member,
     )
     requests = await stack.enter_async_context(trio.open_nursery())
-    stack.callback(requests.cancel_scope.cancel)
     dispatcher = Dispatcher(handlers, requests, env.turn)
-    server = KafkaServer(
-        env.net,
-        dispatcher,
-        ServerSettings(
-            frame_bytes_max=broker.socket_request_max_bytes,
-            request_memory_bytes=request_memory_bytes(broker),
-            connections_max=broker.max_connections,
-            connections_idle_ms=broker.connections_max_idle_ms,
-        ),
-    )
+    stack.callback(dispatcher.stop)
+    server = KafkaServer(env.net, dispatcher, _server_settings(broker))
     await stack.enter_async_context(running(server.reap_idle, needs_start=False))
-    return BrokerParts(broker, dispatcher, logs, server, view)
+    return BrokerParts(broker, dispatcher, logs, server, view, member)
+
+
+def _facts(logs: LogManager) -> Facts:
+    def facts(topic: str, partition: int) -> tuple[Copies, tuple[str, ...]] | None:
+        try:
+            log = logs.get(topic, partition)
+        except KafkaError:
+            return None
+        return log.copies, log.ensemble
+
+    return facts
+
+
+def _server_settings(broker: BrokerConfig) -> ServerSettings:
+    return ServerSettings(
+        frame_bytes_max=broker.socket_request_max_bytes,
+        request_memory_bytes=request_memory_bytes(broker),
+        connections_max=broker.max_connections,
+        connections_idle_ms=broker.connections_max_idle_ms,
+    )

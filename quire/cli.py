@@ -12,6 +12,7 @@ import click
 
 from quire.bookie_commands.command import bookie
 from quire.cli_options import Address, read_config, role_options
+from quire.cluster_commands.command import cluster
 from quire.dump.command import dump
 from quire.ledger_commands.command import ledger
 from quire.options import StandaloneOptions
@@ -28,6 +29,7 @@ def main() -> None:
 
 
 main.add_command(bookie)
+main.add_command(cluster)
 main.add_command(dump)
 main.add_command(ledger)
 
@@ -96,11 +98,13 @@ def standalone(
     help="server.properties, with Kafka's setting names and BookKeeper's metadataServiceUri.",
 )
 @click.option("--metrics", type=Address(), help="Serve Prometheus metrics there.")
+@click.option("--child-of", type=int, hidden=True, help="Ends when the process of that id does.")
 @role_options
 def broker(
     config_path: str,
     settings: dict[str, str],
     metrics: tuple[str, int] | None,
+    child_of: int | None,
     log_level: str,
 ) -> None:
     """Runs a Kafka broker on the bookies of a BookKeeper cluster."""
@@ -108,7 +112,34 @@ def broker(
 
     setup_logging(log_level)
     options = BrokerOptions(read_config(config_path), settings, metrics)
-    run_role(partial(run, options))
+    run_role(partial(run, options), parent_pid=child_of)
+
+
+@main.command()
+@click.option(
+    "--config",
+    "--conf",
+    "config_path",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="A bk_server.conf: the cluster, for which bookie, and BookKeeper's settings of this.",
+)
+@click.option("--metrics", type=Address(), help="Serve Prometheus metrics there.")
+@click.option("--child-of", type=int, hidden=True, help="Ends when the process of that id does.")
+@role_options
+def autorecovery(
+    config_path: str,
+    settings: dict[str, str],
+    metrics: tuple[str, int] | None,
+    child_of: int | None,
+    log_level: str,
+) -> None:
+    """Notices lost copies in a BookKeeper cluster, and makes them again. Any number may run."""
+    from quire.autorecovery_node import AutoRecoveryOptions, run
+
+    setup_logging(log_level)
+    options = AutoRecoveryOptions(read_config(config_path), settings, metrics)
+    run_role(partial(run, options), parent_pid=child_of)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from broker.handlers.fetch import FetchHandler
 from broker.handlers.find_coordinator import KEY_TYPE_GROUP, FindCoordinatorHandler, KeyType
 from broker.handlers.groups import GroupsHandler
 from broker.handlers.init_producer_id import InitProducerIdHandler
+from broker.handlers.leaders import LeadersHandler
 from broker.handlers.list_offsets import ListOffsetsHandler
 from broker.handlers.metadata import MetadataHandler
 from broker.handlers.offsets import OffsetsHandler
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from broker.groups.coordinator import GroupCoordinator
     from broker.log.manager import LogManager
     from metadata.store import MetadataStore
+    from quire.cluster_member import ClusterMember
     from runtime.env import Env
     from runtime.timers import Timers
 
@@ -53,6 +55,7 @@ def make_handlers(
     bookies: Bookies,
     timers: Timers,
     data_directory: str,
+    member: ClusterMember | None = None,
 ) -> list[Api]:
     """The API table, ApiVersions included."""
     broker = registry.broker
@@ -88,6 +91,8 @@ def make_handlers(
             disk_usage=lambda: env.disk.usage(data_directory),
         ),
     ]
+    if member is not None:
+        handlers.append(LeadersHandler(catalog, member.membership, member.ownership, view))
     apis = [api for handler in handlers for api in handler.apis()]
     versions.serve(apis)
     return apis

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from bookie.space.throttle import Throttle
 from ledger.errors import LedgerError, NoSuchLedgerError
 from metadata.store import MetadataError
 from runtime.logs import kv
+from runtime.throttle import Throttle
 from wire.bookkeeper.entry import Digest
 
 if TYPE_CHECKING:

@@ -49,8 +49,6 @@ class LocalBookieClient:
         if known is None:
             done(Status.EIO)
         else:
-            # FLAG_DEFERRED_SYNC means nothing to a bookie: it answers after the sync, which is as
-            # correct.
             known.add_entry(ledger_id, entry_id, master_key, entry, flags, done)
 
     async def read_entry(

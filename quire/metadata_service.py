@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bookie.server.config import metadata_service_uri
 from metadata.remote import RemoteOptions, RemoteStore
 from metadata.service_uri import ServiceUri, parse_service_uri
+from metadata.zookeeper_config import zookeeper_security
 from runtime.config import ConfigError
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def zookeeper_store(values: Mapping[str, ConfigValue]) -> tuple[ZooKeeperStore, 
     uri, timeout_ms = _service(values)
     if uri.socket_path is not None:
         raise ConfigError("metadataServiceUri", "metadataServiceUri: it must name a ZooKeeper")
-    options = ZooKeeperOptions(hosts=uri.hosts, session_timeout_ms=timeout_ms)
+    options = ZooKeeperOptions(
+        hosts=uri.hosts, session_timeout_ms=timeout_ms, **zookeeper_security(values)
+    )
     return ZooKeeperStore(options), uri.ledgers_root
 
 

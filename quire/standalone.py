@@ -14,12 +14,14 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from bookie.bookie import Bookie
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
+from bookie.server.pages_config import PagesConfig, pages_config
 from bookie.space.gc_config import GcConfig
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
@@ -27,16 +29,20 @@ from broker.cluster.view import ensure_cluster_id
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
+from ledger.config_definitions import client_config, network_config, placement_config
 from ledger.metadata import LedgerManager
 from ledger.network.client import NetworkBookieClient
 from ledger.placement import RandomPlacement
 from metadata.served import MetadataServer
 from metadata.sqlite import SqliteStore
+from quire.autorecovery_node import standalone_config, start_autorecovery
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
 from quire.broker_parts import LISTENER, check_listeners, request_memory_bytes, start_broker
 from quire.composition import running, serve_until_cancelled
 from quire.ledger_gc import MetadataLedgers
 from quire.local_bookie import LocalBookieClient
+from quire.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
+from quire.placement import start_placement
 from runtime.env import Env, real_env
 from runtime.real_disk import RealDisk
 from runtime.real_net import RealNet
@@ -48,6 +54,7 @@ if TYPE_CHECKING:
     from bookie.config import BookieConfig
     from broker.dispatch import Dispatcher
     from broker.log.manager import LogManager
+    from ledger.autorecovery.service import AutoRecovery
     from quire.options import StandaloneOptions
 
 logger = logging.getLogger(__name__)
@@ -57,6 +64,10 @@ LOCAL_BOOKIE_DIRECTORY = "bookie"
 HELD_ADDS_MAX = 1_000_000
 #: Of a topic by default, however many bookies there are.
 COPIES_MAX = 3
+#: As quire/broker_node.py's: bookies in other processes are as far away as any.
+ENTRY_CACHE_BYTES = 64 << 20
+#: A bookie that died is started again at once; one that stays away is another matter.
+LOST_BOOKIE_DELAY_S = 60
 #: Where BookKeeper's clusters look every ten minutes and once a day, one process with little data
 #: gives space back within a minute or so. Its metadata is at hand, and the copying is limited.
 GC_DEFAULTS = GcConfig(
@@ -77,6 +88,7 @@ class _Storage:
     local: tuple[Bookie, BookieConfig] | None
     bookies: Bookies
     watcher: BookieWatcher | None = None
+    recovery: AutoRecovery | None = None
 
 
 async def run(
@@ -109,8 +121,10 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
         **options.overrides,
     }
     defaults = "".join(f"{name}={text}\n" for name, text in _defaults(options.bookies).items())
-    config = load(defaults + options.properties, overrides, BOOKIE_CONFIGS)
+    table = NODE_CONFIGS if options.bookies == 1 else STANDALONE_CONFIGS
+    config = load(defaults + options.properties, overrides, table)
     check_listeners(config)
+    placement_config(config.bookie_values)  # what cannot be is refused before anything starts
     return config
 
 
@@ -175,7 +189,10 @@ async def _start_local(
         LocalBookieClient({BOOKIE_ID: bookie}),
         env,
         # The partition's own window is the smaller one; sealing a ledger may exceed it.
-        LedgerClientConfig(window_entries_max=1 << 20, window_bytes_max=1 << 40),
+        client_config(
+            config.bookie_values,
+            LedgerClientConfig(window_entries_max=1 << 20, window_bytes_max=1 << 40),
+        ),
         placement=RandomPlacement(writable, env.rng),
     )
     await stack.enter_async_context(running(ledgers.run))
@@ -194,8 +211,10 @@ async def _start_processes(
     processes_config = BookieProcessesConfig(
         _data_directory(options),
         options.bookies,
-        settings=config.bookie_texts,
+        # What the ledger client reads is not for them.
+        settings={name: text for name, text in config.bookie_texts.items() if _is_bookies(name)},
         log_levels=options.log_levels,
+        has_pages=options.metrics is not None,
     )
     assert env.poller is not None
     # Clients' connections end before those to the bookies do.
@@ -207,24 +226,38 @@ async def _start_processes(
     await stack.enter_async_context(running(watcher.run))
     processes = BookieProcesses(processes_config, server, watcher)
     await stack.enter_async_context(running(processes.run))
-    bookies = NetworkBookieClient(inner, watcher.resolve)
+    values = config.bookie_values
+    bookies = NetworkBookieClient(inner, watcher.resolve, network_config(values))
     await stack.enter_async_context(running(bookies.run))
+    placement = await start_placement(placement_config(values), watcher, bookies, env, stack)
     ledgers = LedgerClient(
         store,
         bookies,
         env,
         # The partition's own window is the smaller one; sealing a ledger may exceed it. A bookie
         # that died is back in a moment, and there may be no other that could replace it.
-        LedgerClientConfig(
-            window_entries_max=1 << 20,
-            window_bytes_max=1 << 40,
-            delay_ensemble_change=options.bookies <= COPIES_MAX,
+        client_config(
+            values,
+            LedgerClientConfig(
+                window_entries_max=1 << 20,
+                window_bytes_max=1 << 40,
+                delay_ensemble_change=options.bookies <= COPIES_MAX,
+                entry_cache_bytes=ENTRY_CACHE_BYTES,
+            ),
         ),
-        placement=RandomPlacement(lambda: sorted(watcher.writable), env.rng),
+        placement=placement,
     )
     await stack.enter_async_context(running(ledgers.run))
     watcher.on_arrival(ledgers.health.came)
-    return _Storage(env, store, ledgers, None, Bookies(lambda: watcher.writable), watcher)
+    recovery = standalone_config(config.bookie_texts, LOST_BOOKIE_DELAY_S)
+    service = await start_autorecovery(inner, store, "/ledgers", recovery, values, BOOKIE_ID, stack)
+    return _Storage(env, store, ledgers, None, Bookies(lambda: watcher.writable), watcher, service)
+
+
+def _is_bookies(name: str) -> bool:
+    """Whether a bookie reads that setting."""
+    key = BOOKIE_CONFIGS.get(name)
+    return key is not None and key.has_effect
 
 
 def _data_directory(options: StandaloneOptions) -> str:
@@ -266,7 +299,11 @@ async def _start_metrics(
     logs: LogManager,
     stack: AsyncExitStack,
 ) -> None:
-    if options.metrics is None:
+    pages = PagesConfig()
+    if storage.local is not None:
+        pages = pages_config(config.bookie_values)
+    wanted = options.metrics or pages.admin
+    if wanted is None and pages.metrics is None:
         return
     # prometheus_client is slow to import, and often not wanted
     from quire.admin.serve import AdminParts, serve_admin
@@ -280,19 +317,24 @@ async def _start_metrics(
     metrics.register(process_collector())
     if isinstance(storage.env.disk, RealDisk):
         metrics.register(disk_collector(storage.env.disk))
-    metrics.register(ledger_client_collector(storage.ledgers.statistics, storage.env.clock))
+    ledgers = storage.ledgers
+    metrics.register(ledger_client_collector(ledgers.statistics, storage.env.clock, ledgers.cache))
     metrics.register(request_collector(dispatcher))
     metrics.register(partition_collector(logs))
-    host, port = options.metrics
+    if storage.recovery is not None:
+        from quire.metrics.autorecovery import autorecovery_collector
+
+        metrics.register(autorecovery_collector(storage.recovery, storage.env.clock))
     if storage.local is None:
-
-        async def serve_metrics(*, task_status: trio.TaskStatus[object]) -> None:
-            await metrics.serve(host, port, task_status=task_status)
-
-        await stack.enter_async_context(running(serve_metrics))
+        assert wanted is not None
+        await stack.enter_async_context(running(partial(metrics.serve, *wanted)))
         return
     bookie, bookie_settings = storage.local
     metrics.register(bookie_collector(bookie, bookie_settings, storage.env.clock))
+    if pages.metrics is not None and pages.metrics != wanted:
+        await stack.enter_async_context(running(partial(metrics.serve, *pages.metrics)))
+    if wanted is None:
+        return
     parts = AdminParts(
         bookie,
         bookie_settings,
@@ -304,7 +346,4 @@ async def _start_metrics(
         _data_directory(options),
     )
 
-    async def serve(*, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
-        await serve_admin(parts, host, port, task_status=task_status)
-
-    await stack.enter_async_context(running(serve))
+    await stack.enter_async_context(running(partial(serve_admin, parts, *wanted)))

@@ -1,12 +1,13 @@
 """/api/v1/bookie, all but garbage collection: who there is, disks, files, state, sanity
 (BookKeeper's ListBookiesService, BookieInfoService, GetLastLogMarkService ...).
 
-The cluster is what this process knows of it: in `quire standalone` its one bookie.
+The cluster is what the bookies' registrations say; in `quire standalone` it is the one bookie.
 """
 
 from __future__ import annotations
 
 import socket
+from contextlib import aclosing
 from decimal import ROUND_DOWN, Decimal
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,17 @@ from bookie.journal.journal_format import file_name
 from bookie.start import check_identity, ledger_directory
 from bookie.storage.checkpoint import read_checkpoint
 from ledger.errors import LedgerError
+from ledger.underreplication import UnderReplication
+from metadata.store import MetadataError, NoNodeError
 from quire.admin.context import boolean, flag, json_object
 from quire.admin.files import disk_space, list_files
 from quire.admin.sanity import SanityError, round_trip
 from runtime.http import HttpError, HttpResponse, json_response, text_response
+from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
-    from quire.admin.context import AdminContext
+    from ledger.bookie_watcher import BookieWatcher
+    from quire.admin.context import AdminContext, Cluster
     from runtime.http import HttpRequest
 
 SANITY_TIMEOUT_SECONDS = 10.0
@@ -34,6 +39,13 @@ ADMIN_REASON = "asked for over HTTP"
 async def list_bookies(context: AdminContext, request: HttpRequest) -> HttpResponse:
     """GET type=rw (default) or ro, print_hostnames=true: id -> host name or null."""
     wants_read_only = request.query.get("type") == "ro"
+    if context.cluster is not None:
+        watcher = context.cluster.watcher
+        there = watcher.read_only if wants_read_only else watcher.writable
+        is_named = flag(request, "print_hostnames")
+        return json_response(
+            {bookie: _host(watcher, bookie) if is_named else None for bookie in sorted(there)}
+        )
     if wants_read_only != context.bookie.is_read_only:
         return json_response({})
     host = socket.gethostname() if flag(request, "print_hostnames") else None
@@ -41,12 +53,38 @@ async def list_bookies(context: AdminContext, request: HttpRequest) -> HttpRespo
 
 
 async def list_bookie_info(context: AdminContext, request: HttpRequest) -> HttpResponse:
-    """GET: id -> free and total bytes, in BookKeeper's words."""
-    total, free = await _space(context)
-    words = f"Free: {free}{readable(free)}, Total: {total}{readable(total)}"
-    return json_response(
-        {context.config.bookie_id: f": {{{words}}},", "ClusterInfo: ": f"{{{words}}}"}
-    )
+    """GET: id -> free and total bytes, in BookKeeper's words. Who does not answer is left out."""
+    if context.cluster is None:
+        spaces = {context.config.bookie_id: await _space(context)}
+    else:
+        spaces = await _spaces(context.cluster)
+    listed = {bookie: f": {{{_words(*space)}}}," for bookie, space in spaces.items()}
+    total = sum(each[0] for each in spaces.values()), sum(each[1] for each in spaces.values())
+    return json_response({**listed, "ClusterInfo: ": f"{{{_words(*total)}}}"})
+
+
+def _words(total: int, free: int) -> str:
+    return f"Free: {free}{readable(free)}, Total: {total}{readable(total)}"
+
+
+def _host(watcher: BookieWatcher, bookie: str) -> str | None:
+    address = watcher.resolve(bookie)
+    return None if address is None else address[0]
+
+
+async def _spaces(cluster: Cluster) -> dict[str, tuple[int, int]]:
+    """By bookie: total and free bytes of those that answer."""
+    found: dict[str, tuple[int, int]] = {}
+
+    async def ask(bookie: str) -> None:
+        space = await cluster.bookies.bookie_info(bookie)
+        if space.status is Status.EOK:
+            found[bookie] = (space.total_bytes, space.free_bytes)
+
+    async with trio.open_nursery() as nursery:
+        for bookie in sorted(cluster.watcher.writable | cluster.watcher.read_only):
+            nursery.start_soon(ask, bookie)
+    return dict(sorted(found.items()))
 
 
 async def info(context: AdminContext, request: HttpRequest) -> HttpResponse:
@@ -73,7 +111,9 @@ def readable(size: int) -> str:
 
 
 async def cluster_info(context: AdminContext, request: HttpRequest) -> HttpResponse:
-    """GET. Nothing replicates here, so there is no auditor and nothing can be under-replicated."""
+    """GET. Alone, nothing replicates, so there is no auditor and nothing is under-replicated."""
+    if context.cluster is not None:
+        return json_response(await _cluster_facts(context, context.cluster))
     is_read_only = context.bookie.is_read_only
     return json_response(
         {
@@ -87,6 +127,38 @@ async def cluster_info(context: AdminContext, request: HttpRequest) -> HttpRespo
             "unavailableBookiesCount": 0,
         }
     )
+
+
+async def _cluster_facts(context: AdminContext, cluster: Cluster) -> dict[str, object]:
+    """BookKeeper's ClusterInfoService: a bookie that has a cookie is one of the cluster's."""
+    repairs = UnderReplication(context.store, context.ledgers_root)
+    try:
+        auditor = await repairs.auditor()
+        is_enabled = await repairs.is_enabled()
+        async with aclosing(repairs.ledger_ids()) as marked:
+            is_short = await anext(marked, None) is not None
+        cookies = await _cookies(context)
+    except MetadataError as error:
+        raise HttpError(503, f"the metadata cannot be read: {error}") from error
+    watcher = cluster.watcher
+    there = watcher.writable | watcher.read_only
+    return {
+        "auditorElected": auditor is not None,
+        "auditorId": auditor or "",
+        "clusterUnderReplicated": is_short,
+        "ledgerReplicationEnabled": is_enabled,
+        "totalBookiesCount": len(there.union(cookies)),
+        "writableBookiesCount": len(watcher.writable),
+        "readonlyBookiesCount": len(watcher.read_only),
+        "unavailableBookiesCount": len(set(cookies) - there),
+    }
+
+
+async def _cookies(context: AdminContext) -> list[str]:
+    try:
+        return await context.store.children(f"{context.ledgers_root}/cookies")
+    except NoNodeError:
+        return []
 
 
 async def last_log_mark(context: AdminContext, request: HttpRequest) -> HttpResponse:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from bookie.bookie import Bookie
     from bookie.config import BookieConfig
+    from ledger.bookie_client import BookieClient
+    from ledger.bookie_watcher import BookieWatcher
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.env import Env
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
 
 #: What an id or an offset can be; more digits than that are a mistake, and costly to parse.
 NUMBER_MAX = 2**63 - 1
+
+
+@dataclass(slots=True, frozen=True)
+class Cluster:
+    """The other bookies: who they are, and how they are asked."""
+
+    watcher: BookieWatcher
+    bookies: BookieClient
 
 
 @dataclass(slots=True)
@@ -40,6 +50,8 @@ class AdminContext:
     #: Where work goes on that was only started by a request.
     nursery: trio.Nursery
     ledgers_root: str = "/ledgers"
+    #: None: the bookie is alone.
+    cluster: Cluster | None = None
     #: One sanity check at a time: each writes.
     sanity: trio.Lock = field(default_factory=trio.Lock)
     #: What a request started and is not done yet.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ledger.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError
+from ledger.ledger_walk import walk_ledger_ids
 from ledger.metadata import ledger_path
 from metadata.store import MetadataError, NoNodeError
 from quire.admin.context import flag, ledger_id_of, number
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from ledger.reader import LedgerReader
-    from metadata.store import MetadataStore
     from quire.admin.context import AdminContext
     from runtime.http import HttpRequest
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
@@ -40,25 +40,6 @@ READ_RUN_SIZE_BYTES = 256 * 1024
 APPLICATION = "quire"
 
 
-async def list_ledger_ids(store: MetadataStore, root: str) -> AsyncGenerator[list[int], None]:
-    """All ledger ids, ascending, in the portions in which the tree holds them (at most 10,000)."""
-    names = [name for name in await store.children(root) if name.isdigit() and len(name) in (2, 3)]
-    # Those of two digits are of the short ids (ledger/metadata.py); they are smaller.
-    pending = [(f"{root}/{name}", name) for name in sorted(names, key=lambda n: (len(n), n))]
-    pending.reverse()
-    while pending:
-        path, digits = pending.pop()
-        try:
-            children = await store.children(path)
-        except NoNodeError:
-            continue  # its last ledger was deleted meanwhile
-        leaves = [name[1:] for name in children if name.startswith("L") and name[1:].isdigit()]
-        if leaves:
-            yield sorted(int(digits + leaf) for leaf in leaves)
-        inner = [name for name in children if name.isdigit()]
-        pending.extend((f"{path}/{name}", digits + name) for name in reversed(inner))
-
-
 async def list_ledgers(context: AdminContext, request: HttpRequest) -> HttpResponse:
     """GET. print_metadata=true, decode_meta=true; page=N (with metadata only, as BookKeeper's:
     its first page has 99)."""
@@ -70,7 +51,7 @@ async def list_ledgers(context: AdminContext, request: HttpRequest) -> HttpRespo
     is_decoded = flag(request, "decode_meta")
 
     async def members() -> AsyncGenerator[str, None]:
-        portions = list_ledger_ids(context.store, context.ledgers_root)
+        portions = walk_ledger_ids(context.store, context.ledgers_root)
         async with aclosing(_slice(portions, first, last)) as slices:
             async for ids in slices:
                 if with_metadata:

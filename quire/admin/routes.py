@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
-from quire.admin import bookies, garbage, ledgers, process
+from quire.admin import autorecovery, bookies, garbage, ledgers, process
 from runtime.http import HttpError, HttpResponse, error_response
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from runtime.metrics import Metrics
 
 API = "/api/v1/"
-AUTORECOVERY = "/api/v1/autorecovery/"
 
 #: path -> method -> endpoint. HEAD is answered as GET, without the body.
 ROUTES: Mapping[str, Mapping[str, Endpoint]] = {
@@ -55,6 +54,21 @@ ROUTES: Mapping[str, Mapping[str, Endpoint]] = {
         "GET": garbage.is_compacting_locations,
         "PUT": garbage.compact_locations,
     },
+    "/api/v1/autorecovery/status": {
+        "GET": autorecovery.get_status,
+        "PUT": autorecovery.put_status,
+    },
+    "/api/v1/autorecovery/list_under_replicated_ledger": {
+        "GET": autorecovery.list_under_replicated
+    },
+    "/api/v1/autorecovery/who_is_auditor": {"GET": autorecovery.who_is_auditor},
+    "/api/v1/autorecovery/trigger_audit": {"PUT": autorecovery.trigger_audit},
+    "/api/v1/autorecovery/lost_bookie_recovery_delay": {
+        "GET": autorecovery.get_delay,
+        "PUT": autorecovery.put_delay,
+    },
+    "/api/v1/autorecovery/bookie": {"PUT": autorecovery.by_command},
+    "/api/v1/autorecovery/decommission": {"PUT": autorecovery.by_command},
 }
 
 
@@ -74,8 +88,6 @@ class AdminSite:
             methods: Mapping[str, Endpoint] = {"GET": self._metrics_endpoint}
         elif path in ROUTES:
             methods = ROUTES[path]
-        elif path.startswith(AUTORECOVERY):
-            raise HttpError(501, "there is no autorecovery here: nothing replicates ledgers yet")
         else:
             raise HttpError(404, f"there is no {request.path[:200]}")
         endpoint = methods.get(method)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bookie.config import BookieConfig
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
+    from quire.admin.context import Cluster
     from runtime.config import ConfigValue
     from runtime.env import Env
     from runtime.metrics import Metrics
@@ -42,7 +43,11 @@ class AdminParts:
     ledgers: LedgerClient
     env: Env
     metrics: Metrics
+    #: Where the note of the address is left.
     data_directory: str
+    ledgers_root: str = "/ledgers"
+    #: None: the bookie is alone.
+    cluster: Cluster | None = None
 
 
 async def serve_admin(
@@ -62,6 +67,8 @@ async def serve_admin(
             ledgers=parts.ledgers,
             env=parts.env,
             nursery=nursery,
+            ledgers_root=parts.ledgers_root,
+            cluster=parts.cluster,
         )
         site = AdminSite(context, parts.metrics)
         address = await nursery.start(_serve, site, host, port)
@@ -79,8 +86,11 @@ async def _serve(
 @contextmanager
 def _note(directory: str, address: tuple[str, int]) -> Iterator[None]:
     path = os.path.join(directory, NOTE_NAME)
-    with open(path, "w", encoding="ascii") as file:
+    # Whoever looks finds it whole or not at all.
+    unfinished = f"{path}.tmp"
+    with open(unfinished, "w", encoding="ascii") as file:
         file.write(f"{url_of(address)}\n")
+    os.replace(unfinished, path)
     try:
         yield
     finally:

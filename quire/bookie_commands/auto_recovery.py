@@ -1,5 +1,6 @@
 """`quire bookie auto-recovery`, `who-is-auditor`, `lost-bookie-recovery-delay`, `trigger-audit`,
-`force-audit-checks`: what an auditor, ours or Java's, is told through the metadata."""
+`force-audit-checks`: what an auditor, ours or Java's, is told through the metadata; and
+`repair-report`, why lost copies stay lost."""
 
 from __future__ import annotations
 
@@ -12,10 +13,16 @@ from quire.bookie_commands.output import show, show_one
 from quire.ledger_commands.options import alias, cluster_options, exit_unless, on_cluster
 
 if TYPE_CHECKING:
+    from ledger.autorecovery.report import Problem
     from quire.ledger_commands.cluster import Cluster
+    from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 #: So far back that any interval has passed (ForceAuditorChecksCmd.java).
 LONG_AGO_MS = 21 * 24 * 3600 * 1000
+#: Of the report, besides report.Reason's names: ledgers that nothing is wrong with.
+WAITS = "WAITS"
+IN_REPAIR = "IN_REPAIR"
+RUNS_TOLD_MAX = 10
 
 
 @click.group("auto-recovery")
@@ -187,8 +194,83 @@ async def _forget_checks(cluster: Cluster, names: list[str]) -> None:
         await cluster.under_replication.set_check_time_ms(name, time_ms)
 
 
+@click.command("repair-report")
+@cluster_options
+@click.option("--all", "is_all", is_flag=True, help="Also ledgers that only wait for their turn.")
+def repair_report(is_all: bool, **options: Any) -> None:  # noqa: ANN401  # click's
+    """Why marked ledgers are not repaired; exit code 1 if there are any that cannot be."""
+    rows = on_cluster(options, report)
+    if not is_all:
+        rows = [row for row in rows if row["reason"] not in (WAITS, IN_REPAIR)]
+    show(rows, as_json=options["as_json"])
+    exit_unless(all(row["reason"] in (WAITS, IN_REPAIR) for row in rows))
+
+
+async def report(cluster: Cluster) -> list[dict[str, Any]]:
+    """A row for each problem of each marked ledger, found from the metadata and by asking for the
+    entries; and one for each ledger that has none."""
+    from contextlib import aclosing
+
+    rows: list[dict[str, Any]] = []
+    is_enabled = await cluster.under_replication.is_enabled()
+    async with aclosing(cluster.under_replication.ledger_ids()) as marked:
+        async for ledger_id in marked:
+            rows += await _report_rows(cluster, ledger_id, is_enabled=is_enabled)
+    return rows
+
+
+async def _report_rows(
+    cluster: Cluster, ledger_id: int, *, is_enabled: bool
+) -> list[dict[str, Any]]:
+    from ledger.autorecovery.report import Reason, problems_of
+    from ledger.errors import LedgerError, NoSuchLedgerError
+
+    found = await cluster.under_replication.ledger(ledger_id)
+    if found is None:
+        return []  # repaired meanwhile
+    base = {"ledger": ledger_id, "since_ms": found.ctime_ms, "missing": list(found.replicas)}
+    try:
+        metadata = (await cluster.manager.read(ledger_id)).metadata
+        writable = cluster.watcher.writable
+        problems = list(problems_of(ledger_id, metadata, cluster.registered(), writable))
+        problems += [] if problems else await _entry_problems(cluster, ledger_id, metadata)
+    except NoSuchLedgerError:
+        return []
+    except LedgerError as error:
+        return [{**base, "reason": Reason.METADATA.name, "detail": str(error)}]
+    if problems:
+        return [{**base, "reason": each.reason.name, "detail": each.detail} for each in problems]
+    holder = await cluster.under_replication.lock_holder(ledger_id)
+    if holder is not None:
+        return [{**base, "reason": IN_REPAIR, "detail": f"{holder} has its lock"}]
+    if not is_enabled:
+        return [{**base, "reason": "DISABLED", "detail": "auto-recovery is disabled"}]
+    return [{**base, "reason": WAITS, "detail": "no worker has taken it yet"}]
+
+
+async def _entry_problems(
+    cluster: Cluster, ledger_id: int, metadata: LedgerMetadata
+) -> list[Problem]:
+    """Whether all entries of the closed fragments that a bookie lacks are on another one."""
+    from ledger.autorecovery.report import Problem, Reason
+    from ledger.ledger_check import LedgerChecker
+
+    if not metadata.is_closed:
+        return []
+    checker = LedgerChecker(cluster.bookies, ledger_id, metadata)
+    checked = await checker.check(metadata.last_entry_id)
+    if not checked.lost_entries:
+        return []
+    runs = "; ".join(
+        f"{run.bookie} {run.first_entry_id}-{run.last_entry_id} {run.reason}"
+        for run in checked.missing[:RUNS_TOLD_MAX]
+    )
+    words = f"{checked.lost_entries} entries are on no bookie that answers: {runs}"
+    return [Problem(Reason.UNREADABLE_ENTRY, words)]
+
+
 def register(group: click.Group) -> None:
-    for command in (auto_recovery, toggle, query_status):
+    for command in (auto_recovery, toggle, query_status, repair_report):
         group.add_command(command)
     for command, name in (
         (who_is_auditor, "whoisauditor"),

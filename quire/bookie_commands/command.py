@@ -16,6 +16,7 @@ from quire.bookie_commands import (
     cluster_admin,
     cluster_view,
     cookies,
+    decommission,
     local_cluster,
     recover,
 )
@@ -84,6 +85,7 @@ for _commands in (
     cookies,
     auto_recovery,
     recover,
+    decommission,
     local_cluster,
 ):
     _commands.register(bookie)

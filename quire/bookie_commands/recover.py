@@ -1,4 +1,4 @@
-"""`quire bookie recover`, `decommission`, `update-bookie-in-ledger`: other bookies take over what
+"""`quire bookie recover`, `update-bookie-in-ledger`: other bookies take over what
 one had (features.md #40; ledger/replication.py has the rules)."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from quire.bookie_commands.output import show
+from quire.bookie_commands.told_progress import told_progress
 from quire.ledger_commands.options import alias, cluster_options, exit_unless, on_cluster
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ledger.fragments import Fragment
     from ledger.replication import Replicator
+    from quire.bookie_commands.told_progress import ToldProgress
     from quire.ledger_commands.cluster import Cluster
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -35,7 +37,8 @@ class RecoverRequest:
     entries_per_second: float = 0
 
 
-def _rates(command: Any) -> Any:  # noqa: ANN401  # click's
+def rates(command: Any) -> Any:  # noqa: ANN401  # click's
+    """--rate and --entry-rate."""
     for option in (
         click.option("--entry-rate", type=click.IntRange(0), default=0, help="Entries per second."),
         click.option(
@@ -76,7 +79,7 @@ def _rates(command: Any) -> Any:  # noqa: ANN401  # click's
     is_flag=True,
     help="Go on with the others if a ledger fails.",
 )
-@_rates
+@rates
 def recover(
     bookies: str,
     query: bool,
@@ -107,31 +110,6 @@ def recover(
     if not force:
         click.confirm(f"Recover {', '.join(sorted(names))}?", abort=True)
     rows = on_cluster(options, partial(run, request=request, delete_cookie=delete_cookie))
-    show(rows, as_json=options["as_json"])
-    exit_unless(all(row["error"] is None for row in rows))
-
-
-@click.command()
-@cluster_options
-@click.argument("bookie", required=False)
-@click.option("--bookie-id", "--bookieid", "-bookieid", help="The bookie.")
-@_rates
-def decommission(
-    bookie: str | None,
-    bookie_id: str | None,
-    rate: int,
-    entry_rate: int,
-    **options: Any,  # noqa: ANN401  # click's
-) -> None:
-    """Copies what a bookie that was stopped for good had to others, and deletes its cookie."""
-    if (bookie is None) == (bookie_id is None):
-        raise click.UsageError("name one bookie: as an argument, or with --bookie-id")
-    request = RecoverRequest(
-        frozenset((bookie or bookie_id or "",)),
-        bytes_per_second=rate,
-        entries_per_second=entry_rate,
-    )
-    rows = on_cluster(options, partial(run, request=request, delete_cookie=True))
     show(rows, as_json=options["as_json"])
     exit_unless(all(row["error"] is None for row in rows))
 
@@ -209,10 +187,9 @@ async def run(
     deleted and a bookie is running."""
     from ledger.replication import ReplicationConfig, Replicator
 
-    running = sorted(request.bookies & cluster.registered())
-    if delete_cookie and running:
-        raise click.ClickException(f"{', '.join(running)} is running: stop it first")
-    ledgers = {each: size async for each, size in _sizes(cluster, request)}
+    if delete_cookie:
+        refuse_running(cluster, request)
+    ledgers = {each: size async for each, size in sizes(cluster, request)}
     replicator = Replicator(
         cluster.manager,
         cluster.bookies,
@@ -223,11 +200,23 @@ async def run(
     )
     rows = await _replace_all(cluster, request, replicator, ledgers)
     if delete_cookie:
-        await _delete_cookies(cluster, request, rows)
+        await delete_cookies(cluster, request, rows)
     return rows
 
 
-async def _sizes(cluster: Cluster, request: RecoverRequest) -> AsyncIterator[tuple[int, int]]:
+async def run_and_forget(cluster: Cluster, request: RecoverRequest) -> list[dict[str, Any]]:
+    """As `run`, and the cookie goes, too."""
+    return await run(cluster, request, delete_cookie=True)
+
+
+def refuse_running(cluster: Cluster, request: RecoverRequest) -> None:
+    """ClickException if one of the bookies is running."""
+    running = sorted(request.bookies & cluster.registered())
+    if running:
+        raise click.ClickException(f"{', '.join(running)} is running: stop it first")
+
+
+async def sizes(cluster: Cluster, request: RecoverRequest) -> AsyncIterator[tuple[int, int]]:
     """(ledger, bytes that are to be copied, as far as the metadata tells)"""
     from ledger.fragments import fragments
 
@@ -247,26 +236,28 @@ async def _replace_all(
 ) -> list[dict[str, Any]]:
     import trio
 
-    from quire.progress import progress
-
     rows: dict[int, dict[str, Any]] = {}
     waiting = iter(ledgers)
     is_ended = False
 
-    async def work(step: Callable[[int], None]) -> None:
+    async def work(told: ToldProgress) -> None:
         nonlocal is_ended
         for ledger_id in waiting:
             if is_ended:
                 return
             row = rows[ledger_id] = await _replace_one(
-                cluster, request, replicator, ledger_id, lambda _, size: step(size)
+                cluster, request, replicator, ledger_id, partial(told.step, ledger_id)
             )
+            if row["error"] is None:
+                told.finish(ledger_id)
+            else:
+                told.problems[ledger_id] = row["error"]
             is_ended = row["error"] is not None and not request.skip_unrecoverable
 
-    with progress(f"recover {len(ledgers)} ledgers", sum(ledgers.values())) as step:
+    with told_progress("recover", ledgers) as told:
         async with trio.open_nursery() as nursery:
             for _ in range(CONCURRENCY):
-                nursery.start_soon(work, step)
+                nursery.start_soon(work, told)
     return [rows[ledger_id] for ledger_id in sorted(rows)]
 
 
@@ -311,7 +302,7 @@ async def _replace_one(
     }
 
 
-async def _delete_cookies(
+async def delete_cookies(
     cluster: Cluster, request: RecoverRequest, rows: list[dict[str, Any]]
 ) -> None:
     """Only if no ledger names the bookie any more: until then it may be wanted back."""
@@ -374,12 +365,12 @@ async def rename(
 ) -> list[dict[str, Any]]:
     """A row for each ledger. ClickException if the old bookie is running."""
     from ledger.errors import LedgerError
-    from ledger.replication import Rate
     from quire.progress import progress
+    from runtime.throttle import Throttle
 
     if old in cluster.registered():
         raise click.ClickException(f"{old} is running: stop it first")
-    rate = Rate(per_second)
+    rate = Throttle(per_second)
     rows: list[dict[str, Any]] = []
     with progress("ledgers", None, is_bytes=False) as step:
         async with aclosing(concerned(cluster, RecoverRequest(frozenset((old,))))) as found:
@@ -415,9 +406,5 @@ def _renamed(ledger_id: int, old: str, new: str, metadata: LedgerMetadata) -> Le
 def register(group: click.Group) -> None:
     group.add_command(recover)
     recover.epilog = "In `bookkeeper shell`: recover."
-    for command, name in (
-        (decommission, "decommissionbookie"),
-        (update_bookie_in_ledger, "updateBookieInLedger"),
-    ):
-        group.add_command(command)
-        alias(group, command, name)
+    group.add_command(update_bookie_in_ledger)
+    alias(group, update_bookie_in_ledger, "updateBookieInLedger")

@@ -1,8 +1,8 @@
 """What a command works on: a running server's administration pages, or directories.
 
-In this order: `--url`, the environment's QUIRE_ADMIN_URL, and for a data directory the note that
-its running server left there (quire/admin/serve.py). Without any of them: the directories, those of
-`--conf` or of the data directory.
+In this order: `--url`, the environment's QUIRE_ADMIN_URL, and the note that a running server left
+(quire/admin/serve.py) in its data directory, or in the first ledger directory of `--conf`. Without
+any of them: the directories, those of `--conf` or of the data directory.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ def _configured(text: str) -> tuple[str, tuple[str, ...]]:
     return os.path.abspath(settings["journalDirectory"]), paths
 
 
+def _first_ledger_directory(text: str) -> Path | None:
+    name = _properties(text).get("ledgerDirectories", "").partition(",")[0].strip()
+    return Path(name) if name else None
+
+
 def _properties(text: str) -> Mapping[str, str]:
     from runtime.config import PropertiesError, parse_properties
 
@@ -85,9 +90,10 @@ def find_target(url: str | None, data_dir: str, conf: str | None) -> Target:
             raise click.UsageError(f"--conf {conf}: {error}") from error
     directory = Path(data_dir)
     found = url or (None if conf is not None else os.environ.get(URL_VARIABLE))
-    if not found and conf is None:
+    noted = directory if text is None else _first_ledger_directory(text)
+    if not found and noted is not None:
         try:
-            found = (directory / NOTE_NAME).read_text(encoding="ascii").strip()
+            found = (noted / NOTE_NAME).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             found = None
     return Target(found.rstrip("/") if found else None, directory, text)

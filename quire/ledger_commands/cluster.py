@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
+from ledger.ledger_walk import walk_ledger_ids
 from ledger.metadata import LedgerManager, ledger_path
 from ledger.network.client import NetworkBookieClient
 from ledger.placement import RandomPlacement
 from ledger.underreplication import UnderReplication
-from quire.admin.ledgers import list_ledger_ids
+from metadata.store import NoNodeError
 from quire.composition import running
-from runtime.env import real_env
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, MetadataFormatError, parse
 from wire.bookkeeper.records import parse_service_info
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 
+    from ledger.network.config import NetworkConfig
     from metadata.store import MetadataStore
     from runtime.env import Env
     from wire.bookkeeper.records import BookieServiceInfo
@@ -68,16 +69,17 @@ class Cluster:
     ) -> AsyncGenerator[tuple[int, LedgerMetadata | str], None]:
         """All ledgers, ascending, with their metadata, or why that cannot be read. `step(count)`
         tells how many more were looked at."""
-        async with aclosing(list_ledger_ids(self.store, self.root)) as portions:
+        async with aclosing(walk_ledger_ids(self.store, self.root)) as portions:
             async for ids in portions:
                 for start in range(0, len(ids), METADATA_BATCH):
                     batch = ids[start : start + METADATA_BATCH]
-                    for each in await self._read(batch):
+                    for each in await self.read_ledgers(batch):
                         yield each
                     if step is not None:
                         step(len(batch))
 
-    async def _read(self, ids: Sequence[int]) -> list[tuple[int, LedgerMetadata | str]]:
+    async def read_ledgers(self, ids: Sequence[int]) -> list[tuple[int, LedgerMetadata | str]]:
+        """Those that there are; METADATA_BATCH at most."""
         found: list[tuple[int, LedgerMetadata | str]] = []
         nodes = await self.store.get_many([ledger_path(self.root, i) for i in ids])
         for ledger_id, node in zip(ids, nodes, strict=True):
@@ -104,18 +106,22 @@ class Cluster:
 
 
 @asynccontextmanager
-async def connected(store: MetadataStore, root: str) -> AsyncIterator[Cluster]:
-    """Starts the store and what is above it; MetadataError."""
-    env = real_env()
+async def connected(
+    store: MetadataStore, root: str, env: Env, network: NetworkConfig
+) -> AsyncIterator[Cluster]:
+    """Starts the environment, the store and what is above it; MetadataError."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running(env.turn.serve, needs_start=False))
         assert env.poller is not None
         await stack.enter_async_context(running(env.poller.run))
         await stack.enter_async_context(running(env.net.run))
         await stack.enter_async_context(running(store.run))
+        with suppress(NoNodeError):
+            # A command fails where the watcher would try again for ever.
+            await store.children(f"{root}/available")
         watcher = BookieWatcher(store, root)
         await stack.enter_async_context(running(watcher.run))
-        bookies = NetworkBookieClient(env, watcher.resolve)
+        bookies = NetworkBookieClient(env, watcher.resolve, network)
         await stack.enter_async_context(running(bookies.run))
         client = LedgerClient(
             store,

@@ -1,7 +1,9 @@
 """What all commands on a cluster have in common.
 
 The cluster is that of --metadata-service-uri (or the environment's), or of the bk_server.conf given
-with --conf. Exit codes: 0; 1 if something failed or the answer is no; 2 for a wrong option.
+with --conf; of a running `quire standalone` with several bookies it is
+quire+unix:///<data directory>/metadata.sock. Exit codes: 0; 1 if something failed or the answer is
+no; 2 for a wrong option.
 
 Commands have BookKeeper's names too, and options BookKeeper's spellings, hidden from the lists.
 """
@@ -22,10 +24,12 @@ if TYPE_CHECKING:
     from metadata.store import MetadataStore
     from quire.ledger_commands.cluster import Cluster
     from runtime.config import ConfigValue
+    from runtime.env import Env
 
     #: Makes the store, not started, and tells the root of the ledgers in it; from settings by
-    #: BookKeeper's names. A click context's `obj` may hold one, to be used instead of ZooKeeper.
-    OpenStore = Callable[[Mapping[str, ConfigValue]], tuple[MetadataStore, str]]
+    #: BookKeeper's names. A click context's `obj` may hold one, to be used instead of the one that
+    #: metadataServiceUri names.
+    OpenStore = Callable[[Mapping[str, ConfigValue], Env], tuple[MetadataStore, str]]
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound="Callable[..., None]")
@@ -43,7 +47,7 @@ def cluster_options(command: Command) -> Command:
                 "-u",
                 envvar=list(URI_VARIABLES),
                 show_envvar=True,
-                help="Where the cluster is, as zk+null://host:2181/ledgers.",
+                help="As zk+null://host:2181/ledgers, or quire+unix:///path/of/socket.",
             ),
             click.option(
                 "--conf",
@@ -110,20 +114,25 @@ def on_cluster(
     went wrong, also where there is no cluster (unless not `needs_layout`)."""
     import trio  # slow to import, and of no use to --help
 
+    from ledger.config_definitions import network_config
     from quire.ledger_commands.cluster import connected
-    from quire.metadata_service import zookeeper_store
+    from quire.metadata_service import metadata_store
     from runtime.config import ConfigError
+    from runtime.env import real_env
     from runtime.logs import setup_logging
 
     setup_logging(options["log_level"])
-    open_store: OpenStore = click.get_current_context().obj or zookeeper_store
+    open_store: OpenStore = click.get_current_context().obj or metadata_store
+    env = real_env()
     try:
-        store, root = open_store(_settings(options))
+        values = _settings(options)
+        store, root = open_store(values, env)
+        network = network_config(values)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
 
     async def run() -> T:
-        async with connected(store, root) as cluster:
+        async with connected(store, root, env, network) as cluster:
             if needs_layout and not await store.exists(f"{root}/LAYOUT"):
                 raise click.ClickException(f"there is no BookKeeper cluster at {root}")
             return await work(cluster)
@@ -135,7 +144,7 @@ def on_cluster(
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, ConfigValue]:
-    from bookie.config_definitions import BOOKIE_CONFIGS
+    from quire.node_configs import NODE_CONFIGS
     from runtime.config import ConfigError, PropertiesError, load_tables
 
     uri, conf = options["metadata_service_uri"], options["conf"]
@@ -144,8 +153,8 @@ def _settings(options: Mapping[str, Any]) -> dict[str, ConfigValue]:
     values: dict[str, ConfigValue] = {}
     if conf is not None:
         try:
-            (texts,) = load_tables(read_config(conf), {}, [BOOKIE_CONFIGS]).texts
-            values = dict(BOOKIE_CONFIGS.parse(texts))
+            (texts,) = load_tables(read_config(conf), {}, [NODE_CONFIGS]).texts
+            values = dict(NODE_CONFIGS.parse(texts))
         except (ConfigError, PropertiesError) as error:
             raise click.UsageError(f"--conf {conf}: {error}") from error
     if uri is not None and (is_told or conf is None):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from ledger.entry_cache import EntryCache
     from ledger.statistics import LedgerStatistics
     from runtime.env import Clock
     from runtime.metrics import Collector
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 CLIENT = "bookkeeper_client_"
 
 
-def ledger_client_collector(now: LedgerStatistics, clock: Clock) -> Collector:
-    """`now`: the client's live statistics."""
+def ledger_client_collector(
+    now: LedgerStatistics, clock: Clock, cache: EntryCache | None = None
+) -> Collector:
+    """`now`: the client's live statistics; `cache`: of entries, if there is one."""
     recent = RecentLatencies(clock)
 
     def collect() -> Iterator[Metric]:
@@ -52,8 +55,20 @@ def ledger_client_collector(now: LedgerStatistics, clock: Clock) -> Collector:
         yield gauge(CLIENT + "NUM_PENDING_ADD", "Entries in flight.", now.pending_adds)
         yield gauge("quire_ledger_writers", "Ledgers being written.", len(now.writers))
         yield counter("quire_ledger_creates", "Ledgers made.", now.create.latency.count)
+        if cache is not None:
+            yield from _of_cache(cache)
 
     return collect
+
+
+def _of_cache(cache: EntryCache) -> Iterator[Metric]:
+    yield gauge("quire_entry_cache_bytes", "Entries in memory.", cache.size_bytes)
+    yield gauge("quire_entry_cache_bytes_max", "What they may take.", cache.size_max_bytes)
+    yield gauge("quire_entry_cache_entries", "Their number.", len(cache))
+    yield counter("quire_entry_cache_hits", "Reads that asked no bookie.", cache.hits)
+    yield counter("quire_entry_cache_misses", "Reads that did.", cache.misses)
+    yield counter("quire_entry_cache_shared", "Reads that waited for another's.", cache.shared)
+    yield counter("quire_entry_cache_evictions", "Entries that had to go.", cache.evicted)
 
 
 def _counted(name: str, text: str, successes: int, failures: int) -> Metric:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
-from quire.testing.trio_server import Server, raise_failure
+from quire.testing.trio_server import Server, raise_failure, sole
 
 if TYPE_CHECKING:
     import os
@@ -227,6 +227,8 @@ class SyncServer:
     def _over(self, result: outcome.Outcome[None]) -> None:
         """The run ended: with it all that anybody may wait for."""
         failure = getattr(result, "error", None)
+        if failure is not None:
+            failure = sole(failure)
         self._ended.set(failure)
         self._is_over = True
         self._started.set(False)

@@ -106,7 +106,7 @@ class Cluster:
     def cookie(name):
         return Cookie(name, "/j", "/l", "").encode()
 
-    def open_store(self, _values):
+    def open_store(self, _values, _env):
         return MemoryStore(self.tree), "/ledgers"
 
     async def _run(self, arguments, code, answer):

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from broker.handlers.api_versions import entries
+from broker.handlers.leaders import LeadersHandler
 from wire.kafka.api_keys import ApiKey
 
 ROOT = Path(__file__).parent.parent.parent
@@ -30,7 +31,13 @@ def test_the_api_table_is_true(monkeypatch):
     apis = quire.handlers.make_handlers(
         **{name: Anything() for name in collaborators}, data_directory="x"
     )
-    served = {
+    assert rows("") == served(apis)
+    of_brokers = LeadersHandler(Anything(), Anything(), Anything(), Anything()).apis()
+    assert rows(r" \(`quire broker`\)") == served(of_brokers)
+
+
+def served(apis):
+    return {
         (
             entry.api_key,
             "".join(word.capitalize() for word in ApiKey(entry.api_key).name.split("_")),
@@ -38,6 +45,9 @@ def test_the_api_table_is_true(monkeypatch):
         )
         for entry in entries(apis)
     }
+
+
+def rows(where):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+-\d+) \|$", text, re.M)
-    assert {(int(key), name, versions) for key, name, versions in rows} == served
+    found = re.findall(rf"^\| (\d+) \| (\w+){where} \| (\d+-\d+) \|$", text, re.M)
+    return {(int(key), name, versions) for key, name, versions in found}

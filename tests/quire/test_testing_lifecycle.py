@@ -230,6 +230,9 @@ def test_ctrl_c(kind, moment, tmp_path):
         import os, signal, sys, threading, trio
         import quire.testing
 
+        # Who started the tests may have it ignored (a job in the background of a script).
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
         def interrupt():
             os.kill(os.getpid(), signal.SIGINT)
 
