@@ -1,0 +1,369 @@
+"""The plan: which faults come when, drawn from the seed before the run starts.
+
+A plan is a list of plain values, so that a failing seed's can be made smaller by leaving some out
+(sim/minimise.py) without changing the others. Which kinds a seed uses at all is drawn first (swarm
+testing: a world without resets meets what resets would hide).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runtime.sim_network import NetFaults
+from sim import preset
+from sim.nodes import BookieNode
+
+if TYPE_CHECKING:
+    from sim.nodes import Node
+    from sim.world import World
+
+KINDS = (
+    "crash-bookie",
+    "crash-broker",
+    "crash-at-effect",
+    "blackout",
+    "rival",
+    "stop",
+    "partition",
+    "one-way",
+    "clog",
+    "reset",
+    "latency",
+    "slow-disk",
+    "full-disk",
+    "failing-sync",
+    "clock",
+    "metadata-cut",
+    "metadata-errors",
+    "metadata-conflicts",
+    "late-watches",
+    "session",
+    "pause",
+    "rolling-restart",
+    "bit-rot",
+)
+#: Seconds from one fault to the next, and how long one that ends by itself goes on.
+GAP_SECONDS = 0.8
+ENTRY_LOG_HEADER_BYTES = 1024
+SHORT_SECONDS, LONG_SECONDS = 0.2, 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`a` and `b` are shares (0 to 1) from which the kind makes what it needs: which node, which
+    way. `seconds` is how long it goes on, or how long a node stays down."""
+
+    number: int
+    at_seconds: float
+    kind: str
+    a: float
+    b: float
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"#{self.number} {self.kind} at {self.at_seconds:.2f} s for {self.seconds:.2f} s"
+
+
+def draw_kinds(seed: int) -> tuple[str, ...]:
+    """Each with one half chance; never none."""
+    rng = random.Random(f"{seed}/kinds")
+    return tuple(kind for kind in KINDS if rng.random() < 0.5) or KINDS[:1]
+
+
+def draw_plan(seed: int, steps: int, kinds: tuple[str, ...]) -> list[Fault]:
+    rng = random.Random(f"{seed}/plan")
+    now = 1.0
+    plan = []
+    for number in range(steps):
+        now += GAP_SECONDS * 2 * rng.random()
+        seconds = SHORT_SECONDS + (LONG_SECONDS - SHORT_SECONDS) * rng.random() ** 2
+        kind = kinds[rng.randrange(len(kinds))]
+        plan.append(Fault(number, now, kind, rng.random(), rng.random(), seconds))
+    return plan
+
+
+class Faults:
+    """Does to the world what a plan says, and undoes all of it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def begin(self, fault: Fault) -> None:
+        world = self._world
+        world.trace.event("world", "fault", str(fault))
+        world.trace.count(fault.kind)
+        getattr(self, "_" + fault.kind.replace("-", "_"))(fault)
+
+    def heal(self) -> None:
+        """Everything works from now on, and every node runs."""
+        world = self._world
+        world.network.faults = NetFaults()
+        world.network.heal()
+        faults = world.store_faults
+        faults.unavailable_share = faults.lost_reply_share = faults.conflict_share = 0.0
+        faults.watch_seconds = (0.0, 0.0)
+        world.armed.clear()
+        for node in world.nodes:
+            world.freezer.thaw(node)
+            node.clock.offset_ms = 0
+            faults_now = node.disk.faults
+            faults_now.capacity_bytes = 1 << 40
+            faults_now.failing_sync_number = None
+            faults_now.sync_seconds = node.disk_faults().sync_seconds
+            if node.life is not None:
+                node.life.store.heal()
+
+    # Choosing.
+
+    def _node(self, share: float) -> Node:
+        nodes = self._world.nodes
+        return nodes[int(share * len(nodes))]
+
+    def _bookie(self, share: float) -> Node:
+        bookies = self._world.bookies
+        return bookies[int(share * len(bookies))]
+
+    def _broker(self, share: float) -> Node:
+        brokers = self._world.brokers
+        return brokers[int(share * len(brokers))]
+
+    # Nodes.
+
+    def _crash(self, node: Node, fault: Fault) -> None:
+        node.crash(is_silent=fault.b < 0.5)
+        self._world.start_later(node, fault.seconds)
+
+    def _crash_bookie(self, fault: Fault) -> None:
+        self._crash(self._bookie(fault.a), fault)
+
+    def _crash_broker(self, fault: Fault) -> None:
+        self._crash(self._broker(fault.a), fault)
+
+    def _crash_at_effect(self, fault: Fault) -> None:
+        """Right before the node's n-th change or message from now on."""
+        node = self._node(fault.a)
+        count = 1 + int((fault.b * 1000 % 1) * 60)
+
+        def crash() -> None:
+            self._crash(node, fault)
+
+        self._world.armed[node.name] = (count, crash)
+
+    def _blackout(self, fault: Fault) -> None:
+        """The power of all bookies fails at once; and of the brokers, or not."""
+        nodes = self._world.nodes if fault.a < 0.5 else self._world.bookies
+        for node in nodes:
+            node.crash(is_silent=True)
+            self._world.start_later(node, fault.seconds * fault.b)
+
+    def _rival(self, fault: Fault) -> None:
+        """A second broker is started with the first one's tasks, while that still works, as an
+        operator or a supervisor does that took a slow broker for a dead one. In the end the first
+        one is killed."""
+        world = self._world
+        standby = next((each for each in world.brokers if not each.is_up and each.is_spare), None)
+        active = [each for each in world.brokers if each.is_up]
+        if standby is None or not active:
+            return
+        old = active[int(fault.a * len(active))]
+        standby.is_spare = False
+        standby.start()
+        old.is_spare = True
+
+        def end() -> None:
+            if not old.is_spare:
+                return
+            old.crash(is_silent=fault.b < 0.5)
+            if not world.shape.is_cluster:
+                # One that takes itself for the only one reads topics when it starts, and does not
+                # look who owns them: what the other one did, it learns by starting anew.
+                standby.stop()
+
+        # Not undone by the heal: two owners would fence one another for ever.
+        world.timers.after(fault.seconds, end)
+
+    def _stop(self, fault: Fault) -> None:
+        node = self._node(fault.a)
+        node.stop()
+        self._world.start_later(node, fault.seconds)
+
+    def _rolling_restart(self, fault: Fault) -> None:
+        """All brokers, or all bookies, one after the other, cleanly."""
+        world = self._world
+        nodes = world.bookies if fault.a < 0.3 else world.brokers
+        for number, node in enumerate(nodes):
+
+            def stop(node: Node = node) -> None:
+                if not node.is_spare:
+                    node.stop()
+                    world.start_later(node, fault.b)
+
+            world.later(number * (1.0 + fault.seconds / 2), stop)
+
+    def _pause(self, fault: Fault) -> None:
+        """The process stands still and goes on; its session may have ended meanwhile."""
+        world = self._world
+        node = self._broker(fault.a * 2) if fault.a < 0.5 else self._node(fault.a * 2 - 1)
+        life = node.life
+        if life is None:
+            return
+        world.freezer.freeze(node)
+        seconds = fault.seconds * (1 + fault.b)
+
+        def expire() -> None:
+            if node.life is life and world.freezer.is_frozen(node):
+                world.trace.count("sessions lost")
+                life.store.expire()
+
+        world.later(life.store.session_timeout_seconds, expire)
+        world.later(seconds, lambda: world.freezer.thaw(node))
+
+    def _clock(self, fault: Fault) -> None:
+        self._node(fault.a).clock.offset_ms = int((fault.b - 0.5) * 20_000)
+
+    # Network.
+
+    def _pairs(self, fault: Fault) -> list[tuple[str, str]]:
+        """One node, and all others or one of them."""
+        one = self._node(fault.a).name
+        others = [name for name in self._world.host_names if name != one]
+        if fault.b < 0.5:
+            return [(one, other) for other in others]
+        return [(one, others[int((fault.b - 0.5) * 2 * len(others))])]
+
+    def _partition(self, fault: Fault) -> None:
+        self._world.trace.count("partitions")
+        for one, other in self._pairs(fault):
+            self._world.network.cut(one, other)
+            self._world.network.cut(other, one)
+        self._world.later(fault.seconds, self._world.network.heal)
+
+    def _one_way(self, fault: Fault) -> None:
+        self._world.trace.count("partitions")
+        is_outward = int(fault.a * 1000) % 2
+        for one, other in self._pairs(fault):
+            self._world.network.cut(*((one, other) if is_outward else (other, one)))
+        self._world.later(fault.seconds, self._world.network.heal)
+
+    def _clog(self, fault: Fault) -> None:
+        for one, other in self._pairs(fault):
+            self._world.network.clog(one, other, fault.seconds)
+
+    def _reset(self, fault: Fault) -> None:
+        connections = self._world.network.connections
+        if connections:
+            self._world.network.reset(connections[int(fault.a * len(connections))])
+
+    def _latency(self, fault: Fault) -> None:
+        faults = self._world.network.faults
+        faults.latency_seconds = (100e-6, 0.05 * fault.a)
+        faults.cut_share = fault.b
+        faults.buffer_bytes = 2048 if fault.b > 0.5 else 256 << 10
+
+        def end() -> None:
+            self._world.network.faults = NetFaults()
+
+        self._world.later(fault.seconds, end)
+
+    # Disks.
+
+    def _slow_disk(self, fault: Fault) -> None:
+        """One bookie's, or all of them."""
+        nodes = [self._bookie(fault.a)] if fault.b < 0.5 else self._world.bookies
+        for node in nodes:
+            node.disk.faults.sync_seconds = (0.001, 0.001 + 0.3 * fault.b)
+
+        def end() -> None:
+            for node in nodes:
+                node.disk.faults.sync_seconds = node.disk_faults().sync_seconds
+
+        self._world.later(fault.seconds, end)
+
+    def _full_disk(self, fault: Fault) -> None:
+        disk = self._bookie(fault.a).disk
+        disk.faults.capacity_bytes = disk.used_bytes + int(fault.b * 20_000)
+
+        def end() -> None:
+            disk.faults.capacity_bytes = 1 << 40
+
+        self._world.later(fault.seconds, end)
+
+    def _failing_sync(self, fault: Fault) -> None:
+        node = self._bookie(fault.a)
+        assert isinstance(node, BookieNode)
+        node.disk.faults.failing_sync_number = node.disk.sync_count + 1 + int(fault.b * 20)
+        self._world.start_later(node, fault.seconds)
+
+    def _bit_rot(self, fault: Fault) -> None:
+        """In some entry logs of one bookie, in each world the same: what is rotten has a good copy
+        elsewhere."""
+        world = self._world
+        bookie = world.bookies[world.seed % len(world.bookies)]
+        world.rotten = bookie.name
+        disk = bookie.disk
+        directory = f"{preset.LEDGER_DIRECTORY}/current"
+        names = disk.list(directory) if disk.exists(directory) else []
+        logs = [f"{directory}/{name}" for name in names if name.endswith(".log")]
+        for number in range(1 + int(fault.b * 4)):
+            if not logs:
+                return
+            path = logs[int(fault.a * 997 * (number + 1)) % len(logs)]
+            size = disk.open(path).size()
+            # Behind the log's header.
+            if size > ENTRY_LOG_HEADER_BYTES:
+                room = size - ENTRY_LOG_HEADER_BYTES
+                offset = ENTRY_LOG_HEADER_BYTES + int(fault.b * 7919 * (number + 1)) % room
+                world.trace.event(bookie.name, "rots", f"{path} {offset}")
+                world.trace.count("bits rotten")
+                disk.flip_bit(path, offset, number)
+
+    # Metadata.
+
+    def _metadata_cut(self, fault: Fault) -> None:
+        """Longer than the session lives, sometimes."""
+        life = self._node(fault.a).life
+        if life is None:
+            return
+        store = life.store
+        store.cut()
+
+        def expire() -> None:
+            if not store.is_reachable and not store.is_dead:
+                self._world.trace.count("sessions lost")
+                store.expire()
+
+        self._world.later(store.session_timeout_seconds, expire)
+        self._world.later(fault.seconds, store.heal)
+
+    def _metadata_errors(self, fault: Fault) -> None:
+        faults = self._world.store_faults
+        faults.unavailable_share, faults.lost_reply_share = fault.a * 0.2, fault.b * 0.2
+
+        def end() -> None:
+            faults.unavailable_share = faults.lost_reply_share = 0.0
+
+        self._world.later(fault.seconds, end)
+
+    def _metadata_conflicts(self, fault: Fault) -> None:
+        faults = self._world.store_faults
+        faults.conflict_share = fault.a * 0.3
+
+        def end() -> None:
+            faults.conflict_share = 0.0
+
+        self._world.later(fault.seconds, end)
+
+    def _late_watches(self, fault: Fault) -> None:
+        faults = self._world.store_faults
+        faults.watch_seconds = (0.0, 3.0 * fault.a)
+
+        def end() -> None:
+            faults.watch_seconds = (0.0, 0.0)
+
+        self._world.later(fault.seconds, end)
+
+    def _session(self, fault: Fault) -> None:
+        self._world.trace.count("sessions lost")
+        self._node(fault.a).expire_session()

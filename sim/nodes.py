@@ -1,0 +1,412 @@
+"""Nodes: the real parts of a bookie and of a broker, composed on a simulated machine.
+
+The composition follows quire/bookie_node.py and quire/broker_node.py, line by line but for the
+edges. A node has a machine that stays (disk, index, clock) and one *life* at a time (net, metadata
+session, tasks). A crash cuts the life off from the world at once, in the middle of whatever it is
+doing, and then cancels what is left of it; that may run on for a while, and reaches nobody.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from bookie.bookie import Bookie
+from bookie.config_definitions import BOOKIE_CONFIGS
+from bookie.cookie import FILE_NAME, Cookie
+from bookie.errors import BookieStartError
+from bookie.server.registration import MetadataCookie, Registration
+from bookie.server.server import BookieServer, BookieServerSettings
+from bookie.space.disk_usage import DiskState
+from bookie.start import all_directories
+from bookie.storage.index import MemoryIndex
+from broker.cluster.config_file import load
+from broker.cluster.durability import Bookies
+from ledger.autorecovery.service import AutoRecovery
+from ledger.bookie_watcher import BookieWatcher
+from ledger.client import LedgerClient
+from ledger.metadata import LedgerManager
+from ledger.network.client import NetworkBookieClient
+from ledger.placement import RandomPlacement
+from metadata.faulty import FaultyStore
+from metadata.store import MetadataError
+from quire.broker_parts import start_broker
+from quire.composition import running
+from quire.ledger_gc import MetadataLedgers
+from runtime.env import Env
+from runtime.sim_clock import SimClock
+from runtime.sim_disk import DiskFaults, SimDisk
+from runtime.sim_disk_life import DiskLife
+from runtime.turn import Turn
+from sim import preset
+from sim.trace import OWNER
+from wire.bookkeeper.records import BookieServiceInfo, Endpoint, parse_instance_id
+
+if TYPE_CHECKING:
+    from runtime.sim_net import SimNet
+    from sim.world import World
+
+ROOT = "/ledgers"
+BOOKIE_PORT = 3181
+BROKER_PORT = 9092
+#: Starts that a bookie owes its owner to refuse, in a world without damaged disks.
+REFUSALS = ("is registered by another process", "no space", "disk is full")
+#: What a disk's sync and a worker thread's job take when nothing is wrong.
+SYNC_SECONDS = (50e-6, 400e-6)
+RUN_SECONDS = (50e-6, 300e-6)
+
+
+class NodeIndex(MemoryIndex):
+    """The index of one life."""
+
+    def survivor(self) -> NodeIndex:
+        """What the next life finds after a crash: a value of its own, since what is left of this
+        life may still write here."""
+        other = NodeIndex()
+        other._durable = self._durable.copy()
+        other._tables = self._durable.copy()
+        return other
+
+
+class Life:
+    """One life of a node."""
+
+    def __init__(self, env: Env, net: SimNet, store: FaultyStore) -> None:
+        self.env = env
+        self.net = net
+        self.store = store
+        self.scope = trio.CancelScope(shield=True)
+        self.stop = trio.Event()
+        self.started = trio.Event()
+        self.ended = trio.Event()
+        self.is_crashed = False
+
+
+def brief(error: BaseException) -> str:
+    """The first error of a group's groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+class Node(ABC):
+    """`start` gives it a life; `crash` or `stop` ends that."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.clock = SimClock()
+        self.rng = random.Random(f"{world.seed}/{name}")
+        self.disk = SimDisk(
+            random.Random(f"{world.seed}/{name}/disk"), self.disk_faults(), observe=self._on_disk
+        )
+        self.life: Life | None = None
+        self.life_count = 0
+        #: It is down on purpose, until something wants it.
+        self.is_spare = False
+
+    @staticmethod
+    def disk_faults() -> DiskFaults:
+        return DiskFaults(sync_seconds=SYNC_SECONDS, run_seconds=RUN_SECONDS, cached_share=0.9)
+
+    @property
+    def is_up(self) -> bool:
+        return self.life is not None
+
+    @property
+    def is_serving(self) -> bool:
+        return self.life is not None and self.life.started.is_set()
+
+    def start(self) -> None:
+        assert self.life is None, f"{self.name} lives"
+        world = self.world
+        turn = Turn()
+        self.life_count += 1
+        store = FaultyStore(
+            world.tree,
+            random.Random(f"{world.seed}/{self.name}/store/{self.life_count}"),
+            world.store_faults,
+            session_timeout_seconds=preset.SESSION_TIMEOUT_SECONDS,
+            observe=self._on_metadata,
+        )
+        net = world.network.host(self.name, turn)
+        env = Env(
+            clock=self.clock,
+            rng=random.Random(f"{world.seed}/{self.name}/life/{self.life_count}"),
+            net=net,
+            disk=DiskLife(self.disk),
+            turn=turn,
+        )
+        self.life = Life(env, net, store)
+        world.trace.event(self.name, "start", f"life {self.life_count}")
+        world.lives[self.life] = None
+        world.nursery.start_soon(self._live, self.life)
+
+    def crash(self, *, is_silent: bool) -> None:
+        """Power failure (`is_silent`), or the end of the process: then the disk forgets nothing."""
+        life = self.life
+        if life is None:
+            return
+        self.life = None
+        life.is_crashed = True
+        world = self.world
+        world.trace.event(self.name, "crash", "power" if is_silent else "killed")
+        world.trace.count("crashes")
+        life.store.die()
+        self._expire_later(life.store)
+        life.net.crash(is_silent=is_silent)
+        self.lose_memory(with_power=is_silent)
+        world.freezer.thaw(self)
+        world.timers.after(0, partial(self.abandon, life))
+
+    def abandon(self, life: Life) -> None:
+        """Ends what is left of a life that was cut off."""
+        life.scope.cancel()
+
+    def lose_memory(self, *, with_power: bool) -> None:
+        if with_power:
+            self.disk.crash()
+        else:
+            self.disk.kill()
+
+    def stop(self) -> None:
+        """A clean stop, in order."""
+        if self.life is not None:
+            self.world.trace.event(self.name, "stop")
+            self.world.trace.count("clean stops")
+            self.life.stop.set()
+
+    def expire_session(self) -> None:
+        if self.life is not None:
+            self.world.trace.event(self.name, "session ends")
+            self.life.store.expire()
+
+    def _expire_later(self, store: FaultyStore) -> None:
+        self.world.timers.after(preset.SESSION_TIMEOUT_SECONDS, store.expire)
+
+    def _on_disk(self, event: str, detail: str) -> None:
+        self.world.effect(self, event, detail)
+
+    def _on_metadata(self, event: str, path: str) -> None:
+        self.world.effect(self, f"meta {event}", path)
+
+    async def _live(self, life: Life) -> None:
+        OWNER.set(self.name)
+        try:
+            with life.scope:
+                async with AsyncExitStack() as stack:
+                    await stack.enter_async_context(running(life.env.turn.serve, needs_start=False))
+                    await stack.enter_async_context(running(life.env.net.run))
+                    await stack.enter_async_context(running(life.store.run))
+                    await self.serve(life, stack)
+                    life.started.set()
+                    self.world.trace.event(self.name, "serves")
+                    await life.stop.wait()
+                await life.store.aclose()
+        except Exception as error:  # what it means depends on how this life ended
+            if not life.is_crashed:
+                self._failed(error)
+        finally:
+            life.ended.set()
+            self.world.lives.pop(life, None)
+        if self.life is life:
+            self._end(life)
+
+    def _failed(self, error: Exception) -> None:
+        """It ended by itself: as it should with a disk that failed, or by a fault of the code."""
+        if self.is_expected(error):
+            self.world.trace.event(self.name, "gives up", brief(error))
+            self.world.trace.count("gave up")
+        else:
+            self.world.crashed(self, error)
+
+    def _end(self, life: Life) -> None:
+        """The process is gone: the kernel closes its sockets; its disk keeps what was written."""
+        self.life = None
+        life.is_crashed = True
+        life.store.die()
+        self._expire_later(life.store)
+        life.net.crash(is_silent=False)
+        self.lose_memory(with_power=False)
+        self.world.trace.event(self.name, "ended")
+
+    def is_expected(self, error: BaseException) -> bool:
+        """Whether this end is what the node owes its owner when its disk or metadata fail."""
+        if isinstance(error, BaseExceptionGroup):
+            return all(self.is_expected(each) for each in error.exceptions)
+        if isinstance(error, BookieStartError):
+            return any(words in str(error) for words in REFUSALS)
+        return isinstance(error, (OSError, MetadataError))
+
+    @abstractmethod
+    async def serve(self, life: Life, stack: AsyncExitStack) -> None:
+        """Starts what the node is in `stack`; returns when it serves."""
+
+
+class BookieNode(Node):
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.index = NodeIndex()
+        self.bookie: Bookie | None = None
+        self._cut_off: list[Bookie] = []
+
+    def lose_memory(self, *, with_power: bool) -> None:
+        super().lose_memory(with_power=with_power)
+        self.index = self.index.survivor()
+        if self.bookie is not None:
+            self.world.gather(self.bookie)
+            self._cut_off.append(self.bookie)
+            self.bookie = None
+
+    def abandon(self, life: Life) -> None:
+        # A clean stop would wait for syncs that never report.
+        for bookie in self._cut_off:
+            bookie.crash()
+        self._cut_off.clear()
+        super().abandon(life)
+
+    async def serve(self, life: Life, stack: AsyncExitStack) -> None:
+        env, store = life.env, life.store
+        manager = LedgerManager(store, env, ROOT)
+        await manager.ensure_layout()
+        instance_id = parse_instance_id((await store.get(f"{ROOT}/INSTANCEID")).data)
+        bookie_id = f"{self.name}:{BOOKIE_PORT}"
+        settings = preset.bookie_config(bookie_id, instance_id, self.world.shape)
+        cookie = MetadataCookie(
+            store,
+            ROOT,
+            Cookie(bookie_id, settings.journal_directory, settings.ledger_directory, instance_id),
+        )
+        has_cookie = any(env.disk.exists(f"{p}/{FILE_NAME}") for p in all_directories(settings))
+        await cookie.check(has_cookie, is_expansion_allowed=False)
+        known = MetadataLedgers(manager, settings.gc.metadata_rate)
+        bookie = Bookie(settings, env, index=self.index, known_ledgers=known)
+        self.bookie = bookie
+        self.world.trace.count("bookie lives")
+        await stack.enter_async_context(running(bookie.run))
+        await cookie.keep(bool(bookie.list_ledgers()))
+        server = BookieServer(
+            bookie,
+            env,
+            BookieServerSettings(self.name, BOOKIE_PORT),
+            lambda: env.disk.usage(settings.ledger_directory),
+        )
+        await stack.enter_async_context(running(server.run))
+        endpoint = Endpoint("bookie", self.name, BOOKIE_PORT)
+        registration = Registration(store, ROOT, bookie_id, BookieServiceInfo((endpoint,)))
+        registration.set_read_only(bookie.is_read_only)
+        bookie.disks.on_change(
+            lambda state: registration.set_read_only(state is DiskState.READ_ONLY)
+        )
+
+        async def register(*, task_status: trio.TaskStatus[None]) -> None:
+            await registration.run(
+                int(preset.SESSION_TIMEOUT_SECONDS * 1000), task_status=task_status
+            )
+
+        await stack.enter_async_context(running(register))
+
+
+async def start_ledgers(
+    life: Life, stack: AsyncExitStack
+) -> tuple[LedgerClient, BookieWatcher, NetworkBookieClient]:
+    """A ledger client over the network, and what it knows bookies by."""
+    env, store = life.env, life.store
+    watcher = BookieWatcher(store, ROOT)
+    await stack.enter_async_context(running(watcher.run))
+    bookies = NetworkBookieClient(env, watcher.resolve, preset.network_config())
+    await stack.enter_async_context(running(bookies.run))
+    ledgers = LedgerClient(
+        store,
+        bookies,
+        env,
+        preset.ledger_config(ROOT),
+        placement=RandomPlacement(lambda: sorted(watcher.writable), env.rng),
+    )
+    watcher.on_arrival(ledgers.health.came)
+    await ledgers.manager.ensure_layout()
+    await stack.enter_async_context(running(ledgers.run))
+    return ledgers, watcher, bookies
+
+
+class BrokerNode(Node):
+    def __init__(self, world: World, name: str, node_id: int) -> None:
+        super().__init__(world, name)
+        self.node_id = node_id
+        self.ledgers: LedgerClient | None = None
+
+    @staticmethod
+    def disk_faults() -> DiskFaults:
+        return DiskFaults()  # a broker keeps nothing
+
+    def lose_memory(self, *, with_power: bool) -> None:
+        super().lose_memory(with_power=with_power)
+        self.world.gather_client(self.ledgers)
+        self.ledgers = None
+
+    async def serve(self, life: Life, stack: AsyncExitStack) -> None:
+        env, store = life.env, life.store
+        config = load(
+            "",
+            {
+                **preset.BROKER_PROPERTIES,
+                "node.id": str(self.node_id),
+                "listeners": f"PLAINTEXT://{self.name}:{BROKER_PORT}",
+            },
+            BOOKIE_CONFIGS,
+        )
+        ledgers, watcher, _ = await start_ledgers(life, stack)
+        self.ledgers = ledgers
+        self.world.trace.count("broker lives")
+        parts = await start_broker(
+            env,
+            store,
+            ledgers,
+            config,
+            "/",
+            Bookies(lambda: watcher.writable),
+            stack,
+            in_cluster=self.world.shape.is_cluster,
+            log_settings=preset.log_settings(self.world.shape),
+        )
+        watcher.subscribe(parts.logs.bookies_changed)
+        await parts.serve(stack)
+
+
+class RecoveryNode(Node):
+    """An auditor and a replication worker (quire/autorecovery_node.py)."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.service: AutoRecovery | None = None
+
+    @staticmethod
+    def disk_faults() -> DiskFaults:
+        return DiskFaults()
+
+    def lose_memory(self, *, with_power: bool) -> None:
+        super().lose_memory(with_power=with_power)
+        self.world.gather_recovery(self.service)
+        self.service = None
+
+    async def serve(self, life: Life, stack: AsyncExitStack) -> None:
+        ledgers, watcher, bookies = await start_ledgers(life, stack)
+        placement = RandomPlacement(lambda: sorted(watcher.writable), life.env.rng)
+        self.service = AutoRecovery(
+            life.store,
+            ledgers,
+            bookies,
+            watcher,
+            placement,
+            preset.autorecovery_config(),
+            life.env,
+            bookie_id=self.name,
+            locations=dict,
+            root=ROOT,
+        )
+        await stack.enter_async_context(running(self.service.run))

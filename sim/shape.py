@@ -1,0 +1,59 @@
+"""Shape: how large a world is, who is in it, and how tight its limits are; drawn from the seed.
+
+A world that a test makes by hand has the defaults, and nothing of what they leave out.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Counts; and 0 or 1 for what is there or not."""
+
+    bookies: int = 4
+    brokers: int = 1
+    #: For rivals of those: see the fault of that name.
+    spare_brokers: int = 1
+    #: A broker alone is as `quire standalone`'s, which owns everything; or a cluster of one, as
+    #: `quire broker` makes.
+    cluster: int = 0
+    #: Nodes with an auditor and a replication worker.
+    recoverers: int = 0
+    partitions: int = 2
+    idempotent_producers: int = 2
+    plain_producers: int = 1
+    consumers: int = 1
+    admins: int = 1
+    #: Of one consumer group.
+    members: int = 0
+    #: Asks for offsets by time.
+    lookers: int = 0
+    #: A topic of one partition more, of which old records go by time or by size.
+    retention: int = 0
+    #: The limits that are at their extreme: see sim/preset.py.
+    short_queues: int = 0
+    short_ledgers: int = 0
+    small_caches: int = 0
+
+    @property
+    def is_cluster(self) -> bool:
+        return self.brokers > 1 or self.cluster > 0
+
+
+def draw_shape(seed: int) -> Shape:
+    """One to three brokers; everything else is there in half of the worlds, or more."""
+    rng = random.Random(f"{seed}/shape")
+    return Shape(
+        brokers=(1, 1, 2, 2, 3)[rng.randrange(5)],
+        cluster=rng.randrange(2),
+        recoverers=rng.randrange(2),
+        members=(0, 1, 2, 3)[rng.randrange(4)],
+        lookers=rng.randrange(2),
+        retention=rng.randrange(2),
+        short_queues=int(rng.random() < 0.3),
+        short_ledgers=int(rng.random() < 0.3),
+        small_caches=int(rng.random() < 0.3),
+    )

@@ -1,0 +1,108 @@
+"""Reads what metadata and the bookies hold, for the judges of sim/ledgers.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.cluster.topic import PARTITIONS_PATH
+from broker.log.chain import Chain
+from ledger.metadata import ledger_path
+from sim.history import Violation
+from sim.ledgers import LedgerHistory, check_chain, check_copies
+from sim.nodes import BOOKIE_PORT, ROOT
+from wire.bookkeeper.ledger_metadata import parse
+from wire.bookkeeper.status import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sim.nodes import BookieNode
+    from sim.world import World
+    from wire.bookkeeper.ledger_metadata import LedgerMetadata
+
+#: A ledger that is not in order at the end is looked at again for so long: a repair may be under
+#: way, or the deletion of what nobody needs.
+SETTLE_SECONDS = 20.0
+
+
+class Storage:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._history = LedgerHistory()
+        self._versions: dict[int, int] = {}
+
+    # -- metadata ------------------------------------------------------------------------------
+
+    def ledger(self, ledger_id: int) -> LedgerMetadata | None:
+        row = self._world.tree.table.find(ledger_path(ROOT, ledger_id))
+        return None if row is None else parse(row.data)
+
+    def _ledger_ids(self) -> Iterator[int]:
+        """Short ids only: a world makes no others."""
+        table = self._world.tree.table
+        if table.find(ROOT) is None:
+            return
+        for high in table.children(ROOT):
+            if not (len(high) == 2 and high.isdecimal()):
+                continue
+            for middle in table.children(f"{ROOT}/{high}"):
+                for low in table.children(f"{ROOT}/{high}/{middle}"):
+                    yield int(high + middle + low.removeprefix("L"))
+
+    def look(self) -> None:
+        """Judges what metadata says now. Violation."""
+        table = self._world.tree.table
+        for ledger_id in self._ledger_ids():
+            row = table.find(ledger_path(ROOT, ledger_id))
+            if row is not None and self._versions.get(ledger_id) != row.version:
+                self._versions[ledger_id] = row.version
+                self._history.see(ledger_id, parse(row.data))
+        if table.find(PARTITIONS_PATH) is None:
+            return
+        for topic in table.children(PARTITIONS_PATH):
+            for name in table.children(f"{PARTITIONS_PATH}/{topic}"):
+                row = table.find(f"{PARTITIONS_PATH}/{topic}/{name}")
+                if row is not None:
+                    check_chain(f"{topic}/{name}", Chain.from_bytes(row.data), self.ledger)
+
+    # -- bookies -------------------------------------------------------------------------------
+
+    async def judge(self) -> int:
+        """At the end, when all nodes run and no client writes. Violation; else how many entries
+        were judged."""
+        deadline = trio.current_time() + SETTLE_SECONDS
+        while True:
+            try:
+                self.look()
+                return await self._check_all()
+            except Violation:
+                if trio.current_time() > deadline:
+                    raise
+                await trio.sleep(1.0)
+
+    async def _check_all(self) -> int:
+        world = self._world
+        spoilt = 0 if world.rotten is None else 1
+        count = 0
+        for ledger_id in list(self._ledger_ids()):
+            copies: dict[str, dict[int, bytes]] = {}
+            for node in world.bookies:
+                copies[f"{node.name}:{BOOKIE_PORT}"] = await self._entries(node, ledger_id)
+            metadata = self.ledger(ledger_id)
+            if metadata is not None:
+                count += check_copies(ledger_id, metadata, copies, spoilt=spoilt)
+        return count
+
+    @staticmethod
+    async def _entries(node: BookieNode, ledger_id: int) -> dict[int, bytes]:
+        bookie = node.bookie
+        if bookie is None or not bookie.is_running:
+            return {}
+        found: dict[int, bytes] = {}
+        for entry_id in await bookie.entry_ids(ledger_id) or ():
+            status, entry = await bookie.read_entry(ledger_id, entry_id)
+            if status is Status.EOK:
+                found[entry_id] = bytes(entry)
+        return found
