@@ -70,6 +70,17 @@ def closing_line():
     return figures.add
 
 
+def pytest_sessionfinish(session):
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:  # one of pytest-xdist's processes: the figures are printed by its parent
+        output["figures"] = figures.LINES
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    figures.LINES.extend(getattr(node, "workeroutput", {}).get("figures", []))
+
+
 def pytest_terminal_summary(terminalreporter):
     if figures.LINES:
         terminalreporter.section("figures")
@@ -92,7 +103,8 @@ def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed:
         for one in servers.LIVE:
-            report.sections.append((f"log of {one.name} at {one.bootstrap}", one.log_tail()))
+            words = one.log_tail(20_000)
+            report.sections.append((f"log of {one.name} at {one.bootstrap}", words))
     return report
 
 

@@ -16,7 +16,7 @@ from aiokafka.errors import ProducerFenced, TopicAlreadyExistsError
 
 def run(coroutine):
     async def limited():
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             return await coroutine
 
     return asyncio.run(limited())

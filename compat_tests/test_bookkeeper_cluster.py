@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import time
 
 import pytest
 from harness import servers
@@ -48,7 +47,8 @@ def test_java_joins_a_tree_that_ours_made(cluster, tool):
 
 def test_a_stopped_bookie_is_gone_at_once_and_comes_back_with_its_entries(cluster, tool):
     tool.wait_for_bookies(3)
-    made = tool.write(50, 100)
+    # On this bookie too, and not still on their way to it.
+    made = tool.write(50, 100, qa=3)
     tool.close(handle=made["handle"])
     ours = cluster.bookies[0]
     assert ours.stop() == 0
@@ -60,7 +60,8 @@ def test_a_stopped_bookie_is_gone_at_once_and_comes_back_with_its_entries(cluste
 
 def test_a_read_only_bookie_is_read_and_not_written_to(cluster, tool):
     tool.wait_for_bookies(3)
-    made = tool.write(50, 100)
+    # On this bookie too, and not still on their way to it.
+    made = tool.write(50, 100, qa=3)
     tool.close(handle=made["handle"])
     ours = cluster.bookies[2]
     ours.restart(forceReadOnlyBookie="true")
@@ -81,7 +82,8 @@ def test_a_read_only_bookie_is_read_and_not_written_to(cluster, tool):
 
 def test_a_lost_session_is_replaced(cluster, tool):
     tool.wait_for_bookies(3)
-    made = tool.write(50, 100)
+    # An add that a frozen bookie does not answer in time ends the ledger: there is no fourth one.
+    made = tool.write(50, 100, qa=3)
     ours = cluster.bookies[0]
     ours.freeze()
     try:
@@ -105,7 +107,7 @@ def test_an_empty_disk_is_refused(cluster, tool):
         shutil.move(ours.directory / name, kept / name)
     cluster.wait_until_gone(ours.id)
     with pytest.raises(RuntimeError, match="cookies"):
-        ours.start(timeout_s=20)
+        ours.start()
     assert not cluster.is_registered(ours.id)
     for name in ("journal", "ledgers"):
         shutil.rmtree(ours.directory / name, ignore_errors=True)
@@ -121,7 +123,6 @@ def test_another_clusters_disk_is_refused(cluster, tool):
     for path in cookies:
         text = path.read_text()
         path.write_text(re.sub(r'instanceId: "[^"]+"', f'instanceId: "{"0" * 8}"', text))
-    started = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"instance_?[iI]d"):
-        ours.start(timeout_s=20)
-    assert time.monotonic() - started < 20
+    with pytest.raises(RuntimeError, match=r"instance_?[iI]d") as refused:
+        ours.start()
+    assert "ended with" in str(refused.value)  # by itself

@@ -199,7 +199,9 @@ class FrozenBookies:
 
     @only(lambda writer, reader: (writer, reader) in (("v2", "quire"), ("quire", "v2")))
     def test_a_frozen_bookie_holds_nobody_up(self, world, writer, reader):
-        tool = world.client(writer)
+        # Whoever waited for it would wait for a minute.
+        limit = {"add_timeout_ms": 60_000} if writer == "quire" else {"addEntryTimeoutSec": 60}
+        tool = world.cluster.ledger_tool(writer, **limit)
         made = tool.create(e=3, qw=3, qa=2)
         tool.append(handle=made["handle"], count=10, size=100)
         frozen = world.cluster.bookie(tool.metadata(ledger=made["ledger"])["segments"][0][1][0])
@@ -209,12 +211,15 @@ class FrozenBookies:
             started = time.monotonic()
             added = tool.append(handle=made["handle"], count=200, size=100)
             assert (added["acked"], added["failed"]) == (200, 0), added
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 20
             # Nobody waits for it for each entry anew.
             world.client(reader).read_back(made["ledger"], 100, 210)
             assert time.monotonic() - started < 30
+            # What is registered from now on is registered anew.
+            world.cluster.wait_until_gone(frozen.id)
         finally:
             frozen.thaw()
+        tool.kill()
         wait_for(lambda: world.cluster.is_registered(frozen.id), "it does not come back")
         for each in CLIENTS:
             world.client(each).wait_for_bookies(4)
@@ -229,7 +234,7 @@ class BothClients:
         made = tool.write(10, 100, window=1)
         opened = tool.open(ledger=made["ledger"], recover=False)
         assert opened["last"] == 8
-        tool.poll(handle=opened["handle"], entry=9, timeout_ms=20_000, size=100)
+        tool.poll(handle=opened["handle"], entry=9, timeout_ms=60_000, size=100)
         time.sleep(0.3)
         # Entry 10 tells the bookies that 9 is confirmed.
         tool.append(handle=made["handle"], count=1, size=100)
@@ -237,17 +242,17 @@ class BothClients:
         assert polled["code"] == 0
         assert polled["lac"] >= 9, polled
         assert (polled["entry"], polled["good"]) == (9, True), polled
-        assert 250 < polled["ms"] < 5000, polled
+        assert 250 < polled["ms"] < 15_000, polled
 
     @clients("v3", "quire")
     def test_a_long_poll_ends_after_its_time(self, world, client):
         tool = world.client(client)
         made = tool.write(10, 100, window=1)
         opened = tool.open(ledger=made["ledger"], recover=False)
-        tool.poll(handle=opened["handle"], entry=9, timeout_ms=700)
+        tool.poll(handle=opened["handle"], entry=9, timeout_ms=2000)
         polled = tool.poll_result(handle=opened["handle"])
         assert (polled["code"], polled["lac"], polled["entry"]) == (0, 8, -1), polled
-        assert 650 < polled["ms"] < 4000, polled
+        assert 1950 < polled["ms"] < 11_000, polled
 
     @clients("v3", "quire")
     def test_a_long_poll_ends_when_the_ledger_is_fenced(self, world, client):
@@ -294,10 +299,10 @@ class BothClients:
         made = tool.write(20, 100, window=1)
         reader = tool.open(ledger=made["ledger"], recover=False)["handle"]
         assert tool.lac(handle=reader, mode="read")["lac"] >= 18
-        deadline = time.monotonic() + 20
-        while tool.lac(handle=reader, mode="explicit")["lac"] < 19:
-            assert time.monotonic() < deadline, "the explicit LAC does not come"
-            time.sleep(0.05)
+        wait_for(
+            lambda: tool.lac(handle=reader, mode="explicit")["lac"] == 19,
+            "the explicit LAC does not come",
+        )
         read = tool.read(handle=reader, first=0, last=19, size=100)
         assert (read["good"], read["bad"]) == (20, [])
         tool.kill()
@@ -318,7 +323,8 @@ class JavaClient:
     @clients("v2")
     def test_batch_reads(self, world, client):
         tool = world.client(client)
-        made = tool.write(500, 1000)
+        # A bookie that has not got all of them yet gives what it has: so each has acknowledged.
+        made = tool.write(500, 1000, qa=3)
         tool.close(handle=made["handle"])
         handle = tool.open(ledger=made["ledger"])["handle"]
         whole = {"handle": handle, "first": 0, "last": 499, "size": 1000, "mode": "batch"}
@@ -338,7 +344,8 @@ class JavaClient:
     @clients("v2", "v3")
     def test_unconfirmed_entries(self, world, client):
         tool = world.client(client)
-        made = tool.write(30, 100, window=1)
+        # Whoever answers first knows of all but the last one.
+        made = tool.write(30, 100, qa=3, window=1)
         reader = tool.open(ledger=made["ledger"], recover=False)["handle"]
         read = tool.read(handle=reader, first=0, last=29, size=100, mode="unconfirmed")
         assert (read["good"], read["bad"]) == (30, [])

@@ -29,7 +29,7 @@ def tool(cluster):
 @pytest.fixture(scope="module")
 def written(tool):
     """A closed ledger of forty entries, each on the same three bookies."""
-    made = tool.write(40, 100, digest="CRC32", custom="label")
+    made = tool.write(40, 100, qa=3, digest="CRC32", custom="label")
     tool.close(handle=made["handle"])
     return made["ledger"]
 

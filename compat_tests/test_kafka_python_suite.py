@@ -16,7 +16,7 @@ from harness import absent, figures, servers
 WANTED, LEFT_OUT = kafka_python_suite.read_list()
 # More than these at once are not bad luck.
 SECOND_RUNS_MAX = 5
-pytestmark = [pytest.mark.suite, pytest.mark.timeout(kafka_python_suite.TIMEOUT_S + 60)]
+pytestmark = [pytest.mark.suite, pytest.mark.timeout(2 * kafka_python_suite.TIMEOUT_S + 60)]
 
 
 def is_excused(test):

@@ -16,6 +16,7 @@ from harness.history import CLIENT_SETTINGS, Watcher, Writer, check, read_all
 
 KILLS = int(os.environ.get("QUIRE_KILLS", "5"))
 PARTITIONS = 4
+COORDINATOR_IS_AWAY = ("NOT_COORDINATOR", "_WAIT_COORD", "COORDINATOR_LOAD_IN_PROGRESS")
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def crashing(scratch, name):
 
 def create(server, topic, partitions):
     admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
 def wait_for(condition, timeout_s, what):
@@ -39,7 +40,7 @@ def wait_for(condition, timeout_s, what):
 
 def wait_for_more(writer):
     acked = len(writer.acked)
-    wait_for(lambda: len(writer.acked) > acked + 200, 30, "no load")
+    wait_for(lambda: len(writer.acked) > acked + 200, 60, "no load")
 
 
 class Downtimes:
@@ -76,7 +77,7 @@ def test_nothing_acknowledged_is_lost(crashing, topic):
     watcher.start()
     downtimes = Downtimes(crashing)
     started = time.monotonic()
-    wait_for(lambda: len(writer.acked) > 200, 30, "no load")
+    wait_for(lambda: len(writer.acked) > 200, 60, "no load")
     for _ in range(KILLS):
         time.sleep(random.uniform(0.05, 0.6))
         acked = len(writer.acked)
@@ -97,14 +98,14 @@ def test_nothing_acknowledged_is_lost(crashing, topic):
     assert len(writer.acked) == writer.sent_count == sum(map(len, rows.values()))
 
 
-def committed(consumer, partition):
+def once_up(ask, *arguments, **named):
     """Asks until the group's coordinator is up again."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
-            return consumer.committed([partition], 20)
+            return ask(*arguments, **named)
         except KafkaException as error:
-            known = error.args[0].retriable() or error.args[0].name() == "NOT_COORDINATOR"
+            known = error.args[0].retriable() or error.args[0].name() in COORDINATOR_IS_AWAY
             if not known or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
@@ -121,15 +122,15 @@ def test_committed_offsets_and_configs_survive(crashing, topic, name):
         consumer = Consumer(settings)
         producer = Producer({**CLIENT_SETTINGS, "bootstrap.servers": crashing.bootstrap})
         producer.produce(topic, b"x", partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         row = TopicPartition(topic, 0, round_number + 1, metadata=f"round {round_number}")
-        consumer.commit(offsets=[row], asynchronous=False)
+        once_up(consumer.commit, offsets=[row], asynchronous=False)
         create(crashing, f"{topic}-{round_number}", 2)
         crashing.kill()
         consumer.close()
         crashing.start()
         consumer = Consumer(settings)
-        (found,) = committed(consumer, partition)
+        (found,) = once_up(consumer.committed, [partition], 20)
         assert (found.offset, found.metadata) == (round_number + 1, f"round {round_number}")
         topics = consumer.list_topics(timeout=20).topics
         for earlier in range(round_number + 1):

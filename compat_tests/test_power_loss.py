@@ -2,7 +2,13 @@
 
 A file system of its own (ext4 in a file) is shut down by an ioctl while a producer writes: from
 then on every call fails, as on a dead disk, and after mounting it again only what was synced is
-there. The server must end by itself, for it can promise nothing any more.
+there. A server that lives on must end by itself, for it can promise nothing any more.
+
+The server is stopped (SIGSTOP) while the ioctl is made. An fdatasync that is under way at that
+moment may return success although its data is lost: in 70 of 600 shutdowns with nothing but one
+thread that writes and syncs (Linux 6.18), in none of 600 with that process stopped. A loss of power
+leaves nobody to tell of such a sync, nor does this. Where the server goes on afterwards, the device
+has been idle before the ioctl, so that no sync of before can end after it.
 """
 
 import contextlib
@@ -23,7 +29,9 @@ SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = struct.pack("I", 2)
 IMAGE_SIZE = "1500M"
 PARTITIONS = 4
-ROUNDS = 3
+ROUNDS = 3  # of each kind
+#: How long a device has nothing to do before no sync is under way, with its user stopped.
+IDLE_SECONDS = 0.3
 
 
 def run(*command):
@@ -46,14 +54,28 @@ class Disk:
         run("mount", "-o", "loop", str(self.image), str(self.mount_point))
 
     def unmount(self):
-        for _ in range(50):
+        for _ in range(300):
             with contextlib.suppress(subprocess.CalledProcessError):
                 run("umount", str(self.mount_point))
                 return
             time.sleep(0.1)
         raise AssertionError("the file system stays busy")
 
-    def lose_power(self):
+    def wait_until_idle(self):
+        """Until no sync can be under way; whoever writes here must be stopped."""
+        device = os.stat(self.mount_point).st_dev
+        inflight = f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/inflight"
+        idle_since = time.monotonic()
+        deadline = idle_since + 60
+        while (now := time.monotonic()) < idle_since + IDLE_SECONDS:
+            assert now < deadline, "the device stays busy though nobody writes"
+            with open(inflight, encoding="ascii") as numbers:
+                if numbers.read().split() != ["0", "0"]:
+                    idle_since = now
+            time.sleep(0.005)
+
+    def shut_down(self):
+        """All calls fail from now on; what is not synced yet is lost."""
         fd = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, SHUTDOWN, NO_LOG_FLUSH)
@@ -84,24 +106,30 @@ def wait_for(condition, timeout_s, what):
         time.sleep(0.005)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_what_was_acknowledged_had_been_synced(disk, topic):
     server = servers.make_server(disk.folder / "server")  # its log stays on a disk that lives
     server.data_dir = disk.mount_point / "data"
     server.start()
     try:
         admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(20)
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
         writer = Writer(server.bootstrap, topic, PARTITIONS)
         watcher = Watcher(server.bootstrap, topic, PARTITIONS)
         writer.start()
         watcher.start()
-        for _ in range(ROUNDS):
+        for kind in ("power is lost", "the disk dies") * ROUNDS:
             acked = len(writer.acked)
-            wait_for(lambda acked=acked: len(writer.acked) > acked + 500, 30, "no load")
-            disk.lose_power()
-            wait_for(lambda: server.process.poll() is not None, 20, "the server goes on")
-            assert server.process.returncode != 0
+            wait_for(lambda acked=acked: len(writer.acked) > acked + 500, 60, "no load")
+            server.freeze()
+            if kind == "power is lost":
+                disk.shut_down()
+            else:
+                disk.wait_until_idle()
+                disk.shut_down()
+                server.thaw()
+                wait_for(lambda: server.process.poll() is not None, 20, "the server goes on")
+                assert server.process.returncode != 0
             server.kill()
             disk.unmount()
             disk.mount()
@@ -113,8 +141,8 @@ def test_what_was_acknowledged_had_been_synced(disk, topic):
         rows = read_all(server.bootstrap, topic, PARTITIONS)
         assert check(writer, watcher, rows) == []
         figures.add(
-            f"power loss: {ROUNDS} times under load, {len(writer.acked)} records acknowledged,"
-            " none lost, doubled or moved"
+            f"power loss {ROUNDS} times and a dead disk {ROUNDS} times, under load:"
+            f" {len(writer.acked)} records acknowledged, none lost, doubled or moved"
         )
     finally:
         server.discard()

@@ -45,7 +45,7 @@ def test_block(block, tmp_path):
         env={**os.environ, "TMPDIR": str(scratch)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=170,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -23,7 +23,10 @@ from confluent_kafka.admin import (
 from harness import figures, servers
 from harness.history import Watcher, Writer, check, read_all
 
-pytestmark = pytest.mark.skipif(servers.target() != "quire", reason="about our own processes")
+pytestmark = [
+    pytest.mark.skipif(servers.target() != "quire", reason="about our own processes"),
+    pytest.mark.timeout(400),
+]
 
 BOOKIES = 3
 
@@ -48,8 +51,12 @@ class ClusterServer(servers.QuireServer):
         return pids
 
     def writable_count(self):
+        return self.writable_counts()[-1]
+
+    def writable_counts(self):
+        """As they changed since the start."""
         found = re.findall(r"event=bookies writable=(\d+)", self.log_since_start())
-        return int(found[-1])
+        return [int(count) for count in found]
 
 
 def wait_for(condition, timeout_s, what):
@@ -86,32 +93,31 @@ def admin(cluster):
 
 def create(admin, topic, partitions=1, copies=-1, **config):
     new = NewTopic(topic, partitions, copies, config=config)
-    admin.create_topics([new])[topic].result(20)
+    admin.create_topics([new])[topic].result(60)
 
 
 def describe(admin, topic):
-    described = admin.describe_topics(TopicCollection([topic]))[topic].result(20)
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(60)
     return described.partitions
 
 
 def produce_one(cluster, topic, **settings):
-    """The error, None if it was acknowledged."""
+    """The error, None if it was acknowledged. What is refused is told at once: it is sent once."""
     outcome = []
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
             "log_level": 0,
             "retries": 0,
-            "message.timeout.ms": 5000,
+            "message.timeout.ms": 60_000,
             **settings,
         }
     )
     producer.produce(topic, b"x", callback=lambda error, _: outcome.append(error))
-    producer.flush(10)
+    assert producer.flush(90) == 0
     return outcome[0].name() if outcome[0] is not None else None
 
 
-@pytest.mark.timeout(300)
 def test_each_bookie_killed_under_load(cluster, admin, topic):
     create(admin, topic, 4)
     writer = Writer(cluster.bootstrap, topic, 4)
@@ -119,18 +125,25 @@ def test_each_bookie_killed_under_load(cluster, admin, topic):
     writer.start()
     watcher.start()
     stalls, restarts = [], []
-    wait_for(lambda: len(writer.acked) > 500, 30, "no load")
+    wait_for(lambda: len(writer.acked) > 500, 60, "no load")
     for bookie in sorted(cluster.bookie_pids()):
         pid = cluster.bookie_pids()[bookie]
+        changes = len(cluster.writable_counts())
         os.kill(pid, signal.SIGKILL)
         started = time.monotonic()
         acked = len(writer.acked)
-        wait_for(lambda acked=acked: len(writer.acked) > acked + 500, 30, "no load after a kill")
+        wait_for(lambda acked=acked: len(writer.acked) > acked + 500, 60, "no load after a kill")
         stalls.append(time.monotonic() - started)
-        wait_for(lambda: cluster.writable_count() == BOOKIES, 30, f"{bookie} is not back")
+        # The load may go on before anybody has noticed that the bookie is gone.
+        wait_for(
+            lambda changes=changes: min(cluster.writable_counts()[changes:], default=3) < BOOKIES,
+            60,
+            f"{bookie} is not gone",
+        )
+        wait_for(lambda: cluster.writable_count() == BOOKIES, 60, f"{bookie} is not back")
         wait_for(
             lambda bookie=bookie, pid=pid: cluster.bookie_pids().get(bookie, pid) != pid,
-            30,
+            60,
             f"{bookie} was not started again",
         )
         restarts.append(time.monotonic() - started)
@@ -150,14 +163,13 @@ def test_each_bookie_killed_under_load(cluster, admin, topic):
     assert cluster.stop() == 0
 
 
-@pytest.mark.timeout(200)
 def test_no_orphans_and_everything_is_found_again(cluster, admin, topic):
     create(admin, topic, 1)
     memory = {"server": rss_kb(cluster.process.pid)}
     memory |= {bookie: rss_kb(pid) for bookie, pid in cluster.bookie_pids().items()}
     writer = Writer(cluster.bootstrap, topic, 1)
     writer.start()
-    wait_for(lambda: len(writer.acked) > 1000, 30, "no load")
+    wait_for(lambda: len(writer.acked) > 1000, 60, "no load")
     pids = cluster.bookie_pids()
     assert sorted(pids) == ["bookie-1", "bookie-2", "bookie-3"]
     killed_at = time.monotonic()
@@ -200,21 +212,21 @@ def test_kcat_sees_three_replicas(cluster, admin, topic):
         ["kcat", "-b", cluster.bootstrap, "-P", "-t", topic, "-X", "acks=all"],
         input=b"one\ntwo\nthree\n",
         check=True,
-        timeout=30,
+        timeout=90,
     )
     assert kcat.returncode == 0
     read = subprocess.run(
         ["kcat", "-b", cluster.bootstrap, "-C", "-t", topic, "-e", "-q"],
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=90,
     )
     assert sorted(read.stdout.split()) == [b"one", b"three", b"two"]
     listed = subprocess.run(
         ["kcat", "-b", cluster.bootstrap, "-L", "-t", topic],
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=90,
         text=True,
     ).stdout
     for line in re.findall(r"partition \d.*", listed):
@@ -246,14 +258,14 @@ def test_the_isr_says_who_is_missing(cluster, admin, topic):
     pid = cluster.bookie_pids()["bookie-2"]
     os.kill(pid, signal.SIGSTOP)  # it does not answer, and is not restarted
     try:
-        wait_for(lambda: cluster.writable_count() == 2, 30, "a silent bookie stays registered")
+        wait_for(lambda: cluster.writable_count() == 2, 60, "a silent bookie stays registered")
         (without,) = describe(admin, topic)
         assert (len(without.replicas), len(without.isr)) == (3, 2)
-        assert produce_one(cluster, topic, **{"message.timeout.ms": 60000, "retries": 20}) is None
+        assert produce_one(cluster, topic, retries=20) is None
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: cluster.writable_count() == BOOKIES, 30, "it is not back")
-    wait_for(lambda: len(describe(admin, topic)[0].isr) == 3, 30, "its copies do not come back")
+    wait_for(lambda: cluster.writable_count() == BOOKIES, 60, "it is not back")
+    wait_for(lambda: len(describe(admin, topic)[0].isr) == 3, 60, "its copies do not come back")
     (after,) = describe(admin, topic)
     assert {node.id for node in after.isr} == {node.id for node in before.isr}
 
@@ -267,20 +279,17 @@ def test_min_insync_replicas(cluster, admin, topic):
             ConfigEntry("min.insync.replicas", "3", incremental_operation=AlterConfigOpType.SET)
         ],
     )
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    admin.incremental_alter_configs([resource])[resource].result(60)
     assert produce_one(cluster, topic, acks="all") is None
     pid = cluster.bookie_pids()["bookie-3"]
     os.kill(pid, signal.SIGSTOP)
     try:
-        wait_for(lambda: cluster.writable_count() == 2, 30, "a silent bookie stays registered")
+        wait_for(lambda: cluster.writable_count() == 2, 60, "a silent bookie stays registered")
         assert produce_one(cluster, topic, acks="all") == "NOT_ENOUGH_REPLICAS"
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: cluster.writable_count() == BOOKIES, 30, "it is not back")
-    assert (
-        produce_one(cluster, topic, acks="all", **{"message.timeout.ms": 60000, "retries": 20})
-        is None
-    )
+    wait_for(lambda: cluster.writable_count() == BOOKIES, 60, "it is not back")
+    assert produce_one(cluster, topic, acks="all", retries=20) is None
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -290,7 +299,7 @@ def test_min_insync_replicas(cluster, admin, topic):
         }
     )
     consumer.subscribe([topic])
-    values, deadline = [], time.monotonic() + 30
+    values, deadline = [], time.monotonic() + 60
     while len(values) < 2 and time.monotonic() < deadline:
         message = consumer.poll(0.5)
         if message is not None and message.error() is None:
@@ -303,7 +312,7 @@ def test_the_number_of_bookies_cannot_shrink(cluster):
     assert cluster.stop() == 0
     command = servers.QuireServer.command(cluster)
     for extra in ([], ["--bookies", "2"]):
-        refused = subprocess.run([*command, *extra], capture_output=True, text=True, timeout=30)
+        refused = subprocess.run([*command, *extra], capture_output=True, text=True, timeout=90)
         assert refused.returncode == 2
         assert "are of 3 bookies" in refused.stderr
     cluster.start()

@@ -5,6 +5,7 @@ what it is tested against is the other people's program. Raw kazoo looks at what
 """
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import os
@@ -16,6 +17,7 @@ import time
 import pytest
 import trio
 from harness import paths
+from harness.clock import AwakeClock
 from harness.zookeeper import Ensemble, ZooKeeper
 from harness.zookeeper_proxy import CREATE, DELETE, MULTI, SET_DATA, Proxy
 from kazoo.client import KazooClient
@@ -35,7 +37,8 @@ from metadata.store import (
     SessionState,
 )
 from metadata.zookeeper import ZooKeeperStore
-from metadata.zookeeper_session import ZooKeeperOptions, ZooKeeperTls
+from metadata.zookeeper_session import ZooKeeperOptions
+from metadata.zookeeper_tls import ZooKeeperTls
 
 _numbers = itertools.count()
 in_trio = pytest.mark.trio
@@ -43,7 +46,8 @@ in_trio = pytest.mark.trio
 
 @pytest.fixture(scope="module")
 def zookeeper(scratch):
-    server = ZooKeeper(scratch / "zookeeper", tls=True).start()
+    settings = {"maxSessionTimeout": "120000"}
+    server = ZooKeeper(scratch / "zookeeper", settings, tls=True).start()
     yield server
     server.discard()
 
@@ -51,7 +55,8 @@ def zookeeper(scratch):
 @pytest.fixture
 def own_zookeeper(scratch):
     """One that a test may kill and freeze."""
-    server = ZooKeeper(scratch / f"zookeeper-{next(_numbers)}").start()
+    settings = {"maxSessionTimeout": "120000"}
+    server = ZooKeeper(scratch / f"zookeeper-{next(_numbers)}", settings).start()
     yield server
     server.discard()
 
@@ -92,16 +97,28 @@ async def opened(hosts, chroot, **options):
                 await store.aclose()
 
 
-async def until(condition, timeout_s=15):
+def wait_no_longer_than(store, operation_timeout_ms):
+    """From now on: to connect to a server that has just started may take longer."""
+    options = dataclasses.replace(store._options, operation_timeout_ms=operation_timeout_ms)
+    store._options = store._session.options = options
+
+
+async def until(condition, timeout_s=60):
     with trio.fail_after(timeout_s):
         while not condition():  # noqa: ASYNC110 - the world is polled
             await trio.sleep(0.01)
 
 
-async def fires(watch, timeout_s=0.3):
-    with trio.move_on_after(timeout_s) as scope:
+async def fires(watch):
+    with trio.move_on_after(60) as scope:
         await watch.changed()
     return not scope.cancelled_caught
+
+
+async def stays_quiet(watch):
+    with trio.move_on_after(0.3) as scope:
+        await watch.changed()
+    return scope.cancelled_caught
 
 
 def cut(store):
@@ -109,11 +126,16 @@ def cut(store):
     store._session._client._connection._socket.shutdown(2)
 
 
-def steal_session(zookeeper, store):
+async def steal_session(zookeeper, proxy, store):
+    """Ends it from outside. The store is kept away meanwhile: a session has one connection, and
+    whoever comes last has it."""
     client = KazooClient(zookeeper.hosts, client_id=store._session._client.client_id)
-    client.start()
-    client.stop()
+    proxy.cut(hold=True)
+    await until(lambda: store.state is SessionState.SUSPENDED)
+    await trio.to_thread.run_sync(client.start, 60)
+    await trio.to_thread.run_sync(client.stop)
     client.close()
+    proxy.release()
 
 
 # -- the contract ------------------------------------------------------------------------------
@@ -210,7 +232,7 @@ async def test_an_old_node_with_the_same_data_is_not_ours(proxy, zookeeper, raw,
                 await store.create(f"{chroot}/old", b"same")
             assert proxy.done.is_set()
             first = store._session.session_id
-            await trio.to_thread.run_sync(steal_session, zookeeper, store)
+            await steal_session(zookeeper, proxy, store)
             await until(lambda first=first: store._session.session_id != first)
             proxy.lose(CREATE, when)
             with pytest.raises(NodeExistsError):
@@ -353,8 +375,9 @@ async def test_parents_that_vanish_are_made_again(proxy, raw, chroot):
 
 @in_trio
 async def test_an_outcome_that_cannot_be_looked_at_is_unknown(proxy, raw, chroot):
-    async with opened(proxy.hosts, chroot, operation_timeout_ms=1_000) as store:
+    async with opened(proxy.hosts, chroot) as store:
         await store.create("/a", b"0")
+        wait_no_longer_than(store, 3_000)
         for call in (
             lambda: store.put("/a", b"1", 0),
             lambda: store.create("/b"),
@@ -365,14 +388,19 @@ async def test_an_outcome_that_cannot_be_looked_at_is_unknown(proxy, raw, chroot
             await until(lambda: store.state is SessionState.SUSPENDED)
             # Never sent: that is known.
             started = trio.current_time()
-            with pytest.raises(MetadataUnavailableError, match=r"within 1\.0 s"):
+            with (
+                AwakeClock() as clock,
+                pytest.raises(MetadataUnavailableError, match=r"within 3\.0 s"),
+            ):
                 await call()
-            assert 0.9 < trio.current_time() - started < 1.5
+            assert trio.current_time() - started > 2.9
+            assert clock.seconds < 3.5
             proxy.release()
             await until(lambda: store.state is SessionState.CONNECTED)
         proxy.lose(CREATE, "after", hold=True)
         with pytest.raises(MetadataUnknownOutcomeError, match="reply was lost"):
             await store.create("/b")
+        assert proxy.done.is_set()
         proxy.release()
         assert await store.exists("/b")
 
@@ -405,8 +433,8 @@ async def test_a_cut_connection_keeps_the_session_and_every_change(zookeeper, ra
             assert await fires(node)
             assert await fires(unborn)
             assert await fires(children)
-            assert not await fires(quiet)
-            assert not await fires(quiet_children)
+            assert await stays_quiet(quiet)
+            assert await stays_quiet(quiet_children)
             raw.delete("/unborn")
             raw.create("/parent/gone")
             assert await fires(unborn)
@@ -447,12 +475,12 @@ async def test_a_watch_made_while_away_misses_nothing(proxy, raw, chroot):
         watch = store.watch("/a")
         raw.create("/a")
         proxy.release()
-        assert await fires(watch, 5)
+        assert await fires(watch)
 
 
 @in_trio
-async def test_a_stolen_session_is_replaced_and_owners_are_told(zookeeper, raw, chroot):
-    async with opened(zookeeper.hosts, chroot) as store:
+async def test_a_stolen_session_is_replaced_and_owners_are_told(proxy, zookeeper, raw, chroot):
+    async with opened(proxy.hosts, chroot) as store:
         states, made = [], trio.Event()
         await store.create("/a")
         await store.create("/mine", ephemeral=True)
@@ -472,8 +500,8 @@ async def test_a_stolen_session_is_replaced_and_owners_are_told(zookeeper, raw, 
 
             end = store.subscribe(listener)
             first = store._session.session_id
-            await trio.to_thread.run_sync(steal_session, zookeeper, store)
-            with trio.fail_after(10):
+            await steal_session(zookeeper, proxy, store)
+            with trio.fail_after(60):
                 await made.wait()
             end()
         assert states == [SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
@@ -482,7 +510,7 @@ async def test_a_stolen_session_is_replaced_and_owners_are_told(zookeeper, raw, 
         assert await store.owns("/mine")
         assert await fires(watch)
         assert await fires(children)
-        assert not await fires(watch)
+        assert await stays_quiet(watch)
         raw.set("/a", b"")
         assert await fires(watch)
 
@@ -502,11 +530,16 @@ async def test_an_ephemeral_is_not_made_behind_its_owners_back(proxy, zookeeper,
             nursery.start_soon(create)
             await until(proxy.done.is_set)
             thief = KazooClient(zookeeper.hosts, client_id=credentials)
-            await trio.to_thread.run_sync(thief.start)
+            await trio.to_thread.run_sync(thief.start, 60)
             await trio.to_thread.run_sync(thief.stop)
             thief.close()
             proxy.release()
         assert not raw.exists("/mine")
+
+
+#: What becomes of every request is found out, and the session is kept, however long a server takes
+#: to come back.
+LASTING = {"session_timeout_ms": 30_000, "operation_timeout_ms": 60_000}
 
 
 class Counters:
@@ -530,9 +563,27 @@ class Counters:
                 self.acked[n] += 1
             except MetadataUnknownOutcomeError:
                 self.unknown[n] += 1
-                version = (await self.store.get(path)).version
+                version = await self.version(path)
             except MetadataUnavailableError:
                 await trio.sleep(0.05)
+
+    async def version(self, path):
+        while True:
+            with contextlib.suppress(MetadataUnavailableError):
+                return (await self.store.get(path)).version
+
+    async def go_on(self, count):
+        """Until so many more puts were acknowledged."""
+        wanted = sum(self.acked) + count
+        await until(lambda: sum(self.acked) >= wanted)
+
+    async def hang(self, server):
+        """Freezes the server, and waits until every counter waits for a reply of it."""
+        server.freeze()
+        client, acked = self.store._session._client, -1
+        while len(client._pending) < len(self.acked) or acked != sum(self.acked):
+            acked = sum(self.acked)
+            await trio.sleep(0.2)
 
     async def check(self):
         for n in range(8):
@@ -552,19 +603,22 @@ class Counters:
 @in_trio
 async def test_every_increment_is_counted_once_through_kills(own_zookeeper, caplog, closing_line):
     server = own_zookeeper
-    async with opened(server.hosts, "/c", operation_timeout_ms=8_000) as store:
+    async with opened(server.hosts, "/c", **LASTING) as store:
         await store.create("/session", ephemeral=True)
         counters = Counters(store, caplog)
         async with trio.open_nursery() as nursery:
             for n in range(8):
                 nursery.start_soon(counters.count, n)
-            for _ in range(3):
-                await trio.sleep(0.4)
+            for n in range(3):
+                await counters.go_on(100)
+                if n == 0:
+                    # Wherever the others hit, here replies are lost.
+                    await counters.hang(server)
                 server.kill()
                 await trio.sleep(0.2)
                 await trio.to_thread.run_sync(server.start)
                 await until(lambda: store.state is SessionState.CONNECTED)
-            await trio.sleep(0.4)
+            await counters.go_on(100)
             counters.is_over = True
         assert sum(counters.acked) > 300
         line = await counters.check()
@@ -581,20 +635,22 @@ async def test_every_increment_is_counted_once_through_leaders_deaths(
     ensemble = Ensemble(scratch / "ensemble")
     try:
         await trio.to_thread.run_sync(ensemble.start)
-        async with opened(ensemble.hosts, "/c", operation_timeout_ms=15_000) as store:
+        async with opened(ensemble.hosts, "/c", **LASTING) as store:
             await store.create("/session", ephemeral=True)
             counters = Counters(store, caplog)
             async with trio.open_nursery() as nursery:
                 for n in range(8):
                     nursery.start_soon(counters.count, n)
-                for _ in range(3):
-                    await trio.sleep(0.5)
+                for n in range(3):
+                    await counters.go_on(50)
                     leader = await trio.to_thread.run_sync(ensemble.wait_for_leader)
+                    if n == 0:
+                        await counters.hang(leader)
                     leader.kill()
                     await trio.to_thread.run_sync(ensemble.wait_for_leader)
                     await until(lambda: store.state is SessionState.CONNECTED)
                     await trio.to_thread.run_sync(leader.start)
-                await trio.sleep(0.5)
+                await counters.go_on(50)
                 counters.is_over = True
             assert sum(counters.acked) > 100
             line = await counters.check()
@@ -606,22 +662,24 @@ async def test_every_increment_is_counted_once_through_leaders_deaths(
 
 @in_trio
 async def test_a_frozen_server_is_left_in_bounded_time(own_zookeeper):
-    options = {"session_timeout_ms": 2_000, "operation_timeout_ms": 3_000, "request_count_max": 10}
+    options = {"session_timeout_ms": 2_000, "request_count_max": 10}
     async with opened(own_zookeeper.hosts, "/f", **options) as store:
         await store.create("/a", b"0")
+        wait_no_longer_than(store, 3_000)
         own_zookeeper.freeze()
-        started, errors = trio.current_time(), []
+        errors = []
 
         async def call(function, *arguments):
             try:
                 await function(*arguments)
             except MetadataError as error:
-                errors.append((type(error), trio.current_time() - started))
+                errors.append((type(error), clock.seconds))
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(10):
-                nursery.start_soon(call, store.get, "/a")
-                nursery.start_soon(call, store.put, "/a", b"1", 0)
+        with AwakeClock() as clock:
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(call, store.get, "/a")
+                    nursery.start_soon(call, store.put, "/a", b"1", 0)
         assert len(errors) == 20
         assert all(elapsed < 6 for _, elapsed in errors), errors
         kinds = {kind for kind, _ in errors}
@@ -635,9 +693,9 @@ async def test_a_frozen_server_is_left_in_bounded_time(own_zookeeper):
         await until(lambda: store.state is SessionState.CONNECTED)
         assert (await store.get("/a")).version in (0, 1)
         own_zookeeper.freeze()
-        started = trio.current_time()
-        await store.aclose()
-        assert trio.current_time() - started < 4
+        with AwakeClock() as clock:
+            await store.aclose()
+        assert clock.seconds < 4
         own_zookeeper.thaw()
 
 
@@ -663,7 +721,7 @@ async def test_a_spoiled_reply_ends_kazoos_thread_and_a_new_session_begins(proxy
         assert SessionState.LOST in states
         assert await fires(watch)
         assert await store.put("/a", b"1", 0) == 1
-        assert await fires(watch, 2)
+        assert await fires(watch)
 
 
 # -- limits, batches ---------------------------------------------------------------------------
@@ -698,13 +756,18 @@ async def test_a_burst_of_answers_is_one_wakeup_of_the_loop(zookeeper, chroot):
             answers.append(await store.exists(f"/missing-{n}"))
 
         async with trio.open_nursery() as nursery:
-            for n in range(900):
-                nursery.start_soon(ask, n)
-            # All of them have run to where they wait, in whatever order with this task.
-            for _ in range(2):
-                await trio.lowlevel.checkpoint()
-            before, outstanding = inbox.wakeup_count, len(store._session._requests)
-            assert outstanding > 300
+            # No answer comes before all is asked.
+            zookeeper.freeze()
+            try:
+                for n in range(900):
+                    nursery.start_soon(ask, n)
+                # All of them have run to where they wait, in whatever order with this task.
+                for _ in range(2):
+                    await trio.lowlevel.checkpoint()
+                before, outstanding = inbox.wakeup_count, len(store._session._requests)
+            finally:
+                zookeeper.thaw()
+            assert outstanding == 900
             # The loop is busy with something else until all the answers are there.
             deadline = time.monotonic() + 20
             while len(inbox._calls) < outstanding:
@@ -725,9 +788,9 @@ async def test_more_requests_than_a_socket_buffer_holds_do_not_block_the_loop(ow
             for _ in range(3_000):
                 nursery.start_soon(store.exists, "/a")
             await trio.lowlevel.checkpoint()
-            started = time.monotonic()
-            await trio.sleep(0.3)
-            assert time.monotonic() - started < 2
+            with AwakeClock() as clock:
+                await trio.sleep(0.3)
+            assert clock.seconds < 2
             own_zookeeper.thaw()
 
 
@@ -781,11 +844,13 @@ async def test_only_the_creator_may(zookeeper, raw, chroot):
 @in_trio
 async def test_tls(zookeeper, scratch, chroot):
     tls = ZooKeeperTls(str(zookeeper.ca_file))
-    async with opened(zookeeper.secure_hosts, chroot, tls=tls) as store:
+    # Nothing but replies comes for 40 s: no ping's answer makes up for one that was overlooked.
+    rare_pings = {"session_timeout_ms": 120_000}
+    async with opened(zookeeper.secure_hosts, chroot, tls=tls, **rare_pings) as store:
         await store.create("/big", bytes(1_000_000))
         await store.create("/a", b"0")
         # Many replies in one TLS record: all are seen at once.
-        with trio.fail_after(8):
+        with trio.fail_after(30):
             found = await store.get_many([f"/missing-{n}" for n in range(3_000)])
         assert found == [None] * 3_000
         assert len((await store.get("/big")).data) == 1_000_000

@@ -10,7 +10,6 @@ import json
 import queue
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -131,27 +130,26 @@ class Bookie(Server):
         finally:
             self._is_launching = False
 
-    def wait_until_ready(self, timeout_s: float = 60) -> None:
+    def wait_until_ready(self, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s
         while not self.is_serving():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            code = self.process.poll()
+            if code is not None or time.monotonic() > deadline:
                 self.kill()
-                raise RuntimeError(f"{self.name} did not start:\n{self.log_tail()}")
+                words = f"not ready in {timeout_s} s" if code is None else f"ended with {code}"
+                raise RuntimeError(f"{self.name} {words} at start:\n{self.log_tail()}")
             time.sleep(0.02)
 
-    def start(self, timeout_s: float = 60) -> "Bookie":
+    def wait_until_forgotten(self) -> None:
+        """Until ZooKeeper has nothing of the process that ended."""
+        self.cluster.wait_until_gone(self.id)
+
+    def start(self, timeout_s: float = 120) -> "Bookie":
         if self.started_count:
-            self.cluster.wait_until_gone(self.id)
+            self.wait_until_forgotten()
         self.launch()
         self.wait_until_ready(timeout_s)
         return self
-
-    def freeze(self) -> None:
-        """SIGSTOP: connections stay, nothing is answered."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
 
 
 class JavaBookie(Bookie):
@@ -170,7 +168,17 @@ class QuireBookie(Bookie):
         return [str(paths.python_script("quire")), "bookie", "--config", str(self.config)]
 
 
-class AutoRecovery(Bookie):
+class Candidate(Bookie):
+    """Who stands for auditor; its vote and its locks last as long as its session."""
+
+    def is_serving(self) -> bool:
+        return self.id in self.cluster.auditor_votes()
+
+    def wait_until_forgotten(self) -> None:
+        wait_for(lambda: not self.is_serving(), f"{self.id} is still a candidate")
+
+
+class AutoRecovery(Candidate):
     """Java's auditor and replication worker in a process of their own."""
 
     name = "autorecovery"
@@ -180,22 +188,36 @@ class AutoRecovery(Bookie):
         main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
         return ["java", *self.cluster.jvm, "-cp", path, main, "--conf", str(self.config)]
 
-    def is_serving(self) -> bool:
-        return bool(self.cluster.children("underreplication/auditorelection"))
+
+class QuireAutoRecovery(Candidate):
+    """Ours, in a process of its own."""
+
+    name = "quire autorecovery"
+
+    def command(self) -> list[str]:
+        script = str(paths.python_script("quire"))
+        return [script, "autorecovery", "--config", str(self.config)]
 
 
 class Cluster:
     """Bookies that find each other in one ZooKeeper, which is the cluster's own."""
 
-    def __init__(self, directory: Path, jvm: tuple[str, ...] = SMALL_JVM) -> None:
-        """`jvm`: options of Java's bookies and clients."""
+    def __init__(
+        self,
+        directory: Path,
+        jvm: tuple[str, ...] = SMALL_JVM,
+        zookeeper: ZooKeeper | None = None,
+    ) -> None:
+        """`jvm`: options of Java's bookies and clients; `zookeeper`: another than the usual."""
         self.directory = directory
         self.jvm = jvm
-        self.zookeeper = ZooKeeper(directory / "zookeeper").start()
+        self.zookeeper = (zookeeper or ZooKeeper(directory / "zookeeper")).start()
         self.bookies: list[Bookie] = []
         self.tools: list[LedgerTool] = []
-        self._kazoo = KazooClient(self.zookeeper.hosts)
-        self._kazoo.start()
+        # Connections break when ZooKeeper, or this process, was away for a while.
+        again = {"max_tries": -1, "deadline": 30, "max_delay": 1}
+        self._kazoo = KazooClient(self.zookeeper.hosts, command_retry=again)
+        self._kazoo.start(60)
 
     @property
     def uri(self) -> str:
@@ -221,7 +243,7 @@ class Cluster:
         if self.get("LAYOUT") is None:
             self.shell("initnewcluster")
 
-    def shell(self, *arguments: str, timeout_s: float = 60, code: int | None = 0) -> str:
+    def shell(self, *arguments: str, timeout_s: float = 120, code: int | None = 0) -> str:
         """What `bookkeeper shell` says: its own words and what it logs from INFO on."""
         here = self.directory / "shell"
         here.mkdir(parents=True, exist_ok=True)
@@ -251,16 +273,31 @@ class Cluster:
     def get(self, path: str) -> bytes | None:
         """The data of a node below /ledgers."""
         try:
-            return self._kazoo.get(f"/ledgers/{path}")[0]
+            return self._kazoo.retry(self._kazoo.get, f"/ledgers/{path}")[0]
         except NoNodeError:
             return None
 
     def children(self, path: str) -> list[str]:
         """Names of the nodes below a node below /ledgers; none if it is not there."""
         try:
-            return sorted(self._kazoo.get_children(f"/ledgers/{path}"))
+            return sorted(self._kazoo.retry(self._kazoo.get_children, f"/ledgers/{path}"))
         except NoNodeError:
             return []
+
+    def auditor_votes(self) -> list[str]:
+        """The candidates' bookie ids, the auditor first."""
+        path = "underreplication/auditorelection"
+        names = sorted(self.children(path), key=lambda name: int(name.removeprefix("V_")))
+        nodes = [self.get(f"{path}/{name}") for name in names]
+        return [re.search(rb'"(.*)"', node)[1].decode() for node in nodes if node is not None]
+
+    def under_replicated(self, below: str = "underreplication/ledgers") -> list[int]:
+        """Ids of the ledgers that are marked."""
+        found = []
+        for name in self.children(below):
+            is_mark = name.startswith("urL")
+            found += [int(name[3:])] if is_mark else self.under_replicated(f"{below}/{name}")
+        return sorted(found)
 
     def is_registered(self, bookie_id: str) -> bool:
         return bookie_id in self.children("available") + self.children("available/readonly")
@@ -282,7 +319,7 @@ class Cluster:
             bookie.discard()
 
 
-def wait_for(condition, words: str, timeout_s: float = 30) -> None:
+def wait_for(condition, words: str, timeout_s: float = 60) -> None:
     """Returns once `condition()` is true; AssertionError with `words` if it does not get so."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -398,7 +435,7 @@ class LedgerTool:
 
     def entries_of(self, ledger: int, bookie: str, last: int) -> dict:
         """Java's `list_entries`, once it sees the bookie, which may just have come back."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 return self.list_entries(ledger=ledger, bookie=bookie, last=last)

@@ -23,7 +23,14 @@ CLIENT_SETTINGS = {
 class Writer(threading.Thread):
     """Numbers 0, 1, 2 ... to partitions in turn, until stopped; value = the number, padded."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, size_bytes: int = 100) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        size_bytes: int = 100,
+        settings: dict[str, object] | None = None,
+    ) -> None:
         super().__init__(name="writer", daemon=True)
         self.topic, self.partitions, self.size_bytes = topic, partitions, size_bytes
         self.acked: dict[int, tuple[int, int]] = {}  # number -> (partition, offset)
@@ -42,6 +49,7 @@ class Writer(threading.Thread):
                 "message.timeout.ms": 120_000,
                 "queue.buffering.max.messages": 2000,
                 "error_cb": self._on_error,
+                **(settings or {}),
             }
         )
 
@@ -132,7 +140,13 @@ class Watcher(threading.Thread):
         self.join(10)
 
 
-def read_all(bootstrap: str, topic: str, partitions: int, isolation: str = "read_uncommitted"):
+def read_all(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    isolation: str = "read_uncommitted",
+    timeout_s: float = 180,
+):
     """partition -> [(offset, value)], up to the end offsets of now."""
     consumer = Consumer(
         {
@@ -146,7 +160,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, isolation: str = "read
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])
     rows: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(partitions)}
     open_partitions = set(rows)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + timeout_s
     while open_partitions:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{topic}: partitions {open_partitions} have no end")

@@ -9,6 +9,7 @@ entries, unconfirmed entries) is answered as an unknown command.
 import json
 import os
 import sys
+from dataclasses import fields
 from functools import partial
 
 import trio
@@ -25,6 +26,7 @@ from ledger.errors import (
     UnauthorizedError,
 )
 from ledger.network.client import NetworkBookieClient
+from ledger.network.config import NetworkConfig
 from ledger.placement import RandomPlacement
 from metadata.service_uri import parse_service_uri
 from metadata.zookeeper import ZooKeeperStore
@@ -373,6 +375,8 @@ async def main(uri_text: str, settings: list[str]) -> None:
     uri = parse_service_uri(uri_text)
     env = real_env()
     values = {key: int(value) for key, value in (setting.split("=") for setting in settings)}
+    names = {field.name for field in fields(NetworkConfig)}
+    network = NetworkConfig(**{name: values.pop(name) for name in names & values.keys()})
     async with trio.open_nursery() as nursery:
         nursery.start_soon(env.turn.serve)
         await nursery.start(env.poller.run)
@@ -381,7 +385,7 @@ async def main(uri_text: str, settings: list[str]) -> None:
         await nursery.start(store.run)
         watcher = BookieWatcher(store, uri.ledgers_root)
         await nursery.start(watcher.run)
-        bookies = NetworkBookieClient(env, watcher.resolve)
+        bookies = NetworkBookieClient(env, watcher.resolve, network)
         await nursery.start(bookies.run)
         client = LedgerClient(
             store,

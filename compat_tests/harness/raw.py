@@ -128,7 +128,7 @@ class Reader:
 class Connection:
     """One socket; `call` sends a request and gives the answer's body."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = 20) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = 60) -> None:
         self.socket = socket.create_connection((host, port), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.correlation_id = 0
@@ -167,7 +167,7 @@ class Connection:
         assert correlation_id == self.correlation_id, (correlation_id, self.correlation_id)
         return answer
 
-    def is_closed_by_server(self, timeout_s: float = 10) -> bool:
+    def is_closed_by_server(self, timeout_s: float = 60) -> bool:
         """Wait for the server's end of stream or reset; False when it neither comes."""
         self.socket.settimeout(timeout_s)
         try:

@@ -39,6 +39,8 @@ CONTROL_SETTINGS = {
 # Fixed ports must stay out of the range from which the kernel takes ports for outgoing
 # connections, else a client of another test can sit on ours while the server restarts.
 PORTS = range(20000, 32000)
+# By port, what keeps other runs on this machine from taking it while nobody listens there.
+_RESERVED: dict[int, socket.socket] = {}
 # Every server of this run that is up, for the log sections of failing tests.
 LIVE: list["Server"] = []
 
@@ -51,17 +53,29 @@ def target() -> str:
     return name
 
 
-def free_port() -> int:
-    """A port below the ephemeral range that nobody listens on at this moment."""
+def free_port(count: int = 1) -> int:
+    """A port below the ephemeral range that nobody listens on, the first of `count` in a row. They
+    are this process's until it ends: tests that run beside it get others, also before the server
+    starts and while it is down."""
     for _ in range(1000):
-        port = random.choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
+        first = random.choice(PORTS)
+        if all(_reserve(port) for port in range(first, first + count)):
+            return first
     raise RuntimeError("no free port found")
+
+
+def _reserve(port: int) -> bool:
+    reserved = socket.socket(socket.AF_UNIX)
+    with socket.socket() as probe:
+        try:
+            # A name that is no file: it is gone with the process.
+            reserved.bind(f"\0quire-test-port-{port}")
+            probe.bind((HOST, port))
+        except OSError:
+            reserved.close()
+            return False
+    _RESERVED[port] = reserved
+    return True
 
 
 def _die_with_parent() -> None:
@@ -96,7 +110,7 @@ class Server:
     def prepare(self) -> None:
         """What must be there before the first start."""
 
-    def start(self, timeout_s: float = 60) -> "Server":
+    def start(self, timeout_s: float = 120) -> "Server":
         """Start the process; return once it serves. Raises RuntimeError with the log's end."""
         assert self.process is None, "already running"
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -133,7 +147,16 @@ class Server:
             self.process.wait()
             self._reap()
 
-    def stop(self, timeout_s: float = 20) -> int:
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay, nothing is answered from now on."""
+        self.process.send_signal(signal.SIGSTOP)
+        # A thread that runs on another core goes on for a moment.
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self, timeout_s: float = 60) -> int:
         """SIGTERM and wait; the exit code. Kills, and raises, when it does not end in time."""
         assert self.process is not None
         self.process.terminate()

@@ -1,11 +1,18 @@
 """Runs other people's command line programs, and says clearly what they said when they fail."""
 
+import contextlib
 import os
 import re
 import subprocess
+import tempfile
+import time
 from pathlib import Path
 
 from harness import paths
+
+TIMEOUT_SECONDS = 90
+#: For the end of a tool that has said that it is done.
+ENDING_SECONDS = 10
 
 
 class ToolFailed(AssertionError):
@@ -16,7 +23,7 @@ def run(
     command: list[str],
     *,
     input_text: str | None = None,
-    timeout_s: float = 90,
+    timeout_s: float = TIMEOUT_SECONDS,
     code: int | None = 0,
     environment: dict[str, str] | None = None,
     cwd: Path | None = None,
@@ -54,6 +61,43 @@ def java_command(name: str, *arguments: str) -> list[str]:
 def java(name: str, *arguments: str, **options) -> str:
     """Runs one of Kafka's tools, or a class of org.apache.kafka.tools; options as of `run`."""
     return run(java_command(name, *arguments), environment=java_environment(), **options)
+
+
+def java_until(pattern: str, name: str, *arguments: str) -> str:
+    """For a tool that does its work, says so, and may hang in its own end: what it wrote.
+
+    As `java`, but once it has written what `pattern` matches it may take ENDING_SECONDS to end, and
+    is killed then. ToolFailed if it ends, or is not done in time, without having written that."""
+    command = java_command(name, *arguments)
+    with tempfile.TemporaryFile() as output:
+
+        def said() -> str:
+            return os.pread(output.fileno(), 1 << 24, 0).decode(errors="replace")
+
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **java_environment()},
+        )
+        code = None
+        try:
+            deadline = time.monotonic() + TIMEOUT_SECONDS
+            while process.poll() is None and not re.search(pattern, said()):
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.1)
+            else:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = process.wait(ENDING_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+        if code or not re.search(pattern, said()):
+            ended = "was killed" if code is None else f"ended with {code}"
+            raise ToolFailed(f"{' '.join(command)}\n{ended}:\n{said()}")
+        return said()
 
 
 def kafka_path(directory: Path) -> Path:

@@ -2,7 +2,6 @@
 frozen and started again on the same data."""
 
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -32,6 +31,8 @@ class ZooKeeper(Server):
     ) -> None:
         super().__init__(directory)
         self.settings = settings or {}
+        #: Where it listens.
+        self.host = HOST
         self.tls = tls
         self.secure_port = free_port() if tls else 0
         self.ca_file = directory / "ca.pem"
@@ -40,7 +41,7 @@ class ZooKeeper(Server):
 
     @property
     def hosts(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def secure_hosts(self) -> str:
@@ -54,7 +55,7 @@ class ZooKeeper(Server):
         config = {
             "dataDir": self.data_dir,
             "clientPort": self.port,
-            "clientPortAddress": HOST,
+            "clientPortAddress": self.host,
             "tickTime": 500,
             "minSessionTimeout": 1000,
             "maxClientCnxns": 0,
@@ -95,20 +96,13 @@ class ZooKeeper(Server):
         """The answer to a four-letter word; empty if nobody answers."""
         answer = b""
         try:
-            with socket.create_connection((HOST, self.port), 5) as connection:
+            with socket.create_connection((self.host, self.port), 5) as connection:
                 connection.sendall(word.encode())
                 while part := connection.recv(65536):
                     answer += part
         except OSError:
             return ""
         return answer.decode()
-
-    def freeze(self) -> None:
-        """SIGSTOP: connections stay, nothing is answered."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
 
     def _make_certificates(self) -> None:
         """A CA; server.pem (key, certificate, CA) for 127.0.0.1; a client's key and certificate."""
@@ -138,7 +132,7 @@ class Ensemble:
     def __init__(self, directory: Path) -> None:
         self.servers = []
         peers = {f"server.{n}": f"{HOST}:{free_port()}:{free_port()}" for n in (1, 2, 3)}
-        settings = {**peers, "initLimit": "20", "syncLimit": "5"}
+        settings = {**peers, "initLimit": "20", "syncLimit": "5", "maxSessionTimeout": "120000"}
         for n in (1, 2, 3):
             server = ZooKeeper(directory / str(n), settings)
             server.data_dir.mkdir(parents=True)

@@ -110,7 +110,8 @@ class Proxy:
     def cut(self, *, hold: bool = False) -> None:
         if hold:
             self._open.clear()
-        for one in self._connections:
+        # A copy: a connection that ends takes itself out, and the next one must not be passed over.
+        for one in list(self._connections):
             one.cut()
 
     def release(self) -> None:

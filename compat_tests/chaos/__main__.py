@@ -1,0 +1,78 @@
+"""The command line. Exit code 1 if anything is wrong."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from . import network
+from .run import Run
+from .world import Options
+
+
+def parse(arguments: list[str]) -> Options:
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.chaos", description=__doc__)
+    parser.add_argument("scenario", choices=["bookies", "cluster"])
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bookies", type=int, help="5; 4 with cluster")
+    parser.add_argument("--java", type=int, default=0, help="so many of the bookies are Java's")
+    parser.add_argument("--brokers", type=int, help="0; 3 with cluster")
+    parser.add_argument("--rate", type=int, default=300, help="entries or records per second")
+    parser.add_argument("--network", action="store_true", help="servers in network namespaces")
+    parser.add_argument("--keep", default="", help="where to put logs that stay after the run")
+    parser.add_argument("--fault", action="append", default=[], metavar="NAME",
+                        help="this one, then the next of them; not --minutes of any")  # fmt: skip
+    parser.add_argument("--recovery", action="store_true", help="autorecovery with --fault, too")
+    parsed = parser.parse_args(arguments)
+    is_cluster = parsed.scenario == "cluster"
+    return Options(
+        seed=parsed.seed,
+        minutes=parsed.minutes,
+        scenario=parsed.scenario,
+        bookies=parsed.bookies or (4 if is_cluster else 5),
+        java_bookies=parsed.java,
+        brokers=parsed.brokers or (3 if is_cluster else 0),
+        rate=parsed.rate,
+        is_networked=parsed.network,
+        kept=parsed.keep,
+        has_recovery=is_cluster and (not parsed.fault or parsed.recovery),
+        faults=tuple(parsed.fault),
+    )
+
+
+def end_in_order(*_: object) -> None:
+    raise SystemExit("ended by SIGTERM")
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    # kazoo tells of every connection that breaks, and here they all do.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    if options.is_networked and network.INSIDE not in os.environ:
+        reason = network.why_not()
+        if reason is not None:
+            print(f"skipped: {reason}")
+            return 0
+        return network.enter(arguments)
+    signal.signal(signal.SIGTERM, end_in_order)
+    with tempfile.TemporaryDirectory(prefix="quire-chaos-") as directory:
+        report = Run(Path(directory) / "run", options, say)()
+    print(f"seed {options.seed}, {options.minutes:g} minutes, {len(report.strikes)} faults")
+    for line in report.lines:
+        print(line)
+    for words in report.wrong:
+        print(f"WRONG: {words}")
+    print("all promises kept" if not report.wrong else f"{len(report.wrong)} wrong")
+    return bool(report.wrong)
+
+
+def say(words: str) -> None:
+    print(words, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
