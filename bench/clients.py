@@ -12,11 +12,33 @@ from bench.servers import Server, kafka_jars
 QUIET = {"log_level": 0, "log.connection.close": False}
 RECORD = bytes(index % 251 for index in range(1000))
 TIMEOUT_SECONDS = 120
+#: The frames' records are from 2023, and Kafka deletes what is too old half a minute after a start.
+KEPT = {"retention.ms": "-1"}
 
 
 def create_topic(server: Server, topic: str, partitions: int) -> None:
+    """With as many copies as the server keeps, all but one of which an ack waits for. All
+    partitions are led by the broker at the server's address."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap, **QUIET})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_SECONDS)
+    config = {**KEPT, "min.insync.replicas": str(max(1, server.copies - 1))}
+    brokers = admin.list_topics(timeout=TIMEOUT_SECONDS).brokers
+    if len(brokers) < server.copies:  # one broker, whose bookies have the copies
+        wanted = NewTopic(topic, partitions, server.copies, config=config)
+    else:
+        leader = next(each.id for each in brokers.values() if each.port == server.port)
+        others = sorted(set(brokers) - {leader})[: server.copies - 1]
+        assignment = [[leader, *others] for _ in range(partitions)]
+        wanted = NewTopic(topic, partitions, replica_assignment=assignment, config=config)
+    admin.create_topics([wanted])[topic].result(TIMEOUT_SECONDS)
+
+
+def wait_for_brokers(server: Server, count: int) -> None:
+    admin = AdminClient({"bootstrap.servers": server.bootstrap, **QUIET})
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while len(admin.list_topics(timeout=TIMEOUT_SECONDS).brokers) < count:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{server.name} has no {count} brokers after {TIMEOUT_SECONDS} s")
+        time.sleep(0.1)
 
 
 def delete_topic(server: Server, topic: str) -> None:

@@ -63,8 +63,14 @@ def record_batch(values: list[bytes], timestamp_ms: int = 1_700_000_000_000) -> 
 
 
 def produce_frame(topic: str, partition: int, batch: bytes, acks: int = -1) -> bytes:
-    partition_data = struct.pack(">i", partition) + compact(batch) + b"\0"
-    topic_data = compact(topic.encode()) + uvarint(2) + partition_data + b"\0"
+    return produce_many_frame(topic, [partition], batch, acks)
+
+
+def produce_many_frame(topic: str, partitions: list[int], batch: bytes, acks: int = -1) -> bytes:
+    """The same batch for several partitions."""
+    tail = compact(batch) + b"\0"
+    partition_data = b"".join(struct.pack(">i", partition) + tail for partition in partitions)
+    topic_data = compact(topic.encode()) + uvarint(len(partitions) + 1) + partition_data + b"\0"
     body = b"\0" + struct.pack(">hi", acks, 30_000) + uvarint(2) + topic_data + b"\0"
     return request(0, 9, body)
 
@@ -122,6 +128,24 @@ def error_codes(data: bytes, replies: ProduceReplies) -> set[int]:
     return {
         struct.unpack_from(">h", data, start + at)[0] for start in range(0, len(data), replies.size)
     }
+
+
+def parse_produce(data: memoryview) -> list[tuple[int, int]]:
+    """(partition, error) of a Produce v9 response for one topic, without its size."""
+    at = skip_tags(data, 4)
+    _, at = read_uvarint(data, at)
+    size, at = read_uvarint(data, at)
+    count, at = read_uvarint(data, at + size - 1)
+    out = []
+    for _ in range(count - 1):
+        out.append(struct.unpack_from(">ih", data, at))
+        record_errors, at = read_uvarint(data, at + 30)
+        for _ in range(record_errors - 1):
+            size, at = read_uvarint(data, at + 4)
+            at = skip_tags(data, at + max(0, size - 1))
+        size, at = read_uvarint(data, at)
+        at = skip_tags(data, at + max(0, size - 1))
+    return out
 
 
 def fetch_frame(

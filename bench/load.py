@@ -13,7 +13,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bench import frames
@@ -105,7 +105,7 @@ def produce_pipelined(
     ring = Ring(topic, partitions, batch, in_flight)
     replies = frames.ProduceReplies(topic)
     with connect(address) as sock:
-        _until_accepted(sock, ring, replies)
+        until_accepted(sock, ring, replies)
         outstanding = 0
 
         def run(duration: float) -> float:
@@ -144,7 +144,7 @@ def produce_connections(
         sockets[sock.fileno()] = (sock, frames.ProduceReplies(topic))
         poll.register(sock, select.EPOLLIN)
     first = next(iter(sockets.values()))
-    _until_accepted(*first[:1], ring, first[1])
+    until_accepted(*first[:1], ring, first[1])
     for sock, _ in sockets.values():
         sock.sendall(ring.take(1)[0])
     total = 0
@@ -182,7 +182,7 @@ def produce_latency(
     replies = frames.ProduceReplies(topic)
     latencies = []
     with connect(address) as sock:
-        _until_accepted(sock, ring, replies)
+        until_accepted(sock, ring, replies)
         start = time.perf_counter()
         warm = start + WARM_UP_SECONDS
         while (sent := time.perf_counter()) < warm + seconds:
@@ -209,22 +209,12 @@ def fetch_all(
     offsets = dict.fromkeys(partitions, 0)
     ends: dict[int, int] = {}
     batches = size = 0
-    buffer = bytearray(1 << 20)
     with connect(address) as sock:
+        fetcher = Fetcher(sock)
         start = time.perf_counter()
         while offsets:
-            sock.sendall(frames.fetch_frame(topic, offsets, max_bytes, partition_max_bytes))
-            prefix = sock.recv(4, socket.MSG_WAITALL)
-            (length,) = struct.unpack(">i", prefix)
-            if length > len(buffer):
-                buffer = bytearray(length)
-            view = memoryview(buffer)[:length]
-            received = 0
-            while received < length:
-                received += sock.recv_into(view[received:], length - received, socket.MSG_WAITALL)
-            for index, error, high_watermark, records in frames.parse_fetch(view):
-                if error:
-                    raise RuntimeError(f"Fetch of {topic}-{index} failed: {error}")
+            frame = frames.fetch_frame(topic, offsets, max_bytes, partition_max_bytes)
+            for index, high_watermark, records in fetcher.fetch(frame):
                 ends.setdefault(index, high_watermark)
                 count, used, next_offset = frames.count_batches(records)
                 batches += count
@@ -239,6 +229,30 @@ def fetch_all(
     return Result(batches, size, elapsed)
 
 
+class Fetcher:
+    """One Fetch at a time on one connection, into one buffer that grows."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.buffer = bytearray(1 << 20)
+
+    def fetch(self, frame: bytes) -> Iterator[tuple[int, int, memoryview]]:
+        """(partition, high watermark, records): views that the next call overwrites. RuntimeError
+        for a partition's error."""
+        self.sock.sendall(frame)
+        (length,) = struct.unpack(">i", self.sock.recv(4, socket.MSG_WAITALL))
+        if length > len(self.buffer):
+            self.buffer = bytearray(length)
+        view = memoryview(self.buffer)[:length]
+        received = 0
+        while received < length:
+            received += self.sock.recv_into(view[received:], length - received, socket.MSG_WAITALL)
+        for index, error, high_watermark, records in frames.parse_fetch(view):
+            if error:
+                raise RuntimeError(f"Fetch of partition {index} failed: {error}")
+            yield index, high_watermark, records
+
+
 def produce_count(
     address: tuple[str, int],
     topic: str,
@@ -251,7 +265,7 @@ def produce_count(
     ring = Ring(topic, partitions, batch, in_flight)
     replies = frames.ProduceReplies(topic)
     with connect(address) as sock:
-        _until_accepted(sock, ring, replies)
+        until_accepted(sock, ring, replies)
         outstanding = 0
         left = max(0, count - ring.partition_count)
         while left or outstanding:
@@ -271,7 +285,7 @@ def receive(sock: socket.socket, replies: frames.ProduceReplies) -> int:
     return replies.feed(data)
 
 
-def _until_accepted(sock: socket.socket, ring: Ring, replies: frames.ProduceReplies) -> None:
+def until_accepted(sock: socket.socket, ring: Ring, replies: frames.ProduceReplies) -> None:
     """Sends until every partition accepted once: new leaders may take a moment. How often it sent
     is in `ring.attempts`."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -299,7 +313,7 @@ def wait_all_ready(address: tuple[str, int], topic: str, partitions: range, batc
     while True:
         try:
             with connect(address) as sock:
-                _until_accepted(sock, ring, frames.ProduceReplies(topic))
+                until_accepted(sock, ring, frames.ProduceReplies(topic))
                 return ring.attempts
         except (OSError, ConnectionLostError):
             if time.monotonic() > deadline:

@@ -13,8 +13,10 @@ import subprocess
 import time
 from pathlib import Path
 
+from bench.peers import free_port
+
 HOST = "127.0.0.1"
-START_TIMEOUT_SECONDS = 60
+START_TIMEOUT_SECONDS = 120
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 #: What Kafka's own start script gives its JVM.
 KAFKA_JVM = [
@@ -36,12 +38,6 @@ def kafka_jars() -> Path:
     return jars
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
-
-
 def _die_with_parent() -> None:
     # A benchmark that was killed must not leave servers behind: PR_SET_PDEATHSIG is 1.
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -51,6 +47,8 @@ class Server:
     """`start`, measure, `stop`; the directory stays until `discard`."""
 
     name = ""
+    #: Of each record, on this server's own processes.
+    copies = 1
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -73,11 +71,19 @@ class Server:
 
     def start(self) -> None:
         """Returns when the port accepts connections; RuntimeError with the log's end if not."""
+        self.launch()
+        self.wait_until_ready()
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / "server.log"
+
+    def launch(self) -> None:
+        """Starts the process without waiting: several can start at once."""
         if not self.directory.exists():
             self.directory.mkdir(parents=True)
             self.prepare()
-        log_path = self.directory / "server.log"
-        with log_path.open("ab") as log:
+        with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command(),
                 stdout=log,
@@ -86,6 +92,9 @@ class Server:
                 cwd=self.directory,
                 preexec_fn=_die_with_parent,
             )
+
+    def wait_until_ready(self) -> None:
+        assert self.process is not None
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         while True:
             try:
@@ -95,7 +104,7 @@ class Server:
                 if self.process.poll() is not None or time.monotonic() > deadline:
                     self.stop()
                     raise RuntimeError(
-                        f"{self.name} did not start:\n{log_path.read_text()[-3000:]}"
+                        f"{self.name} did not start:\n{self.log_path.read_text()[-3000:]}"
                     ) from None
                 time.sleep(0.005)
 
@@ -126,20 +135,38 @@ class Server:
         assert self.process is not None
         return self.process.pid
 
+    def pids(self) -> list[int]:
+        """The server's process and all below it."""
+        found = [self.pid]
+        for pid in found:
+            for path in Path(f"/proc/{pid}/task").glob("*/children"):
+                found += map(int, path.read_text().split())
+        return found
+
     def cpu_seconds(self) -> float:
-        # The command's name may hold spaces and brackets: fields count from the last bracket.
-        stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND
+        return sum(map(cpu_seconds_of, self.pids()))
 
     def memory_mb(self, key: str = "VmRSS") -> float:
-        """VmRSS now, RssAnon without mapped files, VmHWM at the peak since `reset_peak`."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith(key + ":"):
-                return int(line.split()[1]) * 1024 / 1e6
-        raise ValueError(key)
+        """VmRSS now, RssAnon without mapped files, VmHWM at the peak since `reset_peak`; summed
+        over the processes, so that pages which they share count for each."""
+        return sum(memory_mb_of(pid, key) for pid in self.pids())
 
     def reset_peak(self) -> None:
-        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        for pid in self.pids():
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def cpu_seconds_of(pid: int) -> float:
+    # The command's name may hold spaces and brackets: fields count from the last bracket.
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND
+
+
+def memory_mb_of(pid: int, key: str = "VmRSS") -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(key + ":"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise ValueError(key)
 
 
 class Kafka(Server):
@@ -147,6 +174,8 @@ class Kafka(Server):
 
     name = "Kafka"
     settings: tuple[str, ...] = ()
+    node_id = 1
+    roles: tuple[str, ...] = ("broker", "controller")
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -160,22 +189,27 @@ class Kafka(Server):
         return ["java", *KAFKA_JVM, "-cp", f"{self.jars}/*", *arguments]
 
     def prepare(self) -> None:
+        listeners = {
+            "broker": f"PLAINTEXT://{self.bootstrap}",
+            "controller": f"CONTROLLER://{HOST}:{self.controller_port}",
+        }
         lines = [
-            "node.id=1",
-            "process.roles=broker,controller",
-            f"listeners=PLAINTEXT://{self.bootstrap},CONTROLLER://{HOST}:{self.controller_port}",
-            f"advertised.listeners=PLAINTEXT://{self.bootstrap}",
+            f"node.id={self.node_id}",
+            f"process.roles={','.join(self.roles)}",
+            f"listeners={','.join(listeners[role] for role in self.roles)}",
+            f"advertised.listeners={listeners[self.roles[0]]}",
             "controller.listener.names=CONTROLLER",
             f"controller.quorum.bootstrap.servers={HOST}:{self.controller_port}",
             f"log.dirs={self.directory}/data",
-            "offsets.topic.replication.factor=1",
-            "transaction.state.log.replication.factor=1",
+            f"offsets.topic.replication.factor={self.copies}",
+            f"transaction.state.log.replication.factor={self.copies}",
             "transaction.state.log.min.isr=1",
             "group.initial.rebalance.delay.ms=0",
             *self.settings,
         ]
         (self.directory / "server.properties").write_text("\n".join(lines) + "\n")
-        arguments = ("format", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "--standalone")
+        arguments = ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAA"]
+        arguments += ["--standalone"] if "controller" in self.roles else []
         subprocess.run(
             self.java("kafka.tools.StorageTool", *arguments, "-c", "server.properties"),
             cwd=self.directory,
@@ -191,19 +225,79 @@ class KafkaFlushing(Kafka):
     settings = ("log.flush.interval.messages=1",)
 
 
+class KafkaFollower(Kafka):
+    """A broker without a controller, of `leader`'s cluster."""
+
+    roles = ("broker",)
+
+    def __init__(self, leader: "KafkaReplicated", node_id: int) -> None:
+        super().__init__(leader.directory / f"broker-{node_id}")
+        self.name = f"{leader.name}, broker {node_id}"
+        self.node_id, self.copies, self.settings = node_id, leader.copies, leader.settings
+        self.controller_port = leader.controller_port
+
+
+class KafkaReplicated(Kafka):
+    """Three brokers, one of which is the controller as well; `address` is that one's."""
+
+    name = "Kafka RF=3"
+    copies = 3
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.followers = [KafkaFollower(self, number) for number in range(2, self.copies + 1)]
+
+    def start(self) -> None:
+        super().start()
+        for follower in self.followers:
+            follower.start()
+
+    def stop(self) -> None:
+        for follower in self.followers:
+            follower.stop()
+        super().stop()
+
+    def kill(self) -> None:
+        for follower in self.followers:
+            follower.kill()
+        super().kill()
+
+    def pids(self) -> list[int]:
+        return [*super().pids(), *(pid for each in self.followers for pid in each.pids())]
+
+
+class KafkaReplicatedFlushing(KafkaReplicated):
+    name = "Kafka RF=3 flush=1"
+    settings = ("log.flush.interval.messages=1",)
+
+
 class Quire(Server):
     """`quire standalone` of this checkout, with its defaults."""
 
     name = "quire"
+    options: tuple[str, ...] = ()
 
     def command(self) -> list[str]:
         binary = Path(__file__).parent.parent / ".venv" / "bin" / "quire"
         options = ["--listen", self.bootstrap, "--data-dir", str(self.directory / "data")]
-        return [str(binary), "standalone", *options, "--log-level", "warning"]
+        return [str(binary), "standalone", *options, *self.options, "--log-level", "warning"]
+
+
+class QuireReplicated(Quire):
+    """The same on three bookies, each a process of its own: a topic's three copies."""
+
+    options = ("--bookies", "3")
+    copies = 3
 
 
 SERVERS: dict[str, type[Server]] = {
     "kafka": Kafka,
     "kafka-flush": KafkaFlushing,
     "quire": Quire,
+}
+#: The same with three copies of everything.
+REPLICATED_SERVERS: dict[str, type[Server]] = {
+    "kafka": KafkaReplicated,
+    "kafka-flush": KafkaReplicatedFlushing,
+    "quire": QuireReplicated,
 }

@@ -10,7 +10,6 @@ files and threads; the run fails if the last ones are far above the first ones.
 """
 
 import argparse
-import contextlib
 import os
 import random
 import statistics
@@ -21,7 +20,7 @@ import time
 from dataclasses import dataclass
 
 from bench import clients, frames, load
-from bench.compare import DIRECTORY
+from bench.rounds import BUILD
 from bench.servers import SERVERS, Server
 
 PARTITIONS = 8
@@ -157,7 +156,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     kind = SERVERS[options.server]
-    server = kind(DIRECTORY / f"soak-{kind.__name__}")
+    server = kind(BUILD / f"soak-{kind.__name__}")
     rng = random.Random(options.seed)
     deadline = time.monotonic() + options.minutes * 60
     samples: list[Sample] = []
@@ -175,8 +174,6 @@ def main() -> None:
         if sys.exc_info()[0] is not None and log.exists():
             print(log.read_text()[-5000:], file=sys.stderr)
         server.discard()
-        with contextlib.suppress(OSError):  # another run may be using it
-            DIRECTORY.rmdir()
     if complaints := grown(samples):
         raise SystemExit("; ".join(complaints))
     print(f"{number} cycles, nothing lost, nothing grown")

@@ -62,6 +62,46 @@ def test_produce_request():
     assert (topic.name, partition.index, bytes(partition.records)) == ("topic", 5, batch)
 
 
+def test_produce_request_for_several_partitions():
+    batch = frames.record_batch([b"one"])
+    frame = frames.produce_many_frame("topic", [4, 0, 9], batch)
+    _, body = read_request(frame, produce_request.ProduceRequest)
+    (topic,) = body.topic_data
+    assert [(part.index, bytes(part.records)) for part in topic.partition_data] == [
+        (index, batch) for index in (4, 0, 9)
+    ]
+
+
+def test_produce_response_of_several_partitions():
+    error = produce_response.BatchIndexAndErrorMessage(
+        batch_index=0, batch_index_error_message="no such record"
+    )
+    answers = [
+        (7, ErrorCode.none, None, ()),
+        (8, ErrorCode.not_leader_or_follower, "moved", ()),
+        (300, ErrorCode.invalid_record, None, (error,)),
+        (1, ErrorCode.none, None, ()),
+    ]
+    partitions = tuple(
+        produce_response.PartitionProduceResponse(
+            index=index,
+            error_code=code,
+            base_offset=5,
+            log_append_time=None,
+            log_start_offset=0,
+            record_errors=errors,
+            error_message=words,
+        )
+        for index, code, words, errors in answers
+    )
+    topic = produce_response.TopicProduceResponse(name="t", partition_responses=partitions)
+    reply = write_response(
+        produce_response.ProduceResponse(responses=(topic,), throttle_time=NO_TIME)
+    )
+    found = frames.parse_produce(memoryview(reply)[4:])
+    assert found == [(index, code.value) for index, code, _, _ in answers]
+
+
 def test_record_batch():
     values = [b"", b"x", b"y" * 70_000]
     records = MemoryRecords(frames.record_batch(values))
