@@ -9,15 +9,18 @@ MAKEFLAGS += --no-builtin-rules
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
-PACKAGES := wire runtime metadata bookie ledger broker quire
+PACKAGES := wire runtime metadata bookie ledger broker quire sim
 UV_VERSION := 0.13.8
-# Arguments of `make run`, `make bench`, `make soak` and `make unit`.
+# Arguments of `make run`, `make bench`, `make soak`, `make sim` and `make unit`.
 ARGS ?=
+# How long `make soak` goes on, and how long `make test` tries fresh seeds of the simulation.
+MINUTES ?= 240
+SIM_MINUTES ?= 5
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help setup run check format unit test peers bench soak lock clean
+.PHONY: help setup run lint check format unit test sim peers bench soak lock clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,11 +51,13 @@ setup: $(VENV)/dev.stamp ## Make the virtual environment with all that tests nee
 run: $(VENV)/run.stamp ## Run a server: make run ARGS="--listen 127.0.0.1:9092".
 	@exec $(BIN)/quire standalone $(ARGS)
 
-check: setup ## Formatting, lint, types, layers, fast unit tests.
+lint: setup ## Formatting, lint, types, layers.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	$(BIN)/lint-imports
+
+check: lint ## What `lint` says, and the fast unit tests.
 	$(BIN)/python -m pytest tests -m "not slow" --hypothesis-profile=fast
 
 format: setup ## Rewrite the code as `check` wants it.
@@ -65,15 +70,23 @@ unit: setup ## All unit and property tests: make unit ARGS="tests/ledger -x".
 peers: setup ## Fetch other projects' programs and jars that tests and benchmarks run.
 	PYTHON=$(CURDIR)/$(BIN)/python compat_tests/peers.sh
 
-test: setup peers check ## Everything: checks, all tests, other people's clients and suites.
-	$(BIN)/python -m pytest --hypothesis-profile=thorough
-	cd compat_tests && ../$(BIN)/python -m pytest
+# Most of the compatibility tests wait for other processes, so two run at a time.
+test: setup peers lint ## Everything: checks, all tests, other people's clients and suites.
+	$(BIN)/python -m pytest --hypothesis-profile=thorough -n 2
+	$(BIN)/python -m sim --seed code --minutes $(SIM_MINUTES) --jobs 2 --quiet
+	cd compat_tests && ../$(BIN)/python -m pytest -v -n 2 --dist loadfile
 
 bench: setup ## Side by side with Apache Kafka; needs `make peers` once.
 	$(BIN)/python -m bench.compare $(ARGS)
 
-soak: setup ## Hours of mixed load with restarts: make soak ARGS="--minutes 240".
-	$(BIN)/python -m bench.soak $(ARGS)
+sim: setup ## Fresh seeds of the simulation: make sim ARGS="--minutes 15 --jobs 2".
+	$(BIN)/python -m sim --minutes $(SIM_MINUTES) --jobs 2 $(ARGS)
+
+soak: setup ## Hours of mixed load with restarts, and of fresh seeds: make soak MINUTES=240.
+	$(BIN)/python -m sim --minutes $(MINUTES) --quiet & sim=$$!; \
+	trap 'kill $$sim 2>/dev/null || true' EXIT; \
+	$(BIN)/python -m bench.soak --minutes $(MINUTES) $(ARGS); \
+	wait $$sim
 
 # uv resolves and hashes; pip installs. --upgrade is left to the caller: make lock ARGS=--upgrade
 lock: ## Pin requirements/*.txt from pyproject.toml.

@@ -1,10 +1,16 @@
-"""What all tests share: hypothesis profiles and the marker of slow tests.
+"""What all tests share: hypothesis profiles, the marker of slow tests, and a bookie's server.
 
 `--hypothesis-profile=fast` is for `make check`, `thorough` for `make test`. No profile has a
 deadline: on a shared machine a slow example says nothing.
 """
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from bookie.bookie import Bookie
+from bookie.config import BookieConfig
+from bookie.server.server import BookieServer, BookieServerSettings
+from runtime.env import real_env
 
 settings.register_profile("default", deadline=None)
 settings.register_profile(
@@ -18,3 +24,37 @@ settings.load_profile("default")
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes seconds; left out of `make check`")
+
+
+@pytest.fixture
+async def network_env(nursery):
+    """An Env with a network, at work."""
+    env = real_env()
+    nursery.start_soon(env.turn.serve)
+    await nursery.start(env.poller.run)
+    await nursery.start(env.net.run)
+    return env
+
+
+@pytest.fixture
+async def serve(network_env, nursery, tmp_path):
+    """serve(**BookieServerSettings) -> a running server of a small bookie, and its port."""
+
+    async def serve(**settings):
+        config = BookieConfig(
+            bookie_id="b",
+            instance_id="",
+            journal_directory=str(tmp_path / "journal"),
+            ledger_directory=str(tmp_path / "ledgers"),
+            journal_size_bytes=8 << 20,
+            journal_group_size_max_bytes=1 << 20,
+            write_cache_size_bytes=16 << 20,
+        )
+        bookie = Bookie(config, network_env)
+        await nursery.start(bookie.run)
+        chosen = BookieServerSettings(port=0, **settings)
+        server = BookieServer(bookie, network_env, chosen, lambda: (1000, 500))
+        return server, (await nursery.start(server.run))[1]
+
+    yield serve
+    nursery.cancel_scope.cancel()
