@@ -124,10 +124,13 @@ def test_one_server_for_a_data_directory_and_one_for_an_address(start):
 
 @pytest.mark.slow
 def test_metrics_are_served(start):
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    process = start("--metrics", f"127.0.0.1:{port}")
-    produce(address_of(process), [b"x"] * 10)
+    with socket.socket() as kept:  # bound, so that nobody else is given the port meanwhile
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        port = kept.getsockname()[1]
+        process = start("--metrics", f"127.0.0.1:{port}")
+        address = address_of(process)
+    produce(address, [b"x"] * 10)
     with socket.create_connection(("127.0.0.1", port), 10) as scraper:
         scraper.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         scraper.shutdown(socket.SHUT_WR)
