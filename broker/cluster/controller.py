@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -138,21 +137,29 @@ class Controller:
                 await self._resign()
 
     async def _elect(self) -> None:
-        """Only a registered broker stands."""
+        """Only a registered broker stands. MetadataError: it is to be called again."""
         self._election_due = False
         was_controller = self._is_controller
+        unknown: MetadataUnknownOutcomeError | None = None
         if self._membership.is_registered:
             # Who has it is read in any case.
-            with suppress(NodeExistsError, MetadataUnknownOutcomeError):
+            try:
                 await self._store.create(
                     CONTROLLER_PATH, self._document(), ephemeral=True, make_parents=True
                 )
+            except NodeExistsError:
+                pass
+            except MetadataUnknownOutcomeError as error:
+                unknown = error
         try:
             node = await self._store.get(CONTROLLER_PATH)
         except NoNodeError:
             self._is_controller = False
-            # Gone between the two: the watch has seen it, unless we did not stand.
             self.elected = None
+            if unknown is not None:
+                # It was not made, so no watch will tell that it is gone: stand again.
+                raise unknown from None
+            # Gone between the two: the watch has seen it, unless we did not stand.
             return
         self.elected = _incarnation(node.data)
         mine = self.elected == self._membership.incarnation

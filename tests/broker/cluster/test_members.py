@@ -26,6 +26,7 @@ from metadata.memory import MemoryStore, MemoryTree
 from metadata.store import (
     MetadataUnavailableError,
     MetadataUnknownOutcomeError,
+    NodeExistsError,
     NoNodeError,
 )
 from runtime.config import ConfigError
@@ -524,6 +525,38 @@ async def test_a_state_whose_put_was_not_answered_is_told(world, autojump_clock,
     await settle()
     assert one.store.put is put
     assert two.membership.live[1].state is BrokerState.DRAINING
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_an_election_whose_answer_was_lost_has_a_winner(world, autojump_clock, is_done):
+    """If nothing was made, no watch tells of that, and nobody else may come by."""
+    one = await world.start(1)
+    two = await world.start(2)
+    await settle()
+    lost = []
+
+    def losing(store):
+        create = store.create
+
+        async def lose(path, data=b"", **options):
+            if path != CONTROLLER_PATH:
+                return await create(path, data, **options)
+            store.create = create
+            lost.append(store)
+            if is_done:
+                with suppress(NodeExistsError):
+                    await create(path, data, **options)
+            raise MetadataUnknownOutcomeError(path)
+
+        store.create = lose
+
+    losing(one.store)
+    losing(two.store)
+    await one.store.delete(CONTROLLER_PATH)
+    await settle()
+    assert sorted(map(id, lost)) == sorted(map(id, (one.store, two.store)))
+    assert one.controller.is_controller + two.controller.is_controller == 1
+    assert one.view.controller_id == two.view.controller_id
 
 
 @pytest.mark.parametrize("seed", range(60))
