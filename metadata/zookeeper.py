@@ -39,7 +39,7 @@ from metadata.store import (
 from metadata.watches import Listeners
 from metadata.zookeeper_errors import check_size, translated
 from metadata.zookeeper_outcome import Outcome, Seen
-from metadata.zookeeper_session import ReplyLostError, Session, ZooKeeperOptions
+from metadata.zookeeper_session import ReplyLostError, Request, Session, ZooKeeperOptions
 from metadata.zookeeper_watches import ZooKeeperWatches
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from metadata.store import Op
     from metadata.watches import LocalWatch
     from metadata.zookeeper_handler import Result
-    from metadata.zookeeper_session import Request
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +81,10 @@ class ZooKeeperStore:
         return self._listeners.add(listener)
 
     def _session_changed(self, state: SessionState) -> None:
-        # First of all that is sent on a new connection.
+        # First of all that is sent on a new connection: what was read after a reply was lost must
+        # know of what became of it, and the new server may be behind the old one's leader.
+        if state is SessionState.CONNECTED:
+            self._session.send(Request(_nothing), _syncer(ROOT))
         self._watches.session_changed(state)
         self._listeners.tell(state)
 
@@ -147,6 +149,12 @@ class ZooKeeperStore:
     async def exists(self, path: str) -> bool:
         full = self._full(path)
         return await self._read(path, lambda client: client.exists_async(full)) is not None
+
+    async def sync(self, path: str) -> None:
+        """Flushes the way from the leader to the server of this session. A connection to another
+        server keeps that: ZooKeeper refuses a session that has seen more than the server has."""
+        full = self._full(path)
+        await self._read(path, lambda client: client.sync_async(full))
 
     async def owns(self, path: str) -> bool:
         full = self._full(path)
@@ -443,6 +451,10 @@ class ZooKeeperStore:
 
     def _deadline(self) -> float:
         return trio.current_time() + self._options.operation_timeout_ms / 1000
+
+
+def _nothing() -> None:
+    """Of a request whose answer tells nothing: those behind it wait for it at the server."""
 
 
 def _getter(full: str) -> Callable[[Any], Result]:

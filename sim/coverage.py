@@ -29,6 +29,7 @@ REQUIRED = (
     "partitions",
     "connections reset",
     "sessions lost",
+    "stale metadata reads",
     "ensemble changes",
     "recoveries",
     "take-overs",

@@ -43,6 +43,7 @@ KINDS = (
     "pause",
     "rolling-restart",
     "bit-rot",
+    "lagging-follower",
 )
 #: Seconds from one fault to the next, and how long one that ends by itself goes on.
 GAP_SECONDS = 0.8
@@ -112,6 +113,7 @@ class Faults:
             faults_now.capacity_bytes = 1 << 40
             faults_now.failing_sync_number = None
             faults_now.sync_seconds = node.disk_faults().sync_seconds
+            world.followers.end(node)
             if node.life is not None:
                 node.life.store.heal()
 
@@ -363,6 +365,9 @@ class Faults:
             faults.watch_seconds = (0.0, 0.0)
 
         self._world.later(fault.seconds, end)
+
+    def _lagging_follower(self, fault: Fault) -> None:
+        self._world.followers.begin(self._node(fault.a), fault)
 
     def _session(self, fault: Fault) -> None:
         self._world.trace.count("sessions lost")

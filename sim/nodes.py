@@ -134,6 +134,7 @@ class Node(ABC):
             session_timeout_seconds=preset.SESSION_TIMEOUT_SECONDS,
             observe=self._on_metadata,
         )
+        world.followers.joined(self, store)
         net = world.network.host(self.name, turn)
         env = Env(
             clock=self.clock,

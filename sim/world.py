@@ -29,6 +29,7 @@ from sim import preset
 from sim.client import KafkaClient
 from sim.clock import VirtualTimers
 from sim.faults import Fault, Faults
+from sim.followers import LaggingFollowers
 from sim.freeze import Freezer
 from sim.groups import Member
 from sim.history import History
@@ -89,6 +90,7 @@ class World:
         self.timers = VirtualTimers()
         self.history = History()
         self.freezer = Freezer()
+        self.followers = LaggingFollowers(self)
         self.storage = Storage(self)
         #: The bookie with bits that changed by themselves.
         self.rotten: str | None = None
@@ -271,6 +273,7 @@ class World:
         await self._drain()
         for node in self.nodes:
             self._gather(node)
+        self.trace.counts["stale metadata reads"] += self.store_faults.stale_read_count
 
     def _gather(self, node: Node) -> None:
         if isinstance(node, BookieNode) and node.bookie is not None:
