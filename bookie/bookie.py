@@ -393,6 +393,10 @@ class Bookie:
             self.gc.stop()
 
     @property
+    def bookie_id(self) -> str:
+        return self._config.bookie_id
+
+    @property
     def is_running(self) -> bool:
         """It has started and not ended."""
         return self._has_started and not self._ended.is_set()

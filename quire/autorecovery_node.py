@@ -111,7 +111,7 @@ async def start_autorecovery(
     are the ledger client's settings."""
     watcher = BookieWatcher(store, root)
     await stack.enter_async_context(running(watcher.run))
-    bookies = NetworkBookieClient(env, watcher.resolve, network_config(values, is_auditor=True))
+    bookies = NetworkBookieClient.following(env, watcher, network_config(values, is_auditor=True))
     await stack.enter_async_context(running(bookies.run))
     rules = placement_config(values)
     placement = await start_placement(rules, watcher, bookies, env, stack)

@@ -78,7 +78,7 @@ async def _start_admin(
     bookie, env, own_id = served.bookie, served.env, served.config.bookie_id
     watcher = BookieWatcher(served.store, served.ledgers_root)
     await stack.enter_async_context(running(watcher.run))
-    bookies = NetworkBookieClient(env, watcher.resolve)
+    bookies = NetworkBookieClient.following(env, watcher)
     await stack.enter_async_context(running(bookies.run))
     ledgers = LedgerClient(
         served.store,

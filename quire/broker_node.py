@@ -78,7 +78,7 @@ async def _start(
     watcher = BookieWatcher(store, root)
     await stack.enter_async_context(running(watcher.run))
     values = config.bookie_values
-    bookies = NetworkBookieClient(env, watcher.resolve, network_config(values))
+    bookies = NetworkBookieClient.following(env, watcher, network_config(values))
     await stack.enter_async_context(running(bookies.run))
     placement = await start_placement(placement_config(values), watcher, bookies, env, stack)
     ledgers = LedgerClient(

@@ -227,7 +227,7 @@ async def _start_processes(
     processes = BookieProcesses(processes_config, server, watcher)
     await stack.enter_async_context(running(processes.run))
     values = config.bookie_values
-    bookies = NetworkBookieClient(inner, watcher.resolve, network_config(values))
+    bookies = NetworkBookieClient.following(inner, watcher, network_config(values))
     await stack.enter_async_context(running(bookies.run))
     placement = await start_placement(placement_config(values), watcher, bookies, env, stack)
     ledgers = LedgerClient(

@@ -42,6 +42,7 @@ REQUIRED = (
     "refused read-only",
     "speculative reads",
     "digest mismatches",
+    "wrong bookies refused",
     "bits rotten",
     "ledgers repaired",
     "entries repaired",

@@ -43,7 +43,11 @@ KINDS = (
     "pause",
     "rolling-restart",
     "bit-rot",
+<<<<<<< HEAD
     "lagging-follower",
+=======
+    "addresses",
+>>>>>>> h/addr
 )
 #: Seconds from one fault to the next, and how long one that ends by itself goes on.
 GAP_SECONDS = 0.8
@@ -160,6 +164,22 @@ class Faults:
             node.crash(is_silent=True)
             self._world.start_later(node, fault.seconds * fault.b)
 
+    def _addresses(self, fault: Fault) -> None:
+        """Two bookies die, and come back each at the other one's address; one of them soon, while
+        the registrations of their last lives are still there. Their ids stay."""
+        world = self._world
+        bookies = world.bookies
+        number = int(fault.a * len(bookies))
+        step = 1 + int((fault.a * 1000 % 1) * (len(bookies) - 1))
+        one, other = bookies[number], bookies[(number + step) % len(bookies)]
+        if one is other:
+            return
+        for node in (one, other):
+            node.crash(is_silent=fault.b < 0.5)
+        world.exchange_hosts(one, other)
+        world.start_later(one, 0.0)
+        world.start_later(other, fault.seconds)
+
     def _rival(self, fault: Fault) -> None:
         """A second broker is started with the first one's tasks, while that still works, as an
         operator or a supervisor does that took a slow broker for a dead one. In the end the first
@@ -229,7 +249,7 @@ class Faults:
 
     def _pairs(self, fault: Fault) -> list[tuple[str, str]]:
         """One node, and all others or one of them."""
-        one = self._node(fault.a).name
+        one = self._node(fault.a).host
         others = [name for name in self._world.host_names if name != one]
         if fault.b < 0.5:
             return [(one, other) for other in others]

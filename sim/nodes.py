@@ -100,6 +100,8 @@ class Node(ABC):
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
+        #: Where it is in the network: at first a host of its own (World.exchange_hosts).
+        self.host = name
         self.clock = SimClock()
         self.rng = random.Random(f"{world.seed}/{name}")
         self.disk = SimDisk(
@@ -135,7 +137,7 @@ class Node(ABC):
             observe=self._on_metadata,
         )
         world.followers.joined(self, store)
-        net = world.network.host(self.name, turn)
+        net = world.network.host(self.host, turn)
         env = Env(
             clock=self.clock,
             rng=random.Random(f"{world.seed}/{self.name}/life/{self.life_count}"),
@@ -294,11 +296,11 @@ class BookieNode(Node):
         server = BookieServer(
             bookie,
             env,
-            BookieServerSettings(self.name, BOOKIE_PORT),
+            BookieServerSettings(self.host, BOOKIE_PORT),
             lambda: env.disk.usage(settings.ledger_directory),
         )
         await stack.enter_async_context(running(server.run))
-        endpoint = Endpoint("bookie", self.name, BOOKIE_PORT)
+        endpoint = Endpoint("bookie", self.host, BOOKIE_PORT)
         registration = Registration(store, ROOT, bookie_id, BookieServiceInfo((endpoint,)))
         registration.set_read_only(bookie.is_read_only)
         bookie.disks.on_change(
@@ -320,7 +322,7 @@ async def start_ledgers(
     env, store = life.env, life.store
     watcher = BookieWatcher(store, ROOT)
     await stack.enter_async_context(running(watcher.run))
-    bookies = NetworkBookieClient(env, watcher.resolve, preset.network_config())
+    bookies = NetworkBookieClient.following(env, watcher, preset.network_config())
     await stack.enter_async_context(running(bookies.run))
     ledgers = LedgerClient(
         store,
@@ -340,6 +342,7 @@ class BrokerNode(Node):
         super().__init__(world, name)
         self.node_id = node_id
         self.ledgers: LedgerClient | None = None
+        self.bookies: NetworkBookieClient | None = None
 
     @staticmethod
     def disk_faults() -> DiskFaults:
@@ -347,8 +350,8 @@ class BrokerNode(Node):
 
     def lose_memory(self, *, with_power: bool) -> None:
         super().lose_memory(with_power=with_power)
-        self.world.gather_client(self.ledgers)
-        self.ledgers = None
+        self.world.gather_client(self.ledgers, self.bookies)
+        self.ledgers = self.bookies = None
 
     async def serve(self, life: Life, stack: AsyncExitStack) -> None:
         env, store = life.env, life.store
@@ -361,7 +364,7 @@ class BrokerNode(Node):
             },
             BOOKIE_CONFIGS,
         )
-        ledgers, watcher, _ = await start_ledgers(life, stack)
+        ledgers, watcher, self.bookies = await start_ledgers(life, stack)
         self.ledgers = ledgers
         self.world.trace.count("broker lives")
         parts = await start_broker(

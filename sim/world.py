@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bookie.bookie import Bookie
     from ledger.autorecovery.service import AutoRecovery
     from ledger.client import LedgerClient
+    from ledger.network.client import NetworkBookieClient
     from metadata.faulty import StoreFaults
     from sim.history import Partition
     from sim.nodes import Life
@@ -109,7 +110,7 @@ class World:
             broker.is_spare = True
         self.recoverers = [RecoveryNode(self, f"repair-{n + 1}") for n in range(shape.recoverers)]
         self.nodes: list[Node] = [*self.bookies, *self.brokers, *self.recoverers]
-        self.by_name = {node.name: node for node in self.nodes}
+        self._by_host = {node.host: node for node in self.nodes}
         self.host_names = [node.name for node in self.nodes]
         #: All that is written and read; more may come.
         self.partitions: list[Partition] = [(TOPIC, n) for n in range(shape.partitions)]
@@ -194,15 +195,23 @@ class World:
             crash()
 
     def _on_network(self, host: str, event: str, detail: str) -> None:
-        node = self.by_name.get(host)
+        node = self._by_host.get(host)
         if node is None:
             self.trace.event(host, event, detail)
         else:
             self.effect(node, event, detail)
 
     def _enter(self, host: str) -> None:
-        self.trace.node = host
-        OWNER.set(host)  # of the tasks that a burst starts, too
+        node = self._by_host.get(host)
+        name = host if node is None else node.name
+        self.trace.node = name
+        OWNER.set(name)  # of the tasks that a burst starts, too
+
+    def exchange_hosts(self, one: Node, other: Node) -> None:
+        """Two that are down: each is started where the other one was, under its own name."""
+        assert one.life is other.life is None
+        one.host, other.host = other.host, one.host
+        self._by_host[one.host], self._by_host[other.host] = one, other
 
     def crashed(self, node: Node, error: Exception) -> None:
         story = "; ".join(origin(leaf) for leaf in leaves(error))
@@ -217,9 +226,13 @@ class World:
         counts["compactions"] += gc.compacted_logs
         counts["ledgers collected"] += gc.deleted_ledgers
 
-    def gather_client(self, client: LedgerClient | None) -> None:
+    def gather_client(
+        self, client: LedgerClient | None, bookies: NetworkBookieClient | None
+    ) -> None:
         if client is None:
             return
+        if bookies is not None:
+            self.trace.counts["wrong bookies refused"] += bookies.wrong_bookie_count
         counts, statistics = self.trace.counts, client.statistics
         counts["ensemble changes"] += statistics.ensemble_changes
         counts["recoveries"] += statistics.recover.latency.count
@@ -279,7 +292,7 @@ class World:
         if isinstance(node, BookieNode) and node.bookie is not None:
             self.gather(node.bookie)
         if isinstance(node, BrokerNode):
-            self.gather_client(node.ledgers)
+            self.gather_client(node.ledgers, node.bookies)
         if isinstance(node, RecoveryNode):
             self.gather_recovery(node.service)
 

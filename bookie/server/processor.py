@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.server.long_polls import LongPolls
 from bookie.server.request_limits import ProcessorSettings, RequestCounts
+from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME, IDENTITY_PLUGIN_NAME
 from wire.bookkeeper.entry_set import EntrySet
 from wire.bookkeeper.requests import (
     AddRequest,
@@ -72,9 +73,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Request)
 
-#: What BookKeeper answers to a client that offers to authenticate, when nobody has to.
-AUTH_DISABLED = "AuthDisabledPlugin"
-
 
 class Processor:
     def __init__(
@@ -132,6 +130,9 @@ class Processor:
         assert self.door is not None
         if self.door.judge(connection):
             return False
+        if type(request) is AuthRequest and request.plugin_name == IDENTITY_PLUGIN_NAME:
+            self._auth(connection, request)  # its id is no secret, and admits nobody
+            return True
         answer = self.door.answer(connection, request)
         self.counts.refused += answer is None or answer.status is not Status.EOK
         if answer is not None:
@@ -442,7 +443,11 @@ class Processor:
         )
 
     def _auth(self, connection: BookieConnection, request: AuthRequest) -> None:
-        connection.answer(AuthResponse(Status.EOK, AUTH_DISABLED, b"", request.transaction_id))
+        """Nobody has to authenticate any more; who asks for it is told which bookie this is."""
+        name, payload = DISABLED_PLUGIN_NAME, b""
+        if request.plugin_name == IDENTITY_PLUGIN_NAME:
+            name, payload = IDENTITY_PLUGIN_NAME, self._bookie.bookie_id.encode()
+        connection.answer(AuthResponse(Status.EOK, name, payload, request.transaction_id))
 
     def _start_tls(self, connection: BookieConnection, request: StartTlsRequest) -> None:
         if self._tls is None or connection.is_encrypted or connection.in_flight > 1:

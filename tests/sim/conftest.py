@@ -137,10 +137,10 @@ class Client:
         clock = world.bookies[0].clock
         self.env = Env(clock=clock, rng=world.rng_for(name), net=net, disk=disk, turn=self.turn)
         self._watcher = BookieWatcher(self.store, LEDGERS)
-        self._network = NetworkBookieClient(
-            self.env, self._watcher.resolve, preset.network_config()
+        self.network = NetworkBookieClient.following(
+            self.env, self._watcher, preset.network_config()
         )
-        self.fates = Fates(self._network)
+        self.fates = Fates(self.network)
         self.ledgers = LedgerClient(
             self.store,
             self.fates,
@@ -154,7 +154,7 @@ class Client:
 
     async def start(self, stack):
         await stack.enter_async_context(running(self.turn.serve, needs_start=False))
-        for service in (self.env.net, self.store, self._watcher, self._network, self.ledgers):
+        for service in (self.env.net, self.store, self._watcher, self.network, self.ledgers):
             await stack.enter_async_context(running(service.run))
         await self.ledgers.manager.ensure_layout()
 
