@@ -225,6 +225,7 @@ class Bookie:
         await self._space.reserve.with_room(self._writer.start_log)
         self._files.load(at_start.mark.journal_id)
         replay = JournalReplay(disk, journal_directory(config), at_start.mark)
+        await replay.make_durable()
         deleted = await self._replay(replay)
         check_missing_log(self._logs, self._table, at_start)
         # While the mark still is where it was: a crash in here starts all over.
