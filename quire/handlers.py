@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from broker.cluster.internal_topics import making_of
 from broker.fetch_sessions import FetchSessions
 from broker.groups.config import GroupConfig
 from broker.handlers.api_versions import ApiVersionsHandler
@@ -61,7 +62,10 @@ def make_handlers(
     broker = registry.broker
 
     async def auto_create(name: str) -> Topic:
-        return await catalog.create(name, registry.broker.num_partitions, {})
+        making = making_of(name, registry.broker)
+        if making is None:
+            return await catalog.create(name, registry.broker.num_partitions, {})
+        return await catalog.create(name, making.partition_count, making.configs)
 
     versions = ApiVersionsHandler()
     sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng)

@@ -138,6 +138,7 @@ def _defaults(bookie_count: int) -> dict[str, str]:
         "default.replication.factor": copies,
         "offsets.topic.replication.factor": copies,
         "transaction.state.log.replication.factor": copies,
+        "share.coordinator.state.topic.replication.factor": copies,
     }
 
 

@@ -28,6 +28,7 @@ from uuid import UUID
 
 import trio
 
+from broker.cluster import internal_topics
 from broker.cluster.durability import default_factor
 from broker.cluster.topic import (
     DELETED_PATH,
@@ -40,6 +41,7 @@ from broker.cluster.topic import (
     TopicChange,
     TopicEvent,
     check_name,
+    collision_key,
     decode_topic,
     encode_topic,
 )
@@ -96,11 +98,6 @@ _OPS_PER_MULTI_MAX = 500
 
 #: How long the broker that deletes a topic has to move its documents, before others do.
 DISCARD_AFTER_SECONDS = 60.0
-
-
-def _collision_key(name: str) -> str:
-    """Names that differ only in '.' and '_' collide in Kafka's metric names, so one is enough."""
-    return name.replace(".", "_")
 
 
 class TopicCatalog:
@@ -199,7 +196,7 @@ class TopicCatalog:
         cached = self._configs.get(topic.id)
         if cached is not None and cached[0] is topic:
             return cached[1]
-        config = self._registry.topic_config(topic.configs)
+        config = self._registry.topic_config(internal_topics.configs_in_force(topic))
         # A deleted topic may be asked for a last time; it is not to stay in memory.
         if self._by_id.get(topic.id) is topic:
             self._configs[topic.id] = (topic, config)
@@ -217,7 +214,7 @@ class TopicCatalog:
         check_name(name)
         if name in self._topics:
             raise already_exists(name)
-        other = self._collisions.get(_collision_key(name))
+        other = self._collisions.get(collision_key(name))
         if other == name:  # on its way
             raise already_exists(name)
         if other is not None:
@@ -228,10 +225,11 @@ class TopicCatalog:
         if partition_count < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
         check_partitions_max(partition_count)
-        self.check_configs(configs)
+        self.check_configs(name, configs)
 
-    def check_configs(self, configs: Mapping[str, str]) -> None:
+    def check_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """KafkaError INVALID_CONFIG."""
+        internal_topics.check_configs(name, configs)
         try:
             self._registry.check_topic(configs)
         except ConfigError as error:
@@ -240,6 +238,7 @@ class TopicCatalog:
     def check_add_partitions(self, name: str, partition_count: int) -> Topic:
         """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS."""
         topic = self._existing(name)
+        internal_topics.check_partitions_fixed(name)
         if partition_count == topic.partition_count:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"the topic has {partition_count} partitions already"
@@ -279,7 +278,7 @@ class TopicCatalog:
         )
         # A name is taken in memory while it is made, so that of two colliding requests that are
         # on their way at once only one succeeds.
-        key = _collision_key(name)
+        key = collision_key(name)
         self._collisions[key] = name
         try:
             await self._create_nodes(topic, by_hand)
@@ -401,7 +400,7 @@ class TopicCatalog:
         while True:
             topic = self._existing(name)
             configs = dict(change(topic))
-            self.check_configs(configs)
+            self.check_configs(name, configs)
             changed = replace(topic, configs=MappingProxyType(configs), version=topic.version + 1)
             put = PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version)
             if await self._try(self._store.multi([life_of(topic), put]), topic):
@@ -461,10 +460,11 @@ class TopicCatalog:
         return topic
 
     def _remember(self, topic: Topic) -> None:
+        internal_topics.note_ill_made(topic, self._registry.broker)
         self._folder.touch(topic.name)
         self._topics[topic.name] = topic
         self._by_id[topic.id] = topic
-        self._collisions[_collision_key(topic.name)] = topic.name
+        self._collisions[collision_key(topic.name)] = topic.name
 
     def _replace(self, topic: Topic, change: TopicChange) -> Topic:
         """Takes a newer picture of a topic, unless an even newer one or its deletion was first."""
@@ -483,7 +483,7 @@ class TopicCatalog:
         self._folder.touch(topic.name)
         if self._topics.get(topic.name) is known:
             del self._topics[topic.name]
-            self._collisions.pop(_collision_key(topic.name), None)
+            self._collisions.pop(collision_key(topic.name), None)
         return True
 
     def _tell(self, change: TopicChange, topic: Topic) -> None:

@@ -135,6 +135,11 @@ class BrokerConfig:
     transaction_state_log_min_isr: int
     transaction_state_log_segment_bytes: int
 
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_segment_bytes: int
+
     @classmethod
     def of(cls, values: Mapping[str, ConfigValue]) -> BrokerConfig:
         """From parsed values of those that are set; the others have their defaults.

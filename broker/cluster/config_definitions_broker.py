@@ -3,7 +3,7 @@
 Types, defaults, limits and scopes are Kafka 4.3's (`AbstractKafkaConfig`, `DynamicBrokerConfig`),
 read from a running 4.3.1, with these deviations, all because one node is a whole cluster here:
 node.id has the default 0, listeners is on the loopback interface only, and the internal topics'
-replication factors and transaction.state.log.min.isr are 1 instead of 3 and 2.
+replication factors and least numbers of replicas in sync are 1 instead of 3 and 2.
 Names that Kafka has and that mean nothing here are in `config_definitions_known`.
 """
 
@@ -385,6 +385,22 @@ _TRANSACTIONS: tuple[_Row, ...] = (
     (
         *("transaction.state.log.segment.bytes", INT, "104857600", at_least(1), _RO),
         "segment.bytes of __transaction_state.",
+    ),
+    (
+        *("share.coordinator.state.topic.num.partitions", INT, "50", at_least(1), _RO),
+        "Partitions of __share_group_state, where somebody makes that; fixed then.",
+    ),
+    (
+        *("share.coordinator.state.topic.replication.factor", SHORT, "1", at_least(1), _RO),
+        "Replication factor of __share_group_state.",
+    ),
+    (
+        *("share.coordinator.state.topic.min.isr", SHORT, "1", at_least(1), _RO),
+        "min.insync.replicas of __share_group_state.",
+    ),
+    (
+        *("share.coordinator.state.topic.segment.bytes", INT, "104857600", at_least(1), _RO),
+        "segment.bytes of __share_group_state.",
     ),
 )
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from broker.cluster.internal_topics import offsets_topic_configs
 from broker.groups.coordinator_partition import (
     CoordinatorPartition,
     GroupEntry,
@@ -73,11 +74,7 @@ class GroupCoordinator:
             catalog,
             OFFSETS_TOPIC,
             config.offsets_topic_num_partitions,
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            },
+            offsets_topic_configs(config.offsets_topic_segment_bytes),
         )
         self._catalog = catalog
         self._logs = logs

@@ -25,6 +25,7 @@ from broker.cluster.catalog import Topic, check_name
 from broker.cluster.config_definitions_broker import BROKER_CONFIGS
 from broker.cluster.config_definitions_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from broker.cluster.config_definitions_topic import TOPIC_CONFIGS
+from broker.cluster.internal_topics import configs_in_force
 from broker.cluster.registry import DEFAULT_BROKER, Described, Room
 from broker.handlers.loggers import change_loggers, check_loggers, describe_loggers, set_levels
 from broker.handlers.topics import metadata_failure
@@ -147,7 +148,7 @@ class ConfigsHandler:
         kind, name = _resource_type(resource.resource_type), resource.resource_name
         if kind is ResourceType.TOPIC:
             check_name(name)
-            return self._registry.describe_topic(self._topic(name).configs)
+            return self._registry.describe_topic(configs_in_force(self._topic(name)))
         if kind is ResourceType.BROKER:
             if self._broker_name(name) == DEFAULT_BROKER:
                 return self._registry.describe_broker_default()
@@ -233,7 +234,7 @@ class ConfigsHandler:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic must be named")
         self._topic(name)
         if validate_only:
-            self._catalog.check_configs(change(self._topic(name).configs))
+            self._catalog.check_configs(name, change(self._topic(name).configs))
         else:
             await self._catalog.change_configs(name, lambda topic: change(topic.configs))
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request
 from broker.groups.offsets_core import CommittedOffset, GroupOffsets
+from runtime.config import LONG_MAX
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.message import ZERO_UUID
@@ -85,7 +86,8 @@ class OffsetsHandler:
         waiting: list[OffsetCommitResponsePartition] = []
         now_ms = self._coordinator.timers.wall_ms()
         retention_ms = body.retention_time_ms
-        expire_ms = -1 if retention_ms == -1 else now_ms + retention_ms
+        # A record holds an int64: what lies beyond it is never, and what is gone by is now.
+        expire_ms = -1 if retention_ms == -1 else min(max(now_ms + retention_ms, 0), LONG_MAX)
         for asked in body.topics:
             topic, unknown = self._topic(request.version, asked.name, asked.topic_id)
             answers = OffsetCommitResponseTopic(asked.name, asked.topic_id, [])

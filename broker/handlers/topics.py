@@ -10,7 +10,9 @@ A change is durable when it is answered, so the timeouts of the requests are not
 was compared with Kafka 4.3.1, error by error.
 Known deviations: two names of one request that differ only in '.' and '_' collide with one another
 (Kafka makes both); the first broker of an assignment by hand leads the partition, the others are
-those that are to lead it in its place: the copies are on bookies, wherever those are.
+those that are to lead it in its place: the copies are on bookies, wherever those are; an internal
+topic gets its coordinator's settings and number of partitions where the request says nothing else,
+and no more partitions later, as its keys would be looked for in others.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from broker.api import Api, Request
 from broker.cluster.catalog import PARTITIONS_PER_TOPIC_MAX, Topic
+from broker.cluster.durability import default_factor
+from broker.cluster.internal_topics import making_of
 from metadata.store import MetadataError
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -120,10 +124,13 @@ class TopicsHandler:
         return response
 
     def _partitions_asked(self, topics: Sequence[CreatableTopic]) -> int:
-        default = self._registry.broker.num_partitions
         return sum(
             len(topic.assignments)
-            or (default if topic.num_partitions < 0 else topic.num_partitions)
+            or (
+                self._default_partition_count(topic.name)
+                if topic.num_partitions < 0
+                else topic.num_partitions
+            )
             for topic in topics
         )
 
@@ -165,20 +172,25 @@ class TopicsHandler:
         else:
             partition_count = asked.num_partitions
             if partition_count == _DEFAULT:
-                partition_count = self._registry.broker.num_partitions
+                partition_count = self._default_partition_count(asked.name)
             elif partition_count < 1:
                 raise KafkaError(
                     ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions cannot be made"
                 )
-            replication_factor = self.replication_factor(asked.replication_factor)
-        configs = {}
+            replication_factor = self.replication_factor(asked.name, asked.replication_factor)
+        making = making_of(asked.name, self._registry.broker)
+        configs = {} if making is None else dict(making.configs)
         for config in asked.configs:
             if config.value is None:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} has no value")
             configs[config.name] = config.value
         return _Wanted(asked.name, partition_count, replication_factor, configs, by_hand)
 
-    def replication_factor(self, asked: int) -> int:
+    def _default_partition_count(self, name: str) -> int:
+        making = making_of(name, self._registry.broker)
+        return self._registry.broker.num_partitions if making is None else making.partition_count
+
+    def replication_factor(self, name: str, asked: int) -> int:
         """What -1 stands for, and the check against the live bookies. KafkaError
         INVALID_REPLICATION_FACTOR. `quire.clip.replication.factor` lowers instead."""
         config = self._registry.broker
@@ -187,7 +199,7 @@ class TopicsHandler:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"replication factor {asked}: the least is 1, and -1 means the default",
             )
-        factor = config.default_replication_factor if asked == _DEFAULT else asked
+        factor = (default_factor(name, config) or 1) if asked == _DEFAULT else asked
         live = self._cluster.copies_max
         if factor <= live:
             return factor
