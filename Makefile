@@ -37,7 +37,18 @@ $(VENV)/venv.stamp:
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/run.stamp: $(VENV)/venv.stamp requirements/run.txt pyproject.toml
+# The walk over records is compiled where there is a compiler; without one it is Python.
+$(VENV)/compiler.stamp: $(VENV)/venv.stamp
+	@headers=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["include"])'); \
+	if ! { command -v gcc && [ -e "$$headers/Python.h" ]; } >/dev/null; then \
+	  { [ "$$(id -u)" = 0 ] && apt-get update \
+	    && apt-get install -y --no-install-recommends gcc libc6-dev python3-dev; } \
+	    || echo "no compiler: records are walked in Python; see docs/benchmarks.md" >&2; \
+	fi
+	touch $@
+
+$(VENV)/run.stamp: $(VENV)/compiler.stamp requirements/run.txt pyproject.toml \
+  wire/kafka/records/_walk.c
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
 	touch $@
@@ -106,6 +117,6 @@ lock: ## Pin requirements/*.txt from pyproject.toml.
 	compile spark --extra build --extra dev --extra spark
 
 clean: ## Remove the virtual environment, caches and built things; not data/.
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf $(VENV) build *.egg-info wire/kafka/records/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 	  .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
