@@ -30,13 +30,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+def request_name(key: ApiKey) -> str:
+    """As Kafka writes it in metrics (`request=`): LIST_OFFSETS is ListOffsets."""
+    return "".join(word.capitalize() for word in key.name.split("_"))
+
+
 class ApiRoute:
     """One (key, version) that is served: all that a request of it needs, by one look-up."""
 
-    __slots__ = ("counts", "decode", "encode", "handle")
+    __slots__ = ("counts", "decode", "encode", "handle", "name")
 
     def __init__(self, api: Api, version: int, counts: list[int]) -> None:
         self.handle = api.handle
+        self.name = request_name(api.key)
         self.counts = counts
         self.decode = decoder_of(request_class(api.key), version)
         #: Only Fetch carries records that are worth not copying.
@@ -63,6 +69,7 @@ class Dispatcher:
         self.counts: dict[int, list[int]] = {key: [0, 0] for key in self._apis}
         self.bad_requests_count = 0
         self._is_stopped = False
+        self._did = turn.watch.did
 
     def stop(self) -> None:
         """The broker closes its partitions now: requests that have a task end without an answer,
@@ -112,7 +119,10 @@ class Dispatcher:
         elif result is not None:
             reply = Reply()
             connection.reply_later(reply, route, correlation_id, len(frame))
-            self._nursery.start_soon(self._finish, request, result, reply, connection, route)
+            self._nursery.start_soon(
+                self._finish, request, result, reply, connection, route, name=route.name
+            )
+        self._did(route.name)
 
     def _make_route(self, header: RequestHeader) -> ApiRoute:
         """UnsupportedVersionError unless it is served."""

@@ -311,11 +311,12 @@ async def _start_metrics(
     from quire.metrics.bookie import bookie_collector
     from quire.metrics.broker import partition_collector, request_collector
     from quire.metrics.client import ledger_client_collector
-    from quire.metrics.process import disk_collector, process_collector
+    from quire.metrics.process import disk_collector, loop_collector, process_collector
     from runtime.metrics import Metrics
 
     metrics = Metrics()
     metrics.register(process_collector())
+    metrics.register(loop_collector(storage.env.turn.watch))
     if isinstance(storage.env.disk, RealDisk):
         metrics.register(disk_collector(storage.env.disk))
     ledgers = storage.ledgers

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from runtime.loop_watch import watch_of_run
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -40,6 +42,7 @@ EVENTS_PER_BURST_MAX = 1024
 class Poller:
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
+        self._watch = turn.watch = watch_of_run()
         self.is_running = False
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
@@ -70,6 +73,7 @@ class Poller:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled. Once only."""
         self.is_running = True
+        self._watch.start()
         task_status.started()
         try:
             while True:
@@ -79,6 +83,7 @@ class Poller:
                     bursts += 1
         finally:
             self.is_running = False
+            self._watch.stop()
             for function in reversed(self._at_end):
                 function()
             self._epoll.close()
@@ -103,7 +108,8 @@ class Poller:
         events = self._epoll.poll(0, EVENTS_PER_BURST_MAX)
         if not events:
             return False
-        turn = self.turn
+        turn, watch = self.turn, self._watch
+        watch.begin()
         turn.begin()
         handlers = self._handlers
         for fd, mask in events:
@@ -111,4 +117,5 @@ class Poller:
             if handler is not None:
                 handler(mask)
         turn.run()
+        watch.end()
         return True

@@ -23,17 +23,21 @@ from collections.abc import Callable
 
 import trio
 
+from runtime.loop_watch import LoopWatch
+
 Deferred = Callable[[], None]
 
 
 class Turn:
-    __slots__ = ("_in_burst", "_last", "_queue", "_wake")
+    __slots__ = ("_in_burst", "_last", "_queue", "_wake", "watch")
 
     def __init__(self) -> None:
         self._queue: deque[Deferred] = deque()
         self._last: deque[Deferred] = deque()
         self._in_burst = False
         self._wake: trio.Event | None = None
+        #: Told of what is done in a burst. Where a Poller runs, its run's (runtime/loop_watch.py).
+        self.watch = LoopWatch()
 
     def defer(self, function: Deferred) -> None:
         """Runs `function()` once, at the end of this burst. The caller sees to it that it defers
@@ -56,9 +60,11 @@ class Turn:
         """Ends the burst: runs all that was deferred, and what that defers in turn.
 
         An exception is a broken invariant: it is not caught, and the rest of the queue stays."""
-        queue, last = self._queue, self._last
+        queue, last, did = self._queue, self._last, self.watch.did
         while queue or last:
-            (queue or last).popleft()()
+            function = (queue or last).popleft()
+            function()
+            did(function)
         self._in_burst = False
 
     async def serve(self) -> None:

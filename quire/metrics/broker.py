@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from broker.dispatch import request_name
 from broker.log.partition import State
 from runtime.metrics import counter, counters, gauges, untyped
 from wire.kafka.api_keys import ApiKey
@@ -27,7 +28,7 @@ PARTITION_LABELS = ("topic", "partition")
 
 
 def request_collector(dispatcher: Dispatcher) -> Collector:
-    names = {key: _request_name(ApiKey(key)) for key in dispatcher.counts}
+    names = {key: request_name(ApiKey(key)) for key in dispatcher.counts}
 
     def collect() -> Iterator[Metric]:
         counts = [((names[key],), pair) for key, pair in dispatcher.counts.items()]
@@ -63,11 +64,6 @@ def request_collector(dispatcher: Dispatcher) -> Collector:
                 )
 
     return collect
-
-
-def _request_name(key: ApiKey) -> str:
-    """As Kafka writes it in `request=`: LIST_OFFSETS is ListOffsets."""
-    return "".join(word.capitalize() for word in key.name.split("_"))
 
 
 def partition_collector(logs: LogManager) -> Collector:

@@ -20,7 +20,7 @@ from quire.metrics.bookie import bookie_collector
 from quire.metrics.broker import partition_collector, request_collector
 from quire.metrics.client import ledger_client_collector
 from quire.metrics.latency import RecentLatencies, java_summary, quantile
-from quire.metrics.process import disk_collector, process_collector
+from quire.metrics.process import disk_collector, loop_collector, process_collector
 from runtime.env import Env, RealClock
 from runtime.histogram import LatencyHistogram
 from runtime.metrics import Metrics
@@ -60,6 +60,7 @@ async def test_a_bookie_that_was_written_to(tmp_path, nursery):
         journal_size_bytes=16 << 20,
     )
     bookie = Bookie(config, env)
+    turn.watch.start()
     nursery.start_soon(turn.serve)
     await nursery.start(bookie.run)
     statuses = []
@@ -79,6 +80,7 @@ async def test_a_bookie_that_was_written_to(tmp_path, nursery):
 
     metrics = Metrics()
     metrics.register(process_collector())
+    metrics.register(loop_collector(turn.watch))
     metrics.register(disk_collector(disk))
     metrics.register(bookie_collector(bookie, config, env.clock))
     text = await metrics.render()
@@ -90,6 +92,7 @@ async def test_a_bookie_that_was_written_to(tmp_path, nursery):
     assert values["bookie_journal_JOURNAL_WRITE_BYTES",] > 10_000
     assert values["bookie_write_cache_count",] == 10
     assert values["bookie_ledgers_count",] == 1
+    assert values["quire_loop_turn_seconds_bucket", "+Inf"] >= 10
     assert values["process_resident_memory_bytes",] > 1e6
     syncs = disk.statistics()
     assert syncs.syncs_inline + syncs.syncs_threaded > 0
