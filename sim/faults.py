@@ -43,11 +43,8 @@ KINDS = (
     "pause",
     "rolling-restart",
     "bit-rot",
-<<<<<<< HEAD
     "lagging-follower",
-=======
     "addresses",
->>>>>>> h/addr
 )
 #: Seconds from one fault to the next, and how long one that ends by itself goes on.
 GAP_SECONDS = 0.8
