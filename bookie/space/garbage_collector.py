@@ -226,7 +226,7 @@ class GarbageCollector:
             while not self._is_stopped:
                 confirms = False
                 if not self._requests:
-                    seconds = next_round - trio.current_time()
+                    seconds = max(next_round - trio.current_time(), 0.0)
                     soon = self.seconds_to_confirm
                     confirms = soon < seconds
                     with trio.move_on_after(min(soon, seconds)):
