@@ -39,7 +39,7 @@ from quire.autorecovery_node import standalone_config, start_autorecovery
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
 from quire.broker_parts import LISTENER, check_listeners, request_memory_bytes, start_broker
 from quire.composition import running, serve_until_cancelled
-from quire.ledger_gc import MetadataLedgers
+from quire.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from quire.local_bookie import LocalBookieClient
 from quire.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
 from quire.placement import start_placement
@@ -178,7 +178,11 @@ async def _start_local(
         held_adds_size_max_bytes=2 * request_memory_bytes(config.broker),
         gc=GC_DEFAULTS,
     )
-    known = MetadataLedgers(LedgerManager(store, env), settings.gc.metadata_rate)
+    # As on ZooKeeper: a collector that finds no tree of ledgers deletes none.
+    await LedgerManager(store, env).ensure_layout()
+    known = MetadataLedgers(
+        LedgerManager(store, env), settings.gc.metadata_rate, ABSENT_SECONDS_MIN
+    )
     bookie = Bookie(settings, env, known_ledgers=known)
     await stack.enter_async_context(running(bookie.run))
 

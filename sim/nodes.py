@@ -287,7 +287,7 @@ class BookieNode(Node):
         )
         has_cookie = any(env.disk.exists(f"{p}/{FILE_NAME}") for p in all_directories(settings))
         await cookie.check(has_cookie, is_expansion_allowed=False)
-        known = MetadataLedgers(manager, settings.gc.metadata_rate)
+        known = MetadataLedgers(manager, settings.gc.metadata_rate, preset.ABSENT_SECONDS_MIN)
         bookie = Bookie(settings, env, index=self.index, known_ledgers=known)
         self.bookie = bookie
         self.world.trace.count("bookie lives")

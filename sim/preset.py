@@ -19,6 +19,9 @@ LEDGER_DIRECTORY = "/ledgers"
 #: How long metadata keeps the session of a node that it does not hear.
 SESSION_TIMEOUT_SECONDS = 3.0
 
+#: Between two looks at a ledger that metadata does not know (quire/ledger_gc.py has a minute).
+ABSENT_SECONDS_MIN = 1.0
+
 BROKER_PROPERTIES = {
     "num.partitions": "2",
     "auto.create.topics.enable": "false",

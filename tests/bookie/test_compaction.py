@@ -1,6 +1,7 @@
 """Compaction: what is alive moves, what is dead goes, and nothing in between does harm."""
 
 import errno
+from math import inf
 
 import pytest
 import trio
@@ -19,6 +20,11 @@ class Everything:
 
     async def gone(self, ledger_ids):
         return []
+
+    async def confirmed(self):
+        return []
+
+    seconds_to_confirm = inf
 
     async def digest(self, ledger_id):
         return Digest()

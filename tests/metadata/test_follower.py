@@ -31,7 +31,7 @@ def leader(tree):
 
 
 @pytest.fixture
-async def behind(tree, nursery, autojump_clock):
+async def behind(tree, nursery):
     """A session on a follower that has what was there when it began, for hours."""
     store = FaultyStore(tree, random.Random(3), StoreFaults())
     await nursery.start(store.run)
@@ -39,7 +39,7 @@ async def behind(tree, nursery, autojump_clock):
     return store
 
 
-async def test_reads_are_of_what_was_till_somebody_syncs(leader, behind):
+async def test_reads_are_of_what_was_till_somebody_syncs(leader, behind, autojump_clock):
     await leader.create("/a/b", b"one", make_parents=True)
     assert not await behind.exists("/a/b")
     assert await behind.get_many(["/a/b"]) == [None]
@@ -57,7 +57,7 @@ async def test_reads_are_of_what_was_till_somebody_syncs(leader, behind):
     assert behind.faults.stale_read_count == 6
 
 
-async def test_its_own_changes_and_refusals_bring_it_up_to_date(leader, behind):
+async def test_its_own_changes_and_refusals_bring_it_up_to_date(leader, behind, autojump_clock):
     await leader.create("/a", b"one")
     await behind.create("/mine")
     assert await behind.exists("/a")
@@ -68,7 +68,7 @@ async def test_its_own_changes_and_refusals_bring_it_up_to_date(leader, behind):
     assert await behind.get("/a") == Node(b"two", 1)
 
 
-async def test_a_lost_answer_and_a_lost_session_do_too(leader, behind):
+async def test_a_lost_answer_and_a_lost_session_do_too(leader, behind, autojump_clock):
     await leader.create("/a", b"one")
     behind.faults.lost_reply_share = 1.0
     with pytest.raises(MetadataUnknownOutcomeError):
@@ -86,7 +86,9 @@ async def test_a_lost_answer_and_a_lost_session_do_too(leader, behind):
     assert await behind.exists("/c")
 
 
-async def test_transactions_come_one_after_the_other_and_watches_with_them(leader, behind, nursery):
+async def test_transactions_come_one_after_the_other_and_watches_with_them(
+    leader, behind, nursery, autojump_clock
+):
     behind.follower.lag(10.0, does_wait=True)
     seen = []
 
@@ -115,7 +117,9 @@ async def test_transactions_come_one_after_the_other_and_watches_with_them(leade
     assert await behind.get("/a19") == Node(b"19", 0)
 
 
-async def test_who_changes_something_waits_until_his_server_has_it(leader, behind, nursery):
+async def test_who_changes_something_waits_until_his_server_has_it(
+    leader, behind, nursery, autojump_clock
+):
     behind.follower.lag(10.0, does_wait=True)
     await leader.create("/a", b"one")
     began = trio.current_time()
@@ -140,7 +144,7 @@ async def test_who_changes_something_waits_until_his_server_has_it(leader, behin
     assert await behind.exists("/b")
 
 
-async def test_who_left_is_not_kept(tree, leader, behind):
+async def test_who_left_is_not_kept(tree, leader, behind, autojump_clock):
     await leader.create("/a")
     await behind.aclose()
     other = FaultyStore(tree, random.Random(4))
