@@ -19,6 +19,7 @@ from ledger.errors import (
 )
 from ledger.health import BookieHealth
 from ledger.metadata import LedgerManager, Versioned
+from ledger.missing_copies import MissingCopies
 from ledger.placement import TooFewBookiesError
 from ledger.placement.quarantine import QuarantinePlacement
 from ledger.reader import LedgerReader
@@ -79,6 +80,7 @@ class LedgerClient:
         self.cache = EntryCache(size) if size else None
         self.manager = LedgerManager(store, env, self._config.ledgers_root)
         self._nursery: trio.Nursery | None = None
+        self._missing = MissingCopies(self.manager, bookies, env.rng, self._spawn)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs until it is cancelled."""
@@ -194,6 +196,7 @@ class LedgerClient:
             digest,
             master_key(ledger.password),
             manager=self.manager,
+            missing=self._missing,
             versioned=versioned,
             reader=self._reader(ledger_id, versioned, -1, digest),
             config=self._config,
@@ -304,7 +307,9 @@ class LedgerClient:
             self._config,
         )
         with self._timed(self.statistics.recover):
-            return await recovery.run(versioned)
+            versioned = await recovery.run(versioned)
+        self._missing.look_after(ledger_id, versioned.metadata, recovery.left_out)
+        return versioned
 
     @staticmethod
     def _digest_type(ledger_id: int, metadata: LedgerMetadata) -> DigestType:

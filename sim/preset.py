@@ -141,12 +141,12 @@ def ledger_config(root: str) -> LedgerClientConfig:
 
 
 def autorecovery_config() -> AutoRecoveryConfig:
-    """A bookie that is away for longer than a second is lost."""
+    """A bookie that is away for longer than a second is lost. What is checked is BookKeeper's
+    default: all ledgers now and then (sim/copies.py judges by it), no counts of replicas."""
     return AutoRecoveryConfig(
         lost_bookie_recovery_delay_s=1,
         bookie_check_interval_s=4,
         ledger_check_interval_s=6,
-        replicas_check_interval_s=9,
         open_ledger_grace_ms=2_000,
         failed_ledger_pause_ms=500,
         failed_ledger_pause_max_ms=2_000,

@@ -9,6 +9,7 @@ import trio
 from broker.cluster.topic import PARTITIONS_PATH
 from broker.log.chain import Chain
 from ledger.metadata import ledger_path
+from sim.copies import thin_entries, wait_repaired
 from sim.history import Violation
 from sim.ledgers import LedgerHistory, check_chain, check_copies
 from sim.nodes import BOOKIE_PORT, ROOT
@@ -82,18 +83,37 @@ class Storage:
                     raise
                 await trio.sleep(1.0)
 
+    async def judge_repairs(self) -> None:
+        """After `judge`, where auto-recovery runs. Violation."""
+        if self._world.recoverers:
+            await wait_repaired(self._thin_entries)
+
+    async def _thin_entries(self) -> list[str]:
+        rotten = self._world.rotten
+        excused = frozenset() if rotten is None else frozenset((f"{rotten}:{BOOKIE_PORT}",))
+        found: list[str] = []
+        for ledger_id in list(self._ledger_ids()):
+            copies = await self._copies(ledger_id)
+            metadata = self.ledger(ledger_id)
+            if metadata is not None:
+                found += thin_entries(ledger_id, metadata, copies, excused)
+        return found
+
     async def _check_all(self) -> int:
-        world = self._world
-        spoilt = 0 if world.rotten is None else 1
+        spoilt = 0 if self._world.rotten is None else 1
         count = 0
         for ledger_id in list(self._ledger_ids()):
-            copies: dict[str, dict[int, bytes]] = {}
-            for node in world.bookies:
-                copies[f"{node.name}:{BOOKIE_PORT}"] = await self._entries(node, ledger_id)
+            copies = await self._copies(ledger_id)
             metadata = self.ledger(ledger_id)
             if metadata is not None:
                 count += check_copies(ledger_id, metadata, copies, spoilt=spoilt)
         return count
+
+    async def _copies(self, ledger_id: int) -> dict[str, dict[int, bytes]]:
+        copies: dict[str, dict[int, bytes]] = {}
+        for node in self._world.bookies:
+            copies[f"{node.name}:{BOOKIE_PORT}"] = await self._entries(node, ledger_id)
+        return copies
 
     @staticmethod
     async def _entries(node: BookieNode, ledger_id: int) -> dict[int, bytes]:

@@ -401,6 +401,7 @@ class World:
         entries = await self.storage.judge()
         self.trace.event("world", "copies", f"{entries} entries")
         self.trace.counts["entries judged"] += entries
+        await self.storage.judge_repairs()
         total = sum(len(records) for _, records in final.values())
         self.trace.event("world", "judged", f"{total} records, {self.history.ack_count} acked")
         self.trace.counts["records"] += total

@@ -239,6 +239,7 @@ async def connect_greeted(
                 await greeting.start_tls(tls, name)
             if config.sasl is not None:
                 await greeting.authenticate(config.sasl, protocol, rng)
+            greeting.check_end()
             is_proven = await greeting.check_identity(bookie, protocol)
             greeting.check_end()
             done = True
