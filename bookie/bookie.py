@@ -219,7 +219,7 @@ class Bookie:
             self._table.load(self._index.ledgers())
         except ValueError as error:
             raise BookieStartError(f"{ledger_directory(config)}/ledgers: {error}") from error
-        self._logs.load(at_start.log_id)
+        await self._logs.load(at_start.log_id)
         self.gc.start_log_id = at_start.log_id
         check_logs(self._logs, at_start)
         await self._space.reserve.with_room(self._writer.start_log)
@@ -442,5 +442,5 @@ class Bookie:
             self._logs,
             refused_read_only=self._adds.refused_read_only_count,
             damaged_records=self._reads.damaged_records,
-            ledgers=len(self._table.ids()),
+            ledgers=len(self._table),
         )

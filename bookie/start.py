@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import logging
 import posixpath
+from itertools import islice
 from typing import TYPE_CHECKING
+
+import trio
 
 from bookie.cookie import LOCK_NAME, Cookie, check_cookies
 from bookie.errors import BookieStartError, CorruptionError
@@ -25,6 +28,7 @@ from bookie.journal.journal_format import (
 )
 from bookie.storage.checkpoint import Checkpoint, read_checkpoint
 from bookie.storage.entry_log_format import HEADER_SIZE, LENGTH_SIZE
+from runtime.slices import Slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +45,9 @@ logger = logging.getLogger(__name__)
 #: An index that is being made anew; with this file in it, it is whole and is about to be the index.
 REBUILD_DIRECTORY = "index-rebuilding"
 REBUILD_COMPLETE = "complete"
+#: Ledgers that the index is asked for, and records that are settled, in one turn of the loop.
+UNKNOWN_PER_TURN = 200
+SETTLED_PER_TURN = 200
 #: As Apache BookKeeper names the directory in each of the configured ones that has the files.
 CURRENT = "current"
 
@@ -223,10 +230,24 @@ async def settle_logs(
     that the crash left open, and removes those that nothing refers to any more."""
     for log in logs.incomplete():
         await _settle_log(logs, index, log, at_start)
-    # Deleted ledgers stay in the maps on disk. Believe the table only if the index agrees.
-    unknown = logs.ledger_ids() - set(table.ids())
-    logs.drop_ledgers(i for i in unknown if index.last_entry_id(i) < 0)
+    await drop_dead_ledgers(logs, index, lambda ledger_id: table.get(ledger_id) is not None)
     await logs.close_removed_later()
+
+
+async def drop_dead_ledgers(
+    logs: EntryLogs, index: EntryIndex, is_known: Callable[[int], bool]
+) -> int:
+    """Forgets the ledgers that are in the logs' maps and nowhere else: a map on disk still has
+    what was deleted later. Removes the logs that have no others; how many."""
+    unknown = await logs.ledgers_without(is_known)
+    dead: list[int] = []
+    while some := list(islice(unknown, UNKNOWN_PER_TURN)):
+        # Believe the table only if the index agrees.
+        alive = frozenset(index.with_entries(some))
+        dead += [ledger_id for ledger_id in some if ledger_id not in alive]
+        await trio.lowlevel.checkpoint()
+    # One that a writer brought back meanwhile may be in the log that is being written.
+    return await logs.drop_ledgers(dead, lambda ledger_id: not is_known(ledger_id))
 
 
 async def _settle_log(
@@ -244,7 +265,10 @@ async def _settle_log(
     else:
         end, ledgers = HEADER_SIZE, {}
     scanned = end
+    slices = Slices(SETTLED_PER_TURN)
     for ledger_id, entry_id, offset, size in logs.scan(log, end):
+        if slices.due():
+            await slices.turn()
         scanned = offset + size
         if index.get(ledger_id, entry_id) == log.log_id << 32 | offset:
             ledgers[ledger_id] = ledgers.get(ledger_id, 0) + size + LENGTH_SIZE

@@ -37,6 +37,7 @@ from bookie.known_ledgers import CollectionRefusedError
 from bookie.space.compactor import EntryLogCompactor
 from bookie.space.gc_report import GcReport, GcStatistics, GcStatus, Phase
 from bookie.space.log_examiner import LogExaminer
+from bookie.start import drop_dead_ledgers
 from runtime.disk import is_full
 from runtime.throttle import Throttle
 
@@ -296,7 +297,7 @@ class GarbageCollector:
             # The logs forget deleted ledgers with the checkpoint; who asks does not wait for that.
             await self._checkpointer.flush()
         await self._examine(report)
-        report.removed_logs += self._drop_dead()
+        report.removed_logs += await self._drop_dead()
         await self._logs.close_removed()
         now = trio.current_time()
         config = self._config
@@ -359,12 +360,8 @@ class GarbageCollector:
         """Not deleted, or its deletion will still be told to the logs."""
         return self._table.get(ledger_id) is not None or ledger_id in self._checkpointer.deletions
 
-    def _drop_dead(self) -> int:
-        """Ledgers that are in the logs' maps and nowhere else: a map on disk still has what was
-        deleted later. Removes the logs that have no others."""
-        unknown = [i for i in self._logs.ledger_ids() if not self._is_known(i)]
-        # Believe the table only if the index agrees.
-        return self._logs.drop_ledgers(i for i in unknown if self._index.last_entry_id(i) < 0)
+    async def _drop_dead(self) -> int:
+        return await drop_dead_ledgers(self._logs, self._index, self._is_known)
 
     # Logs.
 
@@ -404,7 +401,7 @@ class GarbageCollector:
             nonlocal looked
             if trio.current_time() - looked >= config.wait_ms / 1000:
                 await self._delete_ledgers(report)
-                report.removed_logs += self._drop_dead()
+                report.removed_logs += await self._drop_dead()
                 await self._logs.close_removed_later()
                 looked, self.phase = trio.current_time(), phase
             return not suspended and trio.current_time() < end
@@ -463,7 +460,7 @@ class GarbageCollector:
             and self.usage(log) < threshold
         ):
             await self._checkpointer.roll_log()
-            self._drop_dead()
+            await self._drop_dead()
 
     async def _compact_locations(self) -> None:
         self.phase = Phase.LOCATIONS
