@@ -34,6 +34,7 @@ from broker.cluster.config_definitions_group import (
     GROUP_LIMITS,
 )
 from broker.cluster.config_definitions_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
+from broker.cluster.config_refusals import check_dynamic
 from broker.cluster.watched_folder import WatchedFolder
 from metadata.store import BadVersionError, NodeExistsError, NoNodeError
 from runtime.config import (
@@ -319,6 +320,7 @@ class ConfigRegistry:
                 raise ConfigError(setting, f"{setting} is set per broker: name a broker")
             if setting in texts:
                 key.parse(texts[setting])
+                check_dynamic(setting, texts[setting])
         self._with_broker(name, texts)
 
     def _with_broker(self, name: str, texts: Mapping[str, str]) -> None:
