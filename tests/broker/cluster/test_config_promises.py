@@ -1,6 +1,7 @@
 """Every setting acts, or says that it has no effect, or ends the start for what it promises."""
 
 import ast
+import logging
 from dataclasses import fields
 from pathlib import Path
 
@@ -195,6 +196,13 @@ async def test_a_refused_change_is_not_stored(open_node):
     for name, value in (("max.connections", "5"), ("max.connection.creation.rate", "5")):
         with pytest.raises(RefusedConfigError, match=name):
             registry.check_broker(DEFAULT_BROKER, {name: value}, {name})
-    # One that an earlier version stored can be taken back.
-    await registry.change(Room.BROKERS, "0", lambda _: {"max.connections": "5"})
-    registry.check_broker("0", {}, {"max.connections"})
+
+
+async def test_one_that_an_earlier_version_stored_is_told_and_can_be_taken_back(open_node, caplog):
+    caplog.set_level(logging.WARNING)
+    stored = {"max.connection.creation.rate": "5", "num.io.threads": "9"}
+    await (await open_node()).registry.change(Room.BROKERS, "0", lambda _: stored)
+    registry = (await open_node()).registry
+    notes = [one.args for one in caplog.records if one.getMessage() == "stored_setting_not_kept"]
+    assert [note["setting"] for note in notes] == ["max.connection.creation.rate"]
+    registry.check_broker("0", {}, set(stored))
