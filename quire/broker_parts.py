@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -15,6 +16,7 @@ from broker.cluster.catalog import TopicCatalog
 from broker.cluster.cluster_view import BrokersView
 from broker.cluster.config_definitions_broker import parse_protocol_map
 from broker.cluster.registry import ConfigRegistry
+from broker.cluster.topic_notes import note_at_start, note_event
 from broker.cluster.view import StandaloneView, ensure_cluster_id
 from broker.dispatch import Dispatcher
 from broker.groups.coordinator import GroupCoordinator
@@ -121,15 +123,15 @@ async def start_broker(
         await stack.enter_async_context(running(registry.run))
         await stack.enter_async_context(running(catalog.run))
         member = await ClusterMember.start(env, store, registry, catalog, stack)
+    settings = _followed(LogSettings() if log_settings is None else log_settings, registry)
+    note_at_start(catalog)
+    catalog.subscribe(partial(note_event, catalog))
     logs = LogManager(
         catalog,
         store,
         ledgers,
         env,
-        replace(
-            LogSettings() if log_settings is None else log_settings,
-            producer_expiration_ms=broker.producer_id_expiration_ms,
-        ),
+        settings,
         ownership=None if member is None else member.ownership,
         retention_check_interval_ms=broker.log_retention_check_interval_ms,
     )
@@ -165,6 +167,18 @@ async def start_broker(
     server = KafkaServer(env.net, dispatcher, _server_settings(broker))
     await stack.enter_async_context(running(server.reap_idle, needs_start=False))
     return BrokerParts(broker, dispatcher, logs, server, view, member)
+
+
+def _followed(settings: LogSettings, registry: ConfigRegistry) -> LogSettings:
+    """A copy with what the registry says, now and after each change."""
+    followed = replace(settings)
+
+    def follow() -> None:
+        followed.producer_expiration_ms = registry.broker.producer_id_expiration_ms
+
+    follow()
+    registry.subscribe(follow)
+    return followed
 
 
 def _facts(logs: LogManager) -> Facts:

@@ -22,6 +22,7 @@ from broker.handlers.offsets import OffsetsHandler
 from broker.handlers.produce import ProduceHandler
 from broker.handlers.topics import TopicsHandler
 from broker.producer_ids import ProducerIds
+from wire.kafka.records.compression import Compression
 
 if TYPE_CHECKING:
     from broker.api import Api
@@ -106,6 +107,7 @@ def group_config(broker: BrokerConfig) -> GroupConfig:
     """The group coordinator's part of the broker's settings."""
     return GroupConfig(
         offsets_topic_num_partitions=broker.offsets_topic_num_partitions,
+        offsets_topic_compression_codec=Compression(broker.offsets_topic_compression_codec),
         offsets_topic_segment_bytes=broker.offsets_topic_segment_bytes,
         offsets_retention_minutes=broker.offsets_retention_minutes,
         offsets_retention_check_interval_ms=broker.offsets_retention_check_interval_ms,

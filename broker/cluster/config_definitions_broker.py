@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from broker.cluster import config_definitions_topic as topic
 from broker.cluster.config_definitions_known import KNOWN_CONFIGS
@@ -24,10 +25,14 @@ from runtime.config import (
     Scope,
     Validator,
     at_least,
+    between,
     distinct_list,
     list_of,
     one_of,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 INT, LONG, SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
 STRING, LIST, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN
@@ -117,7 +122,7 @@ _NODE: tuple[_Row, ...] = (
     ),
     (
         *("log.dirs", LIST, None, distinct_list(empty_allowed=False), _RO),
-        "Directory of this node's data (the first counts) unless the command line names one.",
+        "Directories of this node's data.",
     ),
     ("log.dir", LIST, "/tmp/kafka-logs", None, _RO, "Used when log.dirs is not set."),
 )
@@ -275,7 +280,7 @@ _GROUPS: tuple[_Row, ...] = (
     (
         *("group.coordinator.rebalance.protocols", LIST, "classic,consumer,streams"),
         *(list_of("consumer", "classic", "share", "streams"), _RO),
-        "Group protocols that are served; only classic and consumer exist here.",
+        "Group protocols that are served.",
     ),
     (
         *("group.consumer.session.timeout.ms", INT, "45000", at_least(1), _RO),
@@ -343,6 +348,10 @@ _GROUPS: tuple[_Row, ...] = (
         *("offsets.topic.segment.bytes", INT, "104857600", at_least(1), _RO),
         "segment.bytes of __consumer_offsets.",
     ),
+    (
+        *("offsets.topic.compression.codec", INT, "0", between(0, 4), _RO),
+        "How the coordinator compresses its records: 0 not, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+    ),
 )
 
 _TRANSACTIONS: tuple[_Row, ...] = (
@@ -405,6 +414,59 @@ _TRANSACTIONS: tuple[_Row, ...] = (
 )
 
 
+#: Read by nothing: what they are about is not served, or is done in another way.
+_WITHOUT_EFFECT: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "group.consumer.assignors",
+            "group.consumer.heartbeat.interval.ms",
+            "group.consumer.max.heartbeat.interval.ms",
+            "group.consumer.max.session.timeout.ms",
+            "group.consumer.max.size",
+            "group.consumer.migration.policy",
+            "group.consumer.min.heartbeat.interval.ms",
+            "group.consumer.min.session.timeout.ms",
+            "group.consumer.session.timeout.ms",
+            "group.coordinator.rebalance.protocols",
+        ),
+        "All groups are classic ones",
+    ),
+    **dict.fromkeys(
+        (
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+            "transaction.max.timeout.ms",
+            "transaction.partition.verification.enable",
+            "transaction.remove.expired.transaction.cleanup.interval.ms",
+            "transactional.id.expiration.ms",
+        ),
+        "Transactions are refused",
+    ),
+    **dict.fromkeys(
+        ("log.cleaner.backoff.ms", "log.cleaner.enable"), "Compaction does not act yet"
+    ),
+    **dict.fromkeys(("log.dir", "log.dirs"), "The command line names the directory"),
+    "offsets.commit.timeout.ms": "A commit waits as long as its ledger does",
+    "queued.max.requests": "queued.max.request.bytes bounds what waits",
+    "socket.listen.backlog.size": "The system's limit holds",
+    "socket.receive.buffer.bytes": "The system chooses",
+    "socket.send.buffer.bytes": "The system chooses",
+}
+
+
+def _key(
+    name: str,
+    kind: ConfigType,
+    default: str | None,
+    validator: Validator | None,
+    scope: Scope,
+    doc: str,
+) -> ConfigKey:
+    why_not = _WITHOUT_EFFECT.get(name)
+    if why_not is not None:
+        doc = f"{doc} No effect here: {why_not[0].lower()}{why_not[1:]}."
+    return ConfigKey(name, kind, default, doc, validator, scope, has_effect=why_not is None)
+
+
 def _topic_of(broker_name: str) -> str:
     return next(
         name for name, names in topic.BROKER_NAMES.items() if broker_name in {n.name for n in names}
@@ -412,11 +474,14 @@ def _topic_of(broker_name: str) -> str:
 
 
 _MEANINGFUL = [
-    ConfigKey(name, kind, default, doc, validator, scope)
+    _key(name, kind, default, validator, scope, doc)
     for rows in (_NODE, _CLUSTER_OF_BROKERS, _NETWORK, _TOPICS, _GROUPS, _TRANSACTIONS)
     for name, kind, default, validator, scope, doc in rows
 ] + [
-    ConfigKey(name, kind, default, f"Default of a topic's {_topic_of(name)}.", validator, scope)
+    ConfigKey(
+        *(name, kind, default, f"Default of a topic's {_topic_of(name)}.", validator, scope),
+        has_effect=topic.TOPIC_CONFIGS[_topic_of(name)].has_effect,
+    )
     for name, kind, default, validator, scope in _TOPIC_DEFAULTS
 ]
 

@@ -143,7 +143,6 @@ num.network.threads int c =3
 num.recovery.threads.per.data.dir int c =2
 num.replica.alter.log.dirs.threads int r
 num.replica.fetchers int c =1
-offsets.topic.compression.codec int r =0
 principal.builder.class class b
 process.roles list r
 producer.id.expiration.check.interval.ms int r =600000

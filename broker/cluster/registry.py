@@ -34,6 +34,7 @@ from broker.cluster.config_definitions_group import (
     GROUP_LIMITS,
 )
 from broker.cluster.config_definitions_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
+from broker.cluster.config_refusals import check_dynamic, refusal
 from broker.cluster.watched_folder import WatchedFolder
 from metadata.store import BadVersionError, NodeExistsError, NoNodeError
 from runtime.config import (
@@ -141,6 +142,12 @@ class ConfigRegistry:
                 if node is not None and node.data != EMPTY
             }
         self._refresh()
+        # Of an earlier version, which took them; the start must not end for what only a running
+        # broker can take back.
+        for texts, _ in self._levels()[:2]:
+            for name, text in texts.items():
+                if (reason := refusal(name, text)) is not None:
+                    logger.warning("stored_setting_not_kept", kv(setting=name, reason=reason))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follows what is stored; started once memory agrees with it."""
@@ -319,6 +326,7 @@ class ConfigRegistry:
                 raise ConfigError(setting, f"{setting} is set per broker: name a broker")
             if setting in texts:
                 key.parse(texts[setting])
+                check_dynamic(setting, texts[setting])
         self._with_broker(name, texts)
 
     def _with_broker(self, name: str, texts: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ request; a resource that AlterConfigs names twice is INVALID_REQUEST (Kafka 4.3.
 from __future__ import annotations
 
 import enum
+import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,14 @@ from broker.cluster.catalog import Topic, check_name
 from broker.cluster.config_definitions_broker import BROKER_CONFIGS
 from broker.cluster.config_definitions_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from broker.cluster.config_definitions_topic import TOPIC_CONFIGS
+from broker.cluster.config_refusals import RefusedConfigError
 from broker.cluster.internal_topics import configs_in_force
 from broker.cluster.registry import DEFAULT_BROKER, Described, Room
 from broker.handlers.loggers import change_loggers, check_loggers, describe_loggers, set_levels
 from broker.handlers.topics import metadata_failure
 from metadata.store import MetadataError
 from runtime.config import ConfigError, ConfigTable, ConfigType, UnknownConfigError, parse_value
+from runtime.logs import kv
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.configs import (
@@ -51,13 +54,16 @@ from wire.kafka.messages.configs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from broker.cluster.catalog import TopicCatalog
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
 
     Change = Callable[[Mapping[str, str]], dict[str, str]]
+
+
+logger = logging.getLogger(__name__)
 
 
 class ResourceType(enum.IntEnum):
@@ -238,13 +244,24 @@ class ConfigsHandler:
         else:
             await self._catalog.change_configs(name, lambda topic: change(topic.configs))
 
-    def _change_stored(
+    async def _change_stored(
         self, room: Room, name: str, change: Change, validate_only: bool
-    ) -> Awaitable[None]:
+    ) -> None:
+        before = self._registry.stored(room, name)
         if validate_only:
-            change(self._registry.stored(room, name))
-            return _nothing()
-        return self._registry.change(room, name, change)
+            change(before)
+            return
+        await self._registry.change(room, name, change)
+        after = self._registry.stored(room, name)
+        table = _ROOM_TABLES[room]
+        idle = [
+            setting
+            for setting, text in after.items()
+            if before.get(setting) != text and table.knows_without_meaning(setting)
+        ]
+        if idle:
+            owner = f"{room.value}/{name}"
+            logger.warning("setting_without_effect", kv(owner=owner, settings=",".join(idle)))
 
     def _checked_broker(self, name: str, change: Change) -> Change:
         def checked(before: Mapping[str, str]) -> dict[str, str]:
@@ -256,7 +273,7 @@ class ConfigsHandler:
             }
             try:
                 self._registry.check_broker(name, after, changed)
-            except UnknownConfigError as error:
+            except (UnknownConfigError, RefusedConfigError) as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
             except ConfigError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
@@ -392,6 +409,13 @@ _TABLES = {
 }
 
 
+_ROOM_TABLES = {
+    Room.BROKERS: BROKER_CONFIGS,
+    Room.GROUPS: GROUP_CONFIGS,
+    Room.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
+}
+
+
 def _resource_type(number: int) -> ResourceType:
     try:
         return ResourceType(number)
@@ -438,10 +462,6 @@ def _elements(text: str) -> list[str]:
     elements = parse_value(ConfigType.LIST, text)
     assert isinstance(elements, tuple)
     return list(elements)
-
-
-async def _nothing() -> None:
-    """Where only validation was asked for."""
 
 
 def _described(one: Described, body: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

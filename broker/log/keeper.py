@@ -36,7 +36,7 @@ from broker.log.document import put_document
 from broker.log.offset_index import OffsetIndex
 from broker.log.orphans import stamps_of
 from broker.log.partition import PartitionLog, State
-from broker.log.retention import new_log_start, roll_age_ms
+from broker.log.retention import new_log_start, roll_age_ms, roll_jitter_ms
 from broker.log.segment import Segment
 from broker.log.takeover import take_over
 from ledger.errors import LedgerError, LedgerMetadataError, NotEnoughBookiesError
@@ -326,7 +326,10 @@ class Keeper:
             return True
         age_ms = self._env.clock.time_ms() - segment.info.created_ms
         retention_ms = config.retention_ms if "delete" in config.cleanup_policy else -1
-        return age_ms >= roll_age_ms(config.segment_ms, retention_ms)
+        jitter_ms = roll_jitter_ms(
+            config.segment_ms, config.segment_jitter_ms, segment.info.ledger_id
+        )
+        return age_ms >= roll_age_ms(config.segment_ms - jitter_ms, retention_ms)
 
     async def _widening_due(self) -> bool:
         writer = self._writer

@@ -26,6 +26,7 @@ import trio
 from broker.cluster.durability import copies_of
 from broker.log.append_queue import Append, AppendQueue, CallbackAppend
 from broker.log.chain import Chain
+from broker.log.compression_level import compression_level
 from broker.log.producer_state import ProducerState
 from broker.log.validation import recompressed, validated_header
 from ledger.errors import LedgerError
@@ -273,7 +274,7 @@ class PartitionLog:
         wanted = "none" if config.compression_type == "uncompressed" else config.compression_type
         if header.compression.name.lower() == wanted:
             return records
-        result = recompressed(records, header, wanted)
+        result = recompressed(records, header, wanted, compression_level(config))
         if len(result) > config.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,

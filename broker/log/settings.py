@@ -1,9 +1,10 @@
-"""Limits of the log layer; the composition fills them from the configuration."""
+"""Limits of the log layer; the composition fills them from the configuration, and changes those
+that Kafka lets be changed while a broker runs: every partition has the same object."""
 
 from dataclasses import dataclass
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class LogSettings:
     """Sizes in bytes, times in milliseconds."""
 
@@ -20,6 +21,7 @@ class LogSettings:
     bytes_in_flight_max: int = 32 << 20
     #: A snapshot of producer state after so many bytes bounds what a take-over scans.
     snapshot_interval_bytes: int = 64 << 20
+    #: producer.id.expiration.ms, which may change at any time.
     producer_expiration_ms: int = 86_400_000
     producers_max: int = 10_000
     #: What one read asks of a bookie beyond what the reader wants (index slots are sparse).

@@ -282,8 +282,11 @@ def _varint(
     return (value >> 1) ^ -(value & 1), position
 
 
-def recompressed(records: memoryview, header: BatchHeader, compression_type: str) -> bytearray:
-    """The same batch with the topic's own compression.type; KafkaError if it cannot be read.
+def recompressed(
+    records: memoryview, header: BatchHeader, compression_type: str, level: int | None = None
+) -> bytearray:
+    """The same batch with the topic's own compression.type, at that `level` (None: the codec's
+    default); KafkaError if it cannot be read.
 
     Producer id, epoch, sequence and attributes stay, so idempotence holds across the change."""
     try:
@@ -292,6 +295,7 @@ def recompressed(records: memoryview, header: BatchHeader, compression_type: str
                 list(iter_records(records, header, size_max=DECOMPRESSED_BYTES_MAX)),
                 base_timestamp=header.base_timestamp,
                 compression=Compression.by_name(compression_type),
+                compression_level=level,
                 producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,

@@ -38,6 +38,7 @@ class Config:
     retention_ms: int = -1
     retention_bytes: int = -1
     segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
     segment_bytes: int = 1 << 30
     max_message_bytes: int = 8 << 20
     message_timestamp_type: str = "CreateTime"
