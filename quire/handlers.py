@@ -69,7 +69,7 @@ def make_handlers(
         return await catalog.create(name, making.partition_count, making.configs)
 
     versions = ApiVersionsHandler()
-    sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng)
+    sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng, env.clock)
     handlers: list[Handler] = [
         versions,
         MetadataHandler(

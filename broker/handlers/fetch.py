@@ -6,6 +6,8 @@ a task, for its partitions' high watermarks or its time.
 
 - whole batches, from the one that contains the offset on; at least one, however large;
 - `max_bytes` and `partition_max_bytes` hold for everything behind the first batch;
+- `min_bytes` is compared with what is there, as in Kafka's DelayedFetch: of a partition whose
+  batches did not all fit, its `partition_max_bytes`, for whole batches may fall short of that;
 - sessions: KIP-227 (broker/fetch_sessions.py); topic ids from version 13 on;
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), divergence is told (v12+);
 - `records` is empty, never null; the last stable offset is the high watermark.
@@ -54,6 +56,8 @@ class _Collected:
 
     data: list[tuple[Wanted, PartitionData]]
     size_bytes: int
+    #: What is there to be read, each partition up to its limit; not less than `size_bytes`.
+    available_bytes: int
     failed: bool  # some partition answered with an error: do not wait
     cold: list[PartitionLog]  # those that cannot be read without waiting
 
@@ -92,7 +96,7 @@ class FetchHandler:
 
     def _collect(self, body: FetchRequest, context: FetchContext) -> _Collected:
         """Reads what needs no waiting, in the session's order."""
-        collected = _Collected([], 0, False, [])
+        collected = _Collected([], 0, 0, False, [])
         limit = min(body.max_bytes, self._fetch_bytes_max)
         for wanted in context.wanted:
             data = PartitionData(
@@ -121,7 +125,7 @@ class FetchHandler:
             if got is None:
                 collected.cold.append(log)
             else:
-                collected.size_bytes += got.size_bytes
+                self._count(collected, wanted, log, got)
             self._fill(data, log, got)
         return collected
 
@@ -148,6 +152,14 @@ class FetchHandler:
         return True
 
     @staticmethod
+    def _count(collected: _Collected, wanted: Wanted, log: PartitionLog, got: ReadResult) -> None:
+        size = got.size_bytes
+        collected.size_bytes += size
+        if got.next_offset < log.high_watermark:  # there is more that did not fit
+            size = max(size, wanted.request.partition_max_bytes)
+        collected.available_bytes += size
+
+    @staticmethod
     def _fill(data: PartitionData, log: PartitionLog, got: ReadResult | None) -> None:
         data.high_watermark = data.last_stable_offset = log.high_watermark
         data.log_start_offset = log.log_start_offset
@@ -161,7 +173,9 @@ class FetchHandler:
         deadline = trio.current_time() + body.max_wait_ms / 1000
         while True:
             collected = self._collect(body, context)
-            if not collected.cold or collected.size_bytes >= max(body.min_bytes, 1):
+            if not collected.cold or (
+                collected.size_bytes and collected.available_bytes >= body.min_bytes
+            ):
                 break
             log = collected.cold[0]
             if log.state is State.LOADING:
@@ -196,7 +210,7 @@ class FetchHandler:
                 data.error_code = int(error.code)
                 collected.failed = True
                 return
-            collected.size_bytes += got.size_bytes
+            self._count(collected, wanted, log, got)
             self._fill(data, log, got)
             return
 
@@ -212,6 +226,8 @@ class FetchHandler:
     def _is_enough(body: FetchRequest, collected: _Collected) -> bool:
         return (
             collected.size_bytes >= body.min_bytes
+            # An answer with nothing in it would come again at once.
+            or (collected.available_bytes >= body.min_bytes and collected.size_bytes > 0)
             or body.max_wait_ms <= 0
             or collected.failed
             or not collected.data

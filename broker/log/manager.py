@@ -25,6 +25,7 @@ import trio
 from broker.cluster.catalog import PARTITIONS_PATH, TopicChange
 from broker.cluster.ownership import Incarnation, SoleOwner
 from broker.log.chain import Chain, ChainFormatError
+from broker.log.checking import BatchChecks
 from broker.log.document import DocumentReader
 from broker.log.keeper import TAKEOVER_SECONDS, Keeper
 from broker.log.orphans import sweep_orphans
@@ -106,6 +107,7 @@ class LogManager:
         self._ledgers = ledgers
         self._env = env
         self._settings = settings
+        self.checks = BatchChecks(env)
         if ownership is None:
             ownership = SoleOwner(Incarnation(0, env.new_uuid().hex))
         self._ownership = ownership
@@ -203,6 +205,7 @@ class LogManager:
             try:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
+                    nursery.start_soon(self.checks.run)
                     task_status.started()
                     await trio.sleep_forever()
             finally:
@@ -296,7 +299,8 @@ class LogManager:
     def _hold(self, topic: Topic, partition: int, epoch: int) -> None:
         if self._nursery is None or self._stopping:
             return
-        log = PartitionLog(topic, partition, self._catalog.config(topic), self._env, self._settings)
+        config = self._catalog.config(topic)
+        log = PartitionLog(topic, partition, config, self._env, self._settings, self.checks)
         log.failure_count, log.last_failure = self._failures.get((topic.name, partition), (0, ""))
         path = partition_path(topic.id, partition)
         keeper = Keeper(

@@ -1,9 +1,11 @@
 """PartitionLog: one partition that this broker holds; the only writer of its chain.
 
-Order is fixed by synchronous code (design.md §3): `append_nowait` checks a batch against the
+Order is fixed by synchronous code: `append_nowait` checks a batch against the
 topic's settings and the producers' state, gives it its offsets, patches them into its header and
-queues it. Everything after that (entries, acks, high watermark) is the AppendQueue's; everything
-that changes the chain in metadata is the Keeper's.
+queues it. A batch that is too long to be checked in this turn of the loop waits in line for that
+(broker/log/checking.py), and so does all that comes behind it. Everything after that (entries,
+acks, high watermark) is the AppendQueue's; everything that changes the chain in metadata is the
+Keeper's.
 
     LOADING --taken over--> ONLINE --fence, conflict, close()--> OFFLINE
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -26,13 +29,12 @@ import trio
 from broker.cluster.durability import copies_of
 from broker.log.append_queue import Append, AppendQueue, CallbackAppend
 from broker.log.chain import Chain
-from broker.log.compression_level import compression_level
+from broker.log.checking import BatchChecks
 from broker.log.producer_state import ProducerState
-from broker.log.validation import recompressed, validated_header
 from ledger.errors import LedgerError
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
-from wire.kafka.records.batch import parse_header, patch, patch_log_append_time
+from wire.kafka.records.batch import patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,14 +45,11 @@ if TYPE_CHECKING:
     from broker.log.segment import Segment
     from broker.log.settings import LogSettings
     from broker.log.takeover import TakenOver
+    from broker.log.validation import Checked
     from ledger.writer import LedgerWriter
     from runtime.env import Env
-    from wire.kafka.records.batch import BatchHeader
 
 logger = logging.getLogger(__name__)
-
-#: Kafka's name for «as the producer sent it», and for none, in compression.type.
-COMPRESSION_OF_PRODUCER = "producer"
 
 
 class State(Enum):
@@ -76,7 +75,10 @@ class PartitionLog:
         config: TopicConfig,
         env: Env,
         settings: LogSettings,
+        checks: BatchChecks | None = None,
     ) -> None:
+        """`checks`: those of the broker, which runs them; without any, of its own that do not run,
+        and then what is too long for a turn of the loop waits for ever."""
         self.topic = topic
         self.partition = partition
         #: In force now; whoever holds the partition replaces it when it changes.
@@ -101,6 +103,9 @@ class PartitionLog:
         self._env = env
         self._epoch_start_offset = 0
         self._loading: list[tuple[Append, bool]] = []
+        self._checks = BatchChecks(env) if checks is None else checks
+        #: In line to be checked: the first is too long for the loop, the others come behind it.
+        self._unchecked: deque[tuple[Append, bool]] = deque()
         #: Batches that the producers' state refuses, and why: told once it is certain that this
         #: broker still owns the partition (the keeper asks), as the state may be an old one.
         self._doubted: list[tuple[Append, KafkaError]] = []
@@ -215,73 +220,85 @@ class PartitionLog:
         return append
 
     def _append(self, append: Append, internal: bool) -> None:
-        config = self.config
-        now_ms = self._env.clock.time_ms()
+        if self._unchecked:
+            self._unchecked.append((append, internal))
+            return
         try:
-            header = validated_header(append.records, config, now_ms, internal=internal)
-            if header.producer_id >= 0:
-                try:
-                    duplicate = self.producers.check(header, now_ms)
-                except KafkaError as error:
-                    self._doubted.append((append, error))
-                    self.call_keeper()
-                    return
-                if duplicate is not None:
-                    append.base_offset = duplicate.base_offset
-                    append.last_offset = duplicate.base_offset + header.last_offset_delta
-                    # As Kafka: what stands here for a duplicate is the batch's own timestamp.
-                    append.log_append_time_ms = max(
-                        duplicate.log_append_time_ms, header.max_timestamp
-                    )
-                    self.queue.put_duplicate(append)
-                    return
-            if header.size < len(append.records):  # what follows is no batch: Kafka drops it, too
-                append.records = append.records[: header.size]
-            if config.compression_type != COMPRESSION_OF_PRODUCER and not internal:
-                append.records = self._recompressed(append.records, header, config)
-            if self.is_suspended and self.queue.sealed:
-                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no bookies take writes now")
+            checked = self._checks.check_now(append.records, self.config, internal=internal)
         except KafkaError as error:
             append.fail(error)
             return
-        self._number(append, header, config, now_ms)
+        if checked is None:
+            self._unchecked.append((append, internal))
+            self._checks.call(self)
+            return
+        self._accept(append, checked)
+
+    def unchecked_head(self) -> tuple[Append, TopicConfig, bool] | None:
+        """What is first in line to be checked, for what settings, and whether it is internal."""
+        if not self._unchecked:
+            return None
+        append, internal = self._unchecked[0]
+        return append, self.config, internal
+
+    def was_checked(self, append: Append, outcome: Checked | KafkaError) -> bool:
+        """Of the first in line: appends or refuses it. Whether more are in line; not if they were
+        all refused meanwhile, as the partition went offline."""
+        line = self._unchecked
+        if not line or line[0][0] is not append:
+            return False
+        line.popleft()
+        if self.is_closing:
+            append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif isinstance(outcome, KafkaError):
+            append.fail(outcome)
+        else:
+            self._accept(append, outcome)
+        return bool(line)
+
+    def _accept(self, append: Append, checked: Checked) -> None:
+        """Of a batch that is whole: what the producers' state says, then its place in the log."""
+        header = checked.header
+        append.records = checked.records
+        if header.producer_id >= 0:
+            try:
+                duplicate = self.producers.check(header, checked.now_ms)
+            except KafkaError as error:
+                self._doubted.append((append, error))
+                self.call_keeper()
+                return
+            if duplicate is not None:
+                append.base_offset = duplicate.base_offset
+                append.last_offset = duplicate.base_offset + header.last_offset_delta
+                # As Kafka: what stands here for a duplicate is the batch's own timestamp.
+                append.log_append_time_ms = max(duplicate.log_append_time_ms, header.max_timestamp)
+                self.queue.put_duplicate(append)
+                return
+        if self.is_suspended and self.queue.sealed:
+            refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no bookies take writes now")
+            append.fail(refusal)
+            return
+        self._number(append, checked)
         self.queue.put(append)
 
-    def _number(
-        self, append: Append, header: BatchHeader, config: TopicConfig, now_ms: int
-    ) -> None:
+    def _number(self, append: Append, checked: Checked) -> None:
         """Gives the batch its offsets; from here on it is part of the log's order."""
-        records = append.records
+        header = checked.header
         base_offset = self.next_offset
-        patch(records, 0, base_offset, self.leader_epoch)
+        patch(append.records, 0, base_offset, self.leader_epoch)
         append.base_offset = base_offset
         append.last_offset = base_offset + header.last_offset_delta
         append.max_timestamp = header.max_timestamp
-        if config.message_timestamp_type == "LogAppendTime":
-            patch_log_append_time(records, 0, parse_header(records), now_ms)
-            append.log_append_time_ms = append.max_timestamp = now_ms
+        if checked.append_time_ms >= 0:
+            append.log_append_time_ms = append.max_timestamp = checked.append_time_ms
         if header.producer_id >= 0:
+            append_time_ms = append.log_append_time_ms
             self.producers.append(
-                header, base_offset, now_ms, log_append_time_ms=append.log_append_time_ms
+                header, base_offset, checked.now_ms, log_append_time_ms=append_time_ms
             )
         self.next_offset = append.last_offset + 1
         self.batches_in += 1
-        self.bytes_in += len(records)
-
-    def _recompressed(
-        self, records: memoryview, header: BatchHeader, config: TopicConfig
-    ) -> memoryview:
-        wanted = "none" if config.compression_type == "uncompressed" else config.compression_type
-        if header.compression.name.lower() == wanted:
-            return records
-        result = recompressed(records, header, wanted, compression_level(config))
-        if len(result) > config.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"batch of {len(result)} bytes with compression.type={wanted} exceeds"
-                f" max.message.bytes={config.max_message_bytes}",
-            )
-        return memoryview(result)
+        self.bytes_in += len(append.records)
 
     # -- lifecycle (called by the keeper and the manager) -----------------------------------------
 
@@ -314,9 +331,11 @@ class PartitionLog:
         )
         self.state = State.OFFLINE
         self.last_failure = reason
-        lost = self.queue.stop() + [append for append, _ in self._loading]
+        lost = self.queue.stop() + [append for append, _ in self._unchecked]
+        lost += [append for append, _ in self._loading]
         lost += [append for append, _ in self.take_doubted()]
         self._loading.clear()
+        self._unchecked.clear()
         refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for append in lost:
             append.fail(refusal)
@@ -413,7 +432,9 @@ class PartitionLog:
             except LedgerError as error:
                 self._check_readable(self.log_start_offset)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-            except WireError as error:  # not every record is walked when it is produced
+            except (
+                WireError
+            ) as error:  # our coordinators' batches are not walked, nor were old ones
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
             if found is not None and found[0] < self.high_watermark:
                 return found

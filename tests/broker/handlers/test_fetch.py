@@ -206,6 +206,38 @@ async def test_min_bytes(client, requests, waiting):
     assert len(scan_batches(answer.responses[0].partitions[0].records)) == 2
 
 
+@pytest.mark.parametrize("cut_by", ["partition_max_bytes", "max_bytes"])
+async def test_what_does_not_fit_counts_for_min_bytes(client, requests, cut_by):
+    """Whole batches fall short of the limit, and of min_bytes just below it: what else is there
+    counts up to the partition's limit, so that nothing is waited for."""
+    for _ in range(4):
+        await client.produce("t", [b"x" * 300_000])
+    limits = {"partition_max_bytes": 1 << 20, cut_by: 700_000}
+    wanted = requests.fetch(("t", 0, 0), max_wait_ms=3_600_000, min_bytes=690_000, **limits)
+    answer = await client.call(wanted, 12)  # which waits 15 s at most
+    assert len(scan_batches(answer.responses[0].partitions[0].records)) == 2
+    assert handler_of(client.server).waiting_count == 0
+
+
+async def test_what_does_not_fit_is_looked_at_once_while_it_is_too_little(
+    client, requests, waiting
+):
+    """With less there than the limit and min_bytes, a fetch waits, and looks when more comes."""
+    other = await client.server.connect()
+    await other.produce("t", [b"x" * 300_000])
+    await client.send(
+        requests.fetch(
+            ("t", 0, 0), max_wait_ms=3_600_000, min_bytes=690_000, partition_max_bytes=700_000
+        ),
+        version=12,
+    )
+    for _ in range(2):
+        await waiting(client.server, 1)
+        await other.produce("t", [b"x" * 300_000])
+    answer = await client.receive()
+    assert len(scan_batches(answer.responses[0].partitions[0].records)) == 2
+
+
 async def test_who_does_not_want_to_wait(client):
     for fields in ({"min_bytes": 0}, {"max_wait_ms": 0}, {"max_wait_ms": -1}):
         watch = Watch()

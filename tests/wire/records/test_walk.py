@@ -46,7 +46,7 @@ def test_whole_records_are_whole(body, base, wants_keys):
         assert walk_pure(data, len(records), base, *ANY_TIME, wants_keys).fault == Fault.BAD_OFFSET
         return
     got = walk_pure(data, len(records), base, *ANY_TIME, wants_keys)
-    assert (got.fault, got.index, got.position) == (Fault.NONE, len(records), len(data))
+    assert (got.fault, got.record_index, got.position) == (Fault.NONE, len(records), len(data))
     times = [base + record.timestamp_delta for record in records]
     fits = [INT64_MIN <= time <= INT64_MAX for time in times]
     inside = [time for time, fit in zip(times, fits, strict=True) if fit]

@@ -1,4 +1,4 @@
-"""The walk over all records of a batch: whether every one can be read, and what a broker asks of them.
+"""The walk over all records of a batch: whether each can be read, and what a broker asks of it.
 
 Nothing is copied and no record is made: lengths are added up, from the first record to the last.
 Each start depends on the length before it, so no vector of anything walks it; a few nanoseconds a
@@ -22,7 +22,8 @@ Owner of the state: nobody. What is whole:
 - a record's length is that of its fields, none is cut short, and no varint has more bits than its
   field (32, a timestamp's delta 64);
 - offset deltas are 0, 1, 2 …, as a producer numbers them;
-- a key or value is null (-1) or of a size that is there; so are headers' values, but not their keys.
+- a key or value is null (-1) or of a size that is there; so is a header's value. Its key is never
+  null.
 """
 
 from enum import IntEnum
@@ -46,7 +47,7 @@ class Fault(IntEnum):
 
 
 class Walked(NamedTuple):
-    """What a walk found: `fault` in record `index`, which begins `position` bytes behind the first.
+    """What a walk found: `fault` in record `record_index`, `position` bytes behind the first.
 
     `max_timestamp` is that of all records (ms; -1 if none is later). `late_count` records have a
     timestamp that is out of bounds, `keyless_count` no key where one was asked for; `blamed` are
@@ -55,7 +56,7 @@ class Walked(NamedTuple):
     """
 
     fault: int
-    index: int
+    record_index: int
     position: int
     max_timestamp: int
     late_count: int
@@ -84,9 +85,11 @@ _FAULT_TEXTS = {
 def fault_text(walked: Walked) -> str:
     """What to tell the producer of records that are not whole."""
     if walked.fault == Fault.LEFT_OVER:
-        return f"bytes are left behind the last of {walked.index} records, at {walked.position}"
+        return (
+            f"bytes are left behind the last of {walked.record_index} records, at {walked.position}"
+        )
     text = _FAULT_TEXTS[Fault(walked.fault)]
-    return f"record {walked.index}, which begins at byte {walked.position}, {text}"
+    return f"record {walked.record_index}, which begins at byte {walked.position}, {text}"
 
 
 #: What the varints of one byte stand for.
@@ -254,7 +257,7 @@ def walk_pure(
 
 
 try:
-    from wire.kafka.records._walk import walk
+    from wire.kafka.records._walk import walk as walk
 except ImportError:  # no compiler was there when the package was installed
     walk = walk_pure
     IS_COMPILED = False
