@@ -14,7 +14,10 @@ import trio
 
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.cluster_view import BrokersView
-from broker.cluster.config_definitions_broker import parse_protocol_map
+from broker.cluster.config_definitions_broker import (
+    parse_connection_overrides,
+    parse_protocol_map,
+)
 from broker.cluster.registry import ConfigRegistry
 from broker.cluster.topic_notes import note_at_start, note_event
 from broker.cluster.view import StandaloneView, ensure_cluster_id
@@ -23,7 +26,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.log.chain import new_document
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
-from broker.server import KafkaServer, ServerSettings
+from broker.server import ConnectionLimits, KafkaServer, ServerSettings
 from quire.cluster_member import ClusterMember
 from quire.composition import running
 from quire.handlers import group_config, make_handlers
@@ -164,8 +167,12 @@ async def start_broker(
     requests = await stack.enter_async_context(trio.open_nursery())
     dispatcher = Dispatcher(handlers, requests, env.turn)
     stack.callback(dispatcher.stop)
-    server = KafkaServer(env.net, dispatcher, _server_settings(broker))
+    server = KafkaServer(
+        env.net, dispatcher, _server_settings(config), _connection_limits(registry.broker)
+    )
+    registry.subscribe(lambda: server.set_limits(_connection_limits(registry.broker)))
     await stack.enter_async_context(running(server.reap_idle, needs_start=False))
+    await stack.enter_async_context(running(server.reap_unfinished, needs_start=False))
     return BrokerParts(broker, dispatcher, logs, server, view, member)
 
 
@@ -192,10 +199,19 @@ def _facts(logs: LogManager) -> Facts:
     return facts
 
 
-def _server_settings(broker: BrokerConfig) -> ServerSettings:
+def _server_settings(config: NodeConfig) -> ServerSettings:
+    broker = config.broker
     return ServerSettings(
         frame_bytes_max=broker.socket_request_max_bytes,
         request_memory_bytes=request_memory_bytes(broker),
-        connections_max=broker.max_connections,
         connections_idle_ms=broker.connections_max_idle_ms,
+        protected_listener=config.broker_texts.get("inter.broker.listener.name", LISTENER).upper(),
+    )
+
+
+def _connection_limits(broker: BrokerConfig) -> ConnectionLimits:
+    return ConnectionLimits(
+        broker.max_connections,
+        broker.max_connections_per_ip,
+        parse_connection_overrides(broker.max_connections_per_ip_overrides),
     )

@@ -80,6 +80,11 @@ class LoopWatch(trio.abc.Instrument):
             self._longest = took
             self._longest_what = what
 
+    @property
+    def told_seconds(self) -> float:
+        """From the beginning of the burst or step to the last `did` in it."""
+        return self._last - self._began
+
     def end(self) -> float:
         """The burst is over; how many seconds it took."""
         took = self.clock() - self._began

@@ -70,6 +70,11 @@ class Listener(Protocol):
     def address(self) -> tuple[str, int]:
         """Host and port that are really bound (port 0 was asked for)."""
 
+    def pause_accepting(self) -> None:
+        """New connections wait in the backlog, until `resume_accepting`; then the system refuses
+        them. May be called by the factory."""
+
+    def resume_accepting(self) -> None: ...
     def close(self) -> None:
         """Accepts no more; connections that are open stay."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from runtime.loop_watch import watch_of_run
+from runtime.turn import SPENT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,9 @@ class Poller:
         self.is_running = False
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
+        #: Descriptor, events and handler of those that are ready, but others come first.
+        self._put_off: list[tuple[int, int, Callable[[int], None] | None]] = []
+        self._busy_seconds = 0.0  # of all bursts since the wake-up
         self._at_end: list[Callable[[], None]] = []
         #: Before that time it goes to sleep at once.
         self._looks_from = 0.0
@@ -77,9 +81,17 @@ class Poller:
         task_status.started()
         try:
             while True:
-                await trio.lowlevel.wait_readable(self._epoll.fileno())
+                if self._put_off:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await trio.lowlevel.wait_readable(self._epoll.fileno())
                 bursts = 0
-                while bursts < BURSTS_PER_WAKE_MAX and (self._burst() or self._look()):
+                self._busy_seconds = 0.0
+                while (
+                    bursts < BURSTS_PER_WAKE_MAX
+                    and self._busy_seconds < SPENT_SECONDS
+                    and (self._burst() or self._look())
+                ):
                     bursts += 1
         finally:
             self.is_running = False
@@ -104,18 +116,25 @@ class Poller:
         return False
 
     def _burst(self) -> bool:
-        """Serves all that is ready now; whether there was anything."""
-        events = self._epoll.poll(0, EVENTS_PER_BURST_MAX)
-        if not events:
-            return False
+        """Serves all that is ready now, or what takes so long that others should come in between;
+        whether there was anything."""
+        handlers = self._handlers
+        ready, self._put_off = self._put_off, []
+        if not ready:
+            events = self._epoll.poll(0, EVENTS_PER_BURST_MAX)
+            if not events:
+                return False
+            ready = [(fd, mask, handlers.get(fd)) for fd, mask in events]
         turn, watch = self.turn, self._watch
         watch.begin()
         turn.begin()
-        handlers = self._handlers
-        for fd, mask in events:
-            handler = handlers.get(fd)
-            if handler is not None:
+        for number, (fd, mask, handler) in enumerate(ready, 1):
+            # Another may have closed the descriptor, and a new one have its number.
+            if handler is not None and handlers.get(fd) is handler:
                 handler(mask)
+                if turn.is_spent:
+                    self._put_off = ready[number:]  # or the first would come first for ever
+                    break
         turn.run()
-        watch.end()
+        self._busy_seconds += watch.end()
         return True

@@ -13,6 +13,9 @@ nothing else is left to do: answers to those who asked for something else leave 
 The network driver calls `run()` after each burst. Work deferred outside of a burst (by a timer, a
 background task) is run by the task `Turn.serve`, which costs one task switch.
 
+A burst that has been going on for long enough is *spent* (`is_spent`): whoever has more of the same
+to do puts it off with `later`, to a step of `Turn.serve`, and everybody else comes in between.
+
 Owner: the event loop's thread. Nothing here may block or await.
 """
 
@@ -27,17 +30,26 @@ from runtime.loop_watch import LoopWatch
 
 Deferred = Callable[[], None]
 
+#: A burst, or a step of `serve`, is spent after that.
+SPENT_SECONDS = 0.005
+
+
+def _no_time() -> float:
+    return 0.0
+
 
 class Turn:
-    __slots__ = ("_in_burst", "_last", "_queue", "_wake", "watch")
+    __slots__ = ("_in_burst", "_last", "_later", "_queue", "_wake", "watch")
 
     def __init__(self) -> None:
         self._queue: deque[Deferred] = deque()
         self._last: deque[Deferred] = deque()
         self._in_burst = False
         self._wake: trio.Event | None = None
-        #: Told of what is done in a burst. Where a Poller runs, its run's (runtime/loop_watch.py).
-        self.watch = LoopWatch()
+        self._later: deque[Deferred] = deque()
+        #: Told of what is done in a burst. Where a Poller runs, its run's (runtime/loop_watch.py);
+        #: else, as in the simulation, one for which no time passes.
+        self.watch = LoopWatch(_no_time)
 
     def defer(self, function: Deferred) -> None:
         """Runs `function()` once, at the end of this burst. The caller sees to it that it defers
@@ -51,6 +63,17 @@ class Turn:
         self._last.append(function)
         if not self._in_burst and self._wake is not None:
             self._wake.set()
+
+    def later(self, function: Deferred) -> None:
+        """Runs `function()` once, soon, but not in this turn."""
+        self._later.append(function)
+        if self._wake is not None:
+            self._wake.set()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether this burst took long enough, as far as the watch was told."""
+        return self.watch.told_seconds > SPENT_SECONDS
 
     def begin(self) -> None:
         """A burst of input starts: what is deferred now waits for `run`."""
@@ -69,10 +92,17 @@ class Turn:
 
     async def serve(self) -> None:
         """Runs what is deferred outside of bursts; never returns. One per Turn."""
+        later = self._later
         while True:
             self._wake = trio.Event()
-            if not self._queue and not self._last:
+            if not self._queue and not self._last and not later:
                 await self._wake.wait()
             else:
                 await trio.lowlevel.checkpoint()
+            for _ in range(len(later)):
+                function = later.popleft()
+                function()
+                self.watch.did(function)
+                if self.is_spent:
+                    break
             self.run()

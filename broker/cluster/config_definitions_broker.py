@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from broker.cluster import config_definitions_topic as topic
@@ -90,6 +91,27 @@ def _protocol_map(value: ConfigValue) -> str | None:
     assert isinstance(value, str)
     try:
         parse_protocol_map(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def parse_connection_overrides(text: str) -> dict[str, int]:
+    """«address:count,…» to counts by address; ValueError says what is wrong."""
+    counts = {}
+    for element in filter(None, (part.strip() for part in text.split(","))):
+        address, _, count = element.rpartition(":")
+        if not count.isdecimal():
+            raise ValueError(f"{element!r}: expected address:count")
+        # No names: looking one up would need a resolver that may hold the server up.
+        counts[str(ip_address(address.strip("[]")))] = int(count)
+    return counts
+
+
+def _overrides_by_ip(value: ConfigValue) -> str | None:
+    assert isinstance(value, str)
+    try:
+        parse_connection_overrides(value)
     except ValueError as error:
         return str(error)
     return None
@@ -182,6 +204,10 @@ _NETWORK: tuple[_Row, ...] = (
     (
         *("max.connections.per.ip", INT, str(INT_MAX), at_least(0), _CLUSTER),
         "Connections that this broker keeps at a time from one address.",
+    ),
+    (
+        *("max.connections.per.ip.overrides", STRING, "", _overrides_by_ip, _CLUSTER),
+        "The same for certain addresses: address:count, with commas between them.",
     ),
     (
         *("fetch.max.bytes", INT, "57671680", at_least(1024), _RO),

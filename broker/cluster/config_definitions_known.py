@@ -125,7 +125,6 @@ log.local.retention.ms long c =-2
 log.preallocate boolean c =false
 log.segment.delete.delay.ms long c =60000
 max.connection.creation.rate int c =2147483647
-max.connections.per.ip.overrides string c =
 metadata.log.dir string r
 metadata.log.max.record.bytes.between.snapshots long r =20971520
 metadata.log.max.snapshot.interval.ms long r =3600000

@@ -5,6 +5,8 @@ import uuid
 import pytest
 import trio
 
+from broker.handlers import fetch
+from broker.log.partition import State
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import DeleteTopicsRequest, MetadataRequest
@@ -440,3 +442,50 @@ def handler_of(server):
 def waiting(wait_until):
     """await waiting(server, count): so many fetches are parked."""
     return lambda server, count: wait_until(lambda: handler_of(server).waiting_count == count)
+
+
+async def test_a_fetch_on_a_partition_that_loads_ends_with_its_connection(
+    client, requests, monkeypatch, wait_until
+):
+    """It went on waiting, with its request, for as long as the client had said."""
+    server = client.server
+    log = server.parts["LogManager"].get("t", 0)
+    nursery = server.parts["Dispatcher"]._nursery
+    monkeypatch.setattr(log, "state", State.LOADING)
+    monkeypatch.setattr(log, "_loaded", trio.Event())
+    other = await server.connect()
+    await other.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    await wait_until(lambda: nursery.child_tasks)
+    assert server.parts["KafkaServer"].memory.used_bytes == 0, "its frame is not held"
+    await other.aclose()
+    await wait_until(lambda: not nursery.child_tasks)
+
+
+async def test_a_fetch_of_many_partitions_is_answered_and_waits_as_any(
+    client, requests, waiting, wait_until
+):
+    await client.create_topic("many", 300)
+    wanted = [("many", number, 0) for number in range(300)]
+    answer = await client.call(requests.fetch(*wanted, max_wait_ms=0), 12)
+    assert sum(len(topic.partitions) for topic in answer.responses) == 300
+    other = await client.server.connect()
+    await other.send(requests.fetch(*wanted, max_wait_ms=LONG_MS), version=12)
+    await waiting(client.server, 1)
+    await client.produce("many", [b"x"], partition=299)
+    answer = await other.receive()
+    last = answer.responses[-1].partitions[-1]
+    assert requests.values(last.records) == [(0, b"x")]
+    await other.send(requests.fetch(*wanted[:299], max_wait_ms=LONG_MS), version=12)
+    await waiting(client.server, 1)
+    await other.aclose()
+    await waiting(client.server, 0)
+
+
+async def test_what_waits_is_bounded(client, requests, monkeypatch):
+    monkeypatch.setattr(fetch, "WAITING_PARTITIONS_MAX", 0)
+    watch = Watch()
+    await client.call(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), 12)
+    assert watch.seconds < MARGIN_SECONDS
+    monkeypatch.setattr(fetch, "PARTITIONS_MAX", 1)
+    answer = await client.call(requests.fetch(("t", 0, 0), ("t", 1, 0)), 12)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
