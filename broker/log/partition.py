@@ -10,6 +10,11 @@ that changes the chain in metadata is the Keeper's.
 OFFLINE is for good: it answers NOT_LEADER_OR_FOLLOWER, and the manager makes a new PartitionLog.
 The high watermark is the last add confirmed, in offsets.
 
+Batches wait without offsets while the partition loads, and while the open ledger has all that it
+may hold and its successor is on its way (`LogSettings.segment_bytes_max`): what was numbered goes
+into the ledger that is open then, in front of its snapshot of the producers, so that a ledger is
+kept from growing here or not at all.
+
 Owner of all state: the event loop's thread.
 """
 
@@ -17,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -24,7 +30,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster.durability import copies_of
-from broker.log.append_queue import Append, AppendQueue, CallbackAppend
+from broker.log.append_queue import NO_LIMIT, Append, AppendQueue, CallbackAppend
 from broker.log.chain import Chain
 from broker.log.producer_state import ProducerState
 from broker.log.validation import recompressed, validated_header
@@ -47,6 +53,9 @@ if TYPE_CHECKING:
     from wire.kafka.records.batch import BatchHeader
 
 logger = logging.getLogger(__name__)
+
+#: Batches that waited and are taken in one turn of the loop.
+RELEASE_COUNT = 64
 
 #: Kafka's name for «as the producer sent it», and for none, in compression.type.
 COMPRESSION_OF_PRODUCER = "producer"
@@ -86,6 +95,8 @@ class PartitionLog:
         #: There are no bookies that take writes: appends that need a new ledger are refused before
         #: they are numbered. The keeper sets it and looks again.
         self.is_suspended = False
+        #: The open ledger takes all that comes, as nobody could make another: metadata is away.
+        self.is_unbounded = False
         #: It is being handed over or stopped: what is here is read, acknowledged and closed, and
         #: nothing more is taken.
         self.is_closing = False
@@ -98,8 +109,10 @@ class PartitionLog:
         self.producers = ProducerState(producers_max=settings.producers_max)
         self._copies = topic, config, copies_of(topic, config)
         self._env = env
+        self._settings = settings
         self._epoch_start_offset = 0
-        self._loading: list[tuple[Append, bool]] = []
+        #: Not looked at yet: until the partition is online, or there is room in a ledger.
+        self._waiting: deque[tuple[Append, bool]] = deque()
         #: Batches that the producers' state refuses, and why: told once it is certain that this
         #: broker still owns the partition (the keeper asks), as the state may be an old one.
         self._doubted: list[tuple[Append, KafkaError]] = []
@@ -197,11 +210,44 @@ class PartitionLog:
         if self.is_closing:
             append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif self.state is State.ONLINE:
-            self._append(append, internal)
+            if self._waiting or self.queue.is_full:
+                self._append_or_wait(append, internal)
+            else:
+                self._append(append, internal)
         elif self.state is State.LOADING:
-            self._loading.append((append, internal))
+            self._waiting.append((append, internal))
         else:
             append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def _append_or_wait(self, append: Append, internal: bool) -> None:
+        if self._is_refusing:
+            self._append(append, internal)
+        elif self._waiting or self._has_enough():
+            self._waiting.append((append, internal))
+            self.call_keeper()
+        else:
+            self._append(append, internal)
+
+    @property
+    def _is_refusing(self) -> bool:
+        return self.is_suspended and self.queue.sealed
+
+    def _has_enough(self) -> bool:
+        """Whether the ledger that is open, or comes next, holds all that it may by now."""
+        limit = NO_LIMIT
+        if not self.is_unbounded:
+            limit = self._settings.segment_bytes_max(self.config.segment_bytes)
+        self.queue.ledger_bytes_max = limit
+        return self.queue.is_full
+
+    def release_waiting(self) -> bool:
+        """Takes up some of the batches that waited, in order; True: there are more, and room."""
+        for _ in range(RELEASE_COUNT):
+            if not self._waiting or (self._has_enough() and not self._is_refusing):
+                return False
+            append, internal = self._waiting.popleft()
+            self._append(append, internal)
+        return bool(self._waiting)
 
     async def append(self, batch: bytes | bytearray) -> Append:
         """For coordinators: appends and waits for the ack. KafkaError."""
@@ -296,9 +342,9 @@ class PartitionLog:
         self.queue.high_watermark = self.queue.pushed_offset = end
         self.state = State.ONLINE
         self._loaded.set()
-        waiting, self._loading = self._loading, []
-        for append, internal in waiting:
-            self._append(append, internal)
+        self._has_enough()
+        if self.release_waiting():
+            self.call_keeper()
         self._notify()
 
     def go_offline(self, reason: str) -> None:
@@ -313,15 +359,19 @@ class PartitionLog:
         )
         self.state = State.OFFLINE
         self.last_failure = reason
-        lost = self.queue.stop() + [append for append, _ in self._loading]
+        lost = self.queue.stop() + [append for append, _ in self._waiting]
         lost += [append for append, _ in self.take_doubted()]
-        self._loading.clear()
+        self._waiting.clear()
         refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for append in lost:
             append.fail(refusal)
         self._loaded.set()
         self.call_keeper()
         self._notify()
+
+    @property
+    def is_doubting(self) -> bool:
+        return bool(self._doubted)
 
     def take_doubted(self) -> list[tuple[Append, KafkaError]]:
         """Those that wait for certainty by now; the keeper answers them."""
