@@ -23,6 +23,7 @@ from kazoo import exceptions as kazoo_errors  # type: ignore[import-untyped]
 
 from metadata import zookeeper_multi as multis
 from metadata import zookeeper_outcome as outcomes
+from metadata.limits import check_size, multi_bytes
 from metadata.rules import ROOT, check_path, split_path
 from metadata.store import (
     ANY_VERSION,
@@ -37,7 +38,7 @@ from metadata.store import (
     SessionState,
 )
 from metadata.watches import Listeners
-from metadata.zookeeper_errors import check_size, translated
+from metadata.zookeeper_errors import translated
 from metadata.zookeeper_outcome import Outcome, Seen
 from metadata.zookeeper_session import ReplyLostError, Request, Session, ZooKeeperOptions
 from metadata.zookeeper_watches import ZooKeeperWatches
@@ -299,7 +300,7 @@ class ZooKeeperStore:
                 raise NodeExistsError(ROOT, "the root always exists")
         if not ops:
             return
-        check_size(ops[0].path, multis.size_bytes(ops))
+        check_size(ops[0].path, multi_bytes(ops))
         deadline = self._deadline()
         for _ in range(_TRIES_MAX):
             steps = multis.plan(ops, await self._which_exist(multis.parents_to_look_for(ops)))

@@ -64,6 +64,9 @@ def log_settings(shape: Shape) -> LogSettings:
         snapshot_interval_bytes=1_500,
         read_slack_bytes=64,
         read_entries_max=16,
+        spare_ledger_share=1e-6,
+        document_ledgers_max=3,
+        archive_ledgers=2,
     )
 
 

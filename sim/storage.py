@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster.topic import PARTITIONS_PATH
-from broker.log.chain import Chain
 from ledger.metadata import ledger_path
+from sim.chains import chain_at, chain_paths
 from sim.copies import thin_entries, wait_repaired
 from sim.history import Violation
 from sim.ledgers import LedgerHistory, check_chain, check_copies
@@ -60,13 +60,10 @@ class Storage:
             if row is not None and self._versions.get(ledger_id) != row.version:
                 self._versions[ledger_id] = row.version
                 self._history.see(ledger_id, parse(row.data))
-        if table.find(PARTITIONS_PATH) is None:
-            return
-        for topic in table.children(PARTITIONS_PATH):
-            for name in table.children(f"{PARTITIONS_PATH}/{topic}"):
-                row = table.find(f"{PARTITIONS_PATH}/{topic}/{name}")
-                if row is not None:
-                    check_chain(f"{topic}/{name}", Chain.from_bytes(row.data), self.ledger)
+        for path in chain_paths(table):
+            chain = chain_at(table, path)
+            if chain is not None:
+                check_chain(path.removeprefix(f"{PARTITIONS_PATH}/"), chain, self.ledger)
 
     # -- bookies -------------------------------------------------------------------------------
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster.topic import PARTITIONS_PATH, TOPICS_PATH, decode_topic
-from broker.log.chain import Chain
 from metadata.memory import MemoryTree
 from runtime.sim_clock import START_MS
 from runtime.sim_network import SimNetwork
 from runtime.turn import Turn
 from sim import preset
+from sim.chains import chain_at, chain_paths
 from sim.client import KafkaClient
 from sim.clock import VirtualTimers
 from sim.faults import Fault, Faults
@@ -344,21 +344,18 @@ class World:
         if row is None:
             return -1
         topic_id = decode_topic(topic, row.data, row.version).id
-        document = table.find(f"{PARTITIONS_PATH}/{topic_id}/{number}")
-        return -1 if document is None else Chain.from_bytes(document.data).leader_epoch
+        chain = chain_at(table, f"{PARTITIONS_PATH}/{topic_id}/{number}")
+        return -1 if chain is None else chain.leader_epoch
 
     def look_at_chains(self, versions: dict[str, int]) -> None:
         table = self.tree.table
-        if table.find(PARTITIONS_PATH) is None:
-            return
-        for topic in table.children(PARTITIONS_PATH):
-            parent = f"{PARTITIONS_PATH}/{topic}"
-            for name in table.children(parent):
-                path = f"{parent}/{name}"
-                row = table.find(path)
-                if row is not None and versions.get(path) != row.version:
-                    versions[path] = row.version
-                    self.history.chain(path, row.data)
+        for path in chain_paths(table):
+            row = table.find(path)
+            if row is not None and versions.get(path) != row.version:
+                versions[path] = row.version
+                chain = chain_at(table, path)
+                assert chain is not None
+                self.history.chain(path, chain)
 
     async def _follow_plan(self) -> None:
         for fault in self.plan:

@@ -7,10 +7,12 @@ which picture is newer, so nobody hears of a change twice, or of an older one af
 
     /quire/topics/<name>             broker/cluster/topic.py
     /quire/partitions/<topic id>/<n> a document of broker/log, made with the topic in one multi
+    /quire/staged/<topic id>         broker/cluster/documents.py
     /quire/deleted/<topic id>/<n>    the documents of deleted topics, until their ledgers are gone
 
-Invariant: a partition's node is only ever made in one multi with a check of its topic's node, so
-one without a topic is left over from a deletion. Deleting removes the topic's node first (from then
+Invariant: a partition's node is only ever made in one multi with a check of its topic's life, or of
+the node that says that its topic is being made; so one without either is left over from a deletion.
+Deleting removes the topic's node first (from then
 on the topic is gone), then moves the documents; a crash in between is made good by `load`, and by
 every other broker a while after it saw the deletion. So no ledger is ever without a document that
 names it (ledgers.md 2.4). A name may be used again, so each change checks the topic's id, too
@@ -19,7 +21,6 @@ names it (ledgers.md 2.4). A name may be used again, so each change checks the t
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import replace
 from types import MappingProxyType
@@ -28,7 +29,7 @@ from uuid import UUID
 
 import trio
 
-from broker.cluster import internal_topics
+from broker.cluster import documents, internal_topics
 from broker.cluster.durability import default_factor
 from broker.cluster.topic import (
     DELETED_PATH,
@@ -62,7 +63,6 @@ from metadata.store import (
     MetadataUnknownOutcomeError,
     NodeExistsError,
     NoNodeError,
-    NotEmptyError,
     PutOp,
 )
 from runtime.config import ConfigError
@@ -70,7 +70,7 @@ from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from broker.cluster.config import TopicConfig
     from broker.cluster.placing import Placing
@@ -92,9 +92,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
-
-#: Nodes made or moved in one multi: ZooKeeper refuses a request above 1 MiB.
-_OPS_PER_MULTI_MAX = 500
 
 #: How long the broker that deletes a topic has to move its documents, before others do.
 DISCARD_AFTER_SECONDS = 60.0
@@ -131,6 +128,8 @@ class TopicCatalog:
         """Reads all topics, and finishes deletions that a crash cut short."""
         # Partitions first: those of a topic made meanwhile are then not taken for left-overs.
         with_partitions = await self._children(PARTITIONS_PATH)
+        # Before the topics: one that was being made by now, and is not any more, is among them.
+        staged = await documents.staged(self._store)
         names = await self._children(TOPICS_PATH)
         nodes = await self._store.get_many([f"{TOPICS_PATH}/{name}" for name in names])
         self._topics.clear()
@@ -141,8 +140,12 @@ class TopicCatalog:
             if node is not None:
                 self._remember(decode_topic(name, node.data, node.version))
         for text in with_partitions:
-            if UUID(text) not in self._by_id:
-                await self._discard(UUID(text))
+            if UUID(text) in self._by_id:
+                continue
+            if text in staged:
+                await documents.give_up(self._store, UUID(text))
+            else:
+                await documents.discard(self._store, UUID(text))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follows the topics in metadata, also before and after `load`; started once memory agrees
@@ -170,7 +173,7 @@ class TopicCatalog:
             await trio.sleep(DISCARD_AFTER_SECONDS)
             for topic in topics.values():
                 try:
-                    if await self._discard(topic.id):
+                    if await documents.discard(self._store, topic.id):
                         self._tell(TopicChange.DISCARDED, topic)
                 except MetadataError as error:
                     logger.warning("not_discarded", kv(topic=topic.name, error=error))
@@ -285,6 +288,9 @@ class TopicCatalog:
         except NodeExistsError:
             await self._reread(name)
             raise already_exists(name) from None
+        except NoNodeError:
+            # A broker that started meanwhile took what was staged for left over.
+            raise unknown_outcome(name) from None
         except MetadataUnknownOutcomeError:
             # Whether it was made is seen by its id, which nobody else can have chosen.
             await self._reread(name)
@@ -304,21 +310,15 @@ class TopicCatalog:
         return self._by_id.get(topic.id, topic)
 
     async def _create_nodes(self, topic: Topic, by_hand: Sequence[Sequence[int]] | None) -> None:
-        """One multi, whatever its size: half a topic must not be seen."""
-        document = self._initial_partition_document()
         ops: list[Op] = [
             CreateOp(f"{TOPICS_PATH}/{topic.name}", encode_topic(topic), make_parents=True)
         ]
-        ops += self._partition_ops(topic.id, range(topic.partition_count), document)
         if self.placing is not None:
             ops += self.placing.create_ops(topic, by_hand)
-        await self._store.multi(ops)
-
-    def _partition_ops(
-        self, topic_id: UUID, partitions: Iterable[int], document: bytes
-    ) -> list[CreateOp]:
-        folder = f"{PARTITIONS_PATH}/{topic_id}"
-        return [CreateOp(f"{folder}/{n}", document, make_parents=True) for n in partitions]
+        document = self._initial_partition_document()
+        partitions = range(topic.partition_count)
+        made = documents.document_ops(topic.id, partitions, document)
+        await documents.make(self._store, topic.id, ops, made)
 
     async def delete(self, name: str) -> Topic:
         """Removes a topic. KafkaError UNKNOWN_TOPIC_OR_PARTITION. Its ledgers are deleted by
@@ -340,33 +340,9 @@ class TopicCatalog:
         if self._forget(topic):
             self._tell(TopicChange.DELETED, topic)
         self._note_deleted(topic)  # in case that we do not get through what follows
-        await self._discard(topic.id)
+        await documents.discard(self._store, topic.id)
         self._tell(TopicChange.DISCARDED, topic)
         return topic
-
-    async def _discard(self, topic_id: UUID) -> bool:
-        """Moves a deleted topic's documents; may be repeated after a crash at any point. Whether
-        there were any."""
-        found = False
-        source, target = f"{PARTITIONS_PATH}/{topic_id}", f"{DELETED_PATH}/{topic_id}"
-        while names := await self._children(source):
-            found = True
-            for start in range(0, len(names), _OPS_PER_MULTI_MAX // 2):
-                chunk = names[start : start + _OPS_PER_MULTI_MAX // 2]
-                nodes = await self._store.get_many([f"{source}/{name}" for name in chunk])
-                ops: list[Op] = []
-                for name, node in zip(chunk, nodes, strict=True):
-                    if node is not None:
-                        ops.append(CreateOp(f"{target}/{name}", node.data, make_parents=True))
-                        ops.append(DeleteOp(f"{source}/{name}", node.version))
-                try:
-                    await self._store.multi(ops)
-                except (BadVersionError, NoNodeError, NodeExistsError):
-                    # The partition's holder wrote a last time, or another broker moves them too.
-                    break
-        with contextlib.suppress(NoNodeError, NotEmptyError):  # another broker was quicker
-            await self._store.delete(source)
-        return found
 
     async def add_partitions(
         self, name: str, partition_count: int, by_hand: Sequence[Sequence[int]] | None = None
@@ -377,14 +353,14 @@ class TopicCatalog:
             topic = self.check_add_partitions(name, partition_count)
             changed = replace(topic, partition_count=partition_count, version=topic.version + 1)
             added = range(topic.partition_count, partition_count)
-            ops: list[Op] = [
-                life_of(topic),
-                PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version),
-                *self._partition_ops(topic.id, added, self._initial_partition_document()),
-            ]
+            ops: list[Op] = [PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version)]
             if self.placing is not None:
                 ops += self.placing.grow_ops(topic, len(added), by_hand)
-            if await self._try(self._store.multi(ops), topic):
+            document = self._initial_partition_document()
+            change = documents.stage_more(
+                self._store, topic.id, added, document, topic_ops=ops, life=life_of(topic)
+            )
+            if await self._try(change, topic):
                 break
         return self._replace(changed, TopicChange.PARTITIONS_ADDED)
 

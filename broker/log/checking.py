@@ -39,8 +39,8 @@ from wire.kafka.records.walk import IS_COMPILED, RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
+    from broker.log.append_line import AppendLine
     from broker.log.append_queue import Append
-    from broker.log.partition import PartitionLog
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class BatchChecks:
         self._env = env
         self._left_ns = TURN_NS_MAX
         self._is_reset_deferred = False
-        self._waiting: deque[PartitionLog] = deque()
+        self._waiting: deque[AppendLine] = deque()
         self._called = trio.Event()
         #: Batches checked on the loop in their own turn, in a later one, and on a worker thread.
         self.inline_count = self.delayed_count = self.threaded_count = 0
@@ -120,23 +120,23 @@ class BatchChecks:
         self._is_reset_deferred = False
         self._left_ns = TURN_NS_MAX
 
-    def call(self, log: PartitionLog) -> None:
-        """`log` has a line now: it is served until it is empty."""
-        self._waiting.append(log)
+    def call(self, line: AppendLine) -> None:
+        """`line` has something unchecked now: it is served until it has not."""
+        self._waiting.append(line)
         self._called.set()
 
     async def run(self) -> None:
         """Serves the lines; never returns."""
         while True:
             while self._waiting:
-                log = self._waiting.popleft()
-                head = log.unchecked_head()
+                line = self._waiting.popleft()
+                head = line.unchecked_head()
                 if head is None:  # the partition went offline and refused them all
                     continue
                 append, config, internal = head
                 outcome = await self._check_in_turn(append, config, internal)
-                if log.was_checked(append, outcome):
-                    self._waiting.append(log)
+                if line.was_checked(append, outcome):
+                    self._waiting.append(line)
             self._called = trio.Event()
             await self._called.wait()
 

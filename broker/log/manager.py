@@ -24,7 +24,7 @@ import trio
 
 from broker.cluster.catalog import PARTITIONS_PATH, TopicChange
 from broker.cluster.ownership import Incarnation, SoleOwner
-from broker.log.chain import Chain, ChainFormatError
+from broker.log.chain import ChainDocument, ChainFormatError
 from broker.log.checking import BatchChecks
 from broker.log.document import DocumentReader
 from broker.log.keeper import TAKEOVER_SECONDS, Keeper
@@ -222,6 +222,8 @@ class LogManager:
 
     def _session_changed(self, state: SessionState) -> None:
         self._is_metadata_away = state is not SessionState.CONNECTED
+        for held in self._held.values():
+            held.keeper.metadata_changed()
 
     def refresh_configs(self) -> None:
         """A broker-wide default changed: every topic's settings are looked up anew."""
@@ -341,6 +343,7 @@ class LogManager:
         with held.scope:
             await self._tenure(held)
         held.log.go_offline("given up")
+        await held.keeper.discard_spare()
         delay = 0.0 if held.is_leaving else self._retake_delay(held)
         held.is_resting = not held.is_leaving
         while self._is_current(held):
@@ -367,7 +370,7 @@ class LogManager:
             try:
                 async with self._slots:
                     node = await self._documents.get(held.path)
-                    held.owner = Chain.from_bytes(node.data).owner
+                    held.owner = ChainDocument(node.data).owner
                     if has_waited or not self._is_elsewhere(held.owner):
                         held.is_under_way = True
                         limit = takeover_limit_seconds(held.log.failure_count)
@@ -399,7 +402,7 @@ class LogManager:
             try:
                 while self._is_elsewhere(held.owner):
                     node = await self._documents.get(held.path)
-                    held.owner = Chain.from_bytes(node.data).owner
+                    held.owner = ChainDocument(node.data).owner
                     if self._is_elsewhere(held.owner):
                         await watch.changed()
             finally:

@@ -12,6 +12,11 @@ Keeper's.
 OFFLINE is for good: it answers NOT_LEADER_OR_FOLLOWER, and the manager makes a new PartitionLog.
 The high watermark is the last add confirmed, in offsets.
 
+Batches wait without offsets while the partition loads, and while the open ledger has all that it
+may hold and its successor is on its way (`LogSettings.segment_bytes_max`): what was numbered goes
+into the ledger that is open then, in front of its snapshot of the producers, so that a ledger is
+kept from growing here or not at all.
+
 Owner of all state: the event loop's thread.
 """
 
@@ -19,7 +24,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -27,7 +31,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster.durability import copies_of
-from broker.log.append_queue import Append, AppendQueue, CallbackAppend
+from broker.log.append_line import AppendLine
+from broker.log.append_queue import NO_LIMIT, Append, AppendQueue, CallbackAppend
 from broker.log.chain import Chain
 from broker.log.checking import BatchChecks
 from broker.log.producer_state import ProducerState
@@ -89,6 +94,8 @@ class PartitionLog:
         #: There are no bookies that take writes: appends that need a new ledger are refused before
         #: they are numbered. The keeper sets it and looks again.
         self.is_suspended = False
+        #: The open ledger takes all that comes, as nobody could make another: metadata is away.
+        self.is_unbounded = False
         #: It is being handed over or stopped: what is here is read, acknowledged and closed, and
         #: nothing more is taken.
         self.is_closing = False
@@ -101,11 +108,9 @@ class PartitionLog:
         self.producers = ProducerState(producers_max=settings.producers_max)
         self._copies = topic, config, copies_of(topic, config)
         self._env = env
+        self._settings = settings
         self._epoch_start_offset = 0
-        self._loading: list[tuple[Append, bool]] = []
-        self._checks = BatchChecks(env) if checks is None else checks
-        #: In line to be checked: the first is too long for the loop, the others come behind it.
-        self._unchecked: deque[tuple[Append, bool]] = deque()
+        self._line = AppendLine(self, BatchChecks(env) if checks is None else checks)
         #: Batches that the producers' state refuses, and why: told once it is certain that this
         #: broker still owns the partition (the keeper asks), as the state may be an old one.
         self._doubted: list[tuple[Append, KafkaError]] = []
@@ -203,11 +208,27 @@ class PartitionLog:
         if self.is_closing:
             append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif self.state is State.ONLINE:
-            self._append(append, internal)
+            if self._line.is_held or self.queue.is_full:
+                self._line.take(append, internal)
+            else:
+                self._line.check(append, internal)
         elif self.state is State.LOADING:
-            self._loading.append((append, internal))
+            self._line.hold(append, internal)
         else:
             append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def has_room(self) -> bool:
+        """Whether a batch may be numbered now: the ledger that is open, or comes next, may hold
+        more; or what comes is refused anyway."""
+        limit = NO_LIMIT
+        if not self.is_unbounded:
+            limit = self._settings.segment_bytes_max(self.config.segment_bytes)
+        self.queue.ledger_bytes_max = limit
+        return not self.queue.is_full or (self.is_suspended and self.queue.sealed)
+
+    def release_waiting(self) -> bool:
+        """Takes up some of the batches that waited, in order; True: there are more, and room."""
+        return self._line.release()
 
     async def append(self, batch: bytes | bytearray) -> Append:
         """For coordinators: appends and waits for the ack. KafkaError."""
@@ -219,45 +240,11 @@ class PartitionLog:
             raise KafkaError(append.error, append.error_message)
         return append
 
-    def _append(self, append: Append, internal: bool) -> None:
-        if self._unchecked:
-            self._unchecked.append((append, internal))
-            return
-        try:
-            checked = self._checks.check_now(append.records, self.config, internal=internal)
-        except KafkaError as error:
-            append.fail(error)
-            return
-        if checked is None:
-            self._unchecked.append((append, internal))
-            self._checks.call(self)
-            return
-        self._accept(append, checked)
-
-    def unchecked_head(self) -> tuple[Append, TopicConfig, bool] | None:
-        """What is first in line to be checked, for what settings, and whether it is internal."""
-        if not self._unchecked:
-            return None
-        append, internal = self._unchecked[0]
-        return append, self.config, internal
-
-    def was_checked(self, append: Append, outcome: Checked | KafkaError) -> bool:
-        """Of the first in line: appends or refuses it. Whether more are in line; not if they were
-        all refused meanwhile, as the partition went offline."""
-        line = self._unchecked
-        if not line or line[0][0] is not append:
-            return False
-        line.popleft()
+    def accept(self, append: Append, checked: Checked) -> None:
+        """Of a batch that is whole: what the producers' state says, then its place in the log."""
         if self.is_closing:
             append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        elif isinstance(outcome, KafkaError):
-            append.fail(outcome)
-        else:
-            self._accept(append, outcome)
-        return bool(line)
-
-    def _accept(self, append: Append, checked: Checked) -> None:
-        """Of a batch that is whole: what the producers' state says, then its place in the log."""
+            return
         header = checked.header
         append.records = checked.records
         if header.producer_id >= 0:
@@ -314,9 +301,9 @@ class PartitionLog:
         self.queue.high_watermark = self.queue.pushed_offset = end
         self.state = State.ONLINE
         self._loaded.set()
-        waiting, self._loading = self._loading, []
-        for append, internal in waiting:
-            self._append(append, internal)
+        self.has_room()  # the queue learns what its ledger may hold
+        if self.release_waiting():
+            self.call_keeper()
         self._notify()
 
     def go_offline(self, reason: str) -> None:
@@ -331,17 +318,18 @@ class PartitionLog:
         )
         self.state = State.OFFLINE
         self.last_failure = reason
-        lost = self.queue.stop() + [append for append, _ in self._unchecked]
-        lost += [append for append, _ in self._loading]
+        lost = self.queue.stop() + self._line.clear()
         lost += [append for append, _ in self.take_doubted()]
-        self._loading.clear()
-        self._unchecked.clear()
         refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for append in lost:
             append.fail(refusal)
         self._loaded.set()
         self.call_keeper()
         self._notify()
+
+    @property
+    def is_doubting(self) -> bool:
+        return bool(self._doubted)
 
     def take_doubted(self) -> list[tuple[Append, KafkaError]]:
         """Those that wait for certainty by now; the keeper answers them."""

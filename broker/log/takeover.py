@@ -20,24 +20,27 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker.log.chain import Chain, LedgerInfo
-from broker.log.document import put_document
+from broker.log.document import read_chain, write_chain
 from broker.log.entry_format import HEADER_SIZE, EntryFormatError
 from broker.log.offset_index import OffsetIndex
 from broker.log.producer_state import ProducerState
 from broker.log.scan import scan
 from broker.log.segment import Segment
 from runtime.logs import kv
+from runtime.slices import Slices
 from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:
     from broker.cluster.ownership import Incarnation
+    from broker.log.chain import Chain, LedgerInfo
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
     from metadata.store import MetadataStore, Node
 
 logger = logging.getLogger(__name__)
+
+SEGMENTS_PER_TURN = 500
 
 
 class TakenOver:
@@ -70,9 +73,8 @@ async def take_over(
 
     NoNodeError if the partition is gone, BadVersionError if another broker was quicker,
     LedgerError if its ledgers cannot be recovered, ChainFormatError."""
-    if node is None:
-        node = await store.get(path)
-    chain = Chain.from_bytes(node.data)
+    before, version = await read_chain(store, path, node)
+    chain = before
     producers = ProducerState(producers_max=settings.producers_max)
     recovered: Segment | None = None
     if chain.ledgers and chain.ledgers[-1].is_open:
@@ -81,8 +83,13 @@ async def take_over(
         await _load_producers(chain, len(chain.ledgers), ledgers, producers, now_ms)
     producers.expire(now_ms, settings.producer_expiration_ms)
     chain = chain.with_epoch(max(chain.leader_epoch + 1, epoch_min), incarnation)
-    version = await put_document(store, path, chain.to_bytes(), node.version)
-    segments = [Segment(info, ledgers, settings) for info in chain.ledgers]
+    chain, version = await write_chain(store, path, before, chain, version, settings)
+    segments = []
+    slices = Slices(SEGMENTS_PER_TURN)
+    for info in chain.ledgers:
+        if slices.due():
+            await slices.turn()
+        segments.append(Segment(info, ledgers, settings))
     if recovered is not None and segments and segments[-1].info == recovered.info:
         segments[-1] = recovered
     return TakenOver(chain, version, segments, producers)

@@ -261,9 +261,7 @@ def codec_of(compression_type: str) -> Compression:
 
 def _repacked(inside: memoryview | bytes, header: BatchHeader, config: TopicConfig) -> memoryview:
     """The same batch with the topic's own compression.type. KafkaError MESSAGE_TOO_LARGE."""
-    packed = repack(
-        header, inside, codec_of(config.compression_type), compression_level(config)
-    )
+    packed = repack(header, inside, codec_of(config.compression_type), compression_level(config))
     if len(packed) > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
