@@ -297,6 +297,14 @@ class SimDisk:
         if offset < len(node.durable):
             node.durable[offset] ^= 1 << bit
 
+    def is_durable(self, data: bytes, directory: str) -> bool:
+        """Whether a file somewhere below `directory` would have these bytes after a power failure
+        now, whatever else that keeps."""
+        return any(
+            path.startswith(directory) and data in node.durable
+            for path, node in self._durable_names.items()
+        )
+
     # What files ask.
 
     def free_bytes(self) -> int:

@@ -45,9 +45,11 @@ from runtime.sim_disk_life import DiskLife
 from runtime.turn import Turn
 from sim import preset
 from sim.trace import OWNER
+from sim.witness import WitnessedBookies
 from wire.bookkeeper.records import BookieServiceInfo, Endpoint, parse_instance_id
 
 if TYPE_CHECKING:
+    from ledger.bookie_client import BookieClient
     from runtime.sim_net import SimNet
     from sim.world import World
 
@@ -71,6 +73,10 @@ class NodeIndex(MemoryIndex):
         other._durable = self._durable.copy()
         other._tables = self._durable.copy()
         return other
+
+    def durable_ledger(self, ledger_id: int) -> bytes | None:
+        """The ledger's state, as the next life would find it after a power failure now."""
+        return self._durable.ledgers.get(ledger_id)
 
 
 class Life:
@@ -290,6 +296,8 @@ class BookieNode(Node):
         self.world.trace.count("bookie lives")
         await stack.enter_async_context(running(bookie.run))
         await cookie.keep(bool(bookie.list_ledgers()))
+        if self.world.witness is not None:
+            self.world.witness.watch_bookie(self, bookie)
         server = BookieServer(
             bookie,
             env,
@@ -313,14 +321,18 @@ class BookieNode(Node):
 
 
 async def start_ledgers(
-    life: Life, stack: AsyncExitStack
-) -> tuple[LedgerClient, BookieWatcher, NetworkBookieClient]:
-    """A ledger client over the network, and what it knows bookies by."""
+    node: Node, life: Life, stack: AsyncExitStack
+) -> tuple[LedgerClient, BookieWatcher, BookieClient]:
+    """A ledger client over the network, before the world's witness, and what it knows bookies
+    by."""
     env, store = life.env, life.store
     watcher = BookieWatcher(store, ROOT)
     await stack.enter_async_context(running(watcher.run))
-    bookies = NetworkBookieClient(env, watcher.resolve, preset.network_config())
-    await stack.enter_async_context(running(bookies.run))
+    network = NetworkBookieClient(env, watcher.resolve, preset.network_config())
+    await stack.enter_async_context(running(network.run))
+    bookies: BookieClient = network
+    if node.world.witness is not None:
+        bookies = WitnessedBookies(network, node.world.witness, node)
     ledgers = LedgerClient(
         store,
         bookies,
@@ -354,13 +366,13 @@ class BrokerNode(Node):
         config = load(
             "",
             {
-                **preset.BROKER_PROPERTIES,
+                **preset.broker_properties(self.world.shape),
                 "node.id": str(self.node_id),
                 "listeners": f"PLAINTEXT://{self.name}:{BROKER_PORT}",
             },
             BOOKIE_CONFIGS,
         )
-        ledgers, watcher, _ = await start_ledgers(life, stack)
+        ledgers, watcher, _ = await start_ledgers(self, life, stack)
         self.ledgers = ledgers
         self.world.trace.count("broker lives")
         parts = await start_broker(
@@ -395,7 +407,7 @@ class RecoveryNode(Node):
         self.service = None
 
     async def serve(self, life: Life, stack: AsyncExitStack) -> None:
-        ledgers, watcher, bookies = await start_ledgers(life, stack)
+        ledgers, watcher, bookies = await start_ledgers(self, life, stack)
         placement = RandomPlacement(lambda: sorted(watcher.writable), life.env.rng)
         self.service = AutoRecovery(
             life.store,

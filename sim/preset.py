@@ -31,6 +31,22 @@ BROKER_PROPERTIES = {
     "group.min.session.timeout.ms": "10",
 }
 
+
+def broker_properties(shape: Shape) -> dict[str, str]:
+    """The usual quorums by Kafka's settings, others by our own."""
+    if not shape.quorums:
+        return BROKER_PROPERTIES
+    ensemble_size, write_quorum, ack_quorum = map(str, shape.copies)
+    return BROKER_PROPERTIES | {
+        "default.replication.factor": "1",
+        "offsets.topic.replication.factor": "1",
+        "min.insync.replicas": ack_quorum,
+        "quire.ledger.ensemble.size": ensemble_size,
+        "quire.ledger.write.quorum": write_quorum,
+        "quire.ledger.ack.quorum": ack_quorum,
+    }
+
+
 #: A topic's ledgers roll by age: after a dozen entries, with the workloads' pace.
 TOPIC_CONFIGS = {"segment.ms": "2500"}
 #: After a few entries, or none.

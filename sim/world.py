@@ -31,11 +31,12 @@ from sim.clock import VirtualTimers
 from sim.faults import Fault, Faults
 from sim.freeze import Freezer
 from sim.groups import Member
-from sim.history import History
+from sim.history import History, Violation
 from sim.looker import Looker
 from sim.nodes import BROKER_PORT, BookieNode, BrokerNode, Node, RecoveryNode
 from sim.storage import Storage
 from sim.trace import OWNER
+from sim.witness import Witness
 from sim.workload import EARLIEST, LATEST, Admin, Consumer, Producer
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class World:
         self.history = History()
         self.freezer = Freezer()
         self.storage = Storage(self)
+        self.witness = Witness(self) if shape.witness else None
+        self._violation: Violation | None = None
         #: The bookie with bits that changed by themselves.
         self.rotten: str | None = None
         self.network = SimNetwork(
@@ -206,6 +209,17 @@ class World:
         story = "; ".join(origin(leaf) for leaf in leaves(error))
         self.trace.event(node.name, "FAILS", story)
         raise CrashError(f"{node.name} ended by {story}") from error
+
+    def fail(self, violation: Violation) -> None:
+        """Ends the run with it; from wherever it was seen."""
+        if self._violation is None and not self.trace.is_over:
+            self._violation = violation
+            self.trace.event("world", "violation", str(violation))
+            self.nursery.start_soon(self._raise, violation)
+
+    @staticmethod
+    async def _raise(violation: Violation) -> None:
+        raise violation
 
     def gather(self, bookie: Bookie) -> None:
         """What a life of a bookie reached, for the coverage."""
