@@ -24,7 +24,6 @@ from bookie.server.registration import MetadataCookie, Registration
 from bookie.server.server import BookieServer, BookieServerSettings
 from bookie.space.disk_usage import DiskState
 from bookie.start import all_directories
-from bookie.storage.index import MemoryIndex
 from broker.cluster.config_file import load
 from broker.cluster.durability import Bookies
 from ledger.autorecovery.service import AutoRecovery
@@ -40,10 +39,12 @@ from quire.composition import running
 from quire.ledger_gc import MetadataLedgers
 from runtime.env import Env
 from runtime.sim_clock import SimClock
-from runtime.sim_disk import DiskFaults, SimDisk
+from runtime.sim_disk import READ_ERROR, DiskFaults, SimDisk
 from runtime.sim_disk_life import DiskLife
 from runtime.turn import Turn
 from sim import preset
+from sim.damage import REFUSALS_MAX
+from sim.node_index import NodeIndex
 from sim.trace import OWNER
 from sim.witness import WitnessedBookies
 from wire.bookkeeper.records import BookieServiceInfo, Endpoint, parse_instance_id
@@ -63,22 +64,6 @@ SYNC_SECONDS = (50e-6, 400e-6)
 RUN_SECONDS = (50e-6, 300e-6)
 
 
-class NodeIndex(MemoryIndex):
-    """The index of one life."""
-
-    def survivor(self) -> NodeIndex:
-        """What the next life finds after a crash: a value of its own, since what is left of this
-        life may still write here."""
-        other = NodeIndex()
-        other._durable = self._durable.copy()
-        other._tables = self._durable.copy()
-        return other
-
-    def durable_ledger(self, ledger_id: int) -> bytes | None:
-        """The ledger's state, as the next life would find it after a power failure now."""
-        return self._durable.ledgers.get(ledger_id)
-
-
 class Life:
     """One life of a node."""
 
@@ -93,11 +78,15 @@ class Life:
         self.is_crashed = False
 
 
-def brief(error: BaseException) -> str:
+def leaf(error: BaseException) -> BaseException:
     """The first error of a group's groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    return error
+
+
+def brief(error: BaseException) -> str:
+    return f"{type(leaf(error)).__name__}: {leaf(error)}"
 
 
 class Node(ABC):
@@ -115,6 +104,8 @@ class Node(ABC):
         self.life_count = 0
         #: It is down on purpose, until something wants it.
         self.is_spare = False
+        #: Lives in a row that ended before they served.
+        self._refusal_count = 0
 
     @staticmethod
     def disk_faults() -> DiskFaults:
@@ -211,25 +202,34 @@ class Node(ABC):
                     await stack.enter_async_context(running(life.store.run))
                     await self.serve(life, stack)
                     life.started.set()
+                    self._refusal_count = 0
                     self.world.trace.event(self.name, "serves")
                     await life.stop.wait()
                 await life.store.aclose()
         except Exception as error:  # what it means depends on how this life ended
             if not life.is_crashed:
-                self._failed(error)
+                self._failed(error, life)
         finally:
             life.ended.set()
             self.world.lives.pop(life, None)
         if self.life is life:
             self._end(life)
 
-    def _failed(self, error: Exception) -> None:
-        """It ended by itself: as it should with a disk that failed, or by a fault of the code."""
-        if self.is_expected(error):
-            self.world.trace.event(self.name, "gives up", brief(error))
-            self.world.trace.count("gave up")
-        else:
+    def _failed(self, error: Exception, life: Life) -> None:
+        """It ended by itself: as it should with a disk that failed, or by a fault of the code. For
+        what cannot be read nobody ends who serves."""
+        was_serving = life.started.is_set()
+        if not self.is_expected(error) or (was_serving and READ_ERROR in str(leaf(error))):
             self.world.crashed(self, error)
+        self.world.trace.event(self.name, "gives up", brief(error))
+        self.world.trace.count("gave up")
+        if was_serving or self.world.rotten != self.name:
+            return
+        self._refusal_count += 1
+        if self._refusal_count == REFUSALS_MAX and not self.is_spare:
+            self.is_spare = True
+            self.world.trace.event(self.name, "is lost")
+            self.world.trace.count("bookies lost to damage")
 
     def _end(self, life: Life) -> None:
         """The process is gone: the kernel closes its sockets; its disk keeps what was written."""
@@ -246,7 +246,7 @@ class Node(ABC):
         if isinstance(error, BaseExceptionGroup):
             return all(self.is_expected(each) for each in error.exceptions)
         if isinstance(error, BookieStartError):
-            return any(words in str(error) for words in REFUSALS)
+            return self.world.rotten == self.name or any(words in str(error) for words in REFUSALS)
         return isinstance(error, (OSError, MetadataError))
 
     @abstractmethod

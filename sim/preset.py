@@ -14,6 +14,7 @@ from sim.shape import Shape
 
 KIB = 1024
 DEFAULT = Shape()
+JOURNAL_DIRECTORY = "/journal"
 LEDGER_DIRECTORY = "/ledgers"
 
 #: How long metadata keeps the session of a node that it does not hear.
@@ -110,7 +111,7 @@ def _bookie_config(name: str, instance_id: str) -> BookieConfig:
     return BookieConfig(
         bookie_id=name,
         instance_id=instance_id,
-        journal_directory="/journal",
+        journal_directory=JOURNAL_DIRECTORY,
         ledger_directory=LEDGER_DIRECTORY,
         journal_size_bytes=8 * KIB,
         journal_alignment_bytes=256,

@@ -91,7 +91,8 @@ class Witness:
                 if is_new:
                     self.fail("made again", f"{node.name}: ledger {ledger_id} was deleted there")
                 acked.add(ledger_id)
-                if not node.disk.is_durable(b"".join(entry), "/journal/"):
+                is_sound = node.name != self._world.rotten
+                if is_sound and not node.disk.is_durable(b"".join(entry), "/journal/"):
                     self.fail("early answer", f"{node.name}: an add to ledger {ledger_id}")
             done(status)
 
@@ -127,7 +128,7 @@ class Witness:
         parts.add_entry, parts.read_entry, parts.is_fenced = add, read, fenced
 
     def _fence_answered(self, node: BookieNode, ledger_id: int, status: Status) -> None:
-        if status not in (Status.EOK, Status.ENOENTRY):
+        if status not in (Status.EOK, Status.ENOENTRY) or node.name == self._world.rotten:
             return
         record = bytes(special_record(ledger_id, LEDGER_FENCED))
         stored = node.index.durable_ledger(ledger_id)

@@ -225,6 +225,7 @@ class World:
         """What a life of a bookie reached, for the coverage."""
         counts, statistics, gc = self.trace.counts, bookie.statistics(), bookie.gc.statistics
         counts["flushes"] += statistics.flushes
+        counts["damaged records"] += statistics.damaged_records
         counts["refused read-only"] += statistics.refused_read_only
         counts["compactions"] += gc.compacted_logs
         counts["ledgers collected"] += gc.deleted_ledgers
@@ -285,6 +286,7 @@ class World:
         await self._drain()
         for node in self.nodes:
             self._gather(node)
+            self.trace.counts["read errors"] += node.disk.read_error_count
 
     def _gather(self, node: Node) -> None:
         if isinstance(node, BookieNode) and node.bookie is not None:
