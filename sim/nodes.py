@@ -24,7 +24,6 @@ from bookie.server.registration import MetadataCookie, Registration
 from bookie.server.server import BookieServer, BookieServerSettings
 from bookie.space.disk_usage import DiskState
 from bookie.start import all_directories
-from bookie.storage.index import MemoryIndex
 from broker.cluster.config_file import load
 from broker.cluster.durability import Bookies
 from ledger.autorecovery.service import AutoRecovery
@@ -40,14 +39,18 @@ from quire.composition import running
 from quire.ledger_gc import MetadataLedgers
 from runtime.env import Env
 from runtime.sim_clock import SimClock
-from runtime.sim_disk import DiskFaults, SimDisk
+from runtime.sim_disk import READ_ERROR, DiskFaults, SimDisk
 from runtime.sim_disk_life import DiskLife
 from runtime.turn import Turn
 from sim import preset
+from sim.damage import REFUSALS_MAX
+from sim.node_index import NodeIndex
 from sim.trace import OWNER
+from sim.witness import WitnessedBookies
 from wire.bookkeeper.records import BookieServiceInfo, Endpoint, parse_instance_id
 
 if TYPE_CHECKING:
+    from ledger.bookie_client import BookieClient
     from runtime.sim_net import SimNet
     from sim.world import World
 
@@ -59,18 +62,6 @@ REFUSALS = ("is registered by another process", "no space", "disk is full")
 #: What a disk's sync and a worker thread's job take when nothing is wrong.
 SYNC_SECONDS = (50e-6, 400e-6)
 RUN_SECONDS = (50e-6, 300e-6)
-
-
-class NodeIndex(MemoryIndex):
-    """The index of one life."""
-
-    def survivor(self) -> NodeIndex:
-        """What the next life finds after a crash: a value of its own, since what is left of this
-        life may still write here."""
-        other = NodeIndex()
-        other._durable = self._durable.copy()
-        other._tables = self._durable.copy()
-        return other
 
 
 class Life:
@@ -87,11 +78,15 @@ class Life:
         self.is_crashed = False
 
 
-def brief(error: BaseException) -> str:
+def leaf(error: BaseException) -> BaseException:
     """The first error of a group's groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    return error
+
+
+def brief(error: BaseException) -> str:
+    return f"{type(leaf(error)).__name__}: {leaf(error)}"
 
 
 class Node(ABC):
@@ -111,6 +106,8 @@ class Node(ABC):
         self.life_count = 0
         #: It is down on purpose, until something wants it.
         self.is_spare = False
+        #: Lives in a row that ended before they served.
+        self._refusal_count = 0
 
     @staticmethod
     def disk_faults() -> DiskFaults:
@@ -208,25 +205,34 @@ class Node(ABC):
                     await stack.enter_async_context(running(life.store.run))
                     await self.serve(life, stack)
                     life.started.set()
+                    self._refusal_count = 0
                     self.world.trace.event(self.name, "serves")
                     await life.stop.wait()
                 await life.store.aclose()
         except Exception as error:  # what it means depends on how this life ended
             if not life.is_crashed:
-                self._failed(error)
+                self._failed(error, life)
         finally:
             life.ended.set()
             self.world.lives.pop(life, None)
         if self.life is life:
             self._end(life)
 
-    def _failed(self, error: Exception) -> None:
-        """It ended by itself: as it should with a disk that failed, or by a fault of the code."""
-        if self.is_expected(error):
-            self.world.trace.event(self.name, "gives up", brief(error))
-            self.world.trace.count("gave up")
-        else:
+    def _failed(self, error: Exception, life: Life) -> None:
+        """It ended by itself: as it should with a disk that failed, or by a fault of the code. For
+        what cannot be read nobody ends who serves."""
+        was_serving = life.started.is_set()
+        if not self.is_expected(error) or (was_serving and READ_ERROR in str(leaf(error))):
             self.world.crashed(self, error)
+        self.world.trace.event(self.name, "gives up", brief(error))
+        self.world.trace.count("gave up")
+        if was_serving or self.world.rotten != self.name:
+            return
+        self._refusal_count += 1
+        if self._refusal_count == REFUSALS_MAX and not self.is_spare:
+            self.is_spare = True
+            self.world.trace.event(self.name, "is lost")
+            self.world.trace.count("bookies lost to damage")
 
     def _end(self, life: Life) -> None:
         """The process is gone: the kernel closes its sockets; its disk keeps what was written."""
@@ -243,7 +249,7 @@ class Node(ABC):
         if isinstance(error, BaseExceptionGroup):
             return all(self.is_expected(each) for each in error.exceptions)
         if isinstance(error, BookieStartError):
-            return any(words in str(error) for words in REFUSALS)
+            return self.world.rotten == self.name or any(words in str(error) for words in REFUSALS)
         return isinstance(error, (OSError, MetadataError))
 
     @abstractmethod
@@ -293,6 +299,8 @@ class BookieNode(Node):
         self.world.trace.count("bookie lives")
         await stack.enter_async_context(running(bookie.run))
         await cookie.keep(bool(bookie.list_ledgers()))
+        if self.world.witness is not None:
+            self.world.witness.watch_bookie(self, bookie)
         server = BookieServer(
             bookie,
             env,
@@ -316,14 +324,18 @@ class BookieNode(Node):
 
 
 async def start_ledgers(
-    life: Life, stack: AsyncExitStack
-) -> tuple[LedgerClient, BookieWatcher, NetworkBookieClient]:
-    """A ledger client over the network, and what it knows bookies by."""
+    node: Node, life: Life, stack: AsyncExitStack
+) -> tuple[LedgerClient, BookieWatcher, NetworkBookieClient, BookieClient]:
+    """A ledger client over the network, what it knows bookies by, the network, and the network
+    before the world's witness."""
     env, store = life.env, life.store
     watcher = BookieWatcher(store, ROOT)
     await stack.enter_async_context(running(watcher.run))
-    bookies = NetworkBookieClient.following(env, watcher, preset.network_config())
-    await stack.enter_async_context(running(bookies.run))
+    network = NetworkBookieClient.following(env, watcher, preset.network_config())
+    await stack.enter_async_context(running(network.run))
+    bookies: BookieClient = network
+    if node.world.witness is not None:
+        bookies = WitnessedBookies(network, node.world.witness, node)
     ledgers = LedgerClient(
         store,
         bookies,
@@ -334,7 +346,7 @@ async def start_ledgers(
     watcher.on_arrival(ledgers.health.came)
     await ledgers.manager.ensure_layout()
     await stack.enter_async_context(running(ledgers.run))
-    return ledgers, watcher, bookies
+    return ledgers, watcher, network, bookies
 
 
 class BrokerNode(Node):
@@ -358,13 +370,13 @@ class BrokerNode(Node):
         config = load(
             "",
             {
-                **preset.BROKER_PROPERTIES,
+                **preset.broker_properties(self.world.shape),
                 "node.id": str(self.node_id),
                 "listeners": f"PLAINTEXT://{self.name}:{BROKER_PORT}",
             },
             BOOKIE_CONFIGS,
         )
-        ledgers, watcher, self.bookies = await start_ledgers(life, stack)
+        ledgers, watcher, self.bookies, _ = await start_ledgers(self, life, stack)
         self.ledgers = ledgers
         self.world.trace.count("broker lives")
         parts = await start_broker(
@@ -399,7 +411,7 @@ class RecoveryNode(Node):
         self.service = None
 
     async def serve(self, life: Life, stack: AsyncExitStack) -> None:
-        ledgers, watcher, bookies = await start_ledgers(life, stack)
+        ledgers, watcher, _, bookies = await start_ledgers(self, life, stack)
         placement = RandomPlacement(lambda: sorted(watcher.writable), life.env.rng)
         self.service = AutoRecovery(
             life.store,

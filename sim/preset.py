@@ -14,6 +14,7 @@ from sim.shape import Shape
 
 KIB = 1024
 DEFAULT = Shape()
+JOURNAL_DIRECTORY = "/journal"
 LEDGER_DIRECTORY = "/ledgers"
 
 #: How long metadata keeps the session of a node that it does not hear.
@@ -33,6 +34,22 @@ BROKER_PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "10",
 }
+
+
+def broker_properties(shape: Shape) -> dict[str, str]:
+    """The usual quorums by Kafka's settings, others by our own."""
+    if not shape.quorums:
+        return BROKER_PROPERTIES
+    ensemble_size, write_quorum, ack_quorum = map(str, shape.copies)
+    return BROKER_PROPERTIES | {
+        "default.replication.factor": "1",
+        "offsets.topic.replication.factor": "1",
+        "min.insync.replicas": ack_quorum,
+        "quire.ledger.ensemble.size": ensemble_size,
+        "quire.ledger.write.quorum": write_quorum,
+        "quire.ledger.ack.quorum": ack_quorum,
+    }
+
 
 #: A topic's ledgers roll by age: after a dozen entries, with the workloads' pace.
 TOPIC_CONFIGS = {"segment.ms": "2500"}
@@ -100,7 +117,7 @@ def _bookie_config(name: str, instance_id: str) -> BookieConfig:
     return BookieConfig(
         bookie_id=name,
         instance_id=instance_id,
-        journal_directory="/journal",
+        journal_directory=JOURNAL_DIRECTORY,
         ledger_directory=LEDGER_DIRECTORY,
         journal_size_bytes=8 * KIB,
         journal_alignment_bytes=256,

@@ -59,7 +59,10 @@ class Storage:
             row = table.find(ledger_path(ROOT, ledger_id))
             if row is not None and self._versions.get(ledger_id) != row.version:
                 self._versions[ledger_id] = row.version
-                self._history.see(ledger_id, parse(row.data))
+                metadata = parse(row.data)
+                self._history.see(ledger_id, metadata)
+                if self._world.witness is not None:
+                    self._world.witness.changed(ledger_id, metadata)
         for path in chain_paths(table):
             chain = chain_at(table, path)
             if chain is not None:

@@ -32,11 +32,12 @@ from sim.faults import Fault, Faults
 from sim.followers import LaggingFollowers
 from sim.freeze import Freezer
 from sim.groups import Member
-from sim.history import History
+from sim.history import History, Violation
 from sim.looker import Looker
 from sim.nodes import BROKER_PORT, BookieNode, BrokerNode, Node, RecoveryNode
 from sim.storage import Storage
 from sim.trace import OWNER
+from sim.witness import Witness
 from sim.workload import EARLIEST, LATEST, Admin, Consumer, Producer
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class World:
         self.freezer = Freezer()
         self.followers = LaggingFollowers(self)
         self.storage = Storage(self)
+        self.witness = Witness(self) if shape.witness else None
+        self._violation: Violation | None = None
         #: The bookie with bits that changed by themselves.
         self.rotten: str | None = None
         self.network = SimNetwork(
@@ -110,6 +113,7 @@ class World:
             broker.is_spare = True
         self.recoverers = [RecoveryNode(self, f"repair-{n + 1}") for n in range(shape.recoverers)]
         self.nodes: list[Node] = [*self.bookies, *self.brokers, *self.recoverers]
+        self.by_name = {node.name: node for node in self.nodes}
         self._by_host = {node.host: node for node in self.nodes}
         self.host_names = [node.name for node in self.nodes]
         #: All that is written and read; more may come.
@@ -218,10 +222,22 @@ class World:
         self.trace.event(node.name, "FAILS", story)
         raise CrashError(f"{node.name} ended by {story}") from error
 
+    def fail(self, violation: Violation) -> None:
+        """Ends the run with it; from wherever it was seen."""
+        if self._violation is None and not self.trace.is_over:
+            self._violation = violation
+            self.trace.event("world", "violation", str(violation))
+            self.nursery.start_soon(self._raise, violation)
+
+    @staticmethod
+    async def _raise(violation: Violation) -> None:
+        raise violation
+
     def gather(self, bookie: Bookie) -> None:
         """What a life of a bookie reached, for the coverage."""
         counts, statistics, gc = self.trace.counts, bookie.statistics(), bookie.gc.statistics
         counts["flushes"] += statistics.flushes
+        counts["damaged records"] += statistics.damaged_records
         counts["refused read-only"] += statistics.refused_read_only
         counts["compactions"] += gc.compacted_logs
         counts["ledgers collected"] += gc.deleted_ledgers
@@ -286,6 +302,7 @@ class World:
         await self._drain()
         for node in self.nodes:
             self._gather(node)
+            self.trace.counts["read errors"] += node.disk.read_error_count
         self.trace.counts["stale metadata reads"] += self.store_faults.stale_read_count
 
     def _gather(self, node: Node) -> None:

@@ -7,6 +7,7 @@ ledger has in it. In bytes of the header that BookKeeper leaves zero is our chec
 
 from __future__ import annotations
 
+import errno
 import struct
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,18 @@ def pack_ledgers_map(ledgers: dict[int, int]) -> bytes:
 
 def read_ledgers_map(file: File) -> dict[int, int] | None:
     """Bytes by ledger id; None if the log has no map (it was not completed). CorruptionError if it
-    should have one and it cannot be read: then nobody may conclude that a ledger is not in it."""
+    should have one and it cannot be read, for whatever reason: then nobody may conclude that a
+    ledger is not in it."""
+    try:
+        return _read_map(file)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        # A sector that is lost is damage of this log, and no reason to end for who serves others.
+        raise CorruptionError(file.path, 0, f"header or map cannot be read: {error}") from error
+
+
+def _read_map(file: File) -> dict[int, int] | None:
     header = file.pread(HEADER_SIZE, 0)
     if len(header) < HEADER_SIZE or header[:4] != MAGIC:
         raise CorruptionError(file.path, 0, "not an entry log: no header")
