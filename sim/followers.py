@@ -6,6 +6,7 @@ done before its session began it knows all, as of every session).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 LAG_SECONDS_MAX = 10.0
 #: Of the fault: it goes on for so many times what others do.
 LONGER = 3.0
+SHARE_OF_ALL = 0.4
 
 
 class LaggingFollowers:
@@ -27,14 +29,16 @@ class LaggingFollowers:
         self._lags: dict[str, tuple[float, bool]] = {}
 
     def begin(self, node: Node, fault: Fault) -> None:
-        """Up to 10 s behind, more often little than much."""
-        lag = LAG_SECONDS_MAX * fault.b**2
-        # Of the same draw: the digits behind those that count for the lag.
-        does_wait = int(fault.b * 1000) % 2 == 1
-        self._lags[node.name] = lag, does_wait
-        if node.life is not None:
-            self.joined(node, node.life.store)
-        self._world.later(LONGER * fault.seconds, lambda: self.end(node))
+        """One node, or in two of five cases all, each of them with a server of its own."""
+        nodes = self._world.nodes if fault.b < SHARE_OF_ALL else [node]
+        for number, each in enumerate(nodes):
+            # Of the same draw, other digits.
+            share = fault.b * 1000 * (number + 1) % 1
+            does_wait = int(fault.b * 100_000 * (number + 1)) % 3 == 0
+            self._lags[each.name] = LAG_SECONDS_MAX * share, does_wait
+            if each.life is not None:
+                self.joined(each, each.life.store)
+            self._world.later(LONGER * fault.seconds, partial(self.end, each))
 
     def joined(self, node: Node, store: FaultyStore) -> None:
         """A node begins a life, or its server to lag."""

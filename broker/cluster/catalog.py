@@ -183,6 +183,11 @@ class TopicCatalog:
         self._deleted[topic.id] = topic
         self._has_deleted.set()
 
+    async def catch_up(self) -> None:
+        """Memory has all that was made or deleted, by whomever, before this call. MetadataError."""
+        for name in await self._folder.differing(self._topics):
+            await self._reread(name)
+
     # -- reads ----------------------------------------------------------------------------------
 
     def get(self, name: str) -> Topic | None:
@@ -279,10 +284,8 @@ class TopicCatalog:
             internal=name in INTERNAL_TOPICS,
             replication_factor=replication_factor,
         )
-        # A name is taken in memory while it is made, so that of two colliding requests that are
-        # on their way at once only one succeeds.
-        key = collision_key(name)
-        self._collisions[key] = name
+        # Taken in memory while it is made, so that of two colliding requests only one succeeds.
+        self._collisions[key := collision_key(name)] = name
         try:
             await self._create_nodes(topic, by_hand)
         except NodeExistsError:
@@ -298,8 +301,7 @@ class TopicCatalog:
                 raise unknown_outcome(name) from None
         else:
             if topic.id not in self._by_id:
-                # Not just remembered: it may have been seen, changed and deleted before we hear
-                # that it was made.
+                # It may have been seen, changed and deleted before we hear that it was made.
                 await self._reread(name)
         finally:
             if name not in self._topics:
@@ -468,7 +470,6 @@ class TopicCatalog:
             listener(event)
 
     async def _children(self, path: str) -> list[str]:
-        try:
+        with contextlib.suppress(NoNodeError):
             return await self._store.children(path)
-        except NoNodeError:
-            return []
+        return []

@@ -110,7 +110,8 @@ class Membership:
     def __init__(self, store: MetadataStore, incarnation: Incarnation) -> None:
         self._store = store
         self.incarnation = incarnation
-        self._path = f"{BROKERS_PATH}/{incarnation.node_id}"
+        #: Of this broker's registration.
+        self.path = f"{BROKERS_PATH}/{incarnation.node_id}"
         self.live: dict[int, Registration] = {}
         self._own: Registration | None = None
         self._stored: Registration | None = None
@@ -149,11 +150,8 @@ class Membership:
 
     async def is_registered_now(self) -> bool:
         """Asks metadata itself. MetadataError."""
-        try:
-            node = await self._store.get(self._path)
-        except NoNodeError:
-            return False
-        return self._is_ours(node)
+        await self._store.sync(self.path)
+        return self.is_ours((await self._store.get_many([self.path]))[0])
 
     # -- this broker's --------------------------------------------------------------------------
 
@@ -229,18 +227,20 @@ class Membership:
         """False: somebody else has the id. MetadataError; after MetadataUnknownOutcomeError it is
         to be called again: that the node is ours does not tell whether it has the new state."""
         data = own.to_bytes()
+        # Versions do not tell our former life's node from one that another made since.
+        await self._store.sync(self.path)
         try:
-            node = await self._store.get(self._path)
+            node = await self._store.get(self.path)
         except NoNodeError:
             node = None
         try:
             if node is None:
-                await self._store.create(self._path, data, ephemeral=True, make_parents=True)
-            elif self._is_ours(node) and await self._store.owns(self._path):
-                await self._store.put(self._path, data, node.version)
+                await self._store.create(self.path, data, ephemeral=True, make_parents=True)
+            elif self.is_ours(node) and await self._store.owns(self.path):
+                await self._store.put(self.path, data, node.version)
             elif self.registered_count == 0 and self._is_former_life(node, own):
                 await self._store.multi(
-                    [DeleteOp(self._path, node.version), CreateOp(self._path, data, ephemeral=True)]
+                    [DeleteOp(self.path, node.version), CreateOp(self.path, data, ephemeral=True)]
                 )
             else:
                 return False
@@ -248,7 +248,10 @@ class Membership:
             return False
         return True
 
-    def _is_ours(self, node: Node) -> bool:
+    def is_ours(self, node: Node | None) -> bool:
+        """Whether a registration under our id is of this life."""
+        if node is None:
+            return False
         try:
             found = Registration.from_bytes(self.incarnation.node_id, node.data)
         except RegistrationFormatError:
@@ -267,7 +270,7 @@ class Membership:
     async def _unregister(self) -> None:
         try:
             if self._stored is not None and await self.is_registered_now():
-                await self._store.delete(self._path)
+                await self._store.delete(self.path)
         except MetadataError as error:
             logger.warning("not_unregistered", kv(error=error))
 

@@ -350,6 +350,9 @@ class ConfigRegistry:
         """Stores `change(what is set now)` and puts it in force at once. `change` may run again
         when another broker was quicker, and may raise, which changes nothing."""
         path = f"{CONFIGS_PATH}/{room.value}/{_encode_name(room, name)}"
+        # Where nothing is set, nothing is written if nothing is to be set: no compare-and-set would
+        # tell that somebody has set it.
+        await self._store.sync(path)
         while True:
             try:
                 node = await self._store.get(path)

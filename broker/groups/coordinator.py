@@ -134,14 +134,16 @@ class GroupCoordinator:
             partition.close()
 
     def topic_deleted(self, topic: Topic) -> None:
-        """Forgets what groups have committed for this topic, not for a new one of its name."""
+        """Forgets what groups have committed for this topic, not for a new one of its name: that
+        may have been committed with another coordinator, and come with the partition's log, before
+        this broker knows of the topic. Old commits do not say which topic they are of."""
         is_gone = self._catalog.get(topic.name) is None
         for partition in self._active():
             tombstones = [
                 StoredOffset(group_id, topic.name, number, None)
                 for group_id, entry in partition.groups.items()
                 for number, committed in entry.offsets.by_topic.get(topic.name, {}).items()
-                if is_gone or committed.topic_id == topic.id
+                if committed.topic_id == topic.id or (is_gone and committed.topic_id is None)
             ]
             self._delete_offsets(partition, tombstones, _ignore)
 

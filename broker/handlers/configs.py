@@ -30,7 +30,7 @@ from broker.cluster.config_refusals import RefusedConfigError
 from broker.cluster.internal_topics import configs_in_force
 from broker.cluster.registry import DEFAULT_BROKER, Described, Room
 from broker.handlers.loggers import change_loggers, check_loggers, describe_loggers, set_levels
-from broker.handlers.topics import metadata_failure
+from broker.handlers.topics import caught_up, metadata_failure
 from metadata.store import MetadataError
 from runtime.config import ConfigError, ConfigTable, ConfigType, UnknownConfigError, parse_value
 from runtime.logs import kv
@@ -238,6 +238,8 @@ class ConfigsHandler:
     async def _change_topic(self, name: str, change: Change, *, validate_only: bool) -> None:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic must be named")
+        if self._catalog.get(name) is None and (away := await caught_up(self._catalog)):
+            raise away
         self._topic(name)
         if validate_only:
             self._catalog.check_configs(name, change(self._topic(name).configs))

@@ -79,6 +79,16 @@ def metadata_failure(error: MetadataError) -> KafkaError:
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "metadata did not answer")
 
 
+async def caught_up(catalog: TopicCatalog) -> KafkaError | None:
+    """For who is about to tell a client that a topic is not there, or is there already: another
+    broker may have told it otherwise just before. The error for that client if metadata is away."""
+    try:
+        await catalog.catch_up()
+    except MetadataError as error:
+        return metadata_failure(error)
+    return None
+
+
 class TopicsHandler:
     def __init__(
         self, catalog: TopicCatalog, registry: ConfigRegistry, cluster: ClusterView
@@ -105,12 +115,16 @@ class TopicsHandler:
             result = CreatableTopicResult(name=name, error_message=None)
             _refuse(result, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
             response.topics.append(result)
+        is_there = any(self._catalog.get(topic.name) for topic in body.topics)
+        away = await caught_up(self._catalog) if is_there else None
         for topic in body.topics:
             if topic.name in asked_often:
                 continue
             result = CreatableTopicResult(name=topic.name, error_message=None)
             response.topics.append(result)
             try:
+                if away is not None:
+                    raise away
                 if excessive:
                     raise KafkaError(
                         ErrorCode.POLICY_VIOLATION,
@@ -268,6 +282,8 @@ class TopicsHandler:
         response = DeleteTopicsResponse()
         answered: set[object] = set()
         found: list[tuple[DeletableTopicResult, Topic]] = []
+        is_missing = any(self._find(state) is None for state in asked)
+        away = await caught_up(self._catalog) if is_missing else None
         # All are looked up before the first is deleted: what a request says twice is an error,
         # whichever comes first.
         for state in asked:
@@ -281,6 +297,8 @@ class TopicsHandler:
             try:
                 if repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+                if away is not None:
+                    raise away
                 topic = self._to_delete(state, request.version)
                 result.name, result.topic_id = topic.name, topic.id
                 if state.name is None and topic.name in names:
@@ -310,18 +328,23 @@ class TopicsHandler:
         if state.name is None:
             if state.topic_id == ZERO_UUID:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
-            topic = self._catalog.get_by_id(state.topic_id)
+            topic = self._find(state)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
             return topic
         if state.topic_id != ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "both a name and an id are given")
-        topic = self._catalog.get(state.name)
+        topic = self._find(state)
         if topic is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {state.name!r}"
             )
         return topic
+
+    def _find(self, state: DeleteTopicState) -> Topic | None:
+        if state.name is None:
+            return self._catalog.get_by_id(state.topic_id)
+        return self._catalog.get(state.name)
 
     # -- CreatePartitions -----------------------------------------------------------------------
 
@@ -333,12 +356,16 @@ class TopicsHandler:
             repeated = CreatePartitionsTopicResult(name=name)
             _refuse(repeated, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
             response.results.append(repeated)
+        is_missing = any(self._catalog.get(topic.name) is None for topic in body.topics)
+        away = await caught_up(self._catalog) if is_missing else None
         for topic in body.topics:
             if topic.name in asked_often:
                 continue
             result = CreatePartitionsTopicResult(name=topic.name)
             response.results.append(result)
             try:
+                if away is not None:
+                    raise away
                 self._check_new_partitions(topic)
                 if not body.validate_only:
                     by_hand = None

@@ -130,7 +130,9 @@ async def put_document(
 
 
 class DocumentReader:
-    """Those who ask while a request is on its way share the next one."""
+    """Those who ask while a request is on its way share the next one. Each is told what was there
+    when it asked, or later: a broker that believes an old document would fence the ledger of its
+    owner."""
 
     __slots__ = ("_asked", "_is_reading", "_store")
 
@@ -141,31 +143,40 @@ class DocumentReader:
 
     async def get(self, path: str) -> Node:
         """NoNodeError; MetadataError for all that share the request."""
-        question = _Question(path)
-        self._asked.append(question)
-        await trio.lowlevel.checkpoint()  # others that start now come along
-        while not question.is_answered:
-            if self._is_reading:
-                await question.answered.wait()
-            else:
-                await self._read()
-        if question.error is not None:
-            raise question.error
-        if question.node is None:
+        (node,) = await self.get_many([path])
+        if node is None:
             raise NoNodeError(path)
-        return question.node
+        return node
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """One answer for each path, None for a missing node. MetadataError as `get`."""
+        questions = [_Question(path) for path in paths]
+        self._asked += questions
+        await trio.lowlevel.checkpoint()  # others that start now come along
+        for question in questions:
+            while not question.is_answered:
+                if self._is_reading:
+                    await question.answered.wait()
+                else:
+                    await self._read()
+            if question.error is not None:
+                raise question.error
+        return [question.node for question in questions]
 
     async def _read(self) -> None:
         """One request, by one of those who wait. If that one is cancelled another takes over."""
         chunk, self._asked = self._asked[:READ_COUNT_MAX], self._asked[READ_COUNT_MAX:]
         self._is_reading = True
         try:
-            nodes = await self._store.get_many([question.path for question in chunk])
-            for question, node in zip(chunk, nodes, strict=True):
-                question.node, question.is_answered = node, True
+            # Many may ask for one: of a large topic's partitions the assignment.
+            paths = list(dict.fromkeys(question.path for question in chunk))
+            await self._store.sync(paths[0])
+            found = dict(zip(paths, await self._store.get_many(paths), strict=True))
+            for question in chunk:
+                question.node, question.is_answered = found[question.path], True
         except MetadataError as error:
             for question in chunk:
-                question.error = MetadataError(question.path, str(error))
+                question.error = type(error)(question.path, str(error))
                 question.is_answered = True
         finally:
             self._is_reading = False

@@ -372,6 +372,9 @@ class LogManager:
                     node = await self._documents.get(held.path)
                     held.owner = ChainDocument(node.data).owner
                     if has_waited or not self._is_elsewhere(held.owner):
+                        if not await self._may_fence(held):
+                            held.log.go_offline("another broker's, and not known to be ours")
+                            return
                         held.is_under_way = True
                         limit = takeover_limit_seconds(held.log.failure_count)
                         if not await held.keeper.take_over(node, limit_seconds=limit):
@@ -390,6 +393,14 @@ class LogManager:
             self._nursery.start_soon(self._publish, held)
         self._follow_assignment(held, epoch)
         await held.keeper.run()
+
+    async def _may_fence(self, held: _Held) -> bool:
+        """What memory knows of assignments and of who lives may be old. Who would fence another
+        broker's ledger asks metadata whether it is still to have the partition. MetadataError."""
+        if held.owner in (None, self._ownership.incarnation):
+            return True
+        log = held.log
+        return await self._ownership.confirm(log.topic.id, log.partition)
 
     def _is_elsewhere(self, owner: Incarnation | None) -> bool:
         ownership = self._ownership

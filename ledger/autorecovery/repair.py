@@ -107,6 +107,9 @@ class LedgerRepair:
         work = _Work(self, ledger_id, suspects, unreadable)
         for _ in range(PASSES_MAX):
             try:
+                if may_fence:
+                    # Its writer may have replaced the bookie in the last seconds.
+                    await self._client.manager.sync()
                 metadata = (await self._client.manager.read(ledger_id)).metadata
                 problems, is_changed = await work.go_over(metadata, may_fence=may_fence)
             except NoSuchLedgerError:
