@@ -104,6 +104,7 @@ class Bookie:
         self._files.on_room(self._space.on_journal_room)
         self._writer = EntryLogWriter(config, env.disk, self._logs)
         self._damages = DamageReports(env.clock)
+        self.on_damage = self._damages.on_damage
         self._checkpointer = Checkpointer(
             config,
             env,
@@ -191,6 +192,7 @@ class Bookie:
         self.read_entries = self._reads.read_entries
         self.read_entries_nowait = self._reads.read_entries_nowait
         self.entry_ids = self._reads.entry_ids
+        self.sound_entry_ids = self._reads.sound_entry_ids
         self.lacs = LedgerLacs(env.clock, self._table, self._reads.read_one)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

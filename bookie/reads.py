@@ -164,6 +164,21 @@ class ReadPath:
             after = some[-1]
             await trio.lowlevel.checkpoint()
 
+    async def sound_entry_ids(self, ledger_id: int) -> list[int] | None:
+        """As `entry_ids`, without those that were found damaged and still are: another bookie's
+        copy is to take their place (ledger/autorecovery/repair.py)."""
+        found = await self.entry_ids(ledger_id)
+        suspects = self._damages.entries_of(ledger_id)
+        if found is None or not suspects:
+            return found
+        damaged: set[int] = set()
+        for entry_id in suspects:
+            status, _ = await self.read_entries(ledger_id, entry_id, 1, 0)
+            if status is Status.EIO:
+                damaged.add(entry_id)
+            await trio.lowlevel.checkpoint()
+        return [entry_id for entry_id in found if entry_id not in damaged] if damaged else found
+
     def _nothing(self, ledger_id: int) -> Status:
         """What is said of an entry that is not here."""
         state = self._ledger(ledger_id)

@@ -21,6 +21,7 @@ from bookie.space.disk_usage import DiskState
 from bookie.start import all_directories
 from ledger.metadata import LedgerManager
 from quire.composition import running, serve_until_cancelled
+from quire.damage_marks import DamageMarks
 from quire.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from quire.metadata_service import metadata_store
 from runtime.addresses import interface_address
@@ -116,10 +117,12 @@ async def _start(
     )
     has_cookie = any(env.disk.exists(f"{path}/{FILE_NAME}") for path in all_directories(settings))
     await cookie.check(has_cookie, settings.allow_storage_expansion)
-    known = MetadataLedgers(
-        LedgerManager(store, env, root), settings.gc.metadata_rate, ABSENT_SECONDS_MIN
-    )
+    manager = LedgerManager(store, env, root)
+    marks = DamageMarks(manager, bookie_id)
+    known = MetadataLedgers(manager, settings.gc.metadata_rate, ABSENT_SECONDS_MIN)
     bookie = Bookie(settings, env, known_ledgers=known)
+    bookie.on_damage(marks.found)
+    await stack.enter_async_context(running(marks.run))
     await stack.enter_async_context(running(bookie.run))
     await cookie.keep(bool(bookie.list_ledgers()))
     server = BookieServer(

@@ -165,7 +165,7 @@ class LocalBookieClient:
         known = self._bookies.get(bookie)
         if known is None:
             return Status.EIO, None
-        entry_ids = await known.entry_ids(ledger_id)
+        entry_ids = await known.sound_entry_ids(ledger_id)
         if entry_ids is None:
             return Status.ENOLEDGER, None
         return Status.EOK, EntrySet.of_entries(entry_ids)

@@ -5,7 +5,8 @@ the heal all bookies are there, so what is marked can be repaired, and what nobo
 by the auditor's check of all ledgers. A copy counts if the bookie's storage has it whole, and if
 the ledger's metadata name the bookie for it. Open ledgers are their writers' business.
 
-Of a bookie whose disk rots a copy may be damaged until its scrub has come by.
+Copies on a disk that rots count, too: each bookie's scrub comes by before the judgement, and what it
+finds is to be mended.
 """
 
 from __future__ import annotations
@@ -29,11 +30,9 @@ REPAIR_SECONDS = 60.0
 LOOK_SECONDS = 2.0
 
 
-def thin_entries(
-    ledger_id: int, metadata: LedgerMetadata, copies: Copies, excused: frozenset[str]
-) -> list[str]:
-    """One line for each entry of a closed ledger that a bookie of its write set, other than those
-    of `excused`, has not whole. `copies`: of every bookie's storage, what it has of this ledger."""
+def thin_entries(ledger_id: int, metadata: LedgerMetadata, copies: Copies) -> list[str]:
+    """One line for each entry of a closed ledger that a bookie of its write set has not whole.
+    `copies`: of every bookie's storage, what it has of this ledger."""
     if not metadata.is_closed:
         return []
     digest = Digest(metadata.digest_type, metadata.password or b"")  # type: ignore[arg-type]
@@ -43,7 +42,7 @@ def thin_entries(
     found: list[str] = []
     for entry_id in range(metadata.last_entry_id + 1):
         ensemble = metadata.ensemble_at(entry_id)
-        wanted = {ensemble[index] for index in schedule.write_set(entry_id)} - excused
+        wanted = [ensemble[index] for index in schedule.write_set(entry_id)]
         lacking = sorted(
             bookie
             for bookie in wanted

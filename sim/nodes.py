@@ -36,6 +36,7 @@ from metadata.faulty import FaultyStore
 from metadata.store import MetadataError
 from quire.broker_parts import start_broker
 from quire.composition import running
+from quire.damage_marks import DamageMarks
 from quire.ledger_gc import MetadataLedgers
 from runtime.env import Env
 from runtime.sim_clock import SimClock
@@ -293,10 +294,13 @@ class BookieNode(Node):
         )
         has_cookie = any(env.disk.exists(f"{p}/{FILE_NAME}") for p in all_directories(settings))
         await cookie.check(has_cookie, is_expansion_allowed=False)
+        marks = DamageMarks(manager, bookie_id)
         known = MetadataLedgers(manager, settings.gc.metadata_rate, preset.ABSENT_SECONDS_MIN)
         bookie = Bookie(settings, env, index=self.index, known_ledgers=known)
         self.bookie = bookie
         self.world.trace.count("bookie lives")
+        bookie.on_damage(marks.found)
+        await stack.enter_async_context(running(marks.run))
         await stack.enter_async_context(running(bookie.run))
         await cookie.keep(bool(bookie.list_ledgers()))
         if self.world.witness is not None:

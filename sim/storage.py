@@ -85,18 +85,20 @@ class Storage:
 
     async def judge_repairs(self) -> None:
         """After `judge`, where auto-recovery runs. Violation."""
-        if self._world.recoverers:
-            await wait_repaired(self._thin_entries)
+        if not self._world.recoverers:
+            return
+        for node in self._world.bookies:
+            if node.bookie is not None and node.bookie.is_running:
+                await node.bookie.scrubber.scrub()
+        await wait_repaired(self._thin_entries)
 
     async def _thin_entries(self) -> list[str]:
-        rotten = self._world.rotten
-        excused = frozenset() if rotten is None else frozenset((f"{rotten}:{BOOKIE_PORT}",))
         found: list[str] = []
         for ledger_id in list(self._ledger_ids()):
             copies = await self._copies(ledger_id)
             metadata = self.ledger(ledger_id)
             if metadata is not None:
-                found += thin_entries(ledger_id, metadata, copies, excused)
+                found += thin_entries(ledger_id, metadata, copies)
         return found
 
     async def _check_all(self) -> int:

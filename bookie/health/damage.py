@@ -3,6 +3,8 @@
 Found by reads (bookie/storage/reader.py) and by the scrub (scrub.py). Each damaged record is
 listed once. Lines in the log are limited: one bad disk must not fill another with words.
 
+Auto-recovery is told by whoever listens (quire/damage_marks.py).
+
 Owner: the event loop's thread. Bounded: DAMAGES_MAX records are listed; beyond that they are only
 counted.
 """
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from runtime.env import Clock
 
 logger = logging.getLogger(__name__)
@@ -42,10 +46,12 @@ class Damage:
 
 class DamageReports:
     __slots__ = (
+        "_by_ledger",
         "_by_place",
         "_clock",
         "_lines",
         "_lines_since",
+        "_listeners",
         "_positions",
         "_suppressed",
         "unlisted_count",
@@ -54,6 +60,9 @@ class DamageReports:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._by_place: dict[tuple[str, int, int, int], Damage] = {}
+        #: Ledger id -> ids of its entries among them.
+        self._by_ledger: dict[int, set[int]] = {}
+        self._listeners: list[Callable[[int], None]] = []
         #: Offsets of damaged records, ascending, by log: reads are cut there.
         self._positions: dict[int, list[int]] = {}
         self._lines = 0
@@ -70,6 +79,10 @@ class DamageReports:
             self.unlisted_count += 1
             return
         self._by_place[place] = Damage(*place, reason, self._clock.time_ms())
+        if ledger_id >= 0 and entry_id >= 0:
+            self._by_ledger.setdefault(ledger_id, set()).add(entry_id)
+            for listener in self._listeners:
+                listener(ledger_id)
         now = self._clock.monotonic()
         if now - self._lines_since >= LINES_INTERVAL_SECONDS:
             if self._suppressed:
@@ -87,6 +100,14 @@ class DamageReports:
             entry_id,
             reason,
         )
+
+    def on_damage(self, listener: Callable[[int], None]) -> None:
+        """Calls it, on the loop, with the ledger of each entry that is listed from now on."""
+        self._listeners.append(listener)
+
+    def entries_of(self, ledger_id: int) -> list[int]:
+        """Entries of which a record was found damaged; there may be a good one by now."""
+        return sorted(self._by_ledger.get(ledger_id, ()))
 
     def cut_reads_at(self, log_id: int, position: int) -> None:
         """No read of this log gives the record at this offset any more, nor goes beyond it."""

@@ -429,7 +429,7 @@ class Processor:
     async def _list_entries_slowly(
         self, connection: BookieConnection, request: ListEntriesRequest
     ) -> None:
-        entry_ids = await self._bookie.entry_ids(request.ledger_id)
+        entry_ids = await self._bookie.sound_entry_ids(request.ledger_id)
         if entry_ids is None:
             self._refuse(connection, request, Status.ENOLEDGER)
             return

@@ -21,6 +21,7 @@ names it (ledgers.md 2.4). A name may be used again, so each change checks the t
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import replace
 from types import MappingProxyType
