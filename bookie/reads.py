@@ -17,7 +17,12 @@ from bookie.errors import DamagedRecordError
 from bookie.health.damage import UNKNOWN_ID
 from bookie.read_ahead import ReadAhead
 from bookie.start import ledger_directory
-from wire.bookkeeper.status import FLAG_DO_FENCING, LAST_ADD_CONFIRMED_ENTRY, Status
+from wire.bookkeeper.status import (
+    FLAG_DO_FENCING,
+    FLAG_HIGH_PRIORITY,
+    LAST_ADD_CONFIRMED_ENTRY,
+    Status,
+)
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 _EMPTY = memoryview(b"")
 #: Entries that the index is asked for before the loop gets its turn.
 INDEX_SLICE_COUNT = 1000
+#: A recovery's: a ledger, and so a partition, waits for them.
+URGENT_FLAGS = FLAG_DO_FENCING | FLAG_HIGH_PRIORITY
 
 
 class ReadPath:
@@ -95,7 +102,8 @@ class ReadPath:
                 return self._unreadable(ledger_id, entry_id, error), _EMPTY
             if entry_id < 0:
                 return Status.ENOENTRY, _EMPTY
-        status, entries = await self.read_entries(ledger_id, entry_id, 1, 0)
+        is_urgent = bool(flags & URGENT_FLAGS)
+        status, entries = await self.read_entries(ledger_id, entry_id, 1, 0, is_urgent=is_urgent)
         return status, entries[0] if entries else _EMPTY
 
     def read_entry_nowait(
@@ -130,16 +138,27 @@ class ReadPath:
         return (Status.EOK if entries else self._nothing(ledger_id)), entries
 
     async def read_entries(
-        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        count_max: int,
+        size_max: int,
+        *,
+        is_urgent: bool = False,
     ) -> tuple[Status, list[memoryview]]:
-        """As `read_entries_nowait`, waiting for the disk where that is needed."""
+        """As `read_entries_nowait`, waiting for the disk where that is needed; a read of a
+        recovery (`is_urgent`) in front of the others."""
         answer = self.read_entries_nowait(ledger_id, first_entry_id, count_max, size_max)
         if answer is not None:
             return answer
         start = self._clock.monotonic()
         try:
             entries = await self._reader.read(
-                ledger_id, first_entry_id, count_max if count_max > 0 else sys.maxsize, size_max
+                ledger_id,
+                first_entry_id,
+                count_max if count_max > 0 else sys.maxsize,
+                size_max,
+                is_urgent=is_urgent,
             )
         except (DamagedRecordError, OSError) as error:
             return self._unreadable(ledger_id, first_entry_id, error), []

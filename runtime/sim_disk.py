@@ -59,6 +59,8 @@ class DiskFaults:
     read_error_share: float = 0.0
     #: What `run` takes beside the function's own work, in seconds.
     run_seconds: tuple[float, float] = (0.0, 0.0)
+    #: Functions that `run` makes at a time, if they take any time.
+    workers_max: int = 16
 
 
 def _error(number: int, path: str) -> OSError:
@@ -114,16 +116,9 @@ class SimFile:
             raise OSError(errno.EIO, READ_ERROR, self._path)
         return bytes(memoryview(content)[offset : offset + size])
 
-    def pread_nowait(self, size: int, offset: int) -> bytes | None:
-        return self.pread(size, offset) if self._disk.is_lucky() else None
-
-    def view(self, size: int, offset: int) -> memoryview:
-        content = self._content()
-        if offset + size > len(content):
-            raise ValueError(
-                f"{self._path}: view ends at {offset + size}, the file at {len(content)}"
-            )
-        return memoryview(self.pread(size, offset))
+    def read_cached(self, size: int, offset: int) -> memoryview:
+        self._content()
+        return memoryview(self.pread(self._disk.cached_size(size), offset))
 
     def is_cached(self, size: int, offset: int) -> bool:
         self._content()
@@ -192,6 +187,7 @@ class SimDisk:
         self._durable_names = dict(self._names)
         self._name_changes: list[NameChange] = []
         self._locks: set[str] = set()
+        self._workers: trio.CapacityLimiter | None = None
         #: While the process stands still: set when it goes on.
         self._resumed: trio.Event | None = None
 
@@ -291,6 +287,14 @@ class SimDisk:
     def fails_to_read(self) -> bool:
         share = self.faults.read_error_share
         return share > 0.0 and self._rng.random() < share
+
+    def cached_size(self, size: int) -> int:
+        """How much of a range is in memory, from its start on."""
+        if self.is_lucky():
+            return size
+        if self.faults.cached_share <= 0.0 or self._rng.random() < 0.5:
+            return 0
+        return self._rng.randrange(size + 1)
 
     def sync_waiting(self, path: str, node: Node) -> None:
         """As in `RealFile`: one sync of a file at a time, and one for all who asked meanwhile."""
@@ -465,7 +469,10 @@ class SimDisk:
         # Not to be cancelled, as a thread is not.
         with trio.CancelScope(shield=True):
             if high > 0:
-                await trio.sleep(low + (high - low) * self._rng.random())
+                if self._workers is None:
+                    self._workers = trio.CapacityLimiter(self.faults.workers_max)
+                async with self._workers:
+                    await trio.sleep(low + (high - low) * self._rng.random())
         if high <= 0:
             await trio.lowlevel.checkpoint()
         return function(*args)

@@ -68,12 +68,11 @@ class Shape:
 
 def draw_shape(seed: int) -> Shape:
     """One to three brokers, the usual quorums in half of the worlds; everything else is there in
-    half of them, or more. There is always one bookie more than an ensemble needs."""
+    half of them, or more. Two worlds of three have a bookie more than an ensemble needs."""
     rng = random.Random(f"{seed}/shape")
     quorums = random.Random(f"{seed}/quorums").randrange(2 * len(QUORUMS))
     quorums = quorums if quorums < len(QUORUMS) else 0
     return Shape(
-        bookies=max(4, QUORUMS[quorums][0] + 1),
         quorums=quorums,
         brokers=(1, 1, 2, 2, 3)[rng.randrange(5)],
         cluster=rng.randrange(2),
@@ -84,6 +83,6 @@ def draw_shape(seed: int) -> Shape:
         short_queues=int(rng.random() < 0.3),
         short_ledgers=int(rng.random() < 0.3),
         small_caches=int(rng.random() < 0.3),
-        # With three there is no other in the place of one that fails.
-        bookies=(3, 4, 4)[rng.randrange(3)],
+        # Without a spare one there is no other in the place of one that fails.
+        bookies=max(3, QUORUMS[quorums][0]) + (0, 1, 1)[rng.randrange(3)],
     )

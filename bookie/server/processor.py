@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bookie.reads import URGENT_FLAGS
 from bookie.server.long_polls import LongPolls
 from bookie.server.request_limits import ProcessorSettings, RequestCounts
 from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME, IDENTITY_PLUGIN_NAME
@@ -99,7 +100,8 @@ class Processor:
         self.held_adds = bookie.held_adds
         self.held_adds.on_relief = self._relieved
         self._waiting_for_room: list[BookieConnection] = []
-        self._waiting_reads = 0
+        #: In tasks: ordinary ones, and those of recoveries.
+        self._waiting_reads = [0, 0]
         self._long_polls = LongPolls(bookie, turn, timers, self._settings.long_polls_max)
         self._handlers: dict[type, Callable[[BookieConnection, Any], None]] = {
             AddRequest: self._add,
@@ -256,7 +258,8 @@ class Processor:
                 self.counts.fences += bool(is_fencing)
                 self._answer_read(connection, request, found[0], found[1], lac)
                 return
-        self._in_task(connection, request, self._read_slowly)
+        is_urgent = bool(request.flags & URGENT_FLAGS)
+        self._in_task(connection, request, self._read_slowly, is_urgent=is_urgent)
 
     async def _read_slowly(self, connection: BookieConnection, request: ReadRequest) -> None:
         bookie, ledger_id = self._bookie, request.ledger_id
@@ -301,7 +304,8 @@ class Processor:
             if found is not None:
                 self._answer_batch(connection, request, *found)
                 return
-        self._in_task(connection, request, self._batch_read_slowly)
+        is_urgent = bool(request.flags & URGENT_FLAGS)
+        self._in_task(connection, request, self._batch_read_slowly, is_urgent=is_urgent)
 
     def _batch_limits(self, request: BatchReadRequest) -> tuple[int, int]:
         """Entries, and bytes of them, such that the whole answer stays within both sizes."""
@@ -325,7 +329,10 @@ class Processor:
                 self._answer_batch(connection, request, status, [])
                 return
         status, entries = await self._bookie.read_entries(
-            ledger_id, entry_id, *self._batch_limits(request)
+            ledger_id,
+            entry_id,
+            *self._batch_limits(request),
+            is_urgent=bool(request.flags & URGENT_FLAGS),
         )
         self._answer_batch(connection, request, status, entries)
 
@@ -470,22 +477,27 @@ class Processor:
         connection: BookieConnection,
         request: R,
         work: Callable[[BookieConnection, R], Awaitable[None]],
+        *,
+        is_urgent: bool = False,
     ) -> None:
-        """Runs `work`, which answers, in a task."""
+        """Runs `work`, which answers, in a task. What is urgent has a limit of its own: others
+        that wait are no reason to refuse a recovery."""
+        waiting = self._waiting_reads
         limit = self._settings.waiting_reads_max
-        if self._waiting_reads >= limit or self._nursery.cancel_scope.cancel_called:
+        if waiting[is_urgent] >= limit or self._nursery.cancel_scope.cancel_called:
             self._refuse(connection, request, Status.ETOOMANYREQUESTS)
             return
-        self._waiting_reads += 1
-        self._nursery.start_soon(self._run, work, connection, request)
+        waiting[is_urgent] += 1
+        self._nursery.start_soon(self._run, work, connection, request, is_urgent)
 
     async def _run(
         self,
         work: Callable[[BookieConnection, R], Awaitable[None]],
         connection: BookieConnection,
         request: R,
+        is_urgent: bool,
     ) -> None:
         try:
             await work(connection, request)
         finally:
-            self._waiting_reads -= 1
+            self._waiting_reads[is_urgent] -= 1
