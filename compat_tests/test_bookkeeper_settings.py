@@ -1,5 +1,5 @@
-"""`quire bookie` with the file of a Java bookie: BookKeeper's stock bk_server.conf, as a member of a
-cluster, and every name that BookKeeper's own class of settings knows.
+"""`quire bookie` with the file of a Java bookie: BookKeeper's stock bk_server.conf, in a cluster;
+and every name that BookKeeper's own class of settings knows.
 
 No jar has the stock file; tests/bookie/stock_bk_server.txt lists its names and values.
 """
