@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bookie.bookie import Bookie
-from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
+from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config, bookie_notes
+from bookie.config_definitions_known import check_promises
 from bookie.cookie import FILE_NAME, Cookie
 from bookie.server.config import ServerConfig, server_config
 from bookie.server.pages_config import PagesConfig, pages_config
@@ -25,9 +26,10 @@ from quire.damage_marks import DamageMarks
 from quire.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from quire.metadata_service import metadata_store
 from runtime.addresses import interface_address
-from runtime.config import load_tables
+from runtime.config import ConfigError, load_tables
 from runtime.env import real_env
 from runtime.logs import kv
+from runtime.processes import user_name
 from wire.bookkeeper.records import (
     LOCATION_PROPERTY,
     BookieServiceInfo,
@@ -66,7 +68,13 @@ async def run(options: BookieOptions, *, task_status: trio.TaskStatus[tuple[str,
     for note in loaded.notes:
         logger.warning("setting_without_effect", kv(note=note))
     values = BOOKIE_CONFIGS.parse(loaded.texts[0])
+    check_promises(values)
     config = server_config(values, interface_address)
+    if config.startup_users and user_name() not in config.startup_users:
+        allowed = ", ".join(config.startup_users)
+        raise ConfigError(
+            "permittedStartupUsers", f"permittedStartupUsers: {user_name()} is none of {allowed}"
+        )
 
     async def start(stack: AsyncExitStack) -> tuple[str, int]:
         return await _start(values, config, stack)
@@ -103,6 +111,8 @@ async def _start(
     await LedgerManager(store, env, root).ensure_layout()
     instance_id = parse_instance_id((await store.get(f"{root}/INSTANCEID")).data)
     settings = _settings(values, config, instance_id)
+    for note in bookie_notes(values, settings):
+        logger.warning("setting_acts_otherwise", kv(note=note))
     bookie_id = settings.bookie_id
     cookie = MetadataCookie(
         store,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from bookie.bookie import Bookie
-from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
+from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config, bookie_notes
 from bookie.server.pages_config import PagesConfig, pages_config
 from bookie.space.gc_config import GcConfig
 from broker.cluster.config_file import NodeConfig, load
@@ -44,6 +44,7 @@ from quire.local_bookie import LocalBookieClient
 from quire.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
 from quire.placement import start_placement
 from runtime.env import Env, real_env
+from runtime.logs import kv
 from runtime.real_disk import RealDisk
 from runtime.real_net import RealNet
 
@@ -178,6 +179,8 @@ async def _start_local(
         held_adds_size_max_bytes=2 * request_memory_bytes(config.broker),
         gc=GC_DEFAULTS,
     )
+    for note in bookie_notes(config.bookie_values, settings):
+        logger.warning("setting_acts_otherwise", kv(note=note))
     # As on ZooKeeper: a collector that finds no tree of ledgers deletes none.
     await LedgerManager(store, env).ensure_layout()
     known = MetadataLedgers(

@@ -62,7 +62,7 @@ def config_of(target: Target) -> BookieConfig:
         (texts,) = load_tables(target.conf or "", {}, [BOOKIE_CONFIGS]).texts
         values = BOOKIE_CONFIGS.parse(texts)
         return bookie_config(
-            {**values, "ledgerDirectories": ",".join(ledgers), "journalDirectory": journal},
+            {**values, "ledgerDirectories": ",".join(ledgers), "journalDirectories": (journal,)},
             bookie_id=cookie.bookie_id,
             instance_id=cookie.instance_id,
             journal_directory=journal,

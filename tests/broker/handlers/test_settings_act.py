@@ -3,7 +3,10 @@
 import logging
 
 import pytest
+import trio
 
+from broker.cluster.config_definitions_topic import TOPIC_CONFIGS
+from runtime.config import ConfigError, ConfigType
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import InitProducerIdRequest
 from wire.kafka.records.batch import iter_records, parse_header, records_data
@@ -91,3 +94,52 @@ async def test_compacted_topics_are_told_of(start_server, caplog):
     caplog.clear()
     await start_server()
     assert told("compaction_does_not_act") == [{"topics": 2, "first": "c,d"}]
+
+
+def extremes(table, *, upwards):
+    """Each whole number and size at the end of what it may be."""
+    bits = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+    found = {}
+    for key in table:
+        if key.type not in bits:
+            continue
+        largest = 2 ** (bits[key.type] - 1) - 1
+        for number in (largest, 22, 17, 9) if upwards else (-largest - 1, -131072, -1, 0, 1):
+            try:
+                key.parse(str(number))
+            except ConfigError:
+                continue
+            found[key.name] = str(number)
+            break
+    return found
+
+
+@pytest.mark.parametrize("upwards", [True, False])
+async def test_settings_at_the_ends_of_their_ranges(start_server, upwards, wait_until):
+    """A sum with a time, or a product of a size, must still fit in what carries it on."""
+    kept = ("quire.", "min.insync", "min.compaction", "message.timestamp", "max.message.bytes")
+    topic = {
+        name: value
+        for name, value in extremes(TOPIC_CONFIGS, upwards=upwards).items()
+        if not name.startswith(kept)
+    }
+    if upwards:
+        topic["message.timestamp.after.max.ms"] = topic["message.timestamp.before.max.ms"] = str(
+            2**63 - 1
+        )
+    server = await start_server({"log.retention.check.interval.ms": "20"})
+    client = await server.connect()
+    await client.create_topic("t", **{name.replace(".", "_"): v for name, v in topic.items()})
+    await client.set_config("0", resource_type=4, producer_id_expiration_ms=2**31 - 1)
+    for n in range(3):
+        answer = await client.produce("t", [b"%d" % n])
+        assert not answer.error_code
+        await trio.sleep(0.1)
+    if upwards:
+        got = await client.fetch("t", 0)
+        assert not got.error_code
+        assert (await client.list_offset("t", 2**63 - 1)).offset == -1
+    else:  # no limit is negative: what the least keeps may be nothing, and that is kept, too
+        log = server.parts["LogManager"].get("t", 0)
+        await wait_until(lambda: log.high_watermark == 3)
+    assert not (await client.produce("t", [b"more"])).error_code
