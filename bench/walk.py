@@ -40,6 +40,23 @@ def batch_of(size_bytes: int, record_bytes: int, rng: random.Random) -> tuple[by
     return build_batch(records, base_timestamp=BASE_MS), len(records)
 
 
+def starts(body: bytes) -> list[int]:
+    """Where records begin, by their lengths alone: what any vectorised look at the fields needs
+    first, and can only have one after the other."""
+    position, size = 0, len(body)
+    found = []
+    while position < size:
+        found.append(position)
+        byte = body[position]
+        if byte < 0x80:
+            position += 1 + (byte >> 1)
+        elif (second := body[position + 1]) < 0x80:
+            position += 2 + ((byte & 0x7F | second << 7) >> 1)
+        else:
+            position += 3 + ((byte & 0x7F | (second & 0x7F) << 7 | body[position + 2] << 14) >> 1)
+    return found
+
+
 def main() -> None:
     rng = random.Random(1)
     print("compiled" if IS_COMPILED else "not compiled")
@@ -52,6 +69,7 @@ def main() -> None:
             "walk": lambda args=args: walk(*args),
             "walk_pure": lambda args=args: walk_pure(*args),
             "read_records": lambda body=body, count=count: list(read_records(body, count)),
+            "starts alone": lambda body=body: starts(body),
             "aiokafka": lambda writable=writable: list(DefaultRecordBatch(writable)),
             "checksum": lambda batch=batch, header=header: check_crc(batch, header),
         }
