@@ -112,7 +112,7 @@ class AppendQueue:
         on_progress: Callable[[], None],
         on_lost: Callable[[str], None],
         on_attention: Callable[[], None],
-        take_snapshot: Callable[[], bytes],
+        take_snapshot: Callable[[], Sequence[bytes]],
     ) -> None:
         """`on_progress`: the high watermark moved (once per acknowledged entry). `on_lost`: the
         ledger failed, nothing more will be acknowledged. `on_attention`: the keeper should look (a
@@ -214,9 +214,14 @@ class AppendQueue:
         if self._stopped or writer is None:
             return
         entry_id = writer.last_add_pushed + 1
-        head = pack_header(KIND_SNAPSHOT, self.pushed_offset)
         self._bytes_since_snapshot = 0
-        self._push([head, self._take_snapshot()], _Entry([], self.pushed_offset, 0, entry_id))
+        parts = self._take_snapshot()
+        last = len(parts) - 1
+        for number, part in enumerate(parts):
+            flags = (FLAG_CONTINUED if number else 0) | (FLAG_CONTINUES if number < last else 0)
+            head = pack_header(KIND_SNAPSHOT, self.pushed_offset, flags=flags)
+            noted = entry_id if number == last else -1
+            self._push([head, part], _Entry([], self.pushed_offset, 0, noted))
 
     def stop(self) -> list[Append]:
         """Nothing more is pushed or acknowledged; gives back what was not."""

@@ -30,9 +30,11 @@ from broker.log.document import DocumentReader
 from broker.log.keeper import TAKEOVER_SECONDS, Keeper
 from broker.log.orphans import sweep_orphans
 from broker.log.partition import PartitionLog, State
+from broker.log.producer_store import Room
 from broker.log.sweep import sweep_deleted
 from metadata.store import MetadataError, SessionState
 from runtime.logs import kv
+from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -108,6 +110,7 @@ class LogManager:
         self._env = env
         self._settings = settings
         self.checks = BatchChecks(env)
+        self.producers_room = Room(settings.producers_total_max)
         if ownership is None:
             ownership = SoleOwner(Incarnation(0, env.new_uuid().hex))
         self._ownership = ownership
@@ -188,7 +191,10 @@ class LogManager:
                 task_status.started()
                 while True:
                     await trio.sleep(self._retention_check_seconds)
+                    slices = Slices(2)  # one may forget thousands of producers
                     for held in list(self._held.values()):
+                        if slices.due():
+                            await slices.turn()
                         held.keeper.check_retention()
             finally:
                 unsubscribe()
@@ -302,7 +308,9 @@ class LogManager:
         if self._nursery is None or self._stopping:
             return
         config = self._catalog.config(topic)
-        log = PartitionLog(topic, partition, config, self._env, self._settings, self.checks)
+        log = PartitionLog(
+            topic, partition, config, self._env, self._settings, self.checks, self.producers_room
+        )
         log.failure_count, log.last_failure = self._failures.get((topic.name, partition), (0, ""))
         path = partition_path(topic.id, partition)
         keeper = Keeper(

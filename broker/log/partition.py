@@ -36,6 +36,7 @@ from broker.log.append_queue import NO_LIMIT, Append, AppendQueue, CallbackAppen
 from broker.log.chain import Chain
 from broker.log.checking import BatchChecks
 from broker.log.producer_state import ProducerState
+from broker.log.producer_store import Room
 from ledger.errors import LedgerError
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
@@ -81,9 +82,10 @@ class PartitionLog:
         env: Env,
         settings: LogSettings,
         checks: BatchChecks | None = None,
+        room: Room | None = None,
     ) -> None:
         """`checks`: those of the broker, which runs them; without any, of its own that do not run,
-        and then what is too long for a turn of the loop waits for ever."""
+        and then what is too long for a turn of the loop waits for ever. `room`: the broker's."""
         self.topic = topic
         self.partition = partition
         #: In force now; whoever holds the partition replaces it when it changes.
@@ -106,6 +108,7 @@ class PartitionLog:
         self.chain = Chain()
         self.segments: list[Segment] = []
         self.producers = ProducerState(producers_max=settings.producers_max)
+        self._room = Room(settings.producers_total_max) if room is None else room
         self._copies = topic, config, copies_of(topic, config)
         self._env = env
         self._settings = settings
@@ -295,6 +298,7 @@ class PartitionLog:
         self.chain = taken.chain
         self.segments = taken.segments
         self.producers = taken.producers
+        self.producers.enter(self._room)
         self.leader_epoch = taken.chain.leader_epoch
         end = taken.chain.closed_end_offset
         self.next_offset = self._epoch_start_offset = end
@@ -317,6 +321,7 @@ class PartitionLog:
             kv(partition=self.name, leader_epoch=self.leader_epoch, reason=reason),
         )
         self.state = State.OFFLINE
+        self.producers.leave()
         self.last_failure = reason
         lost = self.queue.stop() + self._line.clear()
         lost += [append for append, _ in self.take_doubted()]

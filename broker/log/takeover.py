@@ -20,10 +20,18 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import trio
+
 from broker.log.document import read_chain, write_chain
-from broker.log.entry_format import HEADER_SIZE, EntryFormatError
+from broker.log.entry_format import (
+    FLAG_CONTINUES,
+    HEADER_SIZE,
+    KIND_SNAPSHOT,
+    EntryFormatError,
+    parse_header,
+)
 from broker.log.offset_index import OffsetIndex
-from broker.log.producer_state import ProducerState
+from broker.log.producer_state import STEP_PRODUCERS, ProducerState
 from broker.log.scan import scan
 from broker.log.segment import Segment
 from runtime.logs import kv
@@ -81,7 +89,8 @@ async def take_over(
         chain, recovered = await _recover_last(chain, ledgers, settings, producers, now_ms)
     else:
         await _load_producers(chain, len(chain.ledgers), ledgers, producers, now_ms)
-    producers.expire(now_ms, settings.producer_expiration_ms)
+    while producers.expire(now_ms, settings.producer_expiration_ms) >= STEP_PRODUCERS:
+        await trio.lowlevel.checkpoint()
     chain = chain.with_epoch(max(chain.leader_epoch + 1, epoch_min), incarnation)
     chain, version = await write_chain(store, path, before, chain, version, settings)
     segments = []
@@ -186,12 +195,22 @@ async def _load_producers(
 
 
 async def _restore(reader: LedgerReader, entry_id: int, producers: ProducerState) -> bool:
-    """Whether the snapshot was there and whole. A recovered ledger may end before it."""
-    if entry_id > reader.last_add_confirmed:
-        return False
-    payloads = await reader.read(entry_id, count_max=1, size_max=1)
+    """Whether the snapshot was there and whole. A recovered ledger may end before it, or in it."""
+    parts: list[memoryview] = []
     try:
-        producers.restore(payloads[0][HEADER_SIZE:])
+        while True:
+            if entry_id > reader.last_add_confirmed:
+                return False
+            [payload] = await reader.read(entry_id, count_max=1, size_max=1)
+            header = parse_header(payload)
+            if header.kind != KIND_SNAPSHOT:
+                raise EntryFormatError(f"entry of kind {header.kind} where a snapshot goes on")
+            parts.append(payload[HEADER_SIZE:])
+            entry_id += 1
+            if not header.flags & FLAG_CONTINUES:
+                break
+        for _ in producers.restoring(parts):
+            await trio.lowlevel.checkpoint()
     except (EntryFormatError, WireError, ValueError) as error:
         logger.warning(
             "snapshot_unusable", kv(ledger=reader.ledger_id, entry=entry_id, error=error)

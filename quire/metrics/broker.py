@@ -79,8 +79,30 @@ def partition_collector(logs: LogManager) -> Collector:
             yield gauges(f"kafka_log_log_{name}", text, PARTITION_LABELS, pairs)
         yield from _topics(partitions)
         yield from _states(partitions)
+        yield from _guards(logs)
 
     return collect
+
+
+def _guards(logs: LogManager) -> Iterator[Metric]:
+    """Of what is bounded: the producers that are remembered, and the checks of batches."""
+    room = logs.producers_room
+    yield untyped(
+        "kafka_server_replicamanager_produceridcount", "Producers remembered.", room.count
+    )
+    yield counter(
+        "quire_producers_refused",
+        "Batches of new producers that were refused, as too many are remembered.",
+        room.refused_count,
+    )
+    checks = logs.checks
+    counts = (
+        (("inline",), checks.inline_count),
+        (("delayed",), checks.delayed_count),
+        (("worker",), checks.threaded_count),
+    )
+    text = "Batches checked, by where: on the loop at once, in a later turn, on the worker thread."
+    yield counters("quire_batches_checked", text, ("where",), counts)
 
 
 def _topics(partitions: list[PartitionLog]) -> Iterator[Metric]:

@@ -14,7 +14,9 @@ import trio
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from broker.cluster.ownership import Incarnation
+from broker.log import producer_snapshot
 from broker.log.chain import Chain
+from broker.log.entry_format import FLAG_CONTINUED, FLAG_CONTINUES, KIND_SNAPSHOT, parse_header
 from broker.log.keeper import Keeper
 from broker.log.partition import PartitionLog, State
 from broker.log.settings import LogSettings
@@ -489,3 +491,38 @@ async def test_without_bookies_that_take_writes_it_waits_and_serves_the_rest(wor
     assert (await world.append(b"three", base_sequence=2, **producer)).base_offset == 2
     assert await world.values() == [(1, b"two"), (2, b"three")]
     assert world.log.leader_epoch == epoch
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+async def test_producers_of_a_snapshot_in_parts_come_back(world, monkeypatch, how):
+    """More producers than a part holds: every one's retry is a duplicate after a take-over, also
+    of those that appended behind the snapshot."""
+    monkeypatch.setattr(producer_snapshot, "PART_PRODUCERS_MAX", 3)
+
+    async def send(producer_id, sequence):
+        return await world.append(
+            b"v", producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+        )
+
+    placed = {}
+    for producer_id in range(10):
+        placed[producer_id, 0] = (await send(producer_id, 0)).base_offset
+    if how == "crash":
+        world.log.queue.push_snapshot()
+        await world.log.queue.wait_drained()
+    placed[4, 1] = (await send(4, 1)).base_offset
+    placed[77, 0] = (await send(77, 0)).base_offset
+    for _ in range(2):
+        await getattr(world, how)()
+        assert len(world.log.producers) == 11
+        for (producer_id, sequence), offset in placed.items():
+            assert (await send(producer_id, sequence)).base_offset == offset
+    assert world.log.next_offset == 12
+    entries = await world.ledgers.open_ledger(world.log.segments[0].info.ledger_id, recover=False)
+    kinds = []
+    for entry_id in range(entries.last_add_confirmed + 1):
+        [payload] = await entries.read(entry_id, count_max=1, size_max=1)
+        header = parse_header(payload)
+        if header.kind == KIND_SNAPSHOT:
+            kinds.append(header.flags)
+    assert kinds[:4] == [FLAG_CONTINUES] + [FLAG_CONTINUES | FLAG_CONTINUED] * 2 + [FLAG_CONTINUED]
