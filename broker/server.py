@@ -51,6 +51,11 @@ class KafkaServer:
         self.refused_count = 0
         self.idle_closed_count = 0
 
+    @property
+    def place(self) -> str:
+        """`runtime.net.Net.place`."""
+        return self._net.place
+
     def listen(self, host: str, port: int, listener: str) -> Listener:
         """Serves Kafka's protocol there at once. OSError if the address cannot be bound."""
 
