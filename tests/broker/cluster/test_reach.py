@@ -34,7 +34,7 @@ async def world(nursery, autojump_clock):
     return World(nursery)
 
 
-async def test_without_doubt_nobody_is_asked(world):
+async def test_without_doubt_nobody_is_asked(world, autojump_clock):
     world.is_doubtful, world.cut = False, {"a", "b", "c"}
     await trio.sleep(100)
     assert (world.asked, world.told) == (0, [])
@@ -43,7 +43,7 @@ async def test_without_doubt_nobody_is_asked(world):
 @pytest.mark.parametrize(
     ("cut", "is_told"), [("", False), ("a", False), ("ab", True), ("abc", True)]
 )
-async def test_it_is_said_when_an_ack_quorum_is_out_of_reach(world, cut, is_told):
+async def test_it_is_said_when_an_ack_quorum_is_out_of_reach(world, autojump_clock, cut, is_told):
     world.cut = set(cut)
     start = trio.current_time()
     await trio.sleep(30)
@@ -52,13 +52,13 @@ async def test_it_is_said_when_an_ack_quorum_is_out_of_reach(world, cut, is_told
         assert 8 <= at - start <= 15
 
 
-async def test_too_few_bookies_for_everybody_are_no_reason(world):
+async def test_too_few_bookies_for_everybody_are_no_reason(world, autojump_clock):
     world.bookies, world.cut = {"a"}, {"a"}
     await trio.sleep(60)
     assert world.told == []
 
 
-async def test_it_is_taken_back_when_what_was_needed_then_is_there(world):
+async def test_it_is_taken_back_when_what_was_needed_then_is_there(world, autojump_clock):
     world.cut = {"a", "b", "c"}
     await trio.sleep(30)
     # What it led has moved away, and with it the failures.
@@ -73,7 +73,7 @@ async def test_it_is_taken_back_when_what_was_needed_then_is_there(world):
     assert [can_write for can_write, _ in world.told] == [False, True]
 
 
-async def test_a_network_that_comes_and_goes_is_not_told(world):
+async def test_a_network_that_comes_and_goes_is_not_told(world, autojump_clock):
     for _ in range(20):
         world.cut = {"a", "b"}
         await trio.sleep(6)
