@@ -105,8 +105,11 @@ class ClusterMember:
 
         def is_doubtful() -> bool:
             health = ledgers.health
-            return bool(health.quarantined or health.resting) or any(
-                log.state is not State.ONLINE or log.is_suspended for log in logs.all()
+            return (
+                bool(health.quarantined or health.resting)
+                # Whoever may be given the partitions of another is to know whether it is better.
+                or any(not one.can_write for one in self.membership.live.values())
+                or any(log.state is not State.ONLINE or log.is_suspended for log in logs.all())
             )
 
         return BookieReach(

@@ -48,8 +48,9 @@ CONTROLLER_PATH = "/quire/controller"
 FORMAT = 1
 RETRY_SECONDS = 0.5
 #: How long a broker may say that it cannot write before others lead what it leads. If no broker
-#: reaches the bookies all will have said so by then, and nothing moves.
-DEPOSE_SECONDS = 10.0
+#: reaches the bookies all will have said so by then (broker/cluster/reach.py: those that had no
+#: reason to doubt begin to when the first one says it), and nothing moves.
+DEPOSE_SECONDS = 20.0
 
 
 class Controller:
