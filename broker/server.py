@@ -84,6 +84,11 @@ class KafkaServer:
         self.overdue_closed_count = 0
         dispatcher.on_closed = self._closed
 
+    @property
+    def place(self) -> str:
+        """`runtime.net.Net.place`."""
+        return self._net.place
+
     def listen(self, host: str, port: int, listener: str) -> Listener:
         """Serves Kafka's protocol there at once. OSError if the address cannot be bound."""
 

@@ -31,11 +31,12 @@ from ledger.writer_modes import AdvLedgerWriter, DeferredSyncLedgerWriter
 from ledger.writer_modes_core import AdvCore, DeferredSyncCore
 from wire.bookkeeper.entry import Digest, DigestType, master_key
 from wire.bookkeeper.ledger_metadata import LedgerMetadata
+from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
-    from ledger.bookie_client import BookieClient
+    from ledger.bookie_client import BookieClient, BookieId
     from ledger.placement import Placement
     from ledger.statistics import OperationStatistics
     from metadata.store import MetadataStore
@@ -46,6 +47,8 @@ W = TypeVar("W", bound=LedgerWriter)
 
 #: How exact add_quorum_timeout_ms is: a share of it.
 TIMEOUT_LOOKS = 10
+#: How long a bookie has for its answer if it is asked whether it is there.
+REACH_SECONDS = 3.0
 
 
 class _NewLedger(NamedTuple):
@@ -222,6 +225,20 @@ class LedgerClient:
         except TooFewBookiesError:
             return False
         return True
+
+    async def reachable(self, bookies: Collection[BookieId]) -> int:
+        """How many of them answer."""
+        answered: list[BookieId] = []
+
+        async def ask(bookie: BookieId) -> None:
+            with trio.move_on_after(REACH_SECONDS):
+                if (await self._bookies.bookie_info(bookie)).status is not Status.EIO:
+                    answered.append(bookie)
+
+        async with trio.open_nursery() as nursery:
+            for bookie in sorted(bookies):
+                nursery.start_soon(ask, bookie)
+        return len(answered)
 
     async def open_ledger(
         self,

@@ -82,24 +82,30 @@ class BrokerParts:
     server: KafkaServer
     view: StandaloneView | BrokersView
     member: ClusterMember | None = None
+    #: Where it listens (broker/cluster/membership.py), once it does.
+    place: str = ""
 
     async def serve(self, stack: AsyncExitStack) -> tuple[str, int]:
         """Opens the listeners, and only then tells the other brokers; the last one's address. What
         `stack` is left with is the first thing to be done at a stop. OSError, ConfigError."""
         address = self.listen()
         if self.member is not None and isinstance(self.view, BrokersView):
-            await self.member.join(self.view)
+            await self.member.join(self.view, self.place)
             stack.push_async_callback(self.member.leave, self.logs)
         return address
 
     def listen(self) -> tuple[str, int]:
         """Opens the listeners; the last one's address. OSError."""
         address = ("", 0)
+        bound = []
         for wanted in self.broker.parsed_listeners():
             listener = self.server.listen(wanted.host or "0.0.0.0", wanted.port, wanted.name)
             self.view.endpoints.set_port(wanted.name, listener.address[1])
             address = listener.address
+            bound.append(f"{address[0]}:{address[1]}")
             logger.info("listening", kv(listener=wanted.name, host=address[0], port=address[1]))
+        if place := self.server.place:
+            self.place = " ".join((place, *bound))
         return address
 
 
@@ -138,6 +144,9 @@ async def start_broker(
         ownership=None if member is None else member.ownership,
         retention_check_interval_ms=broker.log_retention_check_interval_ms,
     )
+    if member is not None:
+        reach = member.reach(logs, ledgers, bookies)
+        await stack.enter_async_context(running(reach.run, needs_start=False))
     registry.subscribe(logs.refresh_configs)
     await stack.enter_async_context(running(logs.run))
     coordinator = GroupCoordinator(env, group_config(broker), catalog, logs)

@@ -80,6 +80,11 @@ class Listener(Protocol):
 
 
 class Net(Protocol):
+    @property
+    def place(self) -> str:
+        """What this machine's network is known by: of two sockets that listen at one address in one
+        place, the first was closed before the second was bound. Empty if it is not known."""
+
     async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
         """Keeps listeners and connections until cancelled, then closes them all. Start it before
         `listen` and `connect` are called; one per Net. (Who feeds them is the driver's affair: the

@@ -315,6 +315,16 @@ class SocketListener:
         self.close()
 
 
+def network_place() -> str:
+    """This boot of this machine, and the network namespace (containers have their own)."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        return f"{boot} {os.stat('/proc/self/ns/net').st_ino}"
+    except OSError:
+        return ""
+
+
 class RealNet:
     """The operating system's TCP (runtime.net.Net). Make it inside a trio run."""
 
@@ -325,6 +335,10 @@ class RealNet:
         self._dirty: list[SocketTransport] = []
         self._resting: list[SocketListener] = []
         self.accepted_count = 0
+
+    @property
+    def place(self) -> str:
+        return network_place()
 
     @property
     def connection_count(self) -> int:

@@ -261,6 +261,10 @@ class SimNet:
         self._ready: list[Callable[[], None]] = []
 
     @property
+    def place(self) -> str:
+        return self.name
+
+    @property
     def transports(self) -> list[SimTransport]:
         return list(self._open)
 

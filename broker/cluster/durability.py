@@ -93,6 +93,10 @@ class Bookies:
         self._writable = writable
 
     @property
+    def writable(self) -> Collection[str]:
+        return self._writable()
+
+    @property
     def count(self) -> int:
         return len(self._writable())
 
