@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PACKAGES := wire runtime metadata bookie ledger broker quire sim
 UV_VERSION := 0.13.8
-# Arguments of `make run`, `make bench`, `make soak`, `make sim` and `make unit`.
+# Arguments of `make run`, `make bench`, `make soak`, `make sim`, `make unit` and others.
 ARGS ?=
 # How long `make soak` goes on, and how long `make test` tries fresh seeds of the simulation.
 MINUTES ?= 240
@@ -20,10 +20,10 @@ SIM_MINUTES ?= 5
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help setup run lint check format unit test sim peers bench soak lock clean
+.PHONY: help setup run lint check format unit test test-long sim mutations peers bench soak lock clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Stamps inside the virtual environment: a second run does nothing, and removing the environment
 # removes them as well.
@@ -86,6 +86,13 @@ test: setup peers lint ## Everything: checks, all tests, other people's clients 
 	$(BIN)/python -m pytest --hypothesis-profile=thorough -n 2
 	$(BIN)/python -m sim --seed code --minutes $(SIM_MINUTES) --jobs 2 --quiet
 	cd compat_tests && ../$(BIN)/python -m pytest -v -n 2 --dist loadfile
+
+# In parts of half an hour; what has passed for the same code is left out when it is called again.
+test-long: setup peers ## What takes too long for `test`: make test-long ARGS="--only simulation".
+	$(BIN)/python -m compat_tests.long $(ARGS)
+
+mutations: setup ## Rules broken on purpose, and what finds each: make mutations ARGS="--only no-fence".
+	$(BIN)/python -m sim.mutations --jobs 2 $(ARGS)
 
 bench: setup ## Side by side with Apache Kafka; needs `make peers` once.
 	$(BIN)/python -m bench.compare $(ARGS)

@@ -104,6 +104,9 @@ class Storage:
     async def _check_all(self) -> int:
         spoilt = 0 if self._world.rotten is None else 1
         count = 0
+        for node in world.bookies:
+            if node.name != world.rotten:
+                self._check_index(node)
         for ledger_id in list(self._ledger_ids()):
             copies = await self._copies(ledger_id)
             metadata = self.ledger(ledger_id)
@@ -116,6 +119,20 @@ class Storage:
         for node in self._world.bookies:
             copies[f"{node.name}:{BOOKIE_PORT}"] = await self._entries(node, ledger_id)
         return copies
+
+    @staticmethod
+    def _check_index(node: BookieNode) -> None:
+        """Places are of ledgers that are there, and in logs that are there. Violation."""
+        bookie = node.bookie
+        if bookie is None or not bookie.is_running:
+            return
+        known = {*bookie.list_ledgers(), *bookie._checkpointer.deletions}
+        for ledger_id, entry_id, place in node.index.locations():
+            what = f"{node.name}: ledger {ledger_id} entry {entry_id} in log {place >> 32:x}"
+            if ledger_id not in known:
+                raise Violation("dead place", f"{what}, and the ledger was deleted there")
+            if bookie._logs.get(place >> 32) is None:
+                raise Violation("dead place", f"{what}, and there is no such log")
 
     @staticmethod
     async def _entries(node: BookieNode, ledger_id: int) -> dict[int, bytes]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PASSED, FAILED, TIMED_OUT = "passed", "failed", "timed out"
 #: What a part has after each signal to end by itself.
 GRACE_SECONDS = 30.0
+LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -87,23 +88,28 @@ class State:
         temporary.replace(self._path)
 
 
-def _signal_session(session_id: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(session_id, number)
+def _has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Within so long. The ended process is left to be waited for: until then its id, which is its
+    group's, is nobody else's."""
+    deadline = time.monotonic() + seconds
+    options = os.WEXITED | os.WNOWAIT | os.WNOHANG
+    while os.waitid(os.P_PID, process.pid, options) is None:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
 
 
 def end(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
-    """Ends its session; returns when its leader is gone and nobody of its group is left."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Ends it, and all of its group."""
+    if not _has_ended(process, 0.0):
         # Interrupted is only the leader: it ends its own, in its order.
-        if number == signal.SIGINT:
-            process.send_signal(number)
-        else:
-            _signal_session(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(grace_seconds)
-            break
-    _signal_session(process.pid, signal.SIGKILL)
+        os.kill(process.pid, signal.SIGINT)
+        if not _has_ended(process, grace_seconds):
+            os.killpg(process.pid, signal.SIGTERM)
+            _has_ended(process, grace_seconds)
+    with contextlib.suppress(PermissionError):  # nobody but the ended leader is in it
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
@@ -123,13 +129,12 @@ def run(part: Part, directory: Path, grace_seconds: float = GRACE_SECONDS) -> Ou
             start_new_session=True,
         )
         try:
-            code = process.wait(part.seconds)
-            result = PASSED if code == 0 else f"{FAILED} ({code})"
-        except subprocess.TimeoutExpired:
-            result = TIMED_OUT
+            is_late = not _has_ended(process, part.seconds)
         finally:
             # Also of a part that ended by itself: what it left in its group goes.
             end(process, grace_seconds)
+    code = process.returncode
+    result = TIMED_OUT if is_late else PASSED if code == 0 else f"{FAILED} ({code})"
     seconds = round(time.monotonic() - start, 1)
     today = datetime.now(UTC).date().isoformat()
     return Outcome(part.name, result, seconds, today, str(log))

@@ -24,7 +24,7 @@ BOOKIE_RULES = (
                 "self._journal.append_special(",
             ),
         ),
-        (f"{NAMED}::test_a_fence_outlives_the_power",),
+        (f"{SCENARIOS}::test_fence_and_power",),
     ),
     Mutation(
         "fence-not-made",

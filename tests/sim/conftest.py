@@ -152,6 +152,10 @@ class Client:
         self.acked = {}
         self.errors = {}
 
+    @property
+    def writable(self):
+        return self._watcher.writable
+
     async def start(self, stack):
         await stack.enter_async_context(running(self.turn.serve, needs_start=False))
         for service in (self.env.net, self.store, self._watcher, self.network, self.ledgers):
@@ -174,8 +178,8 @@ class Client:
 class LedgerWorld(World):
     """Bookies only; the script does the rest."""
 
-    def __init__(self, script, bookies):
-        shape = Shape(bookies=bookies, brokers=0, spare_brokers=0)
+    def __init__(self, script, bookies, witness):
+        shape = Shape(bookies=bookies, brokers=0, spare_brokers=0, witness=witness)
         super().__init__(1, [], shape, Trace(), StoreFaults())
         self._script = script
 
@@ -227,10 +231,10 @@ class LedgerWorld(World):
 
 @pytest.fixture
 def run_script():
-    """`run_script(script, bookies=5)`: raises what `await script(world)` raised."""
+    """`run_script(script, bookies=5, witness=0)`: raises what `await script(world)` raised."""
 
-    def run(script, bookies=5):
-        result = run_world(LedgerWorld(script, bookies))
+    def run(script, bookies=5, witness=0):
+        result = run_world(LedgerWorld(script, bookies, witness))
         if result.outcome is not Outcome.FINE:
             raise result.error
 
