@@ -104,8 +104,8 @@ class Storage:
     async def _check_all(self) -> int:
         spoilt = 0 if self._world.rotten is None else 1
         count = 0
-        for node in world.bookies:
-            if node.name != world.rotten:
+        for node in self._world.bookies:
+            if node.name != self._world.rotten:
                 self._check_index(node)
         for ledger_id in list(self._ledger_ids()):
             copies = await self._copies(ledger_id)
