@@ -46,6 +46,9 @@ class Config:
     message_timestamp_before_max_ms: int = (1 << 63) - 1
     message_timestamp_after_max_ms: int = HOUR_MS
     compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
 
 
 def batch(count=2, *, key=b"k", value=b"v", timestamp=NOW_MS, **options):
