@@ -30,7 +30,7 @@ def roll_jitter_ms(segment_ms: int, segment_jitter_ms: int, ledger_id: int) -> i
     """By how much earlier a ledger is closed, so that partitions roll apart: below
     segment.jitter.ms, spread over the ledgers, and the same whenever it is asked for one."""
     bound = min(segment_ms, segment_jitter_ms)
-    return ((ledger_id * _MIX & _MIX_MASK) >> _MIX_SHIFT) % bound if bound > 0 else 0
+    return (((ledger_id + 1) * _MIX & _MIX_MASK) >> _MIX_SHIFT) % bound if bound > 0 else 0
 
 
 def new_log_start(

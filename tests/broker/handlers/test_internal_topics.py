@@ -35,6 +35,8 @@ from wire.kafka.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsTopic,
 )
+from wire.kafka.records.batch import scan_batches
+from wire.kafka.records.compression import Compression
 
 OFFSETS, TRANSACTIONS, SHARES = "__consumer_offsets", "__transaction_state", "__share_group_state"
 SETTINGS = {
@@ -240,3 +242,18 @@ async def test_a_commits_retention_may_be_any_number(start_server, retention_ms)
     client = await (await start_server()).connect()
     await find_coordinator(client)
     assert await committed(client) == 9
+
+
+async def test_offsets_topic_compression_codec(start_server):
+    settings = {**SETTINGS, "offsets.topic.num.partitions": "1"}
+    server = await start_server({**settings, "offsets.topic.compression.codec": "4"})
+    client = await server.connect()
+    await client.create_topic("t")
+    await find_coordinator(client)
+    assert await commit(client, 3) == "NONE"
+    got = await client.fetch(OFFSETS, 0)
+    assert [batch.compression for batch in scan_batches(got.records)] == [Compression.ZSTD]
+    await server.stop()
+    client = await (await start_server(settings)).connect()
+    await find_coordinator(client)
+    assert await committed(client) == 3

@@ -4,7 +4,7 @@ A naive list of (offset, value) is the model; whatever was acknowledged must be 
 """
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from broker.log.chain import Chain
 from broker.log.entry_format import FLAG_CONTINUED, FLAG_CONTINUES, KIND_SNAPSHOT, parse_header
 from broker.log.keeper import Keeper
 from broker.log.partition import PartitionLog, State
+from broker.log.retention import roll_jitter_ms
 from broker.log.settings import LogSettings
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
@@ -26,7 +27,7 @@ from ledger.placement import RandomPlacement
 from ledger.reader import LedgerReader
 from metadata.memory import MemoryStore
 from quire.local_bookie import LocalBookieClient
-from runtime.env import real_env
+from runtime.env import RealClock, real_env
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import build_batch, iter_records, scan_batches
 from wire.kafka.records.record import Record
@@ -355,6 +356,37 @@ async def test_retention_by_time_rolls_so_that_it_can_act(world):
     assert (await world.append(b"new", timestamp=1)).base_offset == 1
     await world.crash()
     assert await world.values() == [(1, b"new")]
+
+
+class ClockAt(RealClock):
+    """Stands still, for who asks what time it is."""
+
+    def __init__(self, now_ms):
+        self._now_ms = now_ms
+
+    def time_ms(self):
+        return self._now_ms
+
+
+async def test_a_ledger_rolls_earlier_by_its_jitter(world):
+    """An hour's segment with an hour's jitter less what is left of it after now."""
+    world.config.segment_ms = 3_600_000
+    await world.append(b"x", timestamp=1000)
+    info = world.log.chain.ledgers[-1]
+    assert roll_jitter_ms(3_600_000, 3_600_000, info.ledger_id) > 0
+    world.keeper.check_retention()
+    assert world.log.chain.ledgers[-1].is_open
+    left_ms = 3_600_000 - roll_jitter_ms(3_600_000, 3_600_000, info.ledger_id)
+    world.config.segment_jitter_ms = 3_600_000
+    world.keeper._env = replace(world.env, clock=ClockAt(info.created_ms + left_ms - 1))
+    world.keeper.check_retention()
+    await trio.sleep(0.05)
+    assert world.log.chain.ledgers[-1].is_open
+    world.keeper._env = replace(world.env, clock=ClockAt(info.created_ms + left_ms))
+    world.keeper.check_retention()
+    with trio.fail_after(10):
+        while world.log.chain.ledgers[-1].is_open:
+            await trio.sleep(0.01)
 
 
 async def test_delete_records(world):
