@@ -4,8 +4,8 @@ Owner of what is refused, and why. A setting that merely tunes something that is
 ignored with a line in the log; one that somebody relies on must not be. So a value other than
 Kafka's default ends the start, and a dynamic one is refused. The default promises nothing.
 
-`refusal` is for the file and the command line, `dynamic_refusal` for changes while a broker runs;
-what both say nothing about acts, or is told to have no effect.
+`check_refusals` is for the file and the command line, `check_dynamic` for changes while a broker
+runs; what both say nothing about acts, or is told to have no effect.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ _BY_NAME: Mapping[str, str] = {
     "create.topic.policy.class.name": _NO_POLICY,
     "delegation.token.secret.key": "delegation tokens are not served",
     "max.connection.creation.rate": _NO_RATE,
-    "max.connections.per.ip.overrides": "only max.connections.per.ip limits the connections of"
-    " one address, and of all of them alike",
     "principal.builder.class": _NO_PRINCIPALS,
     "remote.log.storage.system.enable": _NO_TIERS,
     "security.inter.broker.protocol": "brokers speak with bookies and the metadata only, whose"
@@ -50,8 +48,6 @@ _LISTENER_LIMITS: Mapping[str, str] = {
     "max.connections": "max.connections limits the connections of all listeners together only",
     "max.connection.creation.rate": _NO_RATE,
 }
-#: They act from the start on.
-_STATIC_ONLY = ("max.connections", "max.connections.per.ip")
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)", re.ASCII)
 #: Of one SASL mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config.
 _OF_A_MECHANISM = re.compile(r"[^.]+\.(?P<rest>(sasl|connections)\..+)", re.ASCII)
@@ -72,13 +68,6 @@ def refusal(name: str, text: str) -> str | None:
     return _reason(name, text)
 
 
-def dynamic_refusal(name: str, text: str) -> str | None:
-    """The same, of a change while the broker runs."""
-    if name in _STATIC_ONLY:
-        return "it acts at the start only: set it in the file, and restart"
-    return refusal(name, text)
-
-
 def check_refusals(texts: Mapping[str, str]) -> None:
     """RefusedConfigError for the first that is refused at the start."""
     for name, text in texts.items():
@@ -88,8 +77,8 @@ def check_refusals(texts: Mapping[str, str]) -> None:
 
 
 def check_dynamic(name: str, text: str) -> None:
-    """RefusedConfigError."""
-    reason = dynamic_refusal(name, text)
+    """The same, of a change while the broker runs. RefusedConfigError."""
+    reason = refusal(name, text)
     if reason is not None:
         raise RefusedConfigError(name, f"{name} cannot be kept: {reason}")
 
