@@ -146,7 +146,7 @@ def other_value(key):
         ConfigType.LIST: ("x", "classic", "uniform", "PLAINTEXT://127.0.0.1:1", "delete"),
         ConfigType.DOUBLE: ("0.25", "0.75"),
     }.get(key.type, ("7", "8", "x", "4096", "2097152", "50000", "zstd", "LogAppendTime", "upgrade"))
-    for text in (*candidates, "A:PLAINTEXT", "compact", "gzip", "1"):
+    for text in (*candidates, "A:PLAINTEXT", "127.0.0.1:5", "compact", "gzip", "1"):
         try:
             if key.parse(text) != key.parse_default():
                 return text
@@ -191,9 +191,9 @@ def test_what_may_be_changed_while_running_acts_then():
 
 async def test_a_refused_change_is_not_stored(open_node):
     registry = (await open_node()).registry
-    for name, value in (("max.connection.creation.rate", "5"), ("ssl.client.auth", "required")):
-        with pytest.raises(RefusedConfigError, match=name):
-            registry.check_broker(DEFAULT_BROKER, {name: value}, {name})
+    name = "max.connection.creation.rate"
+    with pytest.raises(RefusedConfigError, match=name):
+        registry.check_broker(DEFAULT_BROKER, {name: "5"}, {name})
 
 
 async def test_one_that_an_earlier_version_stored_is_told_and_can_be_taken_back(open_node, caplog):
