@@ -302,8 +302,7 @@ class TopicCatalog:
                 raise unknown_outcome(name) from None
         else:
             if topic.id not in self._by_id:
-                # It may have been seen, changed and deleted before we hear that it was made.
-                await self._reread(name)
+                await self._reread(name)  # it may be changed and deleted by now
         finally:
             if name not in self._topics:
                 self._collisions.pop(key, None)
@@ -416,12 +415,14 @@ class TopicCatalog:
         """Takes what was read of a topic."""
         before = self._topics.get(name)
         topic = None if node is None else decode_topic(name, node.data, node.version)
-        if before is not None and (topic is None or topic.id != before.id):
+        is_new = topic is not None and (before is None or topic.id != before.id)
+        if before is not None and (topic is None or is_new):
             self._forget(before)
+            if topic is not None:
+                self._remember(topic)  # who hears of the end is not to take the name for free
             self._tell(TopicChange.DELETED, before)
             self._note_deleted(before)
-            before = None
-        if topic is not None and before is None:
+        if topic is not None and is_new:
             self._remember(topic)
             self._tell(TopicChange.CREATED, topic)
         elif topic is not None and before is not None:

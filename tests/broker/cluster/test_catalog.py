@@ -422,3 +422,32 @@ async def test_who_gives_up_too_late_changes_nothing(node, small_portions):
     assert not await documents.give_up(node.store, topic.id)
     assert await is_whole(node, topic, 30)
     await node.catalog.add_partitions("t", 31)
+
+
+async def test_the_end_of_a_topic_whose_name_is_used_again_leaves_no_gap(node, open_node):
+    """Another broker deletes it and makes it anew, and this one hears of both at once."""
+    other = await open_node()
+    old = await node.catalog.create("t", 1)
+    seen = []
+    node.catalog.subscribe(lambda event: seen.append((event, node.catalog.get("t"))))
+    await other.catalog.catch_up()
+    await other.catalog.delete("t")
+    new = await other.catalog.create("t", 2)
+    await node.catalog._reread("t")
+    assert [(event.change, event.topic.id, now.id) for event, now in seen] == [
+        (TopicChange.DELETED, old.id, new.id),
+        (TopicChange.CREATED, new.id, new.id),
+    ]
+
+
+async def test_catching_up_tells_what_others_made_and_deleted(node, open_node):
+    other = await open_node()
+    await node.catalog.create("mine", 1)
+    await node.catalog.create("kept", 1)
+    await other.catalog.catch_up()
+    assert {topic.name for topic in other.catalog.all()} == {"mine", "kept"}
+    await other.catalog.delete("mine")
+    await other.catalog.create("theirs", 1)
+    assert node.catalog.get("theirs") is None
+    await node.catalog.catch_up()
+    assert {topic.name for topic in node.catalog.all()} == {"kept", "theirs"}
