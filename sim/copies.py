@@ -5,7 +5,7 @@ the heal all bookies are there, so what is marked can be repaired, and what nobo
 by the auditor's check of all ledgers. A copy counts if the bookie's storage has it whole, and if
 the ledger's metadata name the bookie for it. Open ledgers are their writers' business.
 
-Copies on a disk that rots count, too: each bookie's scrub comes by before the judgement, and what it
+Copies on a disk that rots count, too: each bookie's scrub comes by before, and what it
 finds is to be mended.
 """
 
