@@ -249,10 +249,11 @@ class LedgerManager:
             return []
 
     async def mark_under_replicated(self, ledger_id: int, bookies: Collection[str]) -> bool:
-        """Has auto-recovery look at the copies on these bookies. False, and logged, if it fails."""
+        """Has auto-recovery look at the copies on these bookies, as they are now. False, and
+        logged, if it fails."""
         records = UnderReplication(self._store, self._root)
         try:
-            await records.mark(ledger_id, bookies, self._env.clock.time_ms())
+            await records.mark(ledger_id, bookies, self._env.clock.time_ms(), again=True)
         except (MetadataError, MetadataFormatError) as error:
             logger.warning("ledger=%d not marked as under-replicated: %s", ledger_id, error)
             return False

@@ -27,6 +27,8 @@ DAMAGES_MAX = 10_000
 #: Lines in the log within one interval.
 LINES_MAX = 20
 LINES_INTERVAL_SECONDS = 60.0
+#: Of a ledger whose damage is found again and again, as by reads.
+TELL_AGAIN_SECONDS = 3600.0
 
 #: Entry id of damage that has none: nothing says which entry this was.
 UNKNOWN_ID = -1
@@ -54,6 +56,7 @@ class DamageReports:
         "_listeners",
         "_positions",
         "_suppressed",
+        "_told_at",
         "unlisted_count",
     )
 
@@ -63,6 +66,8 @@ class DamageReports:
         #: Ledger id -> ids of its entries among them.
         self._by_ledger: dict[int, set[int]] = {}
         self._listeners: list[Callable[[int], None]] = []
+        #: Ledger id -> when the listeners were told of it last.
+        self._told_at: dict[int, float] = {}
         #: Offsets of damaged records, ascending, by log: reads are cut there.
         self._positions: dict[int, list[int]] = {}
         self._lines = 0
@@ -74,15 +79,15 @@ class DamageReports:
         """Lists it, if it is new, and says so in the log, unless there was too much of that."""
         place = (path, offset, ledger_id, entry_id)
         if place in self._by_place:
+            self._tell(ledger_id, entry_id)
             return
         if len(self._by_place) >= DAMAGES_MAX:
             self.unlisted_count += 1
             return
         self._by_place[place] = Damage(*place, reason, self._clock.time_ms())
-        if ledger_id >= 0 and entry_id >= 0:
-            self._by_ledger.setdefault(ledger_id, set()).add(entry_id)
-            for listener in self._listeners:
-                listener(ledger_id)
+        if entry_id not in self._by_ledger.get(ledger_id, ()):
+            self._told_at.pop(ledger_id, None)
+        self._tell(ledger_id, entry_id)
         now = self._clock.monotonic()
         if now - self._lines_since >= LINES_INTERVAL_SECONDS:
             if self._suppressed:
@@ -101,8 +106,20 @@ class DamageReports:
             reason,
         )
 
+    def _tell(self, ledger_id: int, entry_id: int) -> None:
+        if ledger_id < 0 or entry_id < 0:
+            return
+        self._by_ledger.setdefault(ledger_id, set()).add(entry_id)
+        now = self._clock.monotonic()
+        told_at = self._told_at.get(ledger_id)
+        if told_at is None or now - told_at >= TELL_AGAIN_SECONDS:
+            self._told_at[ledger_id] = now
+            for listener in self._listeners:
+                listener(ledger_id)
+
     def on_damage(self, listener: Callable[[int], None]) -> None:
-        """Calls it, on the loop, with the ledger of each entry that is listed from now on."""
+        """Calls it, on the loop, with the ledger of each entry that is found damaged from now on;
+        and now and then again, while it is found so."""
         self._listeners.append(listener)
 
     def entries_of(self, ledger_id: int) -> list[int]:

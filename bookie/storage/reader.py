@@ -335,7 +335,12 @@ class Reader:
     def _locate(self, ledger_id: int, entry_id: int) -> tuple[EntryLog, int] | None:
         """The log and the position of the record, its length included; None if there is none."""
         hint = self._hints.pop((ledger_id, entry_id), None)
-        if hint is not None and (log := self._logs.get(hint[0])) is not None:
+        if (
+            hint is not None
+            and (log := self._logs.get(hint[0])) is not None
+            # What is damaged there may have been written again, elsewhere.
+            and self._damages.first_cut(log.log_id, hint[1], hint[1] + 1) < 0
+        ):
             return log, hint[1]
         location = self._index.get(ledger_id, entry_id)
         if location == 0:
