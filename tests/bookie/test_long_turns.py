@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from bookie.reads import ENTRIES_PER_READ_MAX
+from bookie.server.long_polls import ANSWERED_PER_TURN, LongPolls
 from bookie.server.request_limits import BATCHED_PER_TURN, BatchPace
 from bookie.storage.entry_log import EntryLog, EntryLogs
 from bookie.storage.entry_log_format import pack_ledgers_map
@@ -18,8 +19,10 @@ from bookie.storage.rocks_index import RocksIndex
 from bookie.storage.sorting import sort_in_slices
 from bookie.storage.write_cache import LedgerRun
 from runtime.sim_disk import SimDisk
+from runtime.timers import Timers
 from runtime.turn import Turn
 from wire.bookkeeper.entry_set import EntrySet, decode_entry_set
+from wire.bookkeeper.requests import ReadRequest
 from wire.bookkeeper.status import Status
 
 BOUND_SECONDS = 0.05
@@ -261,3 +264,48 @@ def test_deletions_in_ranges_delete_the_same(machine_class, tmp_path, seed):
         assert found == [model.last_entry_id(each) for each in asked]
     assert list(index.locations()) == list(model.locations())
     index.close()
+
+
+class Reader:
+    """A connection that keeps what it is answered, and in which turn."""
+
+    is_closed = False
+
+    def __init__(self, turns):
+        self.turns = turns
+        self.answers = []
+
+    def answer(self, response):
+        self.answers.append((self.turns[0], response.transaction_id))
+
+
+async def test_thousands_who_wait_for_one_ledger_are_answered_in_turns(machine):
+    turns = [0]
+
+    async def count():
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns[0] += 1
+
+    async with machine.running() as bookie, trio.open_nursery() as nursery:
+        timers = Timers()
+        nursery.start_soon(timers.run)
+        nursery.start_soon(count)
+        bookie._adds.create(1, b"k" * 20)
+        _, lac = await bookie.lacs.follow(1)
+        polls = LongPolls(bookie, machine.turn, timers, 10_000)
+        reader = Reader(turns)
+        number = 10 * ANSWERED_PER_TURN
+        for transaction_id in range(number):
+            request = ReadRequest(
+                1, 0, previous_lac=3, timeout_ms=60_000, transaction_id=transaction_id
+            )
+            polls.park(reader, request, lac)
+        lac.see(4)
+        with trio.fail_after(30):
+            while polls.count:
+                await trio.sleep(0.001)
+        nursery.cancel_scope.cancel()
+    assert [each for _, each in reader.answers] == list(range(number))
+    by_turn = [turn for turn, _ in reader.answers]
+    assert max(map(by_turn.count, by_turn)) <= 2 * ANSWERED_PER_TURN
