@@ -42,6 +42,7 @@ from bookie.start import (
     ledger_directories,
     ledger_directory,
     load_checkpoint,
+    load_table,
     lock_directories,
     open_index,
     settle_logs,
@@ -191,8 +192,9 @@ class Bookie:
         self.read_entry_nowait = self._reads.read_entry_nowait
         self.read_entries = self._reads.read_entries
         self.read_entries_nowait = self._reads.read_entries_nowait
-        self.entry_ids = self._reads.entry_ids
-        self.sound_entry_ids = self._reads.sound_entry_ids
+        self.entries = self._reads.entries
+        self.sound_entries = self._reads.sound_entries
+        self.encoded_entries = self._reads.encoded_entries
         self.lacs = LedgerLacs(env.clock, self._table, self._reads.read_one)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -217,10 +219,7 @@ class Bookie:
         at_start = load_checkpoint(config, disk)
         await self._cache.allocate()
         await disk.run(open_index, disk, self._index, ledger_directory(config), at_start)
-        try:
-            self._table.load(self._index.ledgers())
-        except ValueError as error:
-            raise BookieStartError(f"{ledger_directory(config)}/ledgers: {error}") from error
+        await load_table(disk, self._index, self._table, ledger_directory(config))
         await self._logs.load(at_start.log_id)
         self.gc.start_log_id = at_start.log_id
         check_logs(self._logs, at_start)
@@ -281,7 +280,7 @@ class Bookie:
         and index; the ledgers that were deleted."""
         mark = replay.mark
         target = ReplayTarget(self._cache, self._table)
-        for number, (ledger_id, entry_id, record) in enumerate(replay.records()):
+        async for ledger_id, entry_id, record in replay.read():
             if not target.apply(ledger_id, entry_id, record):
                 try:
                     await self._checkpointer.make_room_replayed()
@@ -294,8 +293,6 @@ class Bookie:
                     ) from error
                 applied = target.apply(ledger_id, entry_id, record)
                 assert applied, "an empty write cache takes any entry"
-            if number % 1000 == 999:
-                await trio.lowlevel.checkpoint()
         target.check()
         logger.info(
             "replayed groups=%d records=%d from journal=%x offset=%d",

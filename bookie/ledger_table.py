@@ -179,6 +179,3 @@ class LedgerTable:
     def age_tombstones(self) -> None:
         """Forgets what was deleted before the last call of this, or before TOMBSTONES_MAX more."""
         self._old_tombstones, self._tombstones = self._tombstones, {}
-
-    def without_key(self) -> list[int]:
-        return [i for i, state in self._ledgers.items() if state.master_key is None]

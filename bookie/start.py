@@ -45,9 +45,11 @@ logger = logging.getLogger(__name__)
 #: An index that is being made anew; with this file in it, it is whole and is about to be the index.
 REBUILD_DIRECTORY = "index-rebuilding"
 REBUILD_COMPLETE = "complete"
-#: Ledgers that the index is asked for, and records that are settled, in one turn of the loop.
+#: In one turn of the loop: ledgers that the index is asked for, records that are settled, ledgers'
+#: states that are loaded.
 UNKNOWN_PER_TURN = 200
 SETTLED_PER_TURN = 200
+LOADED_PER_TURN = 500
 #: As Apache BookKeeper names the directory in each of the configured ones that has the files.
 CURRENT = "current"
 
@@ -117,6 +119,17 @@ def load_checkpoint(config: BookieConfig, disk: Disk) -> Checkpoint:
     return read_checkpoint(disk, ledger_directory(config))
 
 
+async def load_table(disk: Disk, index: EntryIndex, table: LedgerTable, directory: str) -> None:
+    """What the index says of each ledger. BookieStartError."""
+    stored = await disk.run(index.ledgers)
+    try:
+        for start in range(0, len(stored), LOADED_PER_TURN):
+            table.load(stored[start : start + LOADED_PER_TURN])
+            await trio.lowlevel.checkpoint()
+    except ValueError as error:
+        raise BookieStartError(f"{directory}/ledgers: {error}") from error
+
+
 class ReplayTarget:
     """Applies the journal's records to the write cache and the table."""
 
@@ -124,6 +137,8 @@ class ReplayTarget:
         self._cache = cache
         self._table = table
         self.deleted: set[int] = set()
+        #: Made here, before their key came by.
+        self._keyless: set[int] = set()
 
     def apply(self, ledger_id: int, entry_id: int, record: memoryview) -> bool:
         """False if the cache is full: flush, then apply the record again. BookieStartError."""
@@ -144,6 +159,7 @@ class ReplayTarget:
         elif entry_id in (LEDGER_FENCED, EXPLICIT_LAC):
             if state is None:
                 state = table.create(ledger_id, None)
+                self._keyless.add(ledger_id)
             if entry_id == LEDGER_FENCED:
                 state.fenced = True
             else:
@@ -162,6 +178,7 @@ class ReplayTarget:
             if table.is_deleted(ledger_id):
                 return True
             table.create(ledger_id, None)
+            self._keyless.add(ledger_id)
         start = cache.put(ledger_id, entry_id, (record,), len(record))
         if start < 0:
             return False
@@ -170,7 +187,9 @@ class ReplayTarget:
 
     def check(self) -> None:
         """After the last record: every ledger's key must have come, or have been in the index."""
-        if missing := self._table.without_key():
+        states = [self._table.get(ledger_id) for ledger_id in sorted(self._keyless)]
+        missing = [each.ledger_id for each in states if each and each.master_key is None]
+        if missing:
             raise BookieStartError(
                 f"ledgers {missing[:10]} ({len(missing)} in all) have entries in the journal, and "
                 "their master key is neither there nor in the index"

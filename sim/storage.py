@@ -140,7 +140,7 @@ class Storage:
         if bookie is None or not bookie.is_running:
             return {}
         found: dict[int, bytes] = {}
-        for entry_id in await bookie.entry_ids(ledger_id) or ():
+        for entry_id in await bookie.entries(ledger_id) or ():
             status, entry = await bookie.read_entry(ledger_id, entry_id)
             if status is Status.EOK:
                 found[entry_id] = bytes(entry)

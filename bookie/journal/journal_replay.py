@@ -40,13 +40,16 @@ from bookie.journal.journal_format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import AsyncIterator, Generator, Iterator
 
     from runtime.disk import Disk, File
 
 logger = logging.getLogger(__name__)
 
 SCAN_CHUNK_SIZE_BYTES = 1024 * 1024
+#: Handed to the loop at once.
+RECORDS_PER_TURN = 500
+READ_SIZE_BYTES = 1024 * 1024
 
 
 class JournalReplay:
@@ -104,6 +107,14 @@ class JournalReplay:
                 self.end = (journal_id, last_end)
             finally:
                 file.close()
+
+    async def read(self) -> AsyncIterator[tuple[int, int, memoryview]]:
+        """As `records`, read and checked on a worker thread: a journal, and what is behind its
+        last group, is long. The loop gets its turn between RECORDS_PER_TURN."""
+        records = self.records()
+        while some := await self._disk.run(_take, records):
+            for record in some:
+                yield record
 
     def _journal_ids(self) -> list[int]:
         marked = self._mark.journal_id
@@ -220,3 +231,17 @@ class JournalReplay:
                 break
             at += len(chunk) - (len(magic) - 1)
         return None
+
+
+def _take(
+    records: Iterator[tuple[int, int, memoryview]],
+) -> list[tuple[int, int, memoryview]]:
+    """On a worker thread: the next few, and at most little more than READ_SIZE_BYTES of them."""
+    taken: list[tuple[int, int, memoryview]] = []
+    size = 0
+    for record in records:
+        taken.append(record)
+        size += len(record[2])
+        if len(taken) >= RECORDS_PER_TURN or size >= READ_SIZE_BYTES:
+            break
+    return taken

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.reads import URGENT_FLAGS
 from bookie.server.long_polls import LongPolls
-from bookie.server.request_limits import ProcessorSettings, RequestCounts
+from bookie.server.request_limits import BatchPace, ProcessorSettings, RequestCounts
 from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME, IDENTITY_PLUGIN_NAME
-from wire.bookkeeper.entry_set import EntrySet
 from wire.bookkeeper.requests import (
     AddRequest,
     AuthRequest,
@@ -100,6 +99,7 @@ class Processor:
         self.held_adds = bookie.held_adds
         self.held_adds.on_relief = self._relieved
         self._waiting_for_room: list[BookieConnection] = []
+        self._batch_pace = BatchPace(turn)
         #: In tasks: ordinary ones, and those of recoveries.
         self._waiting_reads = [0, 0]
         self._long_polls = LongPolls(bookie, turn, timers, self._settings.long_polls_max)
@@ -297,11 +297,12 @@ class Processor:
 
     def _batch_read(self, connection: BookieConnection, request: BatchReadRequest) -> None:
         self.counts.reads += 1
-        if not request.flags & FLAG_DO_FENCING:
+        if not request.flags & FLAG_DO_FENCING and self._batch_pace.is_free():
             found = self._bookie.read_entries_nowait(
                 request.ledger_id, request.first_entry_id, *self._batch_limits(request)
             )
             if found is not None:
+                self._batch_pace.answered(len(found[1]))
                 self._answer_batch(connection, request, *found)
                 return
         is_urgent = bool(request.flags & URGENT_FLAGS)
@@ -328,6 +329,7 @@ class Processor:
             if status is not Status.EOK:
                 self._answer_batch(connection, request, status, [])
                 return
+        await self._batch_pace.wait()
         status, entries = await self._bookie.read_entries(
             ledger_id,
             entry_id,
@@ -436,17 +438,12 @@ class Processor:
     async def _list_entries_slowly(
         self, connection: BookieConnection, request: ListEntriesRequest
     ) -> None:
-        entry_ids = await self._bookie.sound_entry_ids(request.ledger_id)
-        if entry_ids is None:
+        entries = await self._bookie.encoded_entries(request.ledger_id)
+        if entries is None:
             self._refuse(connection, request, Status.ENOLEDGER)
             return
         connection.answer(
-            ListEntriesResponse(
-                Status.EOK,
-                request.ledger_id,
-                EntrySet.of_entries(entry_ids).encode(),
-                request.transaction_id,
-            )
+            ListEntriesResponse(Status.EOK, request.ledger_id, entries, request.transaction_id)
         )
 
     def _auth(self, connection: BookieConnection, request: AuthRequest) -> None:

@@ -250,6 +250,7 @@ class Checkpointer:
         self._cache.flushed()
         self._barrier = None
         self._progressed()
+        await generation.empty()
         deletions = await self._durable_deletions()
         is_changed = await self.store_ledgers(deletions)
         await self._forget_deletions(deletions)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -21,12 +22,14 @@ from bookie.storage.entry_log_format import (
     COMPACTING_SUFFIX,
     HEADER_SIZE,
     LENGTH_SIZE,
+    MAP_BATCH_COUNT,
     RECORD_START,
     RECORD_START_SIZE,
     log_id_of,
     log_name,
     pack_header,
-    pack_ledgers_map,
+    pack_map_batch,
+    pack_map_items,
     read_ledgers_map,
     read_map_offset,
 )
@@ -46,6 +49,8 @@ logger = logging.getLogger(__name__)
 #: remove a log, in those.
 DROPPED_PER_TURN = 10_000
 REMOVAL_UNITS = 1000
+#: Ledgers that are written into a map in one turn.
+MAP_ITEMS_PER_TURN = 2000
 
 
 class EntryLog:
@@ -293,7 +298,8 @@ class EntryLogs:
         assert log.ledgers is not None
         file = self.file(log)
         offset = log.size_bytes
-        records = pack_ledgers_map(log.ledgers)
+        ledgers = dict(log.ledgers)  # deletions go on meanwhile
+        records = await self._pack_map(ledgers)
         if not records:
             return
         await self._disk.run(file.pwrite, [records], offset)
@@ -301,8 +307,24 @@ class EntryLogs:
         log.records_end = offset
         # The header points at the map only once the map is there (bookkeeper PR 4607).
         await file.wait_synced()
-        file.pwrite([pack_header(offset, len(log.ledgers), records)], 0)
+        file.pwrite([pack_header(offset, len(ledgers), records)], 0)
         await file.wait_synced()
+
+    async def _pack_map(self, ledgers: dict[int, int]) -> bytes:
+        slices = Slices(MAP_ITEMS_PER_TURN)
+        batches: list[bytes] = []
+        parts: list[bytes] = []
+        ledger_ids = await sort_in_slices(ledgers)
+        while some := list(islice(ledger_ids, MAP_ITEMS_PER_TURN)):
+            if slices.due(len(some)):
+                await slices.turn()
+            parts.append(pack_map_items((i, ledgers[i]) for i in some))
+            if len(parts) * MAP_ITEMS_PER_TURN == MAP_BATCH_COUNT:
+                batches.append(pack_map_batch(parts))
+                parts = []
+        if parts:
+            batches.append(pack_map_batch(parts))
+        return b"".join(batches)
 
     async def publish(self, log: EntryLog) -> None:
         """Gives a log of compaction the name of an entry log, durably. OSError."""

@@ -98,22 +98,22 @@ async def test_damaged_entries_are_told_and_not_listed_until_they_are_written_ag
     async with machine.running() as bookie:
         told = []
         bookie.on_damage(told.append)
-        assert await bookie.sound_entry_ids(1) == list(range(60))
+        assert list(await bookie.sound_entries(1)) == list(range(60))
         await bookie.scrubber.scrub()
         assert set(told) == {1, 2}
         count = len(told)
         await bookie.scrubber.scrub()
         assert len(told) == count, "it is known, for a while"
-        assert await bookie.sound_entry_ids(1) == [*range(30), *range(32, 60)]
-        assert await bookie.sound_entry_ids(2) == list(range(59))
-        assert await bookie.sound_entry_ids(3) == list(range(60))
-        assert await bookie.sound_entry_ids(4) is None
+        assert list(await bookie.sound_entries(1)) == [*range(30), *range(32, 60)]
+        assert list(await bookie.sound_entries(2)) == list(range(59))
+        assert list(await bookie.sound_entries(3)) == list(range(60))
+        assert await bookie.sound_entries(4) is None
         adds = adds_class(bookie)
         adds.add(1, 30, flags=FLAG_RECOVERY_ADD, entry=[entry(1, 30)])
         await adds.wait(1)
-        assert await bookie.sound_entry_ids(1) == [*range(31), *range(32, 60)]
+        assert list(await bookie.sound_entries(1)) == [*range(31), *range(32, 60)]
         await bookie.flush()
-        assert await bookie.sound_entry_ids(1) == [*range(31), *range(32, 60)]
+        assert list(await bookie.sound_entries(1)) == [*range(31), *range(32, 60)]
         statuses = [(await bookie.read_entry(1, entry_id))[0] for entry_id in range(28, 34)]
         assert statuses == [Status.EOK] * 3 + [Status.EIO] + [Status.EOK] * 2
 

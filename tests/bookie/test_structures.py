@@ -53,7 +53,7 @@ def read(cache, ledger_id, first, count_max=1 << 60, size_max=1 << 60):
     return [bytes(entry) for entry in entries]
 
 
-def test_write_cache_is_a_map(tiny):
+async def test_write_cache_is_a_map(tiny):
     rng = random.Random(3)
     cache = WriteCache(tiny(write_cache_size_bytes=1 << 20))
     model = {}
@@ -86,9 +86,9 @@ def test_write_cache_is_a_map(tiny):
             assert read(cache, ledger_id, first, size_max=200) == fitting
     generation = cache.active
     for ledger_id, run in generation.runs.items():
-        ids = [entry for entry, _ in run.sorted_places()]
+        ids = [entry for entry, _ in await run.sorted_places()]
         assert ids == sorted(set(ids))
-        for entry, place in run.sorted_places():
+        for entry, place in await run.sorted_places():
             assert bytes(generation.entry(place)) == model[ledger_id, entry]
 
 
