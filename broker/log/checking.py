@@ -68,8 +68,6 @@ _COMPRESSED_NS = {
     Compression.ZSTD: 15,
 }
 _CODECS = {int(codec): codec for codec in Compression}
-#: A record of what came out of a codec, where nobody has counted yet.
-_RECORD_BYTES_GUESSED = 50
 _ATTRIBUTES_LOW_BYTE = 22
 _COUNT = Struct(">i")
 _COUNT_OFFSET = 57
@@ -184,7 +182,8 @@ def _costs(records: memoryview, config: TopicConfig, *, internal: bool) -> tuple
     if wanted != COMPRESSION_OF_PRODUCER and (target := codec_of(wanted)) is not codec:
         byte_ns += _COMPRESSED_NS[target]
     if codec is not Compression.NONE:
-        return byte_ns + RECORD_NS // _RECORD_BYTES_GUESSED + 1, base_ns
+        # Nobody has counted yet what comes out: as many records as there may be.
+        return byte_ns + RECORD_NS // RECORD_BYTES_MIN + 1, base_ns
     return byte_ns, base_ns + RECORD_NS * _count_of(records)
 
 
