@@ -34,6 +34,7 @@ from runtime.config import ConfigError
 from runtime.logs import kv
 from runtime.timers import Timers
 from wire.kafka.errors import KafkaError
+from wire.kafka.records.walk import IS_COMPILED
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -122,6 +123,8 @@ async def start_broker(
     log_settings: LogSettings | None = None,
 ) -> BrokerParts:
     """All but the listeners. `env.net` has to run already when they are opened."""
+    if not IS_COMPILED:
+        logger.warning("records_walked_in_python", kv(reason="no compiler when installed"))
     registry = ConfigRegistry(store, config.broker_texts)
     await registry.load()
     broker = registry.broker

@@ -68,8 +68,6 @@ _COMPRESSED_NS = {
     Compression.ZSTD: 15,
 }
 _CODECS = {int(codec): codec for codec in Compression}
-#: A record of what came out of a codec, where nobody has counted yet.
-_RECORD_BYTES_GUESSED = 50
 _ATTRIBUTES_LOW_BYTE = 22
 _COUNT = Struct(">i")
 _COUNT_OFFSET = 57
@@ -175,13 +173,21 @@ def _costs(records: memoryview, config: TopicConfig, *, internal: bool) -> tuple
     base_ns = BATCH_NS + (size * BYTE_EIGHTHS_NS >> 3)
     if internal or size < BATCH_OVERHEAD:
         return 0, base_ns
-    codec = _CODECS.get(records[_ATTRIBUTES_LOW_BYTE] & COMPRESSION_MASK, Compression.NONE)
-    byte_ns = _DECOMPRESSED_NS[codec]
+    codec_number = records[_ATTRIBUTES_LOW_BYTE] & COMPRESSION_MASK
     wanted = config.compression_type
+    if not codec_number and wanted == COMPRESSION_OF_PRODUCER:  # the usual case, made short
+        return 0, base_ns + RECORD_NS * _count_of(records)
+    codec = _CODECS.get(codec_number, Compression.NONE)
+    byte_ns = _DECOMPRESSED_NS[codec]
     if wanted != COMPRESSION_OF_PRODUCER and (target := codec_of(wanted)) is not codec:
         byte_ns += _COMPRESSED_NS[target]
     if codec is not Compression.NONE:
-        return byte_ns + RECORD_NS // _RECORD_BYTES_GUESSED + 1, base_ns
-    (count,) = _COUNT.unpack_from(records, _COUNT_OFFSET)
-    base_ns += RECORD_NS * min(max(count, 0), size // RECORD_BYTES_MIN)
-    return byte_ns, base_ns
+        # Nobody has counted yet what comes out: as many records as there may be.
+        return byte_ns + RECORD_NS // RECORD_BYTES_MIN + 1, base_ns
+    return byte_ns, base_ns + RECORD_NS * _count_of(records)
+
+
+def _count_of(records: memoryview) -> int:
+    """How many records a walk may meet: none if there is no place for so many."""
+    count: int = _COUNT.unpack_from(records, _COUNT_OFFSET)[0]
+    return count if 0 <= count * RECORD_BYTES_MIN <= len(records) else 0

@@ -261,11 +261,15 @@ def codec_of(compression_type: str) -> Compression:
 
 def _repacked(inside: memoryview | bytes, header: BatchHeader, config: TopicConfig) -> memoryview:
     """The same batch with the topic's own compression.type. KafkaError MESSAGE_TOO_LARGE."""
-    packed = repack(header, inside, codec_of(config.compression_type), compression_level(config))
-    if len(packed) > config.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"batch of {len(packed)} bytes with compression.type={config.compression_type} exceeds"
-            f" max.message.bytes={config.max_message_bytes}",
-        )
-    return memoryview(packed)
+    codec = codec_of(config.compression_type)
+    size = BATCH_OVERHEAD + len(inside)
+    if codec is not Compression.NONE or size <= config.max_message_bytes:
+        packed = repack(header, inside, codec, compression_level(config))
+        size = len(packed)
+        if size <= config.max_message_bytes:
+            return memoryview(packed)
+    raise KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"batch of {size} bytes with compression.type={config.compression_type} exceeds"
+        f" max.message.bytes={config.max_message_bytes}",
+    )

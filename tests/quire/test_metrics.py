@@ -15,6 +15,7 @@ from bookie.config import BookieConfig
 from broker.api import Api
 from broker.dispatch import Dispatcher
 from broker.log.partition import State
+from broker.log.producer_store import Room
 from ledger.statistics import LedgerStatistics
 from quire.metrics.bookie import bookie_collector
 from quire.metrics.broker import partition_collector, request_collector
@@ -130,7 +131,11 @@ async def test_requests_and_partitions():
     ]
     metrics = Metrics()
     metrics.register(request_collector(dispatcher))
-    metrics.register(partition_collector(SimpleNamespace(all=lambda: iter(held))))
+    room = Room(100)
+    room.count, room.refused_count = 7, 3
+    checks = SimpleNamespace(inline_count=50, delayed_count=4, threaded_count=2)
+    logs = SimpleNamespace(all=lambda: iter(held), producers_room=room, checks=checks)
+    metrics.register(partition_collector(logs))
     text = await metrics.render()
     values = figures(text)
     expected = {
@@ -146,6 +151,10 @@ async def test_requests_and_partitions():
         ("kafka_controller_kafkacontroller_globaltopiccount",): 2,
         ("kafka_controller_kafkacontroller_offlinepartitionscount",): 1,
         ("kafka_server_replicamanager_leadercount",): 2,
+        ("kafka_server_replicamanager_produceridcount",): 7,
+        ("quire_producers_refused_total",): 3,
+        ("quire_batches_checked_total", "inline"): 50,
+        ("quire_batches_checked_total", "worker"): 2,
         ("kafka_server_socketservermetrics_connection_count",): 0,
     }
     assert expected.items() <= values.items()
