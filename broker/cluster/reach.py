@@ -3,7 +3,8 @@
 A broker that is cut off from the bookies, but not from the metadata, stays registered and cannot
 write: it says so in its registration, and the controller gives its partitions to brokers that can
 (broker/cluster/controller.py). Bookies are asked only while there is a doubt: something failed, or
-another broker says that it cannot write. What nobody could write, as there are too few bookies at all, is no reason either.
+another broker says that it cannot write. What nobody could write, as there are too few bookies at
+all, is no reason either.
 
 It is said after UNABLE_SECONDS without enough answers, and taken back after ABLE_SECONDS with them,
 so that a network that comes and goes moves nothing.
