@@ -4,10 +4,11 @@ roll waits for, and what becomes of a successor that nobody needed."""
 import pytest
 import trio
 
+from broker.log.document import read_chain
 from broker.log.settings import LogSettings
 from metadata.memory import MemoryStore
 from metadata.store import MetadataUnavailableError
-from tests.broker.log.test_partition import World, batch
+from tests.broker.log.test_partition import PATH, World, batch
 
 SEGMENT_BYTES = 100_000
 EXCESS_BYTES = 20_000
@@ -187,3 +188,17 @@ async def test_a_spare_ledger_is_made_anew_when_bookies_changed(world):
     assert spare not in {info.ledger_id for info in world.log.chain.ledgers}
     assert spare not in await ledger_ids(world)
     assert len(await world.values()) == 130
+
+
+async def test_a_hand_over_does_not_wait_for_deletions(world):
+    answers = send(world, 1000)
+    await until(lambda: len(answers) == 1000)
+    world.store.seconds = 0.05
+    world.keeper._wanted_start = world.log.high_watermark
+    world.log.call_keeper()
+    await until(lambda: world.log.chain.deleting)
+    waiting = len(world.log.chain.deleting)
+    await world.keeper.close(release=True)
+    chain, _ = await read_chain(world.store, PATH)
+    assert chain.owner is None
+    assert len(chain.deleting) > waiting - 4
