@@ -256,7 +256,7 @@ class Keeper:
 
     async def _attend(self) -> None:
         log = self._log
-        while log.state is State.ONLINE:
+        while log.state is State.ONLINE and not self._closing:
             step = await self._next_step()
             if step is None:
                 return

@@ -61,7 +61,10 @@ async def stored(chain, settings=SMALL):
 
 
 async def test_a_long_chain_is_split_and_read_back_whole():
-    store, chain, version = await stored(chain_of(12_000), LogSettings())
+    store, chain, version = await stored(chain_of(0), LogSettings())
+    for count in range(1_000, 13_000, 1_000):
+        longer = replace(chain, ledgers=chain_of(count).ledgers)
+        chain, version = await write_chain(store, PATH, chain, longer, version, LogSettings())
     read, read_version = await read_chain(store, PATH)
     assert (read, read_version) == (chain, version)
     assert read.ledgers == chain_of(12_000).ledgers

@@ -4,10 +4,13 @@ roll waits for, and what becomes of a successor that nobody needed."""
 import pytest
 import trio
 
+from broker.log.document import read_chain
+from broker.log.orphans import sweep_orphans
+from broker.log.partition import State
 from broker.log.settings import LogSettings
 from metadata.memory import MemoryStore
 from metadata.store import MetadataUnavailableError
-from tests.broker.log.test_partition import World, batch
+from tests.broker.log.test_partition import PATH, World, batch
 
 SEGMENT_BYTES = 100_000
 EXCESS_BYTES = 20_000
@@ -187,3 +190,45 @@ async def test_a_spare_ledger_is_made_anew_when_bookies_changed(world):
     assert spare not in {info.ledger_id for info in world.log.chain.ledgers}
     assert spare not in await ledger_ids(world)
     assert len(await world.values()) == 130
+
+
+async def test_a_hand_over_does_not_wait_for_deletions(world):
+    answers = send(world, 1000)
+    await until(lambda: len(answers) == 1000)
+    world.store.seconds = 0.05
+    world.keeper._wanted_start = world.log.high_watermark
+    world.log.call_keeper()
+    await until(lambda: world.log.chain.deleting)
+    waiting = len(world.log.chain.deleting)
+    await world.keeper.close(release=True)
+    chain, _ = await read_chain(world.store, PATH)
+    assert chain.owner is None
+    assert len(chain.deleting) > waiting - 4
+
+
+async def test_the_spare_ledger_of_a_dead_broker_is_an_orphan_and_a_live_ones_is_not(
+    nursery, autojump_clock, sim
+):
+    cluster = sim.Cluster(settings=LogSettings(spare_ledger_share=1e-9))
+    one, two = await cluster.start(nursery, 1), await cluster.start(nursery, 2)
+    topic = await cluster.create_topic(one, 1)
+    cluster.assignments.assign(topic.id, 0, 1)
+    await until(lambda: one.log() is not None and one.log().state is State.ONLINE)
+    await one.log().append(sim.batch(b"1"))
+    await one.log().append(sim.batch(b"2"))
+    spare = one.manager._held["t", 0].keeper._spare
+    await until(lambda: spare._writer is not None)
+    assert await sweep_orphans(two.store, two.ledgers) == 0
+    await one.kill()
+    cluster.assignments.assign(topic.id, 0, 2)
+    await until(lambda: two.log() is not None and two.log().state is State.ONLINE)
+    await two.log().append(sim.batch(b"3"))
+    await two.log().append(sim.batch(b"4"))
+    own = two.manager._held["t", 0].keeper._spare
+    await until(lambda: own._writer is not None)
+    assert await sweep_orphans(two.store, two.ledgers) == 1
+    ids = await two.ledgers.manager.ledger_ids()
+    assert spare._writer.ledger_id not in ids
+    assert own._writer.ledger_id in ids
+    assert [value for _, value in await sim.read_all(two.log())] == [b"1", b"2", b"3", b"4"]
+    await two.kill()
