@@ -29,6 +29,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds-max", type=int, default=100, help="then it was not found by seeds")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--shape", default="", help="of all worlds, as in witness=0")
+    parser.add_argument(
+        "--tests", action="store_true", help="also the named tests of what a seed has found"
+    )
     parser.add_argument("--again", action="store_true", help="also what was looked for before")
     parser.add_argument("--json", action="store_true", help="the findings, for programs")
     parser.add_argument("--write", type=Path, help="the table goes into this page, between marks")
@@ -45,12 +48,20 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    way = f"{options.seeds_max}-{options.shape or 'as-drawn'}"
+    way = f"{options.seeds_max}-{options.shape or 'as-drawn'}{'-tests' * options.tests}"
     findings = Findings(cache_directory() / f"mutations-{code_seed():08x}-{way}.json")
     for name in options.names:
         if options.again or name not in findings.known:
             mutation = MUTATIONS[name]
-            findings.keep(hunt(mutation, options.seeds_max, options.jobs, options.shape_fields))
+            findings.keep(
+                hunt(
+                    mutation,
+                    options.seeds_max,
+                    options.jobs,
+                    options.shape_fields,
+                    always_tests=options.tests,
+                )
+            )
             if not options.json:
                 print(row(findings.known[name]), flush=True)
     wanted = [findings.known[name] for name in options.names]

@@ -10,6 +10,7 @@ START = "bookie.start"
 CHECKPOINTER = "bookie.storage.checkpointer"
 COMPACTOR = "bookie.space.compactor"
 TABLE = "bookie.ledger_table"
+COMPACTION = "tests/bookie/test_compaction.py"
 SCENARIOS = "tests/sim/test_sim_scenarios.py"
 NAMED = "tests/sim/test_sim_named.py"
 
@@ -156,7 +157,10 @@ BOOKIE_RULES = (
         "blind-repoint",
         "compaction tells the index its new place, wherever the entry is by now",
         (Patch(COMPACTOR, "if found[i] != old_base | moves.old_offsets[i]:", "if False:"),),
-        ("tests/bookie/test_compaction_model.py", "tests/bookie/test_compaction.py"),
+        (
+            f"{COMPACTION}::test_a_flush_in_between_wins",
+            f"{COMPACTION}::test_a_ledger_deleted_meanwhile_does_not_come_back",
+        ),
     ),
     Mutation(
         "compaction-index-late",

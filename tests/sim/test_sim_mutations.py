@@ -112,7 +112,7 @@ def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("QUIRE_CACHE", str(tmp_path))
     hunted = []
 
-    def hunt(mutation, _count, _jobs, _shape):
+    def hunt(mutation, _count, _jobs, _shape, **_options):
         hunted.append(mutation.name)
         if mutation.name == "no-floor" and len(hunted) < 3:
             raise KeyboardInterrupt
