@@ -150,6 +150,16 @@ Steps = Generator[int, None, T]
 STEP_UNITS = 2000
 
 
+def all_steps(steps: Steps[T]) -> T:
+    """All steps at once: there are few."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
 async def in_slices(steps: Steps[T]) -> T:
     """All steps, from a task: others have the loop in between."""
     slices = Slices(STEP_UNITS)

@@ -70,6 +70,7 @@ class LoopWatch(trio.abc.Instrument):
         """A burst begins: what the task did before, waiting mostly, is not counted."""
         self._began = self._last = self.clock()
         self._longest = 0.0
+        self._longest_what = "burst"
 
     def did(self, what: object) -> None:
         """`what` is done: a name, or a function whose name is taken if it is wanted."""
