@@ -80,13 +80,18 @@ class MetadataHandler:
         body: MetadataRequest = request.body
         wanted = self._wanted(body, request.version)
         missing: list[str] = []
+        once: dict[object, MetadataRequestTopic] = {}
         for item in wanted or ():
             yield 1
+            once[item.topic_id if item.topic_id != ZERO_UUID else item.name] = item
             by_id = item.topic_id != ZERO_UUID
             if request.version < TOPIC_ID_VERSION and (item.name is None or by_id):
                 return (yield from self._refuse(request, wanted or []))
             if item.name and not by_id and self._find(item) is None:
                 missing.append(item.name)
+        if wanted is not None:
+            wanted = list(once.values())  # as Kafka, which makes a set of them
+            missing = list(dict.fromkeys(missing))
         if missing and self._may_create(body, request.version):
             return self._create_then_answer(request, wanted, missing)
         for log in self._logs_of(wanted):
