@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.api import Api, Request
+from broker.log.partition import State
 from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -65,7 +66,8 @@ class DeleteRecordsHandler:
     async def _delete(self, topic: str, wanted: DeleteRecordsPartition) -> int:
         """The new log start. KafkaError."""
         log = self._logs.get(topic, wanted.partition_index)
-        await log.wait_loaded()
+        if log.state is State.LOADING:
+            await log.wait_loaded()
         if log.topic.internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         if "delete" not in log.config.cleanup_policy:

@@ -24,6 +24,7 @@ import trio
 
 from broker.api import Api, Request
 from broker.handlers.fetch import check_leader_epoch
+from broker.log.partition import State
 from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -91,7 +92,8 @@ class ListOffsetsHandler:
                 try:
                     with trio.move_on_at(deadline):
                         log = self._logs.get(topic.name, wanted.partition_index)
-                        await log.wait_loaded()
+                        if log.state is State.LOADING:
+                            await log.wait_loaded()
                         answer = await self._offset(log, wanted, request.version)
                     if answer is None:
                         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
@@ -142,7 +144,8 @@ class ListOffsetsHandler:
                 result.partitions.append(answer)
                 try:
                     log = self._logs.get(topic.topic, wanted.partition)
-                    await log.wait_loaded()
+                    if log.state is State.LOADING:
+                        await log.wait_loaded()
                     log.check_online()
                     check_leader_epoch(log, wanted.current_leader_epoch)
                     answer.leader_epoch, answer.end_offset = log.end_offset_for_epoch(

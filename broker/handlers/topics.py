@@ -56,10 +56,11 @@ _BY_ID_VERSION_MIN = 6
 _DELETION_DISABLED_VERSION_MIN = 3
 _DEFAULT = -1
 
-#: Before others have the loop: topics that are looked at, and as how many one counts whose
-#: settings are described; values that are counted.
+#: Before others have the loop: topics that are looked at, and as how many one counts that is
+#: checked, and a setting that is described; values that are counted.
 TOPICS_PER_TURN = 500
-CREATED_COST = 100
+CREATED_COST = 200
+SETTING_COST = 10
 VALUES_PER_TURN = 5000
 
 T = TypeVar("T")
@@ -122,7 +123,7 @@ class TopicsHandler:
                         ErrorCode.POLICY_VIOLATION,
                         f"a request may make {PARTITIONS_PER_TOPIC_MAX} partitions at most",
                     )
-                await self._create_topic(topic, result, validate_only=body.validate_only)
+                await self._create_topic(topic, result, slices, validate_only=body.validate_only)
             except KafkaError as error:
                 _refuse(result, error)
             except MetadataError as error:
@@ -138,7 +139,12 @@ class TopicsHandler:
         )
 
     async def _create_topic(
-        self, asked: CreatableTopic, result: CreatableTopicResult, *, validate_only: bool
+        self,
+        asked: CreatableTopic,
+        result: CreatableTopicResult,
+        slices: Slices,
+        *,
+        validate_only: bool,
     ) -> None:
         self._catalog.check_create(asked.name, 1, {})
         wanted = self._wanted(asked)
@@ -155,16 +161,20 @@ class TopicsHandler:
             result.topic_id = topic.id
         result.num_partitions = wanted.partition_count
         result.replication_factor = wanted.replication_factor
-        result.configs = [
-            CreatableTopicConfigs(
-                name=described.key.name,
-                value=described.value,
-                read_only=described.read_only,
-                config_source=int(described.source),
-                is_sensitive=described.key.sensitive,
+        configs = []
+        for described in self._registry.describe_topic(wanted.configs):
+            if slices.due(SETTING_COST):
+                await slices.turn()
+            configs.append(
+                CreatableTopicConfigs(
+                    name=described.key.name,
+                    value=described.value,
+                    read_only=described.read_only,
+                    config_source=int(described.source),
+                    is_sensitive=described.key.sensitive,
+                )
             )
-            for described in self._registry.describe_topic(wanted.configs)
-        ]
+        result.configs = configs
 
     def _wanted(self, asked: CreatableTopic) -> _Wanted:
         by_hand = None
