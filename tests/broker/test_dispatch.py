@@ -570,7 +570,7 @@ async def test_a_response_of_many_elements_is_encoded_in_slices(world):
     topics = [MetadataResponseTopic(name=f"t{n}") for n in range(ELEMENTS_INLINE * 5)]
     world.dispatcher._routes.clear()
     world.dispatcher._apis[ApiKey.METADATA] = Api(
-        ApiKey.METADATA, 0, 13, lambda request: MetadataResponse(topics=topics)
+        ApiKey.METADATA, 0, 13, lambda request: MetadataResponse(topics=list(topics))
     )
     world.send(metadata(1) + heartbeat(2))
     assert world.wire.correlation_ids() == []
