@@ -25,7 +25,6 @@ from wire.bookkeeper.status import (
 )
 
 if TYPE_CHECKING:
-
     from bookie.config import BookieConfig
     from bookie.health.damage import DamageReports
     from bookie.ledger_operations import LedgerOperations

@@ -85,6 +85,10 @@ class LedgerClient:
         self._nursery: trio.Nursery | None = None
         self._missing = MissingCopies(self.manager, bookies, env.rng, self._spawn)
 
+    @property
+    def env(self) -> Env:
+        return self._env
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs until it is cancelled."""
         async with trio.open_nursery() as nursery:
