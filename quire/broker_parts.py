@@ -123,8 +123,6 @@ async def start_broker(
     log_settings: LogSettings | None = None,
 ) -> BrokerParts:
     """All but the listeners. `env.net` has to run already when they are opened."""
-    if not IS_COMPILED:
-        logger.warning("records_walked_in_python", kv(reason="no compiler when installed"))
     registry = ConfigRegistry(store, config.broker_texts)
     await registry.load()
     broker = registry.broker
@@ -136,8 +134,7 @@ async def start_broker(
         await stack.enter_async_context(running(catalog.run))
         member = await ClusterMember.start(env, store, registry, catalog, stack)
     settings = _followed(LogSettings() if log_settings is None else log_settings, registry)
-    note_at_start(catalog)
-    catalog.subscribe(partial(note_event, catalog))
+    _note(catalog)
     logs = LogManager(
         catalog,
         store,
@@ -158,10 +155,8 @@ async def start_broker(
     await stack.enter_async_context(running(timers.run))
 
     cluster_id = await ensure_cluster_id(store, env)
-    view: StandaloneView | BrokersView
-    if member is None:
-        view = StandaloneView(cluster_id, broker, bookies, _facts(logs))
-    else:
+    view: StandaloneView | BrokersView = StandaloneView(cluster_id, broker, bookies, _facts(logs))
+    if member is not None:
         view = member.view(cluster_id, catalog, bookies, _facts(logs))
     handlers = make_handlers(
         env=env,
@@ -181,6 +176,14 @@ async def start_broker(
     stack.callback(dispatcher.stop)
     server = await _start_server(env, dispatcher, config, registry, stack)
     return BrokerParts(broker, dispatcher, logs, server, view, member)
+
+
+def _note(catalog: TopicCatalog) -> None:
+    """What an operator is to know of this process, once, and of each topic when it is made."""
+    if not IS_COMPILED:
+        logger.warning("records_walked_in_python", kv(reason="no compiler when installed"))
+    note_at_start(catalog)
+    catalog.subscribe(partial(note_event, catalog))
 
 
 async def _start_server(

@@ -96,7 +96,7 @@ async def test_what_is_long_waits_and_all_behind_it(world, nursery, name):
     assert world.checks.inline_count == 1
     nursery.start_soon(world.checks.run)
     with trio.fail_after(20):
-        while world.log.unchecked_head() is not None:
+        while world.log._line.unchecked_head() is not None:
             await trio.sleep(0.001)
     large = world.log.next_offset - 4
     assert [append.base_offset for append in appends] == [0, 1, 1 + large, 3 + large]
@@ -116,7 +116,7 @@ async def test_a_turn_checks_so_much_and_no_more(world, nursery):
     assert world.checks.inline_count == in_turn
     nursery.start_soon(world.checks.run)
     with trio.fail_after(20):
-        while world.log.unchecked_head() is not None:
+        while world.log._line.unchecked_head() is not None:
             await trio.sleep(0.001)
     assert [append.base_offset for append in appends] == [count * n for n in range(30)]
     assert (world.checks.delayed_count, world.checks.threaded_count) == (30 - in_turn, 0)
@@ -170,7 +170,7 @@ async def test_a_refusal_in_the_line_is_nobody_elses(world, nursery):
     appends = [world.append(records) for records in (wrong, batch(), batch(MANY), batch())]
     nursery.start_soon(world.checks.run)
     with trio.fail_after(20):
-        while world.log.unchecked_head() is not None:
+        while world.log._line.unchecked_head() is not None:
             await trio.sleep(0.001)
     assert world.finished == [appends[0]]
     assert appends[0].error is ErrorCode.CORRUPT_MESSAGE
