@@ -228,11 +228,11 @@ async def test_the_mark_is_made_when_the_metadata_are_back(
     world, writer = await _three(nursery, new_world)
     original, tries = UnderReplication.mark, []
 
-    async def away(self, ledger_id, missing, time_ms):
+    async def away(self, ledger_id, missing, time_ms, **keywords):
         tries.append(set(missing))
         if len(tries) < 4:
             raise MetadataUnavailableError("/", "no metadata")
-        return await original(self, ledger_id, missing, time_ms)
+        return await original(self, ledger_id, missing, time_ms, **keywords)
 
     monkeypatch.setattr(UnderReplication, "mark", away)
     world.bookies.dead.add("a")
