@@ -14,7 +14,7 @@ Of ledger clients (brokers and nodes of auto-recovery):
 
 The rules are BookKeeper's (LedgerRecoveryOp, PendingAddOp, its TLA+ specification), judged by code
 that shares nothing with the code under test but the parsing of headers. Nothing here draws or
-waits: a world with a witness runs as one without.
+waits: but for the faults that it gives their moment a world with a witness runs as one without.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ BOOKIE_RULES = (
         "compaction tells the index its new place, wherever the entry is by now",
         (Patch(COMPACTOR, "if found[i] != old_base | moves.old_offsets[i]:", "if False:"),),
         (
-            f"{COMPACTION}::test_a_flush_in_between_wins",
+            f"{COMPACTION}::test_a_flush_before_the_index_is_told_wins",
             f"{COMPACTION}::test_a_ledger_deleted_meanwhile_does_not_come_back",
         ),
     ),
