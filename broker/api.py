@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import trio
 
 from runtime.slices import Slices
-from wire.kafka.message import Message
+from wire.kafka.message import Message, Struct, fields_of
 
 if TYPE_CHECKING:
     from runtime.turn import Turn
@@ -87,7 +87,12 @@ class Handling(Protocol):
     def frame_bytes_max(self, key: int, version: int, *, is_known: bool) -> int:
         """Of a large request that begins so, from a client that has made one before, or not."""
 
-    def start(self, function: Callable[..., Awaitable[None]], *arguments: Any, name: str) -> None:  # noqa: ANN401
+    def start(
+        self,
+        function: Callable[..., Awaitable[None]],
+        *arguments: Any,  # noqa: ANN401  # the function's
+        name: str,
+    ) -> None:
         """Runs it as a task of the server's."""
 
 
@@ -139,6 +144,8 @@ class Request:
     client_id: str
     connection: ConnectionInfo
     body: Any
+    #: The body has very many elements, and is emptied once it is answered.
+    is_large: bool = False
 
 
 T = TypeVar("T")
@@ -148,6 +155,16 @@ Steps = Generator[int, None, T]
 
 #: So much of a request's steps is done at once, and in each slice of the rest.
 STEP_UNITS = 2000
+
+
+def all_steps(steps: Steps[T]) -> T:
+    """All steps at once: there are few."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 async def in_slices(steps: Steps[T]) -> T:
@@ -162,6 +179,34 @@ async def in_slices(steps: Steps[T]) -> T:
         return result
     finally:
         steps.close()
+
+
+#: Elements that are freed before others have the loop.
+FREED_PER_TURN = 500
+
+
+async def let_go(message: Message) -> None:
+    """Empties a message of very many elements, which nobody needs any more, in slices: Python
+    frees a hundred thousand objects as slowly as it makes them, and otherwise all at once."""
+    slices = Slices(FREED_PER_TURN)
+    lists = _lists_of(message)
+    while lists:
+        elements = lists.pop()
+        while elements:
+            if len(elements) < FREED_PER_TURN:
+                # One of them may hold the many.
+                inner = [found for each in elements for found in _lists_of(each)]
+                lists += [each for each in inner if len(each) >= FREED_PER_TURN]
+            del elements[-FREED_PER_TURN:]
+            if slices.due(FREED_PER_TURN):
+                await slices.turn()
+
+
+def _lists_of(value: object) -> list[list[Any]]:
+    if not isinstance(value, Struct):
+        return []
+    found = (getattr(value, name) for name, _ in fields_of(type(value)))
+    return [each for each in found if type(each) is list]
 
 
 class Abandonable:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.api import Reply
+from broker.api import Reply, let_go
 from broker.dispatch import ELEMENTS_INLINE
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
@@ -238,11 +238,12 @@ class KafkaConnection:
             reply.parts = end.value
             if self._line and self._line[0] is reply:
                 self._send_ready()
-        except Exception:
+        except Exception:  # as in `_encode`
             self._encoding_failed(reply)
         finally:
             steps.close()
             self.release(0)
+        await let_go(reply.message)
 
     def _encoding_failed(self, reply: Reply) -> None:
         logger.exception(

@@ -80,6 +80,10 @@ class LedgerClient:
         self.manager = LedgerManager(store, env, self._config.ledgers_root)
         self._nursery: trio.Nursery | None = None
 
+    @property
+    def env(self) -> Env:
+        return self._env
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs until it is cancelled."""
         async with trio.open_nursery() as nursery:

@@ -165,13 +165,24 @@ async def start_broker(
     requests = await stack.enter_async_context(trio.open_nursery())
     dispatcher = Dispatcher(handlers, requests, env.turn)
     stack.callback(dispatcher.stop)
+    server = await _start_server(env, dispatcher, config, registry, stack)
+    return BrokerParts(broker, dispatcher, logs, server, view, member)
+
+
+async def _start_server(
+    env: Env,
+    dispatcher: Dispatcher,
+    config: NodeConfig,
+    registry: ConfigRegistry,
+    stack: AsyncExitStack,
+) -> KafkaServer:
     server = KafkaServer(
         env.net, dispatcher, _server_settings(config), _connection_limits(registry.broker)
     )
     registry.subscribe(lambda: server.set_limits(_connection_limits(registry.broker)))
     await stack.enter_async_context(running(server.reap_idle, needs_start=False))
     await stack.enter_async_context(running(server.reap_unfinished, needs_start=False))
-    return BrokerParts(broker, dispatcher, logs, server, view, member)
+    return server
 
 
 def _facts(logs: LogManager) -> Facts:

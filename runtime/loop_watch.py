@@ -70,6 +70,7 @@ class LoopWatch(trio.abc.Instrument):
         """A burst begins: what the task did before, waiting mostly, is not counted."""
         self._began = self._last = self.clock()
         self._longest = 0.0
+        self._longest_what = "burst"
 
     def did(self, what: object) -> None:
         """`what` is done: a name, or a function whose name is taken if it is wanted."""
@@ -80,17 +81,11 @@ class LoopWatch(trio.abc.Instrument):
             self._longest = took
             self._longest_what = what
 
-    @property
-    def told_seconds(self) -> float:
-        """From the beginning of the burst or step to the last `did` in it."""
-        return self._last - self._began
-
-    def end(self) -> float:
-        """The burst is over; how many seconds it took."""
+    def end(self) -> None:
+        """The burst is over."""
         took = self.clock() - self._began
         self._began = 0.0
         self._record(took, None)
-        return took
 
     # -- of tasks (trio.abc.Instrument) ----------------------------------------------------------
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from runtime.loop_watch import watch_of_run
-from runtime.turn import SPENT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +48,6 @@ class Poller:
         self._handlers: dict[int, Callable[[int], None]] = {}
         #: Descriptor, events and handler of those that are ready, but others come first.
         self._put_off: list[tuple[int, int, Callable[[int], None] | None]] = []
-        self._busy_seconds = 0.0  # of all bursts since the wake-up
         self._at_end: list[Callable[[], None]] = []
         #: Before that time it goes to sleep at once.
         self._looks_from = 0.0
@@ -86,13 +84,10 @@ class Poller:
                 else:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
                 bursts = 0
-                self._busy_seconds = 0.0
-                while (
-                    bursts < BURSTS_PER_WAKE_MAX
-                    and self._busy_seconds < SPENT_SECONDS
-                    and (self._burst() or self._look())
-                ):
+                while bursts < BURSTS_PER_WAKE_MAX and (self._burst() or self._look()):
                     bursts += 1
+                    if self._put_off:
+                        break  # tasks come in between, too
         finally:
             self.is_running = False
             self._watch.stop()
@@ -136,5 +131,5 @@ class Poller:
                     self._put_off = ready[number:]  # or the first would come first for ever
                     break
         turn.run()
-        self._busy_seconds += watch.end()
+        watch.end()
         return True

@@ -47,7 +47,7 @@ from runtime.config import (
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from metadata.store import MetadataStore, Node
 
@@ -375,9 +375,9 @@ class ConfigRegistry:
 
     # -- descriptions ---------------------------------------------------------------------------
 
-    def describe_topic(self, overrides: Mapping[str, str]) -> list[Described]:
-        """Every topic setting."""
-        return [self._describe_topic(key, overrides) for key in TOPIC_CONFIGS]
+    def describe_topic(self, overrides: Mapping[str, str]) -> Iterator[Described]:
+        """Every topic setting, one by one: describing all of them takes a while, here as below."""
+        return (self._describe_topic(key, overrides) for key in TOPIC_CONFIGS)
 
     def _describe_topic(self, key: ConfigKey, overrides: Mapping[str, str]) -> Described:
         synonyms = [
@@ -393,22 +393,20 @@ class ConfigRegistry:
             synonyms.insert(0, Synonym(key.name, value, source))
         return Described(key, value, source, read_only=False, synonyms=tuple(synonyms))
 
-    def describe_broker(self) -> list[Described]:
+    def describe_broker(self) -> Iterator[Described]:
         """Every broker setting, as it is in force in this broker."""
-        return [self._describe_broker(key) for key in BROKER_CONFIGS]
+        return (self._describe_broker(key) for key in BROKER_CONFIGS)
 
-    def describe_broker_default(self) -> list[Described]:
+    def describe_broker_default(self) -> Iterator[Described]:
         """Only what is set for all brokers."""
-        described = []
-        for name, text in self.stored(Room.BROKERS, DEFAULT_BROKER).items():
+        for name, text in list(self.stored(Room.BROKERS, DEFAULT_BROKER).items()):
             key = BROKER_CONFIGS.get(name)
             if key is None:
                 continue
             source = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
             value = None if key.sensitive else format_value(key.parse(text))
             synonym = Synonym(name, value, source)
-            described.append(Described(key, value, source, read_only=False, synonyms=(synonym,)))
-        return described
+            yield Described(key, value, source, read_only=False, synonyms=(synonym,))
 
     def _describe_broker(self, key: ConfigKey) -> Described:
         synonyms = self._broker_synonyms(key.name)
@@ -433,14 +431,14 @@ class ConfigRegistry:
             synonyms.append(Synonym(name, shown, Source.DEFAULT_CONFIG))
         return synonyms
 
-    def describe_named(self, room: Room, name: str) -> list[Described]:
+    def describe_named(self, room: Room, name: str) -> Iterator[Described]:
         """Every setting of a group or a client-metrics subscription, whether or not it exists."""
         texts = self.stored(room, name)
         own_source = Source.GROUP_CONFIG if room is Room.GROUPS else Source.CLIENT_METRICS_CONFIG
-        return [
+        return (
             self._describe_named(key, texts, own_source, GROUP_BROKER_NAMES.get(key.name))
             for key in _NAMED_TABLES[room]
-        ]
+        )
 
     def _describe_named(
         self, key: ConfigKey, texts: Mapping[str, str], own_source: Source, broker_name: str | None

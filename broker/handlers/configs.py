@@ -11,7 +11,8 @@ A change is durable and in force when it is answered. Behaviour was compared wit
 error by error. Known deviations: a broker setting that Kafka does not know is refused with
 INVALID_CONFIG (Kafka keeps it for plug-ins); an operation of an unknown number is INVALID_REQUEST
 (Kafka: UNKNOWN_SERVER_ERROR); one resource of an unknown type fails alone, not with its whole
-request; a resource that AlterConfigs names twice is INVALID_REQUEST (Kafka 4.3.1 does not answer).
+request; a resource that a request names twice is INVALID_REQUEST (Kafka 4.3.1 does not answer
+AlterConfigs; by DescribeConfigs it is described as often, whatever that costs).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import enum
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Request
+from broker.api import Api, Request, Steps
 from broker.cluster.catalog import Topic, check_name
 from broker.cluster.config_definitions_broker import BROKER_CONFIGS
 from broker.cluster.config_definitions_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
@@ -30,6 +31,7 @@ from broker.handlers.loggers import change_loggers, check_loggers, describe_logg
 from broker.handlers.topics import metadata_failure
 from metadata.store import MetadataError
 from runtime.config import ConfigError, ConfigTable, ConfigType, UnknownConfigError, parse_value
+from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.configs import (
@@ -57,6 +59,13 @@ if TYPE_CHECKING:
     from broker.cluster.view import ClusterView
 
     Change = Callable[[Mapping[str, str]], dict[str, str]]
+
+
+#: What a resource costs, and each of its settings, in units of `Steps`.
+RESOURCE_UNITS = 5
+SETTING_UNITS = 30
+ALTERED_SETTINGS_PER_TURN = 2000
+ALTERED_RESOURCES_PER_TURN = 5
 
 
 class ResourceType(enum.IntEnum):
@@ -121,10 +130,13 @@ class ConfigsHandler:
 
     # -- DescribeConfigs ------------------------------------------------------------------------
 
-    def describe_configs(self, request: Request) -> DescribeConfigsResponse:
+    def describe_configs(self, request: Request) -> Steps[DescribeConfigsResponse]:
         body: DescribeConfigsRequest = request.body
         response = DescribeConfigsResponse()
+        asked: set[tuple[int, str]] = set()
         for resource in body.resources:
+            yield RESOURCE_UNITS
+            name = resource.resource_type, resource.resource_name
             result = DescribeConfigsResult(
                 error_message="",
                 resource_type=resource.resource_type,
@@ -132,18 +144,22 @@ class ConfigsHandler:
             )
             response.results.append(result)
             try:
+                if name in asked:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+                asked.add(name)
                 described = self._describe(resource)
             except KafkaError as error:
                 result.error_code, result.error_message = int(error.code), error.message
                 continue
             # An empty list of keys means all of them, as null does.
             keys = set(resource.configuration_keys or ())
-            result.configs = [
-                _described(one, body) for one in described if not keys or one.key.name in keys
-            ]
+            for one in described:
+                yield SETTING_UNITS
+                if not keys or one.key.name in keys:
+                    result.configs.append(_described(one, body))
         return response
 
-    def _describe(self, resource: DescribeConfigsResource) -> list[Described]:
+    def _describe(self, resource: DescribeConfigsResource) -> Iterable[Described]:
         kind, name = _resource_type(resource.resource_type), resource.resource_name
         if kind is ResourceType.TOPIC:
             check_name(name)
@@ -162,7 +178,10 @@ class ConfigsHandler:
     async def alter_configs(self, request: Request) -> AlterConfigsResponse:
         body: AlterConfigsRequest = request.body
         changes = []
+        slices = Slices(ALTERED_SETTINGS_PER_TURN)
         for resource in body.resources:
+            if slices.due(1 + len(resource.configs)):
+                await slices.turn()
             pairs = [(config.name, config.value) for config in resource.configs]
             changes.append(
                 (
@@ -177,7 +196,10 @@ class ConfigsHandler:
     async def incremental_alter_configs(self, request: Request) -> IncrementalAlterConfigsResponse:
         body: IncrementalAlterConfigsRequest = request.body
         changes = []
+        slices = Slices(ALTERED_SETTINGS_PER_TURN)
         for resource in body.resources:
+            if slices.due(1 + len(resource.configs)):
+                await slices.turn()
             operations = [
                 (config.name, config.config_operation, config.value) for config in resource.configs
             ]
@@ -191,7 +213,10 @@ class ConfigsHandler:
     ) -> list[AlterConfigsResourceResponse]:
         often = Counter((kind, name) for kind, name, _ in changes)
         responses = []
+        slices = Slices(ALTERED_RESOURCES_PER_TURN)
         for kind, name, change in changes:
+            if slices.due():
+                await slices.turn()
             response = AlterConfigsResourceResponse(
                 error_message=None, resource_type=kind, resource_name=name
             )
@@ -329,7 +354,7 @@ class ConfigsHandler:
             elements = [element for element in elements if element not in edit]
         return ",".join(elements)
 
-    def _in_force(self, kind: ResourceType, name: str) -> list[Described]:
+    def _in_force(self, kind: ResourceType, name: str) -> Iterable[Described]:
         if kind is ResourceType.TOPIC:
             return self._registry.describe_topic({})
         if kind is ResourceType.BROKER:
@@ -338,19 +363,21 @@ class ConfigsHandler:
 
     # -- ListConfigResources ----------------------------------------------------------------------
 
-    def list_config_resources(self, request: Request) -> ListConfigResourcesResponse:
+    def list_config_resources(self, request: Request) -> Steps[ListConfigResourcesResponse]:
         body: ListConfigResourcesRequest = request.body
         asked = set(body.resource_types) if request.version else {int(ResourceType.CLIENT_METRICS)}
         if asked - set(_LISTED_TYPES):
             return ListConfigResourcesResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
-        return ListConfigResourcesResponse(
-            config_resources=[
-                ConfigResource(resource_name=name, resource_type=int(kind))
-                for kind in _LISTED_TYPES
-                if not asked or kind in asked
-                for name in self._names(kind)
-            ]
-        )
+        response = ListConfigResourcesResponse()
+        for kind in _LISTED_TYPES:
+            if asked and kind not in asked:
+                continue
+            for name in self._names(kind):
+                yield 1
+                response.config_resources.append(
+                    ConfigResource(resource_name=name, resource_type=int(kind))
+                )
+        return response
 
     def _names(self, kind: ResourceType) -> Iterable[str]:
         if kind is ResourceType.TOPIC:

@@ -24,11 +24,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import trio
 
-from broker.api import Abandonable, Api, Reply, Request, Steps, in_slices
+from broker.api import Abandonable, Api, Reply, Request, Steps, all_steps, in_slices
 from broker.log.partition import State
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from runtime.timers import Timer, Timers
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 EMPTY = b""
 #: Longer than any client's request timeout leaves sense in.
@@ -104,11 +102,11 @@ class FetchHandler:
         count = len(context.wanted)
         if count > PARTITIONS_AT_ONCE:
             return Abandonable(self._fetch_in_task(body, context))
-        collected = _all(self._collect(body, context))
+        collected = all_steps(self._collect(body, context))
         if collected.cold:
             return Abandonable(self._fetch_in_task(body, context))
         if self._is_enough(body, collected) or not self._may_wait(count):
-            return _all(self._response(context, collected))
+            return all_steps(self._response(context, collected))
         return _WaitingFetch(self, body, context)
 
     def _may_wait(self, partitions: int) -> bool:
@@ -268,16 +266,6 @@ class FetchHandler:
         return response
 
 
-def _all(steps: Steps[T]) -> T:
-    """All steps at once: there are few."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
 class _Watching:
     """A task that waits until some of its partitions moved."""
 
@@ -340,10 +328,10 @@ class _WaitingFetch(Reply):
 
     def _look(self, timed_out: bool = False) -> None:
         handler = self._handler
-        collected = _all(handler._collect(self._body, self._context))
+        collected = all_steps(handler._collect(self._body, self._context))
         if timed_out or handler._is_enough(self._body, collected) or collected.cold:
             self._leave()
-            self.resolve(_all(handler._response(self._context, collected)))
+            self.resolve(all_steps(handler._response(self._context, collected)))
 
     def _leave(self) -> None:
         self._timer.cancel()

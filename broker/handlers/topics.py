@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from broker.api import Api, Request
 from broker.cluster.catalog import PARTITIONS_PER_TOPIC_MAX, Topic
 from metadata.store import MetadataError
+from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.message import ZERO_UUID
@@ -54,6 +55,13 @@ logger = logging.getLogger(__name__)
 _BY_ID_VERSION_MIN = 6
 _DELETION_DISABLED_VERSION_MIN = 3
 _DEFAULT = -1
+
+#: Before others have the loop: topics that are looked at, and as how many one counts that is
+#: checked, and a setting that is described; values that are counted.
+TOPICS_PER_TURN = 500
+CREATED_COST = 200
+SETTING_COST = 10
+VALUES_PER_TURN = 5000
 
 T = TypeVar("T")
 
@@ -95,13 +103,16 @@ class TopicsHandler:
     async def create_topics(self, request: Request) -> CreateTopicsResponse:
         body: CreateTopicsRequest = request.body
         response = CreateTopicsResponse()
-        asked_often = _repeated(topic.name for topic in body.topics)
+        slices = Slices(TOPICS_PER_TURN)
+        asked_often = dict.fromkeys(await _repeated(topic.name for topic in body.topics))
         excessive = self._partitions_asked(body.topics) > PARTITIONS_PER_TOPIC_MAX
         for name in asked_often:
             result = CreatableTopicResult(name=name, error_message=None)
             _refuse(result, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
             response.topics.append(result)
         for topic in body.topics:
+            if slices.due(1 if excessive else CREATED_COST):
+                await slices.turn()
             if topic.name in asked_often:
                 continue
             result = CreatableTopicResult(name=topic.name, error_message=None)
@@ -112,7 +123,7 @@ class TopicsHandler:
                         ErrorCode.POLICY_VIOLATION,
                         f"a request may make {PARTITIONS_PER_TOPIC_MAX} partitions at most",
                     )
-                await self._create_topic(topic, result, validate_only=body.validate_only)
+                await self._create_topic(topic, result, slices, validate_only=body.validate_only)
             except KafkaError as error:
                 _refuse(result, error)
             except MetadataError as error:
@@ -128,7 +139,12 @@ class TopicsHandler:
         )
 
     async def _create_topic(
-        self, asked: CreatableTopic, result: CreatableTopicResult, *, validate_only: bool
+        self,
+        asked: CreatableTopic,
+        result: CreatableTopicResult,
+        slices: Slices,
+        *,
+        validate_only: bool,
     ) -> None:
         self._catalog.check_create(asked.name, 1, {})
         wanted = self._wanted(asked)
@@ -145,16 +161,20 @@ class TopicsHandler:
             result.topic_id = topic.id
         result.num_partitions = wanted.partition_count
         result.replication_factor = wanted.replication_factor
-        result.configs = [
-            CreatableTopicConfigs(
-                name=described.key.name,
-                value=described.value,
-                read_only=described.read_only,
-                config_source=int(described.source),
-                is_sensitive=described.key.sensitive,
+        configs = []
+        for described in self._registry.describe_topic(wanted.configs):
+            if slices.due(SETTING_COST):
+                await slices.turn()
+            configs.append(
+                CreatableTopicConfigs(
+                    name=described.key.name,
+                    value=described.value,
+                    read_only=described.read_only,
+                    config_source=int(described.source),
+                    is_sensitive=described.key.sensitive,
+                )
             )
-            for described in self._registry.describe_topic(wanted.configs)
-        ]
+        result.configs = configs
 
     def _wanted(self, asked: CreatableTopic) -> _Wanted:
         by_hand = None
@@ -209,7 +229,7 @@ class TopicsHandler:
                     ErrorCode.INVALID_REQUEST, f"an assignment and {what} exclude one another"
                 )
         indexes = [assignment.partition_index for assignment in asked.assignments]
-        if twice := _repeated(indexes):
+        if twice := _more_than_once(Counter(indexes)):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {twice[0]} is assigned twice"
             )
@@ -234,7 +254,7 @@ class TopicsHandler:
         unknown = [broker_id for broker_id in broker_ids if broker_id not in live]
         if not broker_ids:
             problem = "a partition is assigned to no broker"
-        elif twice := _repeated(broker_ids):
+        elif twice := _more_than_once(Counter(broker_ids)):
             problem = f"a partition is assigned to broker {twice[0]} twice"
         elif unknown:
             problem = f"a partition is assigned to broker {unknown[0]}, which is not there"
@@ -249,16 +269,24 @@ class TopicsHandler:
         if request.version < _BY_ID_VERSION_MIN:
             asked = [DeleteTopicState(name=name) for name in body.topic_names]
         names = [state.name for state in asked if state.name is not None]
-        names_often = _repeated(names)
-        ids_often = _repeated(
-            state.topic_id for state in asked if state.name is None and state.topic_id != ZERO_UUID
+        names_often = set(await _repeated(names))
+        ids_often = set(
+            await _repeated(
+                state.topic_id
+                for state in asked
+                if state.name is None and state.topic_id != ZERO_UUID
+            )
         )
+        names_asked = set(names)
+        slices = Slices(TOPICS_PER_TURN)
         response = DeleteTopicsResponse()
         answered: set[object] = set()
         found: list[tuple[DeletableTopicResult, Topic]] = []
         # All are looked up before the first is deleted: what a request says twice is an error,
         # whichever comes first.
         for state in asked:
+            if slices.due():
+                await slices.turn()
             handle = state.topic_id if state.name is None else state.name
             repeated = handle in names_often or handle in ids_often
             if repeated and handle in answered:
@@ -271,7 +299,7 @@ class TopicsHandler:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
                 topic = self._to_delete(state, request.version)
                 result.name, result.topic_id = topic.name, topic.id
-                if state.name is None and topic.name in names:
+                if state.name is None and topic.name in names_asked:
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST, "the request names it by name and by id"
                     )
@@ -316,12 +344,15 @@ class TopicsHandler:
     async def create_partitions(self, request: Request) -> CreatePartitionsResponse:
         body: CreatePartitionsRequest = request.body
         response = CreatePartitionsResponse()
-        asked_often = _repeated(topic.name for topic in body.topics)
+        slices = Slices(TOPICS_PER_TURN)
+        asked_often = dict.fromkeys(await _repeated(topic.name for topic in body.topics))
         for name in asked_often:
             repeated = CreatePartitionsTopicResult(name=name)
             _refuse(repeated, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
             response.results.append(repeated)
         for topic in body.topics:
+            if slices.due(1 + len(topic.assignments or ())):
+                await slices.turn()
             if topic.name in asked_often:
                 continue
             result = CreatePartitionsTopicResult(name=topic.name)
@@ -363,5 +394,16 @@ def _refuse(result: _Result, error: KafkaError) -> None:
         result.configs = []
 
 
-def _repeated(values: Iterable[T]) -> list[T]:
-    return [value for value, count in Counter(values).items() if count > 1]
+async def _repeated(values: Iterable[T]) -> list[T]:
+    """Those that come more than once, in the order of their first time; in slices."""
+    counts: Counter[T] = Counter()
+    slices = Slices(VALUES_PER_TURN)
+    for value in values:
+        if slices.due():
+            await slices.turn()
+        counts[value] += 1
+    return _more_than_once(counts)
+
+
+def _more_than_once(counts: Counter[T]) -> list[T]:
+    return [value for value, count in counts.items() if count > 1]

@@ -25,9 +25,10 @@ from broker.log.document import put_document
 from broker.log.entry_format import HEADER_SIZE, EntryFormatError
 from broker.log.offset_index import OffsetIndex
 from broker.log.producer_state import ProducerState
-from broker.log.scan import scan
+from broker.log.scan import BATCHES_PER_TURN, scan
 from broker.log.segment import Segment
 from runtime.logs import kv
+from runtime.slices import Slices
 from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:
@@ -135,12 +136,15 @@ async def _scan_tail(
     end, size = info.base_offset, 0
     max_timestamp, max_timestamp_offset = -1, -1
     entry_id = 0
+    slices = Slices(BATCHES_PER_TURN)
     while entry_id <= reader.last_add_confirmed:
         chunk = await scan(reader, entry_id)
         for entry in chunk.entries:
             index.add(entry.entry_id, entry.header.first_offset, entry.size_bytes, max_timestamp)
             size += entry.size_bytes
             for header, _ in entry.batches():
+                if slices.due():
+                    await slices.turn()
                 if entry.entry_id >= replay_from:
                     producers.append(header, header.base_offset, now_ms)
                 if header.max_timestamp > max_timestamp:
@@ -196,9 +200,12 @@ async def _restore(reader: LedgerReader, entry_id: int, producers: ProducerState
 async def _replay(
     reader: LedgerReader, entry_id: int, producers: ProducerState, now_ms: int
 ) -> None:
+    slices = Slices(BATCHES_PER_TURN)
     while entry_id <= reader.last_add_confirmed:
         chunk = await scan(reader, entry_id)
         for entry in chunk.entries:
             for header, _ in entry.batches():
+                if slices.due():
+                    await slices.turn()
                 producers.append(header, header.base_offset, now_ms)
         entry_id = chunk.next_entry_id

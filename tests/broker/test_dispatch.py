@@ -12,6 +12,7 @@ from broker.dispatch import (
     ELEMENTS_INLINE,
     ELEMENTS_MAX,
     OTHER_FRAME_BYTES_MAX,
+    REQUEST_UNITS,
     STRANGER_FRAME_BYTES_MAX,
     TRAILING_BYTES_MAX,
     Dispatcher,
@@ -19,7 +20,7 @@ from broker.dispatch import (
 from broker.handlers.api_versions import ApiVersionsHandler
 from runtime.receive import ReceiveChunks
 from runtime.request_memory import RequestMemory
-from runtime.turn import Turn
+from runtime.turn import SPENT_UNITS, Turn
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.headers import decode_response, encode_request
@@ -287,6 +288,7 @@ async def test_memory_pauses_and_resumes(nursery):
 
 async def test_a_long_line_pauses_reading(world):
     world.memory.limit_bytes = 1 << 30
+    world.turn.spent_units = -(1 << 40)  # one burst does all of it
     count = REQUESTS_IN_FLIGHT_MAX + 500
     world.send(b"".join(heartbeat(number) for number in range(count)))
     assert world.wire.is_paused
@@ -570,7 +572,7 @@ async def test_a_response_of_many_elements_is_encoded_in_slices(world):
     topics = [MetadataResponseTopic(name=f"t{n}") for n in range(ELEMENTS_INLINE * 5)]
     world.dispatcher._routes.clear()
     world.dispatcher._apis[ApiKey.METADATA] = Api(
-        ApiKey.METADATA, 0, 13, lambda request: MetadataResponse(topics=topics)
+        ApiKey.METADATA, 0, 13, lambda request: MetadataResponse(topics=list(topics))
     )
     world.send(metadata(1) + heartbeat(2))
     assert world.wire.correlation_ids() == []
@@ -579,3 +581,23 @@ async def test_a_response_of_many_elements_is_encoded_in_slices(world):
     assert response.topics == topics
     world.replies[0].resolve(HeartbeatResponse())
     assert world.wire.correlation_ids() == [1, 2]
+
+
+async def test_a_pipeline_does_not_hold_the_loop(world, nursery):
+    """So many requests that each is short and all together are not: others come in between."""
+    nursery.start_soon(world.turn.serve)
+    count = 5 * SPENT_UNITS // REQUEST_UNITS
+    world.turn.begin()
+    world.send(b"".join(metadata(number) for number in range(count)))
+    world.turn.run()
+    handled = world.dispatcher.counts[ApiKey.METADATA]
+    assert handled[0] < count / 2
+    assert world.wire.is_paused
+    steps = 0
+    with trio.fail_after(10):
+        while handled[0] < count:
+            steps += 1
+            await trio.lowlevel.checkpoint()
+    assert steps >= 3
+    assert world.wire.correlation_ids() == list(range(count))
+    nursery.cancel_scope.cancel()

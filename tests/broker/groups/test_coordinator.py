@@ -385,6 +385,7 @@ async def test_a_commit_is_answered_and_seen_when_it_is_durable(autojump_clock, 
     assert (await fetched(world))[("t", 0)][0] == 1
     log.ack()
     assert commit_errors(committing[0]) == [E.NONE]
+    await world.settle()
     assert stable[0].groups[0].topics[0].partitions[0].committed_offset == 2
     assert (await fetched(world))[("t", 0)][0] == 2
 
