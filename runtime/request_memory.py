@@ -49,6 +49,8 @@ class RequestMemory:
 
     @property
     def is_full(self) -> bool:
+        if self.requests_bytes + self.unfinished_bytes < self.limit_bytes:
+            return False
         unfinished = min(self.unfinished_bytes, self.limit_bytes // 2)
         return self.requests_bytes + unfinished >= self.limit_bytes
 

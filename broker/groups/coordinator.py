@@ -38,6 +38,7 @@ from broker.groups.group_records import (
 )
 from broker.groups.group_types import GroupSnapshot, GroupState
 from broker.groups.offsets_core import expired_offsets
+from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
+#: Groups, and offsets of theirs, that are looked at before others have the loop.
+GROUPS_PER_TURN = 1000
 
 #: One offset of a commit: (topic, partition, what to store).
 OffsetToCommit = tuple[str, int, "CommittedOffset"]
@@ -372,20 +375,27 @@ class GroupCoordinator:
         else:
             self._delete_group(entry, entry.offsets.keys_to_delete(), reply)
 
-    def expire(self) -> None:
+    async def expire(self) -> None:
         """Writes tombstones for offsets that have expired, and for groups that are empty and have
         none left (KIP-211)."""
         now_ms = self.timers.wall_ms()
+        slices = Slices(GROUPS_PER_TURN)
         for partition in self._active():
             for entry in list(partition.groups.values()):
-                keys = expired_offsets(
-                    entry.group, entry.offsets, now_ms, self.config.offsets_retention_ms
-                )
-                is_last = len(keys) == len(entry.offsets) and not entry.offsets.has_in_flight
-                if is_last and entry.group.is_forgettable and not entry.offsets.unstable:
-                    self._delete_group(entry, keys, _ignore)
-                elif keys:
-                    self._delete_offsets(partition, entry.tombstones(keys), _ignore)
+                if slices.due(1 + len(entry.offsets)):
+                    await slices.turn()
+                if partition.groups.get(entry.group.group_id) is entry:
+                    self._expire_group(partition, entry, now_ms)
+
+    def _expire_group(
+        self, partition: CoordinatorPartition, entry: GroupEntry, now_ms: int
+    ) -> None:
+        keys = expired_offsets(entry.group, entry.offsets, now_ms, self.config.offsets_retention_ms)
+        is_last = len(keys) == len(entry.offsets) and not entry.offsets.has_in_flight
+        if is_last and entry.group.is_forgettable and not entry.offsets.unstable:
+            self._delete_group(entry, keys, _ignore)
+        elif keys:
+            self._delete_offsets(partition, entry.tombstones(keys), _ignore)
 
     # --- inside
 
@@ -477,7 +487,7 @@ class GroupCoordinator:
     async def _expire_for_ever(self) -> None:
         while True:
             await trio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
-            self.expire()
+            await self.expire()
 
 
 def _ignore(error: ErrorCode) -> None:

@@ -24,6 +24,7 @@ from quire.metrics.latency import RecentLatencies, java_summary, quantile
 from quire.metrics.process import disk_collector, loop_collector, process_collector
 from runtime.env import Env, RealClock
 from runtime.histogram import LatencyHistogram
+from runtime.loop_watch import watch_of_run
 from runtime.metrics import Metrics
 from runtime.real_disk import RealDisk
 from runtime.turn import Turn
@@ -61,6 +62,7 @@ async def test_a_bookie_that_was_written_to(tmp_path, nursery):
         journal_size_bytes=16 << 20,
     )
     bookie = Bookie(config, env)
+    turn.watch = watch_of_run()
     turn.watch.start()
     nursery.start_soon(turn.serve)
     await nursery.start(bookie.run)
