@@ -89,10 +89,6 @@ class LedgerClient:
     def env(self) -> Env:
         return self._env
 
-    @property
-    def env(self) -> Env:
-        return self._env
-
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs until it is cancelled."""
         async with trio.open_nursery() as nursery:
