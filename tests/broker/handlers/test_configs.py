@@ -348,9 +348,6 @@ async def test_list_resources(admin):
 @pytest.mark.parametrize(
     ("setting", "value", "reason"),
     [
-        ("max.connections", "5", "acts at the start only"),
-        ("max.connections.per.ip", "5", "acts at the start only"),
-        ("max.connections.per.ip.overrides", "127.0.0.1:5", "of all of them alike"),
         ("max.connection.creation.rate", "5", "is not limited"),
     ],
 )

@@ -192,9 +192,9 @@ async def test_what_takes_longer_than_the_client_waits_is_told_and_goes_on(
     may_go_on = trio.Event()
     raise_start = keeper._raise_start
 
-    async def slowly(offset):
+    async def slowly():
         await may_go_on.wait()
-        await raise_start(offset)
+        await raise_start()
 
     monkeypatch.setattr(keeper, "_raise_start", slowly)
     asked = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(0, 1)])
