@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from bench.crash_steps import step_of
 from bookie.storage.index import MemoryIndex
-from runtime.sim_disk import SimDisk, SimFile, _Node
+from runtime.sim_disk import SimDisk, SimFile
+from runtime.sim_disk_nodes import Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +83,7 @@ class Recorder:
         self.disk: CrashDisk | None = None
         self.index: CrashIndex | None = None
         #: By the node's number; with the node, so that no other gets its number.
-        self._frozen: dict[int, tuple[_Node, FrozenNode]] = {}
+        self._frozen: dict[int, tuple[Node, FrozenNode]] = {}
 
     def operation(self, kind: str, path: str, data: bytes = b"", step: str | None = None) -> bool:
         """An operation is about to be done. False if it is forgotten."""
@@ -102,10 +103,10 @@ class Recorder:
         self.points.append(self._point(step))
         self.number += 1
 
-    def touched(self, node: _Node) -> None:
+    def touched(self, node: Node) -> None:
         self._frozen.pop(id(node), None)
 
-    def _freeze(self, node: _Node) -> FrozenNode:
+    def _freeze(self, node: Node) -> FrozenNode:
         found = self._frozen.get(id(node))
         if found is None:
             frozen = FrozenNode(node.is_directory, bytes(node.durable), tuple(node.changes))
@@ -377,10 +378,10 @@ def thaw(point: Point, choice: Choice, recorder: Recorder) -> tuple[CrashDisk, C
     return disk, index, digest.digest()
 
 
-def _thaw_node(frozen: FrozenNode, number: int, choice: Choice) -> _Node:
+def _thaw_node(frozen: FrozenNode, number: int, choice: Choice) -> Node:
     durable = bytearray(frozen.durable)
     for i, change in enumerate(frozen.changes):
         if (number, i) in choice.changes:
             size = choice.changes[number, i]
             change.apply(durable, size if change.data is not None else None)
-    return _Node(frozen.is_directory, bytearray(durable), durable)
+    return Node(frozen.is_directory, bytearray(durable), durable)

@@ -42,7 +42,10 @@ EVENTS_PER_BURST_MAX = 1024
 class Poller:
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
-        self._watch = turn.watch = watch_of_run()
+        # A command makes its Env before there is a run: then the watch comes with `run`.
+        if trio.lowlevel.in_trio_run():
+            turn.watch = watch_of_run()
+        self._watch = turn.watch
         self.is_running = False
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
@@ -75,6 +78,7 @@ class Poller:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled. Once only."""
         self.is_running = True
+        self._watch = self.turn.watch = watch_of_run()
         self._watch.start()
         task_status.started()
         try:

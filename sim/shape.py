@@ -68,7 +68,8 @@ class Shape:
 
 def draw_shape(seed: int) -> Shape:
     """One to three brokers, the usual quorums in half of the worlds; everything else is there in
-    half of them, or more. Two worlds of three have a bookie more than an ensemble needs."""
+    half of them, or more. Of the usual quorums one world in three has no bookie more than an
+    ensemble needs; of the others all have one."""
     rng = random.Random(f"{seed}/shape")
     quorums = random.Random(f"{seed}/quorums").randrange(2 * len(QUORUMS))
     quorums = quorums if quorums < len(QUORUMS) else 0
@@ -84,5 +85,5 @@ def draw_shape(seed: int) -> Shape:
         short_ledgers=int(rng.random() < 0.3),
         small_caches=int(rng.random() < 0.3),
         # Without a spare one there is no other in the place of one that fails.
-        bookies=max(3, QUORUMS[quorums][0]) + (0, 1, 1)[rng.randrange(3)],
+        bookies=max(4, QUORUMS[quorums][0] + 1) if quorums else (3, 4, 4)[rng.randrange(3)],
     )

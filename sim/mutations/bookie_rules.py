@@ -205,9 +205,11 @@ BOOKIE_RULES = (
         (
             Patch(
                 "bookie.space.garbage_collector",
-                "gone = await self._known.gone(self._table.ids())",
-                "gone = await self._known.gone(self._table.ids())\n"
-                "        gone = [*gone, *self._table.ids()[:1]]",
+                "gone = await (known.confirmed() if only_confirm else"
+                " known.gone(self._table.ids()))",
+                "gone = await (known.confirmed() if only_confirm else"
+                " known.gone(self._table.ids()))\n"
+                "            gone = [*gone, *self._table.ids()[:1]]",
             ),
         ),
         ("tests/bookie/test_gc.py",),

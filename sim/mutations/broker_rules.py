@@ -123,9 +123,9 @@ BROKER_RULES = (
             ),
             Patch(
                 KEEPER,
-                "        log.queue.roll_bytes = log.config.segment_bytes\n"
+                "        log.queue.attention_bytes = self._spare_bytes()\n"
                 "        log.queue.attach(writer, segment)\n",
-                "        log.queue.roll_bytes = log.config.segment_bytes\n",
+                "        log.queue.attention_bytes = self._spare_bytes()\n",
             ),
         ),
         ("tests/broker/log/test_partition.py",),
@@ -136,10 +136,13 @@ BROKER_RULES = (
         (
             Patch(
                 KEEPER,
-                "        await self._write(chain)\n        kept",
-                "        for ledger_id in chain.deleting:\n"
+                "        await self._write(before.with_log_start("
+                "min(self._wanted_start, log.high_watermark)))\n",
+                "        start = min(self._wanted_start, log.high_watermark)\n"
+                "        wanted = before.with_log_start(start)\n"
+                "        for ledger_id in wanted.deleting:\n"
                 "            await self._ledgers.delete_ledger(ledger_id)\n"
-                "        await self._write(chain)\n        kept",
+                "        await self._write(wanted)\n",
             ),
         ),
         ("tests/broker/log/test_partition.py",),
@@ -162,9 +165,9 @@ BROKER_RULES = (
         (
             Patch(
                 PARTITION,
-                "                    self._doubted.append((append, error))\n"
-                "                    self.call_keeper()\n",
-                "                    append.fail(error)\n",
+                "                self._doubted.append((append, error))\n"
+                "                self.call_keeper()\n",
+                "                append.fail(error)\n",
             ),
         ),
         ("tests/broker/log/test_doubts.py",),
