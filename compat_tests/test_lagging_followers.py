@@ -21,6 +21,7 @@ BOOKIES, LEDGERS, ENTRIES, SIZE_BYTES = 3, 12, 20, 100
 SETTINGS = {"gcWaitTime": "300", "flushInterval": "500", "zkTimeout": "10000"}
 #: Between two ledgers, so that rounds of collection come between.
 PAUSE_S = 0.5
+LAG_MS = 2000
 
 
 class HastyBookie(QuireBookie):
@@ -45,13 +46,15 @@ class Storage:
 
     def __init__(self, directory, kind):
         self.directory = directory
-        self.ensemble = LaggingEnsemble(directory / "zookeeper")
+        # To start the bookies takes many changes in a row: it lags from then on.
+        self.ensemble = LaggingEnsemble(directory / "zookeeper", lag_ms=0)
         self.cluster = Cluster(directory, zookeeper=self.ensemble)
         # Our bookies make the tree themselves: the first, and the others find it.
         self.cluster.make_tree = lambda: None
         late = f"zk+hierarchical://{self.ensemble.lagging_hosts}/ledgers"
         for count in (1, BOOKIES - 1):
             self.cluster.start(*[kind] * count, **SETTINGS, metadataServiceUri=late)
+        self.ensemble.lag_ms = LAG_MS
         self.uri, self.bookies = self.cluster.uri, self.cluster.bookies
 
     def are_collected(self, ledger_ids):

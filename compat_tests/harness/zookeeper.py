@@ -155,7 +155,7 @@ class Ensemble:
         self.wait_for_leader()
         return self
 
-    def wait_for_leader(self, timeout_s: float = 30) -> ZooKeeper:
+    def wait_for_leader(self, timeout_s: float = 120) -> ZooKeeper:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for server in self.servers:
@@ -216,8 +216,11 @@ class LaggingEnsemble(Ensemble):
             time.sleep(0.05)
 
     def start(self) -> "LaggingEnsemble":
+        # To begin takes some words there and back.
+        lag_ms, self.lag_ms = self.lag_ms, 0
         super().start()
         self.wait_for_follower()
+        self.lag_ms = lag_ms
         return self
 
     def discard(self) -> None:
