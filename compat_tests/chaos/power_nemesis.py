@@ -3,8 +3,8 @@
 While the bookie is stopped its files are copied, and from then on no sync returns (harness/
 failsync.py), also none that was under way: what a sync was answered for is in the copies, and
 nothing more is acknowledged. The bookie goes on for a moment and is killed. What differs from the
-copies was not synced: of each file it is kept, taken back, cut, or kept in some of the sectors and
-not in others.
+copies was not synced: of each file it is taken back, cut, or kept in some of the sectors and not
+in others.
 
 Names are left alone: what was made, renamed or removed since then stays so. A file that was made
 since then loses a part of its bytes, too.
@@ -14,7 +14,7 @@ import os
 import random
 import shutil
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from .nemeses import OurBookieNemesis
@@ -22,7 +22,7 @@ from .nemeses import OurBookieNemesis
 SECTOR_BYTES = 512
 UNSYNCED_S, BETWEEN_S = (0.1, 0.5), (0.0, 0.3)
 #: Until something was written that is not synced: a journal writes nothing while it waits for one.
-TRIES = 12
+TRIES = 6
 
 
 class LosePower(OurBookieNemesis):
@@ -35,11 +35,12 @@ class LosePower(OurBookieNemesis):
     def strike(self) -> None:
         bookie = self.victim
         kept = bookie.directory / "durable"
+        held = ExitStack()
         try:
             for _ in range(TRIES):
                 bookie.flag.unlink(missing_ok=True)
                 time.sleep(self.rng.uniform(*BETWEEN_S))
-                durable = self._forbid_syncs(kept)
+                durable = self._forbid_syncs(kept, held)
                 time.sleep(self.rng.uniform(*UNSYNCED_S))
                 if any(_differs(path, durable) for path in _files(bookie.data_directories)):
                     break
@@ -49,12 +50,14 @@ class LosePower(OurBookieNemesis):
                 if lost:
                     self.world.sectors_lost[path.suffix or path.name] += lost
         finally:
+            held.close()
             bookie.kill()
             bookie.flag.unlink(missing_ok=True)
             shutil.rmtree(kept, ignore_errors=True)
 
-    def _forbid_syncs(self, kept: Path) -> dict[int, Path]:
-        """Copies of all files, by inode, as they are when no sync returns any more."""
+    def _forbid_syncs(self, kept: Path, held: ExitStack) -> dict[int, Path]:
+        """Copies of all files, by inode, as they are when no sync returns any more. `held` keeps
+        the inodes from being used for other files."""
         bookie = self.victim
         # Written aside, as the bookie may look at any moment; «!/»: of any file.
         aside = bookie.flag.with_suffix(".new")
@@ -62,10 +65,12 @@ class LosePower(OurBookieNemesis):
         bookie.freeze()
         try:
             aside.rename(bookie.flag)
-            return {
-                path.stat().st_ino: _copy(path, kept / str(path.stat().st_ino))
-                for path in _files(bookie.data_directories)
-            }
+            held.close()
+            durable = {}
+            for path in _files(bookie.data_directories):
+                number = os.fstat(held.enter_context(path.open("rb")).fileno()).st_ino
+                durable[number] = _copy(path, kept / str(number))
+            return durable
         finally:
             bookie.thaw()
 
@@ -105,8 +110,7 @@ def tear(path: Path, durable: Path | None, rng: random.Random) -> int:
         if before[at : at + SECTOR_BYTES] != after[at : at + SECTOR_BYTES]
     ]
     lost = _lost(changed, rng)
-    if not lost:
-        return 0
+    lost_count = len(lost)
     size_bytes = len(after)
     # A file's new size is written as other things are: nothing that is kept needs what comes after.
     while size_bytes > len(before) and lost and lost[-1] + SECTOR_BYTES >= size_bytes:
@@ -121,17 +125,15 @@ def tear(path: Path, durable: Path | None, rng: random.Random) -> int:
             os.pwrite(file, old + bytes(len(part) - len(old)), at)
     finally:
         os.close(file)
-    return len(lost)
+    return lost_count
 
 
 def _lost(changed: list[int], rng: random.Random) -> list[int]:
-    """In ascending order, the last ones last."""
-    match rng.randrange(4):
+    """At least one, in ascending order: SIGKILL alone keeps all."""
+    match rng.randrange(3):
         case 0:
-            return []
-        case 1:
             return list(changed)
-        case 2:
+        case 1:
             return changed[rng.randrange(len(changed)) :]
         case _:
-            return [at for at in changed if rng.random() < 0.5]
+            return sorted(rng.sample(changed, rng.randint(1, len(changed))))

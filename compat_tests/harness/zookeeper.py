@@ -136,6 +136,7 @@ class Ensemble:
         self.peers = {n: (free_port(), free_port()) for n in (1, 2, 3)}
         for n in (1, 2, 3):
             server = ZooKeeper(directory / str(n), self.settings(n))
+            server.name = f"zookeeper {n}"
             server.data_dir.mkdir(parents=True)
             (server.data_dir / "myid").write_text(f"{n}\n")
             self.servers.append(server)
