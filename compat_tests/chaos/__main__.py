@@ -23,6 +23,12 @@ def parse(arguments: list[str]) -> Options:
     parser.add_argument("--brokers", type=int, help="0; 3 with cluster")
     parser.add_argument("--rate", type=int, default=300, help="entries or records per second")
     parser.add_argument("--network", action="store_true", help="servers in network namespaces")
+    parser.add_argument("--lag", action="store_true",
+                        help="three ZooKeeper servers, and bookies on one that lags")  # fmt: skip
+    parser.add_argument("--absent-seconds", type=float, metavar="S",
+                        help="collect what is missing for so long; 60 as it is")  # fmt: skip
+    parser.add_argument("--believe", action="store_true",
+                        help="bookies collect without asking ZooKeeper to catch up")  # fmt: skip
     parser.add_argument("--keep", default="", help="where to put logs that stay after the run")
     parser.add_argument("--fault", action="append", default=[], metavar="NAME",
                         help="this one, then the next of them; not --minutes of any")  # fmt: skip
@@ -39,6 +45,9 @@ def parse(arguments: list[str]) -> Options:
         rate=parsed.rate,
         is_networked=parsed.network,
         kept=parsed.keep,
+        is_lagging=parsed.lag,
+        absent_s=parsed.absent_seconds,
+        is_believing=parsed.believe,
         has_recovery=is_cluster and (not parsed.fault or parsed.recovery),
         faults=tuple(parsed.fault),
     )

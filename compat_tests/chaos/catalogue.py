@@ -14,6 +14,7 @@ from .nemeses import (
     Nemesis,
     WipeBookie,
 )
+from .power_nemesis import LosePower
 from .recovery_nemeses import KillRecovery, LoseDisk
 from .world import ChaosBookie
 
@@ -29,7 +30,8 @@ def kinds(world) -> tuple[list[type[Nemesis]], list[str]]:
     has_ours = any(isinstance(bookie, ChaosBookie) for bookie in world.bookies)
     if has_ours:
         made.append(WipeBookie)
-        made += [FailSyncs] * (world.library is not None) + [FillDisk] * (world.disk is not None)
+        made += [FailSyncs, LosePower] * (world.library is not None)
+        made += [FillDisk] * (world.disk is not None)
     if world.brokers:
         made += broker_nemeses.BROKER_KINDS
     if world.recovery is not None:

@@ -3,6 +3,7 @@
     ledger_process.py zk+hierarchical://HOSTS/ROOT write E QW QA RATE     # until killed or fenced
     ledger_process.py zk+hierarchical://HOSTS/ROOT recover LEDGER
     ledger_process.py zk+hierarchical://HOSTS/ROOT verify                 # ledger ids on stdin
+    ledger_process.py zk+hierarchical://HOSTS/ROOT holders BOOKIE...      # ledger ids on stdin
 
 Prints JSON lines. What `write` appends can be told from the ledger's and the entry's numbers alone,
 so that whoever reads it knows what should be there.
@@ -32,6 +33,7 @@ from metadata.service_uri import parse_service_uri
 from metadata.zookeeper import ZooKeeperStore
 from metadata.zookeeper_session import ZooKeeperOptions
 from runtime.env import real_env
+from wire.bookkeeper.status import Status
 
 ENTRIES_PER_LEDGER = 3000
 WINDOW = 200
@@ -198,6 +200,19 @@ async def verify(client: LedgerClient) -> None:
         )
 
 
+async def holders(bookies: NetworkBookieClient, names: list[str]) -> None:
+    """Of each ledger: which of these bookies have anything of it, and which do not say."""
+    for line in sys.stdin:
+        ledger_id, having, silent = int(line), [], []
+        for name in names:
+            status, _ = await bookies.list_entries(name, ledger_id)
+            if status is Status.EOK:
+                having.append(name)
+            elif status is not Status.ENOLEDGER:
+                silent.append(name)
+        say(ledger=ledger_id, having=having, silent=silent)
+
+
 async def main(uri_text: str, command: str, arguments: list[str]) -> int:
     uri = parse_service_uri(uri_text)
     env = real_env()
@@ -226,6 +241,8 @@ async def main(uri_text: str, command: str, arguments: list[str]) -> int:
             code = await write(client, sizes, rate)
         elif command == "recover":
             await recover(client, int(arguments[0]))
+        elif command == "holders":
+            await holders(bookies, arguments)
         else:
             await verify(client)
         nursery.cancel_scope.cancel()

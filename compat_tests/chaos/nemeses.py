@@ -185,7 +185,7 @@ class KillZooKeeper(Nemesis):
     name = "ZooKeeper SIGKILL"
 
     def victims(self) -> list[object]:
-        return [self.world.cluster.zookeeper]
+        return list(self.world.zookeepers)
 
     def strike(self) -> None:
         self.victim.kill()

@@ -17,6 +17,7 @@ from .kafka_groups import GroupReading, JavaGroup, LibrdkafkaGroup
 from .kafka_writers import JavaWriting, KcatWriting, LibrdkafkaWriting, TopicWorkload
 from .nemeses import Nemesis
 from .tables import Strike
+from .topic_deleting import TopicDeleting
 from .workloads import LedgerWriting, Workload
 from .world import Options, World
 
@@ -78,6 +79,8 @@ class Run:
             writers.append(LedgerWriting(self.world))
         if self.world.brokers:
             writers.append(LibrdkafkaWriting(self.world))
+        if self.options.is_lagging and self.world.brokers:
+            writers.append(TopicDeleting(self.world))
         if self.options.scenario == "cluster":
             java = JavaWriting(self.world)
             groups = [LibrdkafkaGroup(self.world, writers[-1]), JavaGroup(self.world, java)]
@@ -123,6 +126,9 @@ class Run:
     def _struck(self) -> list[object]:
         return [victim for nemesis, _, _ in self.active for victim in nemesis.struck]
 
+    def _has_zookeeper(self, struck: list[object]) -> bool:
+        return any(server in struck for server in self.world.zookeepers)
+
     def strike(self, nemesis: Nemesis) -> None:
         taken = self._struck()
         bookies = sum(victim in self.world.bookies for victim in taken)
@@ -137,9 +143,7 @@ class Run:
             and not self.options.faults
         ):
             return
-        if any(victim is self.world.cluster.zookeeper for victim in taken) and (
-            isinstance(free[0], LedgerWriting)
-        ):
+        if self._has_zookeeper(taken) and isinstance(free[0], LedgerWriting):
             return  # a recovery waits for ZooKeeper, and this thread is to mend it
         nemesis.victim = self.rng.choice(free)
         if any(each in taken for each in nemesis.struck):
@@ -172,7 +176,7 @@ class Run:
 
     def _look_after_processes(self) -> None:
         struck = self._struck()
-        if self.world.cluster.zookeeper in struck:
+        if self._has_zookeeper(struck):
             return  # nothing starts without it
         self._start_again([*self.world.cluster.bookies, *self.world.brokers], struck)
         for work in self.workloads:
@@ -250,7 +254,13 @@ class Run:
             elif isinstance(work, GroupReading):
                 self.report.wrong += work.check(rows[work.source.name])
                 self.report.lines.append(work.describe())
+            elif isinstance(work, TopicDeleting):
+                self.report.wrong += work.check()
+                self.report.lines.append(work.describe())
             self.report.lines.append(tables.describe_gaps(work, self.started))
+        if self.world.sectors_lost:
+            lost = ", ".join(f"{n} of {end}" for end, n in self.world.sectors_lost.most_common(8))
+            self.report.lines.append(f"sectors lost with power: {lost}")
         if self.world.recovery is not None:
             self._judge_copies()
         self.report.stalls_ms = tables.stalls_ms(self.report.strikes, self.workloads)

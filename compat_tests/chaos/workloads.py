@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,6 +156,25 @@ class LedgerProcess:
     def kill(self) -> None:
         self.process.kill()
         self.wait(10)
+
+
+def holders(world, ledger_ids: Iterable[int]) -> dict[int, dict]:
+    """Of each ledger: the bookies that have anything of it (`having`), and those that did not say
+    (`silent`). `world` has a uri, a directory and bookies."""
+    found: dict[int, dict] = {}
+
+    def on_line(_, line: dict) -> None:
+        found[line["ledger"]] = line
+
+    words = ["holders", *(bookie.id for bookie in world.bookies)]
+    log = world.directory / "ledger_process.log"
+    process = LedgerProcess(world.uri, words, log, on_line).listen()
+    for ledger_id in ledger_ids:
+        process.process.stdin.write(f"{ledger_id}\n")
+    process.process.stdin.close()
+    code = process.wait(300)
+    assert code == 0, log.read_text(errors="replace")[-1500:]
+    return found
 
 
 class LedgerWriting(Workload):

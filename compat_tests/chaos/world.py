@@ -1,5 +1,8 @@
 """The processes of a chaos run: one ZooKeeper, bookies of ours and Java's, brokers if wanted.
 
+With `is_lagging` there are three ZooKeeper servers, one of which follows two seconds late: our
+bookies and the first broker are on that one, and everybody else is on the others.
+
 Each of our bookies can have its syncs fail (harness/failsync.py). Number 0 has a small file system
 of its own that can be filled, where that can be made. With `is_networked` ZooKeeper, each broker
 and each bookie of ours live in a network namespace of their own, and the clients in the one that
@@ -10,14 +13,16 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import failsync
+from harness import failsync, paths
 from harness.bookkeeper import Bookie, Cluster, JavaBookie, QuireAutoRecovery, QuireBookie
 from harness.brokers import Broker
 from harness.servers import HOST, Server
-from harness.zookeeper import ZooKeeper
+from harness.zookeeper import LaggingEnsemble, ZooKeeper
 
 from . import network
 
@@ -25,6 +30,9 @@ from . import network
 ZOOKEEPER_NUMBER, FIRST_BROKER_NUMBER = 200, 100
 
 DISK_MB = 400
+#: By way of a server that lags, to begin a session takes two seconds; BookKeeper's default is this.
+LAGGING_SESSION_MS = 10_000
+LAG_MS = 2000
 SETTINGS = {
     "journalMaxSizeMB": "32",
     "journalMaxBackups": "1",
@@ -73,6 +81,13 @@ class Options:
     has_recovery: bool = False
     #: These faults, one after another, each once, instead of any at random.
     faults: tuple[str, ...] = ()
+    #: One of three ZooKeeper servers lags (`World`). Topics are made and deleted, then, too.
+    is_lagging: bool = False
+    #: How long a ledger must be missing before it is collected; a minute, as it is, if None.
+    absent_s: float | None = None
+    #: Bookies believe what ZooKeeper says without asking it to catch up, as none of ours does:
+    #: then the run must fail.
+    is_believing: bool = False
     ensemble: tuple[int, int, int] = (3, 3, 2)
 
     @property
@@ -86,6 +101,8 @@ class ChaosBookie(QuireBookie):
 
     namespace: network.Namespace | None = None
     library: Path | None = None
+    #: Words of chaos/hasty_bookie.py in front of the command's.
+    haste: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -97,6 +114,9 @@ class ChaosBookie(QuireBookie):
 
     def command(self) -> list[str]:
         command = super().command()
+        if self.haste:
+            script = paths.COMPAT / "chaos" / "hasty_bookie.py"
+            command = [sys.executable, str(script), *self.haste, *command[1:]]
         if self.library is not None:
             variables = failsync.environment(self.library, self.flag)
             command = ["env", *(f"{name}={value}" for name, value in variables.items()), *command]
@@ -173,6 +193,8 @@ class World:
         self.recovery: QuireAutoRecovery | None = None
         self.library: Path | None = None
         self.disk: Path | None = None
+        #: Of those that lost power: by the end of a file's name, how many were taken back.
+        self.sectors_lost: Counter[str] = Counter()
         self._namespaces: list[network.Namespace] = []
 
     def start(self) -> "World":
@@ -188,6 +210,9 @@ class World:
             self.clients = network.Namespace(self.hub, network.RUN_NUMBER)
             where = self.directory / "zookeeper"
             zookeeper = ChaosZooKeeper(where, self._attach(ZOOKEEPER_NUMBER))
+        elif options.is_lagging:
+            # To start all servers takes many changes in a row: it lags from then on.
+            zookeeper = LaggingEnsemble(self.directory / "zookeeper", lag_ms=0)
         self.cluster = Cluster(self.directory, zookeeper=zookeeper)
         if not options.java_bookies:
             # Our bookies make the tree themselves.
@@ -201,6 +226,8 @@ class World:
             (self.recovery,) = self.cluster.start(QuireAutoRecovery, **RECOVERY_SETTINGS)
         for number in range(options.brokers):
             self._start_broker(number + 1)
+        if options.is_lagging:
+            zookeeper.lag_ms = LAG_MS
         return self
 
     def _attach(self, number: int) -> network.Namespace:
@@ -213,12 +240,13 @@ class World:
             namespace = self._attach(FIRST_BROKER_NUMBER + node_id)
             kind = type("NetworkedBroker", (ChaosBroker,), {"namespace": namespace})
         where = self.directory / f"broker-{node_id}"
-        broker = kind(where, node_id, self.cluster.uri, BROKER_SETTINGS)
+        settings = {**BROKER_SETTINGS, **(self._lagging if node_id == 1 else {})}
+        broker = kind(where, node_id, self.cluster.uri, settings)
         self.brokers.append(broker)
         broker.start()
 
     def _start_ours(self, number: int) -> None:
-        settings = dict(SETTINGS)
+        settings = SETTINGS | self._lagging
         if number == 0 and self.disk is not None:
             settings["journalDirectory"] = str(self.disk / "journal")
             settings["ledgerDirectories"] = str(self.disk / "ledgers")
@@ -227,8 +255,32 @@ class World:
             namespace = self._attach(number)
             settings |= namespace.settings
             kind = type("NetworkedBookie", (ChaosBookie,), {"namespace": namespace})
-        kind = type(kind.__name__, (kind,), {"library": self.library})
+        members = {"library": self.library, "haste": self._haste}
+        kind = type(kind.__name__, (kind,), members)
         self.cluster.start(kind, **settings)
+
+    @property
+    def _haste(self) -> tuple[str, ...]:
+        options = self.options
+        if options.absent_s is None and not options.is_believing:
+            return ()
+        return str(options.absent_s or 0), "stale" if options.is_believing else "fresh"
+
+    @property
+    def _lagging(self) -> dict[str, str]:
+        """Settings of who is on the server that lags."""
+        if not self.options.is_lagging:
+            return {}
+        return {
+            "metadataServiceUri": f"zk+hierarchical://{self.cluster.zookeeper.lagging_hosts}/ledgers",
+            "zkTimeout": str(LAGGING_SESSION_MS),
+            "gcWaitTime": "1000",
+        }
+
+    @property
+    def zookeepers(self) -> list[ZooKeeper]:
+        """Its servers, which can be struck."""
+        return getattr(self.cluster.zookeeper, "servers", [self.cluster.zookeeper])
 
     def _mount(self) -> None:
         """A small file system, for a disk that fills."""
@@ -271,7 +323,7 @@ class World:
     def _keep_logs(self) -> None:
         kept = Path(self.options.kept)
         kept.mkdir(parents=True, exist_ok=True)
-        for path in (*self.directory.glob("*/server.log"), *self.directory.glob("*.log")):
+        for path in (*self.directory.rglob("server.log"), *self.directory.glob("*.log")):
             parent = "" if path.parent == self.directory else f"{path.parent.name}-"
             shutil.copyfile(path, kept / f"{parent}{path.name}")
 

@@ -280,7 +280,9 @@ class Cluster:
     def children(self, path: str) -> list[str]:
         """Names of the nodes below a node below /ledgers; none if it is not there."""
         try:
-            return sorted(self._kazoo.retry(self._kazoo.get_children, f"/ledgers/{path}"))
+            return sorted(
+                self._kazoo.retry(self._kazoo.get_children, f"/ledgers/{path}".rstrip("/"))
+            )
         except NoNodeError:
             return []
 

@@ -1,7 +1,9 @@
-"""A library in front of the C library's fdatasync and fsync, that fails them on a switch.
+"""A library in front of the C library's fdatasync and fsync, that fails them on a switch, or makes
+none of them return.
 
-It fails those of files whose path holds what a flag file says. The kernel's asynchronous fdatasync
-does not come by there, so the library also says that there is none.
+It fails those of files whose path holds what a flag file says. If that begins with a «!» (which is
+no part of the path), they wait instead, for as long as it says so. The kernel's asynchronous
+fdatasync does not come by there, so the library also says that there is none.
 """
 
 import subprocess
@@ -19,25 +21,34 @@ LIBRARY = r"""
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int is_failing(int fd) {
-    char wanted[256], link[64], path[4096];
+enum { GOES_ON, FAILS, WAITS };
+
+static int wanted_of(int fd) {
+    char text[256], link[64], path[4096], *wanted = text;
     const char *flag = getenv("FAILSYNC");
     int file = flag ? open(flag, O_RDONLY) : -1;
-    if (file < 0) return 0;
-    ssize_t size = read(file, wanted, sizeof wanted - 1);
+    if (file < 0) return GOES_ON;
+    ssize_t size = read(file, text, sizeof text - 1);
     close(file);
-    if (size <= 0) return 0;
-    wanted[size] = 0;
+    if (size <= 0) return GOES_ON;
+    text[size] = 0;
+    int what = text[0] == '!' ? WAITS : FAILS;
+    wanted += what == WAITS;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     size = readlink(link, path, sizeof path - 1);
-    if (size <= 0) return 0;
+    if (size <= 0) return GOES_ON;
     path[size] = 0;
-    return strstr(path, wanted) != NULL;
+    return strstr(path, wanted) != NULL ? what : GOES_ON;
 }
 
 static int sync_or_fail(const char *name, int fd) {
-    if (is_failing(fd)) { errno = EIO; return -1; }
-    return ((int (*)(int))dlsym(RTLD_NEXT, name))(fd);
+    int what;
+    while ((what = wanted_of(fd)) == WAITS) usleep(10000);
+    if (what == FAILS) { errno = EIO; return -1; }
+    int answer = ((int (*)(int))dlsym(RTLD_NEXT, name))(fd);
+    /* Nor is one answered that was under way when the flag came. */
+    while (wanted_of(fd) == WAITS) usleep(10000);
+    return answer;
 }
 
 int fdatasync(int fd) { return sync_or_fail("fdatasync", fd); }

@@ -21,8 +21,12 @@ class SlowProxy:
     """In front of `target` (host, port); `address` is what clients connect to. `delay_ms` and
     `jitter_ms` may be changed at any time, for what comes from then on."""
 
-    def __init__(self, target: tuple[str, int], port: int = 0) -> None:
+    def __init__(
+        self, target: tuple[str, int], port: int = 0, *, answers_only: bool = False
+    ) -> None:
+        """`answers_only`: what clients send goes through at once."""
         self.target = target
+        self.answers_only = answers_only
         self.delay_ms = self.jitter_ms = 0.0
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
@@ -62,22 +66,22 @@ class SlowProxy:
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._lock:
                     self._pairs.add((client, server))
-                self._start(client, server)
-                self._start(server, client)
+                self._start(client, server, is_late=not self.answers_only)
+                self._start(server, client, is_late=True)
 
-    def _start(self, source: socket.socket, sink: socket.socket) -> None:
+    def _start(self, source: socket.socket, sink: socket.socket, *, is_late: bool) -> None:
         line: queue.Queue[tuple[float, bytes]] = queue.Queue(WAITING_MAX)
-        threading.Thread(target=self._take, args=[source, line], daemon=True).start()
+        threading.Thread(target=self._take, args=[source, line, is_late], daemon=True).start()
         threading.Thread(target=self._give, args=[line, source, sink], daemon=True).start()
 
-    def _take(self, source: socket.socket, line: queue.Queue) -> None:
+    def _take(self, source: socket.socket, line: queue.Queue, is_late: bool) -> None:
         part = b"-"
         while part:
             try:
                 part = source.recv(PART_BYTES)
             except OSError:
                 part = b""
-            late_ms = self.delay_ms + random.uniform(0, self.jitter_ms)
+            late_ms = is_late * (self.delay_ms + random.uniform(0, self.jitter_ms))
             line.put((time.monotonic() + late_ms / 1000, part))
 
     def _give(self, line: queue.Queue, source: socket.socket, sink: socket.socket) -> None:

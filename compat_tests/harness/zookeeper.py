@@ -1,5 +1,5 @@
 """A real ZooKeeper on loopback: one server, with TLS if it is asked for, that can be killed,
-frozen and started again on the same data."""
+frozen and started again on the same data; or three, of which one can lag behind the others."""
 
 import shutil
 import socket
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness import paths
 from harness.servers import HOST, Server, free_port
+from harness.slow_proxy import SlowProxy
 
 #: Messages of the server from WARN on; logback is what the jars log through.
 LOGBACK = """<configuration>
@@ -130,15 +131,23 @@ class Ensemble:
     """Three servers that elect a leader; `hosts` names all."""
 
     def __init__(self, directory: Path) -> None:
-        self.servers = []
-        peers = {f"server.{n}": f"{HOST}:{free_port()}:{free_port()}" for n in (1, 2, 3)}
-        settings = {**peers, "initLimit": "20", "syncLimit": "5", "maxSessionTimeout": "120000"}
+        self.servers: list[ZooKeeper] = []
+        #: Of each server: where followers connect to it while it leads, and where it votes.
+        self.peers = {n: (free_port(), free_port()) for n in (1, 2, 3)}
         for n in (1, 2, 3):
-            server = ZooKeeper(directory / str(n), settings)
+            server = ZooKeeper(directory / str(n), self.settings(n))
+            server.name = f"zookeeper {n}"
             server.data_dir.mkdir(parents=True)
             (server.data_dir / "myid").write_text(f"{n}\n")
             self.servers.append(server)
         self.hosts = ",".join(server.hosts for server in self.servers)
+
+    def settings(self, number: int) -> dict[str, str]:
+        """Of server `number`, beside a single server's."""
+        peers = {
+            f"server.{n}": f"{HOST}:{quorum}:{vote}" for n, (quorum, vote) in self.peers.items()
+        }
+        return {**peers, "initLimit": "20", "syncLimit": "5", "maxSessionTimeout": "120000"}
 
     def start(self) -> "Ensemble":
         # «ruok» is answered before there is a leader.
@@ -147,7 +156,7 @@ class Ensemble:
         self.wait_for_leader()
         return self
 
-    def wait_for_leader(self, timeout_s: float = 30) -> ZooKeeper:
+    def wait_for_leader(self, timeout_s: float = 120) -> ZooKeeper:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for server in self.servers:
@@ -159,3 +168,63 @@ class Ensemble:
     def discard(self) -> None:
         for server in self.servers:
             server.discard()
+
+
+class LaggingEnsemble(Ensemble):
+    """The first server's lines to a leader are long: what the leader tells it comes `lag_ms` late,
+    in order, and no connection breaks. So it serves reads of what was true `lag_ms` ago, as
+    ZooKeeper's followers may. It is the one with the lowest number, so that it leads only if
+    the others are gone or have less; then nobody lags.
+
+    Clients of the first server: `lagging_hosts`; of the two others: `hosts`. Whoever changes
+    something by way of the first server waits for `lag_ms`, and to connect takes as long.
+    """
+
+    def __init__(self, directory: Path, lag_ms: float = 2000) -> None:
+        self.lines: list[SlowProxy] = []
+        super().__init__(directory)
+        self.lagging_hosts = self.servers[0].hosts
+        self.hosts = ",".join(server.hosts for server in self.servers[1:])
+        self.lag_ms = lag_ms
+
+    def settings(self, number: int) -> dict[str, str]:
+        # By default a follower has 10 s to begin and 5 s to answer, in ticks of half a second.
+        settings = {**super().settings(number), "initLimit": "120", "syncLimit": "30"}
+        if number > 1:
+            return settings
+        for n in (2, 3):
+            quorum, vote = self.peers[n]
+            line = SlowProxy((HOST, quorum), answers_only=True)
+            self.lines.append(line)
+            settings[f"server.{n}"] = f"{HOST}:{line.port}:{vote}"
+        return settings
+
+    @property
+    def lag_ms(self) -> float:
+        return self.lines[0].delay_ms
+
+    @lag_ms.setter
+    def lag_ms(self, value: float) -> None:
+        for line in self.lines:
+            line.delay_ms = value
+
+    def wait_for_follower(self, timeout_s: float = 120) -> None:
+        """Until the one that lags serves; it takes a few times its lag."""
+        deadline = time.monotonic() + timeout_s
+        while "Mode: follower" not in self.servers[0].say("srvr"):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"it does not follow:\n{self.servers[0].log_tail()}")
+            time.sleep(0.05)
+
+    def start(self) -> "LaggingEnsemble":
+        # To begin takes some words there and back.
+        lag_ms, self.lag_ms = self.lag_ms, 0
+        super().start()
+        self.wait_for_follower()
+        self.lag_ms = lag_ms
+        return self
+
+    def discard(self) -> None:
+        super().discard()
+        for line in self.lines:
+            line.close()

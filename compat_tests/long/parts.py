@@ -69,6 +69,11 @@ PARTS = (
         35 * MINUTE,
     ),
     Part(
+        "chaos-lag",
+        module("compat_tests.chaos", "bookies", "--lag", "--brokers", "3", "--minutes", "15"),
+        35 * MINUTE,
+    ),
+    Part(
         "chaos-cluster",
         module("compat_tests.chaos", "cluster", "--minutes", "20"),
         35 * MINUTE,
