@@ -52,7 +52,8 @@ class Damage:
 
     @property
     def _is_allowed(self) -> bool:
-        return self._world.shape.copies[2] > 1
+        shape = self._world.shape
+        return shape.copies[2] > 1 and shape.bookies > shape.copies[0]
 
     def bookie(self) -> BookieNode | None:
         """Whose disk it is; None if there may be no damage."""

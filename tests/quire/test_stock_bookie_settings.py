@@ -78,7 +78,8 @@ def start_bookie(nursery, network_env, monkeypatch, tmp_path):
         address = await nursery.start(bookie_node.run, options)
         bookies = NetworkBookieClient(network_env, lambda _: address)
         await nursery.start(bookies.run)
-        placement = RandomPlacement(lambda: ["b"], network_env.rng)
+        names = set(await store.children("/ledgers/available")) - {"readonly"}
+        placement = RandomPlacement(lambda: sorted(names), network_env.rng)
         ledgers = LedgerClient(
             store, bookies, network_env, LedgerClientConfig(), placement=placement
         )

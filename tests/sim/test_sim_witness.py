@@ -95,13 +95,20 @@ def test_a_recovery_that_begins_too_early(monkeypatch):
         original(self, schedule, 0)
 
     monkeypatch.setattr(EndCore, "__init__", forgets_the_segment)
-    # A bookie is killed, which the writer learns at once; and then the writer, or nearly so.
-    plan = []
-    for n in range(8):
-        plan.append(Fault(2 * n, 1.0 + 1.2 * n, "crash-bookie", 0.27 * n % 1, 0.7, 0.4))
-        late = 1.01 + 1.2 * n + 0.02 * n
-        plan.append(Fault(2 * n + 1, late, "crash-broker", 0.0, 0.7, 0.3))
-    assert kind_of(plan) == "before the segment"
+    # A bookie is killed, which the writer learns at once; and then the writer, a moment later. How
+    # long that moment has to be depends on the code's own waits.
+    kinds = []
+    for moment in (0.05, 0.01, 0.09, 0.03):
+        plan = []
+        for n in range(8):
+            at = 1.0 + 1.2 * n
+            plan.append(Fault(2 * n, at, "crash-bookie", 0.27 * n % 1, 0.7, 0.4))
+            late = at + 0.02 * n + moment
+            plan.append(Fault(2 * n + 1, late, "crash-broker", 0.0, 0.7, 0.3))
+        kinds.append(kind_of(plan))
+        if kinds[-1]:
+            break
+    assert kinds[-1] == "before the segment", kinds
 
 
 # Quorums and damage.
