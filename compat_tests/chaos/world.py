@@ -271,8 +271,9 @@ class World:
         """Settings of who is on the server that lags."""
         if not self.options.is_lagging:
             return {}
+        hosts = self.cluster.zookeeper.lagging_hosts
         return {
-            "metadataServiceUri": f"zk+hierarchical://{self.cluster.zookeeper.lagging_hosts}/ledgers",
+            "metadataServiceUri": f"zk+hierarchical://{hosts}/ledgers",
             "zkTimeout": str(LAGGING_SESSION_MS),
             "gcWaitTime": "1000",
         }
