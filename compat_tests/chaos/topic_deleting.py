@@ -44,7 +44,7 @@ class TopicDeleting(Workload):
         while not self.stopping.wait(PAUSE_S):
             number += 1
             # What fails is to be expected, and the topic is left to the end.
-            with suppress(KafkaException):
+            with suppress(KafkaException, TimeoutError):
                 self._make_and_delete(f"{PREFIX}-{number}")
                 self.gaps[0].moments.append(time.monotonic())
 
@@ -65,7 +65,7 @@ class TopicDeleting(Workload):
         for path, ledger_id in _ledgers(cluster):
             if ledger_id in self._looked_at and ledger_id not in self.ledger_ids:
                 continue
-            data = cluster.get(path)
+            data = cluster.get(path)  # None: deleted meanwhile
             if data is None:
                 continue
             # The topic's name is in the custom metadata.
@@ -85,10 +85,10 @@ class TopicDeleting(Workload):
 
     def _delete_the_rest(self) -> bool:
         left = []
-        with suppress(KafkaException):
+        with suppress(KafkaException, TimeoutError):
             left = [t for t in self.admin.list_topics(timeout=30).topics if t.startswith(PREFIX)]
             for topic, future in self.admin.delete_topics(left).items() if left else ():
-                with suppress(KafkaException):
+                with suppress(KafkaException, TimeoutError):
                     future.result(30)
                     left.remove(topic)
                     self.deleted_count += 1

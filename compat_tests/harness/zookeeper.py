@@ -188,8 +188,8 @@ class LaggingEnsemble(Ensemble):
         self.lag_ms = lag_ms
 
     def settings(self, number: int) -> dict[str, str]:
-        # By default a follower has 10 s to begin and 5 s to answer, in ticks of half a second.
-        settings = {**super().settings(number), "initLimit": "120", "syncLimit": "30"}
+        # Ticks of half a second: to begin takes a follower that lags four words of the leader.
+        settings = {**super().settings(number), "initLimit": "60", "syncLimit": "30"}
         if number > 1:
             return settings
         for n in (2, 3):
