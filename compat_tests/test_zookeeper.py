@@ -738,7 +738,7 @@ async def test_what_zookeeper_would_not_take_is_refused_here(zookeeper, chroot):
             lambda: store.put("/a", bytes(1_050_000), 0),
             lambda: store.multi([PutOp("/a", bytes(600_000), n) for n in range(2)]),
         ):
-            with pytest.raises(MetadataError, match="more than ZooKeeper takes"):
+            with pytest.raises(MetadataError, match="more than metadata take at once"):
                 await call()
         await store.put("/a", bytes(1_046_000), 0)
         with pytest.raises(MetadataError, match="no such path"):

@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING
 
 from broker.cluster.config_definitions_broker import BROKER_CONFIGS
-from runtime.config import ConfigError
+from runtime.config import ConfigError, ConfigType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +43,7 @@ _BY_NAME: Mapping[str, str] = {
     "security.providers": _NO_TLS,
 }
 _BY_PREFIX: Mapping[str, str] = {"sasl.": _NO_SASL, "ssl.": _NO_TLS}
+_NUMBERS = (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE)
 #: What Kafka lets be said of one listener only, and limits connections to it.
 _LISTENER_LIMITS: Mapping[str, str] = {
     "max.connections": "max.connections limits the connections of all listeners together only",
@@ -92,6 +93,8 @@ def _reason(name: str, text: str) -> str | None:
     key = BROKER_CONFIGS.get(name)
     if key is None:
         return reason
+    if reason is _NO_SASL and name.startswith("sasl.") and key.type in _NUMBERS:
+        return None  # how often a login is made anew: it tunes what is not here
     default = key.parse_default()
     try:
         value = key.parse(text)
