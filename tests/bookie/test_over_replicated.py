@@ -225,8 +225,8 @@ async def one_life(machine, adds_class, number, *, is_power):
     acknowledged after that)."""
     known = machine.known_ledgers
     known.elsewhere = set()
-    async with machine.running() as bookie:
-        for ledger_id in (1, 2):
+    for ledger_id in (1, 2):  # each in an entry log of its own
+        async with machine.running() as bookie:
             await fill(bookie, adds_class, ledger_id)
     known.elsewhere = {1}
     copied, emptied = [], 0
@@ -252,7 +252,7 @@ async def one_life(machine, adds_class, number, *, is_power):
 
 
 @pytest.mark.parametrize("is_power", [True, False], ids=["power fails", "killed"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_a_crash_at_every_change(machine_class, adds_class, entry_bytes, seed, is_power):
     """New copies that were acknowledged are there, other ledgers too, the fence holds, no place
     points at a log that is gone."""
