@@ -232,6 +232,11 @@ class CrashIndex(MemoryIndex):
         ids, places = list(entry_ids), list(locations)
         self._write(LOCATIONS, "put", lambda tables: tables.put(ledger_id, ids, places))
 
+    def delete_entries(self, ledger_ids) -> None:
+        ids = list(ledger_ids)
+        if ids:
+            self._write(LOCATIONS, "delete", lambda tables: _delete_locations(tables, ids))
+
     def delete_ledgers(self, ledger_ids) -> None:
         ids = list(ledger_ids)
         if ids:

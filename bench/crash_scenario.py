@@ -88,6 +88,9 @@ class Metadata:
 
     seconds_to_confirm = inf
 
+    async def over_replicated(self, ledger_ids, give_up) -> None:
+        return
+
     async def digest(self, ledger_id) -> Digest:
         return Digest()
 

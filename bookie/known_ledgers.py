@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from wire.bookkeeper.entry import Digest
 
@@ -31,6 +31,13 @@ class KnownLedgers(Protocol):
     @property
     def seconds_to_confirm(self) -> float:
         """After so long `confirmed` has something to look at again; infinite if it has nothing."""
+
+    async def over_replicated(
+        self, ledger_ids: Sequence[int], give_up: Callable[[list[int]], Awaitable[None]]
+    ) -> None:
+        """Awaits `give_up(some)` with those of `ledger_ids` of which others have all copies, and
+        nobody begins to count on this bookie's before it returns; a hundred at a time. On any
+        doubt a ledger is not among them. CollectionRefusedError."""
 
     async def digest(self, ledger_id: int) -> Digest | None:
         """How the ledger's entries are sealed; None if that cannot be told now."""

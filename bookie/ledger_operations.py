@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bookie.adds import AddPath
     from bookie.journal.journal import Journal
     from bookie.journal.journal_group import Group
-    from bookie.ledger_table import LedgerTable
+    from bookie.ledger_table import LedgerState, LedgerTable
     from bookie.storage.write_cache import WriteCache
 
 
@@ -59,20 +59,38 @@ class LedgerOperations:
             state = self._adds.create(ledger_id, master_key)
         elif state.master_key != master_key:
             return Status.EUA
-        if not state.fenced:
-            state.fenced = True
-            if state.lac is not None:
-                state.lac.end()
-            self._table.changed(state)
-            state.fence_group = self._journal.append_special(
-                special_record(ledger_id, LEDGER_FENCED)
-            )
+        self._fence(state)
         if (group := state.fence_group) is not None:
             # Also for whoever fences while the first one's sync is under way.
             if not await self._is_made_durable(group):
                 return Status.EIO
             state.fence_group = None
         return Status.EOK
+
+    def _fence(self, state: LedgerState) -> None:
+        if state.fenced:
+            return
+        state.fenced = True
+        if state.lac is not None:
+            state.lac.end()
+        self._table.changed(state)
+        state.fence_group = self._journal.append_special(
+            special_record(state.ledger_id, LEDGER_FENCED)
+        )
+
+    async def fence_known(self, ledger_ids: Iterable[int]) -> bool:
+        """As `fence`, of those that are known, with one sync; false if that failed, or nothing is
+        taken any more."""
+        if self._adds.refusal is not None:
+            return False
+        states = [state for each in ledger_ids if (state := self._ledger(each)) is not None]
+        for state in states:
+            self._fence(state)
+        groups = [state.fence_group for state in states if state.fence_group is not None]
+        for group in groups:
+            if not await self._is_made_durable(group):
+                return False
+        return True
 
     def is_fenced(self, ledger_id: int, master_key: bytes | None) -> bool:
         """Whether `fence` would answer EOK at once, with nothing to wait for."""

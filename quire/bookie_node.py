@@ -25,6 +25,7 @@ from quire.composition import running, serve_until_cancelled
 from quire.damage_marks import DamageMarks
 from quire.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from quire.metadata_service import metadata_store
+from quire.over_replicated import SurplusCopies
 from runtime.addresses import interface_address
 from runtime.config import ConfigError, load_tables
 from runtime.env import real_env
@@ -129,7 +130,8 @@ async def _start(
     await cookie.check(has_cookie, settings.allow_storage_expansion)
     manager = LedgerManager(store, env, root)
     marks = DamageMarks(manager, bookie_id)
-    known = MetadataLedgers(manager, settings.gc.metadata_rate, ABSENT_SECONDS_MIN)
+    surplus = SurplusCopies(store, manager, bookie_id)
+    known = MetadataLedgers(manager, settings.gc.metadata_rate, ABSENT_SECONDS_MIN, surplus)
     bookie = Bookie(settings, env, known_ledgers=known)
     bookie.on_damage(marks.found)
     await stack.enter_async_context(running(marks.run))

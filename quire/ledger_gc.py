@@ -29,11 +29,13 @@ from metadata.store import MetadataError
 from runtime.logs import kv
 from runtime.throttle import Throttle
 from wire.bookkeeper.entry import Digest
+from wire.bookkeeper.ledger_metadata import MetadataFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ledger.metadata import LedgerManager
+    from quire.over_replicated import SurplusCopies
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +46,17 @@ class MetadataLedgers:
     """Memory: a time for each of the bookie's ledgers that was found missing once."""
 
     def __init__(
-        self, manager: LedgerManager, reads_per_second: float, absent_seconds: float
+        self,
+        manager: LedgerManager,
+        reads_per_second: float,
+        absent_seconds: float,
+        surplus: SurplusCopies | None = None,
     ) -> None:
         """`reads_per_second`: gcMetadataOpRateLimit, of the direct look-ups. `absent_seconds`:
-        ABSENT_SECONDS_MIN where others change metadata; simulations pass less."""
+        ABSENT_SECONDS_MIN where others change metadata; simulations pass less. Without `surplus`
+        no copy is over-replicated."""
         self._manager = manager
+        self._surplus = surplus
         self._throttle = Throttle(reads_per_second)
         self._absent_seconds = absent_seconds
         #: Ledger id -> when it had been found missing, on the loop's clock. In the order of times.
@@ -124,6 +132,17 @@ class MetadataLedgers:
         except (LedgerError, MetadataError) as error:
             logger.warning("gc_keeps_ledger", kv(ledger=ledger_id, error=error))
         return False
+
+    async def over_replicated(
+        self, ledger_ids: Sequence[int], give_up: Callable[[list[int]], Awaitable[None]]
+    ) -> None:
+        if self._surplus is None:
+            return
+        await self._catch_up()
+        try:
+            await self._surplus.give_up(ledger_ids, self._throttle, give_up)
+        except (LedgerError, MetadataError, MetadataFormatError) as error:
+            raise CollectionRefusedError(str(error)) from error
 
     async def digest(self, ledger_id: int) -> Digest | None:
         await self._throttle.take(1)

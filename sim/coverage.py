@@ -39,6 +39,7 @@ REQUIRED = (
     "checkpoints",
     "compactions",
     "ledgers collected",
+    "surplus copies collected",
     "refused read-only",
     "speculative reads",
     "digest mismatches",

@@ -53,11 +53,14 @@ KINDS = (
     "crash-at-fence",
     "crash-at-ack",
     "slow-changes",
+    "absence",
 )
 #: Seconds from one fault to the next, and how long one that ends by itself goes on.
 GAP_SECONDS = 0.8
 ENTRY_LOG_HEADER_BYTES = 1024
 SHORT_SECONDS, LONG_SECONDS = 0.2, 4.0
+#: Until a bookie's session is over, it counts as lost, and its ledgers were repaired.
+ABSENCE_SECONDS_MIN = preset.SESSION_TIMEOUT_SECONDS + 6.0
 #: What a call of the metadata takes when nothing is wrong.
 METADATA_SECONDS = StoreFaults().latency_seconds
 
@@ -155,6 +158,14 @@ class Faults:
 
     def _crash_bookie(self, fault: Fault) -> None:
         self._crash(self._bookie(fault.a), fault)
+
+    def _absence(self, fault: Fault) -> None:
+        """A bookie is away for so long that its ledgers are re-replicated, and comes back with
+        copies that nobody counts on."""
+        node = self._bookie(fault.a)
+        self._world.trace.event(node.name, "is away")
+        node.crash(is_silent=fault.b < 0.5)
+        self._world.start_later(node, ABSENCE_SECONDS_MIN + fault.seconds)
 
     def _crash_broker(self, fault: Fault) -> None:
         self._crash(self._broker(fault.a), fault)

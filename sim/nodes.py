@@ -38,6 +38,7 @@ from quire.broker_parts import start_broker
 from quire.composition import running
 from quire.damage_marks import DamageMarks
 from quire.ledger_gc import MetadataLedgers
+from quire.over_replicated import SurplusCopies
 from runtime.env import Env
 from runtime.sim_clock import SimClock
 from runtime.sim_disk import READ_ERROR, DiskFaults, SimDisk
@@ -295,7 +296,9 @@ class BookieNode(Node):
         has_cookie = any(env.disk.exists(f"{p}/{FILE_NAME}") for p in all_directories(settings))
         await cookie.check(has_cookie, is_expansion_allowed=False)
         marks = DamageMarks(manager, bookie_id)
-        known = MetadataLedgers(manager, settings.gc.metadata_rate, preset.ABSENT_SECONDS_MIN)
+        surplus = SurplusCopies(store, manager, bookie_id)
+        rate = settings.gc.metadata_rate
+        known = MetadataLedgers(manager, rate, preset.ABSENT_SECONDS_MIN, surplus)
         bookie = Bookie(settings, env, index=self.index, known_ledgers=known)
         self.bookie = bookie
         self.world.trace.count("bookie lives")

@@ -140,6 +140,7 @@ def _bookie_config(name: str, instance_id: str) -> BookieConfig:
         entry_size_max_bytes=4 * KIB,
         gc=GcConfig(
             wait_ms=1_500,
+            over_replicated_wait_ms=2_000,
             minor_interval_ms=3_000,
             major_interval_ms=6_000,
             rate_entries=10_000,

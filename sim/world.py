@@ -241,6 +241,7 @@ class World:
         counts["refused read-only"] += statistics.refused_read_only
         counts["compactions"] += gc.compacted_logs
         counts["ledgers collected"] += gc.deleted_ledgers
+        counts["surplus copies collected"] += gc.emptied_ledgers
 
     def gather_client(
         self, client: LedgerClient | None, bookies: NetworkBookieClient | None

@@ -9,6 +9,7 @@ What is deleted:
   least a minute apart. The second look at what the first one missed does not wait for the next
   round, and is not at all ledgers. On any doubt a ledger is kept, and if metadata is not to be
   trusted at all, every ledger (`CollectionRefusedError`);
+- the entries of a ledger of which other bookies have all copies (bookie/space/over_replicated.py);
 - a log, only if no live ledger has bytes in it. That is known from its map, or from a scan of all
   its records with the index asked for each; a log that cannot be read to its end is kept, counted,
   and looked at again at the next major compaction only, so one bad file does not stop the others.
@@ -37,6 +38,7 @@ from bookie.known_ledgers import CollectionRefusedError
 from bookie.space.compactor import EntryLogCompactor
 from bookie.space.gc_report import GcReport, GcStatistics, GcStatus, Phase
 from bookie.space.log_examiner import LogExaminer
+from bookie.space.over_replicated import OverReplicatedLedgers
 from bookie.start import drop_dead_ledgers
 from runtime.disk import is_full
 from runtime.throttle import Throttle
@@ -117,6 +119,9 @@ class GarbageCollector:
             ),
             owed_bytes,
             damages.report,
+        )
+        self._over_replicated = OverReplicatedLedgers(
+            gc.over_replicated_wait_ms, logs, index, table, operations, checkpointer, known
         )
         self._examiner = LogExaminer(env.disk, logs, index, check, damages.report)
         #: Ids of logs that cannot be compacted or examined; tried again at a major compaction.
@@ -220,6 +225,7 @@ class GarbageCollector:
         """Rounds every gcWaitTime, and when asked for, until cancelled."""
         now = trio.current_time()
         self._last_minor = self._last_major = self._last_location = self._last_aged = now
+        self._over_replicated.start()
         try:
             # What a crash left is settled before anything else.
             await self._round(_Request(minor=False, major=False), only_examine=True)
@@ -288,11 +294,15 @@ class GarbageCollector:
             report.reclaimed_bytes += self._logs.deleted_bytes - deleted_before
             self.statistics.seconds += report.seconds
             self.statistics.rounds += 1
-        if report.deleted_ledgers or report.compacted_logs or report.removed_logs:
+        gone = report.deleted_ledgers or report.emptied_ledgers
+        if gone or report.compacted_logs or report.removed_logs:
             logger.info("gc round %s", report)
 
     async def _collect(self, request: _Request, report: GcReport, *, is_forced: bool) -> None:
         await self._delete_ledgers(report, only_confirm=request.confirms)
+        if not self._is_refused and not request.confirms:
+            report.emptied_ledgers = await self._over_replicated.look()
+            self.statistics.emptied_ledgers += report.emptied_ledgers
         if is_forced and report.deleted_ledgers:
             # The logs forget deleted ledgers with the checkpoint; who asks does not wait for that.
             await self._checkpointer.flush()

@@ -15,6 +15,9 @@ class GcConfig:
     wait_ms: int = 600_000
     #: gcMetadataOpRateLimit: reads of metadata per second.
     metadata_rate: int = 1000
+    #: gcOverreplicatedLedgerWaitTime: between two looks for ledgers of which others have all
+    #: copies; <= 0 disables.
+    over_replicated_wait_ms: int = 86_400_000
     #: minorCompactionThreshold, minorCompactionInterval, minorCompactionMaxTimeMillis: logs with
     #: less than this share alive are compacted this often; <= 0 disables (or: no time limit).
     minor_threshold: float = 0.2

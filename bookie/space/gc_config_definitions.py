@@ -38,6 +38,14 @@ _SETTINGS: tuple[tuple[str, ConfigType, str, Any, str, Callable[[Any], Any]], ..
         int,
     ),
     (
+        "gcOverreplicatedLedgerWaitTime",
+        _LONG,
+        "Between looks for ledgers that are wholly on other bookies; <= 0 disables.",
+        None,
+        "over_replicated_wait_ms",
+        int,
+    ),
+    (
         "minorCompactionThreshold",
         _DOUBLE,
         "Logs with less alive; <= 0 disables.",

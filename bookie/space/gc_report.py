@@ -22,6 +22,8 @@ class GcReport:
     is_complete: bool = False
     deleted_ledgers: int = 0
     failed_deletes: int = 0
+    #: Ledgers whose copies here were superfluous.
+    emptied_ledgers: int = 0
     #: Why no ledger was looked at; "": they were.
     refusal: str = ""
     #: Logs that went because nothing in them was alive.
@@ -51,6 +53,7 @@ class GcStatistics:
     refused_rounds: int = 0
     deleted_ledgers: int = 0
     failed_deletes: int = 0
+    emptied_ledgers: int = 0
     minor_compactions: int = 0
     major_compactions: int = 0
     location_compactions: int = 0

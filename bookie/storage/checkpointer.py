@@ -33,7 +33,7 @@ from runtime.disk import is_full
 from runtime.slices import Slices
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
     from bookie.config import BookieConfig
     from bookie.journal.journal import Journal
@@ -148,6 +148,70 @@ class Checkpointer:
                         await self._move_mark(self._checkpoint.mark)
                 except OSError as error:
                     self._fail(error)
+
+    def watch_quiet(self, ledger_ids: Iterable[int]) -> None:
+        """From now on `is_quiet` tells of these ledgers, and of no others."""
+        self._flusher.quiet = set(ledger_ids)
+
+    def is_quiet(self, ledger_id: int) -> bool:
+        """Whether the ledger, which is watched, got no entry since it is."""
+        return ledger_id in self._flusher.quiet and not self._cache.runs(ledger_id)
+
+    async def empty_ledgers(self, ledger_ids: Sequence[int]) -> int:
+        """Forgets the entries of those that are quiet, not the ledgers; how many. It is durable
+        then; what a crash undoes before is there as it was. Entries that are added meanwhile are
+        kept, for they are flushed afterwards. A few hundred ledgers. Nothing happens if there is
+        no space. Raises no OSError, as `once`."""
+
+        async def empty() -> int:
+            # No flush is under way: what is neither quiet nor in the cache has been told.
+            quiet = [ledger_id for ledger_id in ledger_ids if self.is_quiet(ledger_id)]
+            if quiet:
+                await self._reserve.with_room(partial(self._delete_entries, quiet))
+                await self._forget_in_logs(quiet)
+            return len(quiet)
+
+        return await self._between_checkpoints(empty)
+
+    async def forget_empty(self, ledger_ids: Sequence[int]) -> int:
+        """Those of which the index has no entry: what the maps of entry logs still say of them,
+        after a restart, is forgotten. A few hundred, ascending. As `empty_ledgers`."""
+
+        async def forget() -> int:
+            alive = frozenset(self._index.with_entries(ledger_ids))
+            empty = [ledger_id for ledger_id in ledger_ids if ledger_id not in alive]
+            if empty:
+                await self._forget_in_logs(empty)
+            return len(empty)
+
+        return await self._between_checkpoints(forget)
+
+    async def _between_checkpoints(self, work: Callable[[], Awaitable[int]]) -> int:
+        async with self._one_at_a_time:
+            if self._is_stopped or self._checkpoint is NO_CHECKPOINT or not self.is_settled:
+                return 0
+            with trio.CancelScope(shield=True) as self._scope:
+                try:
+                    with suppress_full():
+                        return await work()
+                except OSError as error:
+                    self._fail(error)
+        return 0
+
+    async def _delete_entries(self, ledger_ids: Sequence[int]) -> None:
+        self._index.mend()
+        self._index.delete_entries(ledger_ids)
+        await self._env.disk.run(self._index.sync)
+
+    async def _forget_in_logs(self, ledger_ids: Sequence[int]) -> None:
+        """Removes the logs that have no others. These ledgers stay known, so a start that misses
+        the checkpoint's log would take them for lost: the checkpoint names another one before."""
+        log = self._writer.current
+        assert log is not None
+        log.forget(ledger_ids)
+        await self._move_mark(self._checkpoint.mark)
+        await self._logs.drop_ledgers(ledger_ids)
+        await self._logs.close_removed_later()
 
     @property
     def flush_statistics(self) -> FlushStatistics:

@@ -69,6 +69,7 @@ class Flusher:
         "_window_bytes",
         "_window_start",
         "_writer",
+        "quiet",
         "statistics",
     )
 
@@ -90,6 +91,9 @@ class Flusher:
         # To undo a window that found no space: where it starts in the log, its bytes by ledger.
         self._window_start = 0
         self._counted: dict[int, int] = {}
+        #: Ledgers of which somebody wants to know whether they get entries: one of which entries
+        #: are flushed is taken out.
+        self.quiet: set[int] = set()
         self.statistics = FlushStatistics()
 
     async def flush(self, generation: Generation) -> None:
@@ -132,6 +136,7 @@ class Flusher:
             if run is not None:  # else it was deleted meanwhile
                 if slices.due(LEDGER_UNITS + min(len(run.places), SLICE_COUNT // 2)):
                     await slices.turn()
+                self.quiet.discard(ledger_id)
                 await self._flush_run(generation, ledger_id, run)
         await self._end_window()
         await self._disk.run(self._index.sync)

@@ -49,6 +49,9 @@ class EntryIndex(Protocol):
     def put(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int]) -> None:
         """Of one ledger, a few hundred at a time: it runs on the loop's thread. OSError."""
 
+    def delete_entries(self, ledger_ids: Iterable[int]) -> None:
+        """All locations of these ledgers, a few hundred at a time; their state stays. OSError."""
+
     def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
         """All locations and the state of these ledgers, a few hundred at a time. OSError."""
 
@@ -90,10 +93,14 @@ class _Tables:
                 insort(ids, entry_id)
             entries[entry_id] = location
 
-    def delete(self, ledger_ids: Iterable[int]) -> None:
+    def delete_entries(self, ledger_ids: Iterable[int]) -> None:
         for ledger_id in ledger_ids:
             self.locations.pop(ledger_id, None)
             self.sorted_ids.pop(ledger_id, None)
+
+    def delete(self, ledger_ids: Sequence[int]) -> None:
+        self.delete_entries(ledger_ids)
+        for ledger_id in ledger_ids:
             self.ledgers.pop(ledger_id, None)
 
     def copy(self) -> _Tables:
@@ -175,6 +182,10 @@ class MemoryIndex:
     def put(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int]) -> None:
         ids, places = list(entry_ids), list(locations)
         self._do(lambda tables: tables.put(ledger_id, ids, places))
+
+    def delete_entries(self, ledger_ids: Iterable[int]) -> None:
+        ids = list(ledger_ids)
+        self._do(lambda tables: tables.delete_entries(ids))
 
     def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
         ids = list(ledger_ids)

@@ -208,21 +208,28 @@ class RocksIndex:
         if last is not None:
             self._last_entry_ids[ledger_id] = max(last, *entry_ids)
 
-    def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
+    def delete_entries(self, ledger_ids: Iterable[int]) -> None:
         assert self._locations is not None
-        assert self._ledgers is not None
         ids = sorted(ledger_ids)
         if not ids:
             return
         locations = WriteBatch(raw_mode=True)
-        ledgers = WriteBatch(raw_mode=True)
         for first, last in self._ranges(ids):
             locations.delete_range(_pack_key(first, 0), _pack_key(last, ENTRY_ID_MAX))
             self._deletions_in_memory += 1
         for ledger_id in ids:
             self._last_entry_ids.pop(ledger_id, None)
-            ledgers.delete(_I64.pack(ledger_id))
         self._locations.write(locations)
+
+    def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        assert self._ledgers is not None
+        ids = sorted(ledger_ids)
+        if not ids:
+            return
+        self.delete_entries(ids)
+        ledgers = WriteBatch(raw_mode=True)
+        for ledger_id in ids:
+            ledgers.delete(_I64.pack(ledger_id))
         self._ledgers.write(ledgers)
 
     def _ranges(self, ids: Sequence[int]) -> Iterator[tuple[int, int]]:
