@@ -140,7 +140,11 @@ class Storage:
         if bookie is None or not bookie.is_running:
             return {}
         found: dict[int, bytes] = {}
-        for entry_id in await bookie.entries(ledger_id) or ():
+        try:
+            entry_ids = await bookie.entries(ledger_id)
+        except OSError:  # an index that is damaged: the ledger's other copies are judged
+            return {}
+        for entry_id in entry_ids or ():
             status, entry = await bookie.read_entry(ledger_id, entry_id)
             if status is Status.EOK:
                 found[entry_id] = bytes(entry)

@@ -1,5 +1,6 @@
 """Ledger clients and bookies in BookKeeper's protocol over sockets, in one process."""
 
+import errno
 import time
 
 import pytest
@@ -337,6 +338,25 @@ async def test_adds_in_any_order(world):
     await writer.close()
     reader = await client.open_ledger(12345, recover=False)
     assert await read_all(reader) == [b"entry %d" % n for n in range(6)]
+
+
+async def test_a_list_from_an_index_that_cannot_be_read_is_an_error_and_ends_no_bookie(
+    world, monkeypatch
+):
+    client = await world.client()
+    bookies = await world.bookie_client()
+    writer = await client.create_ledger(**quorums((3, 3, 2)))
+    await write(writer, 5)
+    member = writer.metadata.last_segment[1][0]
+
+    def unreadable(*_):
+        raise OSError(errno.EIO, "a block of the index")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.nodes[member].bookie._reads._index, "entry_ids", unreadable)
+        assert await bookies.list_entries(member, writer.ledger_id) == (Status.EIO, None)
+    status, entries = await bookies.list_entries(member, writer.ledger_id)
+    assert (status, list(entries)) == (Status.EOK, list(range(5)))
 
 
 async def test_what_only_v3_can_ask(world):
