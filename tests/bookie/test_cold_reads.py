@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+import trio.testing
 
 from bookie.storage.cold_reads import ALL_MAX, ORDINARY_MAX, ColdReads
 from wire.bookkeeper.status import FLAG_DO_FENCING, FLAG_HIGH_PRIORITY, Status
@@ -74,3 +75,34 @@ async def test_turns_are_given_in_order_and_given_back(autojump_clock):
     assert told[-1] == "late"
     assert sorted(map(str, told)).count("urgent") == ALL_MAX
     assert cold_reads.waiting == 0
+
+
+async def test_a_turn_that_comes_to_one_who_was_just_cancelled_goes_to_the_next():
+    cold_reads = ColdReads()
+    scope, release = trio.CancelScope(), [trio.Event() for _ in range(ORDINARY_MAX)]
+
+    async def hold(event):
+        async with cold_reads.turn(is_urgent=False):
+            await event.wait()
+
+    async def leave():
+        with scope:
+            async with cold_reads.turn(is_urgent=False):
+                raise AssertionError("it was cancelled")
+
+    async with trio.open_nursery() as nursery:
+        for event in release:
+            nursery.start_soon(hold, event)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(leave)
+        await trio.testing.wait_all_tasks_blocked()
+        assert cold_reads.waiting == 1
+        # It is told both in one turn of the loop, the cancellation first.
+        scope.cancel()
+        cold_reads._running -= 1
+        cold_reads._let_go_on()
+        await trio.testing.wait_all_tasks_blocked()
+        cold_reads._running += 1
+        for event in release:
+            event.set()
+    assert (cold_reads.waiting, cold_reads._running) == (0, 0)
