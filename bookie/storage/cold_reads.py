@@ -4,7 +4,7 @@ Thousands of reads of old data may wait for the disk, and worker threads are few
 the flush, the journal's next file and the index's sync need them, too. So reads take some of them
 at most. What a recovery reads (BookKeeper's high-priority reads, and those that fence) goes before
 all others and has threads that the others leave free: a partition waits for it. Any client may set
-that flag, and recoveries may follow each other without an end: a few threads are left to the others.
+that flag, and recoveries may follow each other without an end: a few threads are left to others.
 
 Owner: the event loop's thread.
 """
