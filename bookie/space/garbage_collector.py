@@ -103,6 +103,7 @@ class GarbageCollector:
         self._checkpointer = checkpointer
         self._known = known
         self._fail = fail
+        self._damages = damages
         check = RecordCheck(known, is_crc32c=config.verify_digest_on_write)
         gc = config.gc
         self._compactor = EntryLogCompactor(
@@ -299,6 +300,7 @@ class GarbageCollector:
         await self._examine(report)
         report.removed_logs += await self._drop_dead()
         await self._logs.close_removed()
+        self._damages.forget_logs_but(lambda log_id: self._logs.get(log_id) is not None)
         now = trio.current_time()
         config = self._config
         if now - self._last_aged >= TOMBSTONE_SECONDS:
@@ -355,6 +357,9 @@ class GarbageCollector:
             report.failed_deletes += failed
             self.statistics.deleted_ledgers += deleted
             self.statistics.failed_deletes += failed
+            for ledger_id in batch:
+                if self._table.get(ledger_id) is None:
+                    self._damages.forget_ledger(ledger_id)
 
     def _is_known(self, ledger_id: int) -> bool:
         """Not deleted, or its deletion will still be told to the logs."""
