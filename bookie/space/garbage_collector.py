@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from bookie.errors import IndexReadError
 from bookie.health.record_check import RecordCheck
 from bookie.known_ledgers import CollectionRefusedError
 from bookie.space.compactor import EntryLogCompactor
@@ -281,6 +282,10 @@ class GarbageCollector:
             elif is_full(error):
                 self.statistics.compaction_errors += 1
                 logger.warning("gc stopped, the disk is full: %s", error)
+            elif isinstance(error, IndexReadError):
+                # Others are served. What is under way is left as after a crash.
+                self.statistics.compaction_errors += 1
+                logger.error("gc gave a round up: %s", error)
             else:
                 self._fail(error)
         finally:
