@@ -185,7 +185,7 @@ class ReadPath:
 
     async def sound_entries(self, ledger_id: int) -> EntrySet | None:
         """As `entries`, without those that were found damaged and still are: another bookie's copy
-        is to take their place (ledger/autorecovery/repair.py)."""
+        is to take their place (ledger/autorecovery/repair.py). OSError."""
         if self._ledger(ledger_id) is None:
             self._damages.forget_ledger(ledger_id)
             return None
@@ -227,12 +227,16 @@ class ReadPath:
         self._damages.are_sound(ledger_id, first_entry_id, len(entries))
         return max(len(entries), 1)
 
-    async def encoded_entries(self, ledger_id: int) -> bytes | None:
-        """The same, as an EntrySet's encoding: what a bookie says that it has."""
-        entries = await self.sound_entries(ledger_id)
+    async def encoded_entries(self, ledger_id: int) -> tuple[Status, bytes]:
+        """The same, as an EntrySet's encoding: what a bookie says that it has. ENOLEDGER; EIO where
+        the index cannot be read."""
+        try:
+            entries = await self.sound_entries(ledger_id)
+        except OSError as error:
+            return self._unreadable(ledger_id, UNKNOWN_ID, error), b""
         if entries is None:
-            return None
-        return await EntryListing(self._cache, self._index).encoded(entries)
+            return Status.ENOLEDGER, b""
+        return Status.EOK, await EntryListing(self._cache, self._index).encoded(entries)
 
     def _nothing(self, ledger_id: int) -> Status:
         """What is said of an entry that is not here."""

@@ -165,5 +165,8 @@ class LocalBookieClient:
         known = self._bookies.get(bookie)
         if known is None:
             return Status.EIO, None
-        entries = await known.sound_entries(ledger_id)
+        try:
+            entries = await known.sound_entries(ledger_id)
+        except OSError:
+            return Status.EIO, None
         return (Status.ENOLEDGER if entries is None else Status.EOK), entries

@@ -438,9 +438,9 @@ class Processor:
     async def _list_entries_slowly(
         self, connection: BookieConnection, request: ListEntriesRequest
     ) -> None:
-        entries = await self._bookie.encoded_entries(request.ledger_id)
-        if entries is None:
-            self._refuse(connection, request, Status.ENOLEDGER)
+        status, entries = await self._bookie.encoded_entries(request.ledger_id)
+        if status is not Status.EOK:
+            self._refuse(connection, request, status)
             return
         connection.answer(
             ListEntriesResponse(Status.EOK, request.ledger_id, entries, request.transaction_id)

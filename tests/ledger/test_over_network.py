@@ -7,6 +7,7 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
+from bookie.errors import IndexReadError
 from bookie.server.server import BookieServer, BookieServerSettings
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
@@ -339,7 +340,7 @@ async def test_adds_in_any_order(world):
     assert await read_all(reader) == [b"entry %d" % n for n in range(6)]
 
 
-async def test_what_only_v3_can_ask(world):
+async def test_what_only_v3_can_ask(world, monkeypatch):
     client = await world.client({"explicit_lac_interval_ms": 50})
     bookies = await world.bookie_client()
     writer = await client.create_ledger(**quorums((3, 3, 2)))
@@ -354,6 +355,14 @@ async def test_what_only_v3_can_ask(world):
     status, entries = await bookies.list_entries(member, writer.ledger_id)
     assert (status, list(entries)) == (Status.EOK, list(range(20)))
     assert (await bookies.list_entries(member, 77))[0] is Status.ENOLEDGER
+    index = world.nodes[member].bookie._index
+    with monkeypatch.context() as damaged:
+
+        def read(*_):
+            raise IndexReadError("a block is damaged")
+
+        damaged.setattr(type(index), "entry_ids", read)
+        assert (await bookies.list_entries(member, writer.ledger_id))[0] is Status.EIO
     assert await bookies.bookie_info(member) == (Status.EOK, 1000, 500)
     assert await bookies.force_ledger(member, writer.ledger_id) is Status.EOK
     key = master_key(b"another")
