@@ -48,11 +48,11 @@ class EntryListing:
             if slices.due():
                 await slices.turn()
             if next_first > end:
-                _add(found, first, end, without)
+                await self._add(found, first, end, without)
                 first, end = next_first, next_first + size
             else:
                 end = max(end, next_first + size)
-        _add(found, first, end, without)
+        await self._add(found, first, end, without)
         return found
 
     async def encoded(self, entries: EntrySet) -> bytes:
@@ -91,15 +91,16 @@ class EntryListing:
                 await self._slices.turn()
         return found
 
-
-def _add(found: EntrySet, first: int, end: int, without: Sequence[int]) -> None:
-    """The run from `first` to before `end`, in pieces where some of it is left out."""
-    for index in range(bisect_left(without, first), len(without)):
-        left_out = without[index]
-        if left_out >= end:
-            break
-        if left_out > first:
-            found.add(first, left_out - first)
-        first = left_out + 1
-    if end > first:
-        found.add(first, end - first)
+    async def _add(self, found: EntrySet, first: int, end: int, without: Sequence[int]) -> None:
+        """The run from `first` to before `end`, in pieces where some of it is left out."""
+        for index in range(bisect_left(without, first), len(without)):
+            left_out = without[index]
+            if left_out >= end:
+                break
+            if self._slices.due():
+                await self._slices.turn()
+            if left_out > first:
+                found.add(first, left_out - first)
+            first = left_out + 1
+        if end > first:
+            found.add(first, end - first)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class BookieStartError(Exception):
     """The bookie refuses to start: its directories are not what they should be. The message says
@@ -29,3 +31,11 @@ class DamagedRecordError(Exception):
         self.path = path
         self.offset = offset
         self.reason = reason
+
+
+class IndexReadError(OSError):
+    """Part of the index cannot be read: EIO. Nothing was written, nor is anything lost by it that
+    was not lost before, so who serves goes on."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.EIO, reason)

@@ -8,6 +8,7 @@ Owner: the event loop's thread.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 import trio
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 _EMPTY = memoryview(b"")
 #: A read gives so many entries at most, as if there were no more room: they may be tiny.
 ENTRIES_PER_READ_MAX = 1000
+#: Of a ledger all of whose entries are read to know which are sound.
+LISTING_READ_SIZE_BYTES = 1 << 20
 #: A recovery's: a ledger, and so a partition, waits for them.
 URGENT_FLAGS = FLAG_DO_FENCING | FLAG_HIGH_PRIORITY
 
@@ -182,23 +185,58 @@ class ReadPath:
 
     async def sound_entries(self, ledger_id: int) -> EntrySet | None:
         """As `entries`, without those that were found damaged and still are: another bookie's copy
-        is to take their place (ledger/autorecovery/repair.py)."""
+        is to take their place (ledger/autorecovery/repair.py). OSError."""
         if self._ledger(ledger_id) is None:
+            self._damages.forget_ledger(ledger_id)
             return None
-        damaged = []
-        for entry_id in sorted(self._damages.entries_of(ledger_id)):
-            status, _ = await self.read_entries(ledger_id, entry_id, 1, 0)
-            if status is Status.EIO:
-                damaged.append(entry_id)
-            await trio.lowlevel.checkpoint()
-        return await EntryListing(self._cache, self._index).entries(ledger_id, damaged)
+        listing = EntryListing(self._cache, self._index)
+        unlisted = self._damages.unlisted_of(ledger_id)
+        if unlisted:
+            damaged = await self._all_damaged(ledger_id, await listing.entries(ledger_id))
+            self._damages.all_were_read(ledger_id, unlisted)
+        else:
+            damaged = array("q")
+            for entry_id in self._damages.entries_of(ledger_id):
+                if await self._count_sound(ledger_id, entry_id, 1) == 0:
+                    damaged.append(entry_id)
+        return await listing.entries(ledger_id, damaged)
 
-    async def encoded_entries(self, ledger_id: int) -> bytes | None:
-        """The same, as an EntrySet's encoding: what a bookie says that it has."""
-        entries = await self.sound_entries(ledger_id)
+    async def _all_damaged(self, ledger_id: int, entries: EntrySet) -> array[int]:
+        """Of a ledger with more damage than is listed: ids, ascending, of those of `entries` that
+        cannot be read. All are read, from the disk where need be."""
+        damaged = array("q")
+        after = -1
+        for entry_id in entries:
+            if entry_id <= after:
+                continue
+            count = await self._count_sound(ledger_id, entry_id, ENTRIES_PER_READ_MAX)
+            if count == 0:
+                damaged.append(entry_id)
+            after = entry_id + max(count, 1) - 1
+        return damaged
+
+    async def _count_sound(self, ledger_id: int, first_entry_id: int, count_max: int) -> int:
+        """How many consecutive entries can be read, at most `count_max`; 0 if the first is
+        damaged."""
+        status, entries = await self.read_entries(
+            ledger_id, first_entry_id, count_max, LISTING_READ_SIZE_BYTES if count_max > 1 else 0
+        )
+        await trio.lowlevel.checkpoint()
+        if status is Status.EIO:
+            return 0
+        self._damages.are_sound(ledger_id, first_entry_id, len(entries))
+        return max(len(entries), 1)
+
+    async def encoded_entries(self, ledger_id: int) -> tuple[Status, bytes]:
+        """The same, as an EntrySet's encoding: what a bookie says that it has. ENOLEDGER; EIO where
+        the index cannot be read."""
+        try:
+            entries = await self.sound_entries(ledger_id)
+        except OSError as error:
+            return self._unreadable(ledger_id, UNKNOWN_ID, error), b""
         if entries is None:
-            return None
-        return await EntryListing(self._cache, self._index).encoded(entries)
+            return Status.ENOLEDGER, b""
+        return Status.EOK, await EntryListing(self._cache, self._index).encoded(entries)
 
     def _nothing(self, ledger_id: int) -> Status:
         """What is said of an entry that is not here."""

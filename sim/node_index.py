@@ -6,10 +6,9 @@ of one ledger cannot be read. A wrong value is never given.
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING
 
-from bookie.errors import BookieStartError
+from bookie.errors import BookieStartError, IndexReadError
 from bookie.storage.index import MemoryIndex
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class NodeIndex(MemoryIndex):
 
     def _check(self, ledger_id: int) -> None:
         if ledger_id in self._unreadable:
-            raise OSError(errno.EIO, DAMAGED)
+            raise IndexReadError(DAMAGED)
 
     def open(self, *, must_exist: bool = False) -> None:
         if self._is_refused:

@@ -46,7 +46,7 @@ from runtime.sim_disk_life import DiskLife
 from runtime.turn import Turn
 from sim import preset
 from sim.damage import REFUSALS_MAX
-from sim.node_index import NodeIndex
+from sim.node_index import DAMAGED, NodeIndex
 from sim.trace import OWNER
 from sim.witness import WitnessedBookies
 from wire.bookkeeper.records import BookieServiceInfo, Endpoint, parse_instance_id
@@ -224,7 +224,8 @@ class Node(ABC):
         """It ended by itself: as it should with a disk that failed, or by a fault of the code. For
         what cannot be read nobody ends who serves."""
         was_serving = life.started.is_set()
-        if not self.is_expected(error) or (was_serving and READ_ERROR in str(leaf(error))):
+        is_read = any(words in str(leaf(error)) for words in (READ_ERROR, DAMAGED))
+        if not self.is_expected(error) or (was_serving and is_read):
             self.world.crashed(self, error)
         self.world.trace.event(self.name, "gives up", brief(error))
         self.world.trace.count("gave up")

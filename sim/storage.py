@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from bookie.errors import IndexReadError
 from broker.cluster.topic import PARTITIONS_PATH
 from ledger.metadata import ledger_path
 from sim.chains import chain_at, chain_paths
@@ -141,10 +142,10 @@ class Storage:
             return {}
         found: dict[int, bytes] = {}
         try:
-            entry_ids = await bookie.entries(ledger_id)
-        except OSError:  # an index that is damaged: the ledger's other copies are judged
-            return {}
-        for entry_id in entry_ids or ():
+            entry_ids = await bookie.entries(ledger_id) or ()
+        except IndexReadError:
+            return {}  # as if all of the ledger was damaged here
+        for entry_id in entry_ids:
             status, entry = await bookie.read_entry(ledger_id, entry_id)
             if status is Status.EOK:
                 found[entry_id] = bytes(entry)

@@ -7,7 +7,6 @@ answered.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -71,8 +70,6 @@ if TYPE_CHECKING:
     from runtime.tls import Tls
     from runtime.turn import Turn
     from wire.buffers import Buffers
-
-logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Request)
 
@@ -441,15 +438,9 @@ class Processor:
     async def _list_entries_slowly(
         self, connection: BookieConnection, request: ListEntriesRequest
     ) -> None:
-        try:
-            entries = await self._bookie.encoded_entries(request.ledger_id)
-        except OSError as error:
-            # A part of the index that cannot be read: as of an entry, another bookie is asked.
-            logger.warning("list of ledger %d not read: %s", request.ledger_id, error)
-            self._refuse(connection, request, Status.EIO)
-            return
-        if entries is None:
-            self._refuse(connection, request, Status.ENOLEDGER)
+        status, entries = await self._bookie.encoded_entries(request.ledger_id)
+        if status is not Status.EOK:
+            self._refuse(connection, request, status)
             return
         connection.answer(
             ListEntriesResponse(Status.EOK, request.ledger_id, entries, request.transaction_id)

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from bookie.errors import IndexReadError
 from bookie.health.record_check import RecordCheck
 from bookie.known_ledgers import CollectionRefusedError
 from bookie.space.compactor import EntryLogCompactor
@@ -105,6 +106,7 @@ class GarbageCollector:
         self._checkpointer = checkpointer
         self._known = known
         self._fail = fail
+        self._damages = damages
         check = RecordCheck(known, is_crc32c=config.verify_digest_on_write)
         gc = config.gc
         self._compactor = EntryLogCompactor(
@@ -286,6 +288,10 @@ class GarbageCollector:
             elif is_full(error):
                 self.statistics.compaction_errors += 1
                 logger.warning("gc stopped, the disk is full: %s", error)
+            elif isinstance(error, IndexReadError):
+                # Others are served. What is under way is left as after a crash.
+                self.statistics.compaction_errors += 1
+                logger.error("gc gave a round up: %s", error)
             else:
                 self._fail(error)
         finally:
@@ -309,6 +315,7 @@ class GarbageCollector:
         await self._examine(report)
         report.removed_logs += await self._drop_dead()
         await self._logs.close_removed()
+        self._damages.forget_logs_but(lambda log_id: self._logs.get(log_id) is not None)
         now = trio.current_time()
         config = self._config
         if now - self._last_aged >= TOMBSTONE_SECONDS:
@@ -365,6 +372,9 @@ class GarbageCollector:
             report.failed_deletes += failed
             self.statistics.deleted_ledgers += deleted
             self.statistics.failed_deletes += failed
+            for ledger_id in batch:
+                if self._table.get(ledger_id) is None:
+                    self._damages.forget_ledger(ledger_id)
 
     def _is_known(self, ledger_id: int) -> bool:
         """Not deleted, or its deletion will still be told to the logs."""

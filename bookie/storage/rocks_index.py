@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocksdict import WriteBatch
 
+from bookie.errors import BookieStartError, IndexReadError
 from bookie.storage.rocks_database import Database, ledgers_options, locations_options
 from runtime.mutex import Mutex
 
@@ -147,7 +148,7 @@ class RocksIndex:
         return int(entry_id) if found_ledger_id == ledger_id else -1
 
     def _check(self, iterator: RdictIter) -> None:
-        """OSError if an iterator ended at damage, and not at the end."""
+        """IndexReadError if an iterator ended at damage, and not at the end."""
         try:
             iterator.status()
         except Exception as error:  # rocksdict has no class of its own
@@ -174,8 +175,8 @@ class RocksIndex:
         self._check(iterator)
         return NO_LEDGER_ID
 
-    def _unreadable(self, error: Exception) -> OSError:
-        return OSError(errno.EIO, f"{self._directory}: the index cannot be read: {error}")
+    def _unreadable(self, error: Exception) -> IndexReadError:
+        return IndexReadError(f"{self._directory}: the index cannot be read: {error}")
 
     def locations(self) -> Iterator[tuple[int, int, int]]:
         """(ledger id, entry id, location) of all, in this order; others may write meanwhile.
@@ -190,11 +191,14 @@ class RocksIndex:
     def entry_ids(self, ledger_id: int, after: int, count_max: int) -> list[int]:
         assert self._locations is not None
         found: list[int] = []
-        for key, _ in self._locations.items(_pack_key(ledger_id, after + 1)):
-            found_ledger_id, entry_id = _KEY.unpack(key)
-            if found_ledger_id != ledger_id or len(found) == count_max:
-                break
-            found.append(entry_id)
+        try:
+            for key, _ in self._locations.items(_pack_key(ledger_id, after + 1)):
+                found_ledger_id, entry_id = _KEY.unpack(key)
+                if found_ledger_id != ledger_id or len(found) == count_max:
+                    break
+                found.append(entry_id)
+        except BookieStartError as error:
+            raise IndexReadError(str(error)) from error
         return found
 
     def put(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int]) -> None:

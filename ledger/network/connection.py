@@ -67,6 +67,8 @@ class BookieConnection(ABC):
         self._transport: Transport | None = None
         #: What it is connected to.
         self._place: Place | None = None
+        #: The other end proved to be the bookie.
+        self._is_proven = False
         self._receiver = FrameReceiver(chunks, config.frame_bytes_max, self._on_frame)
         self._is_connecting = False
         #: What was asked before there was a connection.
@@ -153,18 +155,24 @@ class BookieConnection(ABC):
         if not is_proven and not (place.is_certain and self._resolve() == place):
             transport.close()
             raise WrongBookieError("it does not tell which bookie it is, and may be another one")
-        self._place = place
+        self._place, self._is_proven = place, is_proven
         transport.attach(self._connected(transport))
 
     def check_place(self) -> None:
-        """To be called when addresses have changed: a connection to where another bookie is
-        registered by now, or to where this one is no more, is closed; what waits is told EIO. One
-        whose bookie is not registered at all goes on: it may still serve."""
+        """To be called when addresses have changed: a connection to where this bookie is no more is
+        closed; what waits is told EIO. So is one to where another bookie is registered by now, if
+        the other end did not prove which one it is: whoever proved it is that one as long as the
+        connection lives, whatever others say of the address. One whose bookie is not registered at
+        all goes on: it may still serve."""
         connected = self._place
         if self._transport is None or connected is None:
             return
         place = self._resolve()
-        if place is None or place.is_contested or place[:2] != connected[:2]:
+        if place is None or place.is_contested:
+            is_left = not self._is_proven
+        else:
+            is_left = place[:2] != connected[:2]
+        if is_left:
             logger.info("bookie_moved", kv(bookie=self.bookie, was=connected, now=place))
             self.close()
 

@@ -270,7 +270,8 @@ def is_ready(**options: Any) -> None:  # noqa: ANN401  # click's
 @_target
 def gc(**options: Any) -> None:  # noqa: ANN401  # click's
     """Deletes what the metadata does not know any more, now. A running server's ledger goes a
-    minute after it was first found missing."""
+    minute after it was first found missing. Without a server it goes at once, after two looks:
+    nobody else has the metadata file open, so what is read there is what there is."""
     _collect(options, minor=False, major=False)
 
 

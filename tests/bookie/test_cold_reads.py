@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+import trio.testing
 
 from bookie.storage.cold_reads import ALL_MAX, ORDINARY_MAX, ColdReads
 from wire.bookkeeper.status import FLAG_DO_FENCING, FLAG_HIGH_PRIORITY, Status
@@ -74,3 +75,55 @@ async def test_turns_are_given_in_order_and_given_back(autojump_clock):
     assert told[-1] == "late"
     assert sorted(map(str, told)).count("urgent") == ALL_MAX
     assert cold_reads.waiting == 0
+
+
+async def test_a_turn_that_comes_to_one_who_was_just_cancelled_goes_to_the_next():
+    cold_reads = ColdReads()
+    scope, release = trio.CancelScope(), [trio.Event() for _ in range(ORDINARY_MAX)]
+
+    async def hold(event):
+        async with cold_reads.turn(is_urgent=False):
+            await event.wait()
+
+    async def leave():
+        with scope:
+            async with cold_reads.turn(is_urgent=False):
+                raise AssertionError("it was cancelled")
+
+    async with trio.open_nursery() as nursery:
+        for event in release:
+            nursery.start_soon(hold, event)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(leave)
+        await trio.testing.wait_all_tasks_blocked()
+        assert cold_reads.waiting == 1
+        # It is told both in one turn of the loop, the cancellation first.
+        scope.cancel()
+        cold_reads._ordinary.running -= 1
+        cold_reads._let_go_on()
+        await trio.testing.wait_all_tasks_blocked()
+        cold_reads._ordinary.running += 1
+        for event in release:
+            event.set()
+    assert (cold_reads.waiting, cold_reads._ordinary.running) == (0, 0)
+
+
+async def test_ordinary_reads_go_on_while_recoveries_read(autojump_clock):
+    """Nine reads of recoveries (or of any client that sets the high-priority flag) at a time."""
+    cold_reads = ColdReads()
+    counts = {True: 0, False: 0}
+
+    async def read(is_urgent):
+        while True:
+            async with cold_reads.turn(is_urgent=is_urgent):
+                await trio.sleep(0.01)
+            counts[is_urgent] += 1
+
+    with trio.move_on_after(10):
+        async with trio.open_nursery() as nursery:
+            for _ in range(9):
+                nursery.start_soon(read, True)
+            await trio.sleep(0.005)
+            for _ in range(8):
+                nursery.start_soon(read, False)
+    assert counts[False] > 0, counts

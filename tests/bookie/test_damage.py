@@ -25,13 +25,14 @@ from bench.damage_bookie import (
     serving,
 )
 from bookie.errors import BookieStartError
+from bookie.health import damage as damage_module
 from bookie.health.damage import DAMAGES_MAX, LINES_MAX, DamageReports
 from bookie.storage.entry_log_format import log_name
 from bookie.storage.index import MemoryIndex
 from bookie.storage.rocks_index import RocksIndex
 from bookie.storage.verified_ranges import RANGES_MAX, VerifiedRanges
 from runtime.env import RealClock
-from wire.bookkeeper.status import Status
+from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
 CURRENT = "ledgers/current"
 LOG = re.compile(r"current/[0-9a-f]+\.log$")
@@ -342,3 +343,98 @@ def test_damage_is_listed_once_and_lines_are_limited(caplog):
         reports.report("/d/3.log", number, 1, number, "why")
     assert reports.count == 101 + DAMAGES_MAX + 10
     assert len(reports.listed()) == DAMAGES_MAX
+
+
+def test_the_list_has_room_again_for_what_is_found_later():
+    reports = DamageReports(RealClock())
+    told = []
+    reports.on_damage(told.append)
+    for number in range(DAMAGES_MAX):
+        reports.report("/d/1.log", number, 1, number, "why")
+    reports.report("/d/1.log", 0, 2, 7, "why")
+    assert (reports.entries_of(2), reports.unlisted_of(2)) == ([], 1)
+    assert told[-1] == 2
+    reports.are_sound(1, 10, 5)
+    assert reports.entries_of(1) == [*range(10), *range(15, DAMAGES_MAX)]
+    assert len(reports.listed()) == DAMAGES_MAX - 5
+    # All entries of ledger 2 are read: the one that is damaged is found again, and listed.
+    reports.report("/d/1.log", 0, 2, 7, "why")
+    reports.all_were_read(2, 1)
+    assert (reports.entries_of(2), reports.unlisted_of(2)) == ([7], 0)
+    reports.forget_ledger(1)
+    assert [damage.ledger_id for damage in reports.listed()] == [2]
+    reports.are_sound(2, 7, 1)
+    assert reports.listed() == []
+
+
+def test_what_finds_no_room_while_all_is_read_is_not_forgotten():
+    reports = DamageReports(RealClock())
+    for number in range(DAMAGES_MAX):
+        reports.report("/d/1.log", number, 1, number, "why")
+    reports.report("/d/1.log", 0, 2, 7, "why")
+    reports.report("/d/1.log", 9, 2, 3, "why")
+    reports.all_were_read(2, 1)
+    assert reports.unlisted_of(2) == 2
+    reports.forget_ledger(2)
+    assert reports.unlisted_of(2) == 0
+
+
+def test_cuts_go_with_their_logs():
+    reports = DamageReports(RealClock())
+    for log_id in (1, 2):
+        for position in (300, 100, 200, 100):
+            reports.cut_reads_at(log_id, position)
+    assert [reports.first_cut(1, start, 1000) for start in (0, 101, 201, 301)] == [
+        100,
+        200,
+        300,
+        -1,
+    ]
+    reports.forget_logs_but(lambda log_id: log_id == 2)
+    assert (reports.first_cut(1, 0, 1000), reports.first_cut(2, 0, 1000)) == (-1, 100)
+    reports.forget_logs_but(lambda _: False)
+    assert not reports.has_cuts
+
+
+async def test_an_entry_damaged_after_the_list_is_full_is_told_and_not_listed(
+    machine_class, adds_class, monkeypatch
+):
+    """As a disk with a few MiB of bad blocks has them: entries are smaller than 1 KiB. Once it is
+    written again it is listed, and nothing of it is left over."""
+    monkeypatch.setattr(damage_module, "DAMAGES_MAX", 100)
+    machine = machine_class(
+        journal_size_bytes=4 << 20,
+        journal_queue_size_max_bytes=4 << 20,
+        write_cache_size_bytes=4 << 20,
+        held_adds_size_max_bytes=4 << 20,
+    )
+    count = 2500
+    bad = (1, 2, 1200, count - 1)
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        for entry_id in range(count):
+            adds.add(1, entry_id, bytes(300))
+        await adds.wait(count)
+        await bookie.flush()
+        told = []
+        bookie.on_damage(told.append)
+        for number in range(100):
+            bookie._damages.report("/ledgers/current/0.log", 1024 + number, 2, number, "damaged")
+        told.clear()
+        for entry_id in bad:
+            location = machine.index.get(1, entry_id)
+            file = machine.disk.open(bookie._logs.get(location >> 32).path)
+            file.pwrite([b"\xff" * 16], location & 0xFFFFFFFF)
+            file.close()
+        status, _ = await bookie.read_entry(1, bad[0])
+        assert status is Status.EIO
+        assert told == [1], "auto-recovery is told of it"
+        for _ in range(2):
+            listed = await bookie.sound_entries(1)
+            assert [each for each in range(count) if each not in listed] == list(bad)
+        adds = adds_class(bookie)
+        for entry_id in bad:
+            adds.add(1, entry_id, bytes(300), flags=FLAG_RECOVERY_ADD)
+        await adds.wait(len(bad))
+        assert list(await bookie.sound_entries(1)) == list(range(count))
+        assert bookie._damages.unlisted_of(1) == 0

@@ -5,6 +5,7 @@ from math import inf
 import pytest
 import trio
 
+from bookie.errors import IndexReadError
 from bookie.known_ledgers import CollectionRefusedError
 from bookie.ledger_table import LedgerTable
 from bookie.space.gc_config import GcConfig
@@ -242,6 +243,33 @@ async def test_an_ended_bookie_keeps_nobody_waiting(machine, adds_class):
         bookie.crash()
         assert not (await bookie.collect_garbage()).is_complete
     assert not (await bookie.collect_garbage()).is_complete
+
+
+async def test_an_index_that_cannot_be_read_ends_the_round_only(machine, adds_class, monkeypatch):
+    """A block of it, as RocksDB's checksums tell: the bookie serves all else."""
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2))
+        await bookie.delete_ledger(1)
+        await bookie.flush()
+        with monkeypatch.context() as damaged:
+
+            def read(*_):
+                raise IndexReadError("a block is damaged")
+
+            damaged.setattr(type(machine.index), "get_many", read)
+            report = await bookie.collect_garbage(force_major=True)
+            assert not report.is_complete
+        await add_and_read(bookie, adds_class, 2, 100)
+        assert (await bookie.collect_garbage(force_major=True)).is_complete
+        for entry_id in range(30):
+            assert (await bookie.read_entry(2, entry_id))[0] is Status.EOK
+
+
+async def add_and_read(bookie, adds_class, ledger_id, entry_id):
+    adds = adds_class(bookie)
+    adds.add(ledger_id, entry_id)
+    await adds.wait(1)
+    assert (await bookie.read_entry(ledger_id, entry_id))[0] is Status.EOK
 
 
 async def test_a_failed_sync_ends_the_bookie(machine, adds_class):

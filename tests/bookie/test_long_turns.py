@@ -63,7 +63,7 @@ async def test_the_list_of_half_a_million_entries(machine):
         bookie._adds.create(1, b"k" * 20)
         count = 500_000
         machine.index._tables.sorted_ids[1] = list(range(0, 3 * count, 3))
-        encoded, seconds = await longest_step(lambda: bookie.encoded_entries(1))
+        (_, encoded), seconds = await longest_step(lambda: bookie.encoded_entries(1))
     assert decode_entry_set(encoded).count == count
     assert seconds < BOUND_SECONDS
 

@@ -206,30 +206,70 @@ async def test_another_bookie_at_the_port_does_not_answer_for_the_first(world, i
         assert (await bookies.bookie_info("b5")).status is Status.EOK
 
 
-async def test_connections_to_an_address_with_a_new_owner_are_closed(world):
-    """What is under way on them is unknown, at once, and the old bookie's process may hang on."""
+async def with_a_read_under_way(world):
+    """(watcher, its answers, what goes on with it) of a bookie that hangs, as if it was stopped."""
     node = world.first
     await register(world.store, "b1", *node.address)
     watcher, bookies = await following_client(world)
     assert (await bookies.read_entry("b1", 7, 0))[0] is Status.ENOLEDGER
-    # As a process that was stopped (SIGSTOP).
-    node.server._processor.read = lambda connection, *request: None
-    answers = []
+    read, held, answers = node.server._processor.read, [], []
+    node.server._processor.read = lambda *request: held.append(request)
 
     async def ask():
         answers.append((await bookies.read_entry("b1", 7, 0))[0])
 
     world.nursery.start_soon(ask)
-    await trio.sleep(0.05)
-    # Its registration is gone for a moment: it still serves who is connected.
-    await world.store.delete("/ledgers/available/b1")
-    while watcher.writable:
+    while not held:
         await trio.sleep(0.01)
-    await trio.sleep(0.05)
-    assert not answers
-    await register(world.store, "b5", *node.address)
-    with trio.fail_after(1):
+    return watcher, answers, lambda: read(*held[0])
+
+
+async def answered(answers):
+    with trio.fail_after(5):
         while not answers:
             await trio.sleep(0.01)
-    assert answers == [Status.EIO]
+    return answers
+
+
+async def seen_by_connections(watcher, *bookies):
+    await seen(watcher, *bookies)
+    await trio.sleep(0.05)
+
+
+async def test_connections_to_an_address_with_a_new_owner_are_closed(world, monkeypatch):
+    """What is under way on them is unknown, at once: nobody proved to be the old bookie."""
+    # As a Java bookie, which does not tell which one it is.
+    monkeypatch.setattr("bookie.server.processor.IDENTITY_PLUGIN_NAME", "unheard of")
+    watcher, answers, _ = await with_a_read_under_way(world)
+    # Its registration is gone for a moment: it still serves who is connected.
+    await world.store.delete("/ledgers/available/b1")
+    await seen_by_connections(watcher)
+    assert not answers
+    await register(world.store, "b5", *world.first.address)
+    assert await answered(answers) == [Status.EIO]
     assert watcher.resolve("b1") is None
+
+
+async def test_connections_of_a_bookie_that_is_elsewhere_by_now_are_closed(world):
+    """It proved which one it is, and is a process that hangs on by now."""
+    watcher, answers, _ = await with_a_read_under_way(world)
+    await world.store.delete("/ledgers/available/b1")
+    await seen_by_connections(watcher)
+    assert not answers
+    await register(world.store, "b1", "127.0.0.1", 1)
+    assert await answered(answers) == [Status.EIO]
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+async def test_a_proven_connection_outlives_a_claim_to_its_address(world, is_registered):
+    """Of a bookie that was here before, whose session is not over; or one that is configured
+    wrongly. This one's own session may end meanwhile."""
+    watcher, answers, go_on = await with_a_read_under_way(world)
+    await register(world.store, "b9", *world.first.address)
+    await seen_by_connections(watcher, "b1", "b9")
+    if not is_registered:
+        await world.store.delete("/ledgers/available/b1")
+        await seen_by_connections(watcher, "b9")
+    assert not answers
+    go_on()
+    assert await answered(answers) == [Status.ENOLEDGER]

@@ -263,3 +263,16 @@ async def test_a_partition_with_thousands_of_ledgers_rolls_on(tmp_path, nursery)
     }
     await world.crash()
     assert await world.values() == model[start:]
+
+
+async def test_a_document_and_its_archives_are_one_change():
+    """Who dies, or reads, between the two would find a name without its ledgers."""
+    store, chain, version = await stored(chain_of(3))
+    longer = replace(chain, ledgers=chain_of(9).ledgers)
+    before = store.tree.transaction_number
+    written, version = await write_chain(store, PATH, chain, longer, version, SMALL)
+    assert written.archives
+    raised = written.with_log_start(10**12 + 80)
+    raised = raised.with_deleted(frozenset(raised.all_deleting))
+    await write_chain(store, PATH, written, raised, version, SMALL)
+    assert store.tree.transaction_number == before + 2

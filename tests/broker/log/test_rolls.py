@@ -232,3 +232,17 @@ async def test_the_spare_ledger_of_a_dead_broker_is_an_orphan_and_a_live_ones_is
     assert own._writer.ledger_id in ids
     assert [value for _, value in await sim.read_all(two.log())] == [b"1", b"2", b"3", b"4"]
     await two.kill()
+
+
+async def test_a_spare_ledger_is_given_out_once(world):
+    """What the chain names is no spare any more, and must not be deleted as one."""
+    await world.append(bytes(SEGMENT_BYTES * 9 // 10))
+    spare = world.keeper._spare
+    await until(lambda: spare._writer is not None)
+    number = spare._writer.ledger_id
+    await world.append(bytes(SEGMENT_BYTES // 5))
+    await world.append(b"more")
+    await until(lambda: world.log.chain.ledgers[-1].ledger_id == number)
+    assert spare.take() is None
+    await spare.discard()
+    assert number in await world.ledgers.manager.ledger_ids()
