@@ -85,8 +85,8 @@ class DamageReports:
             self.unlisted_count += 1
             return
         self._by_place[place] = Damage(*place, reason, self._clock.time_ms())
-        if entry_id not in self._by_ledger.get(ledger_id, ()):
-            self._told_at.pop(ledger_id, None)
+        # Also an entry that was damaged before: this may be the copy that mended it.
+        self._told_at.pop(ledger_id, None)
         self._tell(ledger_id, entry_id)
         now = self._clock.monotonic()
         if now - self._lines_since >= LINES_INTERVAL_SECONDS:

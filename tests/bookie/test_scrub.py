@@ -8,9 +8,11 @@ import pytest
 import trio
 
 from bookie.errors import BookieStartError
+from bookie.health.damage import DamageReports
 from bookie.health.digest_guess import DigestGuess, crc32_matches
 from bookie.health.scrub import FILE_NAME
 from bookie.storage.entry_log_format import log_name
+from runtime.env import RealClock
 from wire.bookkeeper.entry import Digest, DigestType
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
@@ -116,6 +118,16 @@ async def test_damaged_entries_are_told_and_not_listed_until_they_are_written_ag
         assert list(await bookie.sound_entries(1)) == [*range(31), *range(32, 60)]
         statuses = [(await bookie.read_entry(1, entry_id))[0] for entry_id in range(28, 34)]
         assert statuses == [Status.EOK] * 3 + [Status.EIO] + [Status.EOK] * 2
+
+
+def test_a_mended_entry_whose_new_copy_is_damaged_is_told_at_once():
+    """Though its ledger was told of a moment ago: that mark was served."""
+    damages = DamageReports(RealClock())
+    told = []
+    damages.on_damage(told.append)
+    for path, count in (("0.log", 1), ("0.log", 1), ("3.log", 2), ("3.log", 2), ("0.log", 2)):
+        damages.report(path, 1024, 1, 30, "digest mismatch")
+        assert told == [1] * count
 
 
 async def test_entries_with_a_mac_cannot_be_checked_and_are_not_blamed(machine, adds_class):
