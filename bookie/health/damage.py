@@ -107,10 +107,9 @@ class DamageReports:
             return
         self._by_place[place] = Damage(*place, reason, self._clock.time_ms())
         if ledger_id >= 0 and entry_id >= 0:
-            entries = self._by_ledger.setdefault(ledger_id, {})
-            if entry_id not in entries:
-                self._told_at.pop(ledger_id, None)
-            entries.setdefault(entry_id, []).append(place)
+            self._by_ledger.setdefault(ledger_id, {}).setdefault(entry_id, []).append(place)
+        # Also an entry that was damaged before: this may be the copy that mended it.
+        self._told_at.pop(ledger_id, None)
         self._tell(ledger_id, entry_id)
         self._log(place, reason)
 

@@ -3,8 +3,9 @@
 
 A pass goes over every complete log from front to back. Each record has to be one; if the index
 points at it, its digest has to match; and the index has to know every entry of a ledger that is not
-deleted. Where a log cannot be followed any further, the rest of it is looked at from the index's
-side (consistency.py). What is found is reported (damage.py) and from then on answered
+deleted. A log that cannot be followed to its end is looked at from the index's side, digests
+included (consistency.py): behind one rotten length there may be another rotten entry, and nobody
+else looks for it. What is found is reported (damage.py) and from then on answered
 EIO, never repaired here: other replicas have it.
 
 It must not be felt: reads are in chunks on a worker thread, so that a hot chunk's pages stay and
@@ -26,7 +27,7 @@ import trio
 
 from bookie.errors import BookieStartError, CorruptionError
 from bookie.health.consistency import ConsistencyCheck, ConsistencyReport
-from bookie.health.damage import UNKNOWN_ID
+from bookie.health.damage import DAMAGES_MAX, UNKNOWN_ID
 from bookie.health.digest_guess import DigestGuess
 from bookie.health.record_check import RecordCheck
 from bookie.start import ledger_directory
@@ -35,9 +36,10 @@ from bookie.storage.log_scan import LogScanner
 from runtime.throttle import Throttle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bookie.config import BookieConfig
+    from bookie.health.consistency import Places
     from bookie.health.damage import Damage, DamageReports
     from bookie.known_ledgers import KnownLedgers
     from bookie.ledger_table import LedgerTable
@@ -125,6 +127,8 @@ class Scrubber:
         self._guess = DigestGuess(is_crc32c=config.verify_digest_on_write)
         self._damages = damages
         self._status = ScrubStatus()
+        #: (log id, offset of the record) of live records that this pass found damaged.
+        self._found_live_at: set[tuple[int, int]] = set()
         self._path = f"{ledger_directory(config)}/{FILE_NAME}"
         self._one_at_a_time = trio.Lock()
 
@@ -205,6 +209,7 @@ class Scrubber:
             )
             logs = self._complete_logs(first_log_id)
             status.total_bytes = sum(log.size_bytes for log in logs)
+            self._found_live_at.clear()
             broken: set[int] = set()
             for log in logs:
                 if self._logs.get(log.log_id) is not log:
@@ -216,7 +221,7 @@ class Scrubber:
                     broken.add(log.log_id)
                 status.logs += 1
             if broken:
-                await self._check_broken(broken, throttles[0])
+                await self._check_broken(broken, throttles)
             status.is_running = False
             status.finished_ms = self._env.clock.time_ms()
             status.passes = passes + 1
@@ -276,10 +281,26 @@ class Scrubber:
         locations = self._index.get_many(records.keys)
         base = log.log_id << 32
         live = [i for i, offset in enumerate(records.offsets) if locations[i] == base | offset]
-        await self._check.prepare(records, live)
+        for i, problem in await self._problems(records, live):
+            self._found_live(log, records, i, locations[i], problem)
+        status.verified_entries += len(live)
+        for i, location in enumerate(locations):
+            if location == 0 and self._is_lost(*records.keys[i]):
+                position = records.offsets[i] - LENGTH_SIZE
+                self._found(log, position, *records.keys[i], "the index does not know it")
         others = set(range(len(records.keys))).difference(live)
+        return not any(
+            (ids is not None and records.keys[i][0] not in ids)
+            or self._matches(records, i) is False
+            for i in others
+        )
+
+    async def _problems(self, records: RecordSlice, chosen: Sequence[int]) -> list[tuple[int, str]]:
+        """Those of the chosen records that are not what was stored, and why."""
+        await self._check.prepare(records, chosen)
+        found: list[tuple[int, str]] = []
         untold: list[int] = []
-        for i in live:
+        for i in chosen:
             problem = self._check.problem(records, i)
             if problem is None and not self._check.can_tell(records.keys[i][0]):
                 intact = self._matches(records, i)
@@ -287,23 +308,14 @@ class Scrubber:
                     untold.append(i)
                 problem = "digest mismatch" if intact is False else None
             if problem is not None:
-                self._found_live(log, records, i, locations[i], problem)
+                found.append((i, problem))
         for i in untold:
             # What came behind may have told how the ledger's entries are sealed.
             intact = self._matches(records, i)
-            status.unverifiable_entries += intact is None
+            self._status.unverifiable_entries += intact is None
             if intact is False:
-                self._found_live(log, records, i, locations[i], "digest mismatch")
-        status.verified_entries += len(live)
-        for i, location in enumerate(locations):
-            if location == 0 and self._is_lost(*records.keys[i]):
-                position = records.offsets[i] - LENGTH_SIZE
-                self._found(log, position, *records.keys[i], "the index does not know it")
-        return not any(
-            (ids is not None and records.keys[i][0] not in ids)
-            or self._matches(records, i) is False
-            for i in others
-        )
+                found.append((i, "digest mismatch"))
+        return found
 
     def _found_live(
         self, log: EntryLog, records: RecordSlice, i: int, location: int, problem: str
@@ -312,6 +324,8 @@ class Scrubber:
         if self._index.get(*records.keys[i]) == location:
             position = records.offsets[i] - LENGTH_SIZE
             self._damages.cut_reads_at(log.log_id, position)
+            if len(self._found_live_at) < DAMAGES_MAX:
+                self._found_live_at.add((log.log_id, position))
             self._found(log, position, *records.keys[i], problem)
 
     def _matches(self, records: RecordSlice, i: int) -> bool | None:
@@ -332,9 +346,20 @@ class Scrubber:
         self._status.damaged_entries += 1
         self._damages.report(log.path, position, ledger_id, entry_id, reason)
 
-    async def _check_broken(self, log_ids: set[int], throttle: Throttle) -> None:
+    async def _check_broken(self, log_ids: set[int], throttles: tuple[Throttle, Throttle]) -> None:
         """Logs that could not be followed to their end: what the index says is in them."""
-        check = ConsistencyCheck(self._env.disk, self._logs, self._index, self._damages, throttle)
+
+        async def digests(
+            log_id: int, records: RecordSlice, places: Places
+        ) -> list[tuple[int, str]]:
+            await throttles[1].take(len(records.data))
+            problems = await self._problems(records, range(len(places)))
+            found = self._found_live_at
+            return [(i, why) for i, why in problems if (log_id, places[i][2]) not in found]
+
+        check = ConsistencyCheck(
+            self._env.disk, self._logs, self._index, self._damages, throttles[0], digests
+        )
         try:
             report = await check.run(log_ids)
         except BookieStartError as error:

@@ -8,9 +8,11 @@ import pytest
 import trio
 
 from bookie.errors import BookieStartError
+from bookie.health.damage import DamageReports
 from bookie.health.digest_guess import DigestGuess, crc32_matches
 from bookie.health.scrub import FILE_NAME
 from bookie.storage.entry_log_format import log_name
+from runtime.env import RealClock
 from wire.bookkeeper.entry import Digest, DigestType
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
@@ -118,6 +120,16 @@ async def test_damaged_entries_are_told_and_not_listed_until_they_are_written_ag
         assert statuses == [Status.EOK] * 3 + [Status.EIO] + [Status.EOK] * 2
 
 
+def test_a_mended_entry_whose_new_copy_is_damaged_is_told_at_once():
+    """Though its ledger was told of a moment ago: that mark was served."""
+    damages = DamageReports(RealClock())
+    told = []
+    damages.on_damage(told.append)
+    for path, count in (("0.log", 1), ("0.log", 1), ("3.log", 2), ("3.log", 2), ("0.log", 2)):
+        damages.report(path, 1024, 1, 30, "digest mismatch")
+        assert told == [1] * count
+
+
 async def test_entries_with_a_mac_cannot_be_checked_and_are_not_blamed(machine, adds_class):
     await fill(machine, adds_class, entry=sealed(DigestType.HMAC, b"secret"))
     async with machine.running() as bookie:
@@ -140,6 +152,46 @@ async def test_a_record_that_is_none(machine, adds_class, at):
         assert report.first.startswith(f"{path}: offset {offset - 4}: ledger 2 entry 20")
         assert (await bookie.read_entry(2, 20))[0] is Status.EIO
         assert (await bookie.read_entry(2, 21))[0] is Status.EOK
+
+
+@pytest.mark.parametrize("is_live", [True, False], ids=["live", "overwritten"])
+@pytest.mark.parametrize("kind", ["known", "crc32c", "crc32"])
+async def test_a_rotten_entry_behind_a_rotten_length(machine_class, adds_class, kind, is_live):
+    """The log cannot be followed up to it, so the scan never sees it; also where what is broken
+    there is a record that nobody needs any more."""
+    machine = machine_class(verify_digest_on_write=kind == "known")
+    entry = sealed(DigestType.CRC32 if kind == "crc32" else DigestType.CRC32C)
+    await fill(machine, adds_class, entry=entry)
+    path, broken = place(machine, 2, 20)
+    keys = [(ledger_id, entry_id) for ledger_id in (1, 2, 3) for entry_id in range(60)]
+    there = sorted(
+        (place(machine, *key)[1], key) for key in keys if place(machine, *key)[0] == path
+    )
+    before = [key for offset, key in there if offset < broken]
+    behind = [key for offset, key in there if offset > broken]
+    rotten = {before[0], behind[1], behind[-1]}
+    if not is_live:
+        async with machine.running() as bookie:
+            adds = adds_class(bookie)
+            adds.add(2, 20, flags=FLAG_RECOVERY_ADD, entry=[entry(2, 20)])
+            await adds.wait(1)
+    for key in rotten:
+        machine.disk.flip_bit(path, place(machine, *key)[1] + 50, 3)
+    machine.disk.flip_bit(path, broken - 4, 7)
+    async with machine.running() as bookie:
+        told = []
+        bookie.on_damage(told.append)
+        for _ in range(2):
+            status = await bookie.scrubber.scrub()
+            # One is the place where the log breaks.
+            assert status.damaged_entries == len(rotten) + 1 + is_live
+            damages = {(d.ledger_id, d.entry_id) for d in bookie.scrubber.damages()}
+            assert damages == rotten | {(-1, -1)} | ({(2, 20)} if is_live else set())
+        blamed = rotten | ({(2, 20)} if is_live else set())
+        assert set(told) == {ledger_id for ledger_id, _ in blamed}
+        for ledger_id in set(told):
+            sound = {(ledger_id, entry_id) for entry_id in await bookie.sound_entries(ledger_id)}
+            assert sound == {key for key in keys if key[0] == ledger_id} - blamed
 
 
 async def test_a_missing_log_and_a_cut_one(machine, adds_class):
