@@ -129,7 +129,7 @@ class World:
             finally:
                 self.ended.set()
 
-        return Abandonable(wait())
+        return Abandonable(lambda _: wait())
 
     def later(self, request):
         group_id = getattr(request.body, "group_id", "")
