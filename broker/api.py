@@ -68,6 +68,12 @@ class ReplyLine(Protocol):
 
     def reply_resolved(self, reply: Reply) -> None: ...
 
+    def has_turn(self, reply: Reply) -> bool:
+        """Whether it is that now."""
+
+    def wait_turn(self, reply: Reply) -> None:
+        """`reply.on_turn` is called once the reply is the next to be sent, and there is room."""
+
 
 class Handling(Protocol):
     """What a connection hands its frames to: dispatch."""
@@ -104,8 +110,8 @@ class Reply:
     object serves both, as every produce request needs one."""
 
     __slots__ = (
-        "correlation_id", "is_silent", "line", "message", "on_abandoned", "parts", "route",
-        "size_bytes",
+        "correlation_id", "is_silent", "line", "message", "on_abandoned", "on_turn", "parts",
+        "parts_bytes", "route", "size_bytes",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -116,7 +122,10 @@ class Reply:
         self.line: ReplyLine | None = None
         self.route: Route  # how to encode the response, set with `line`
         self.correlation_id = 0
+        #: Asked for by `when_next`.
+        self.on_turn: Callable[[], None] | None = None
         self.parts: list[Buffer] | None = None  # encoded, waiting for those before it
+        self.parts_bytes = 0  # of `parts`, if they count as waiting
         self.size_bytes = 0  # of request memory that is held until the response is there
 
     def resolve(self, message: Message) -> None:
@@ -124,6 +133,15 @@ class Reply:
         self.message = message
         if self.line is not None:
             self.line.reply_resolved(self)
+
+    def when_next(self, function: Callable[[], None]) -> None:
+        """Calls `function` once the response would be sent at once: a large one is made only
+        then, as a client that does not read would have us keep all that it asked for."""
+        if self.line is None:
+            function()
+            return
+        self.on_turn = function
+        self.line.wait_turn(self)
 
     def abandon(self) -> bool:
         """The connection is gone, nobody will see the response. Whether the handler gave it up:
@@ -212,11 +230,27 @@ def _lists_of(value: object) -> list[list[Any]]:
 class Abandonable:
     """An awaitable that ends, without a result, when `abandon` is called."""
 
-    __slots__ = ("_awaitable", "_scope")
+    __slots__ = ("_function", "_scope", "reply")
 
-    def __init__(self, awaitable: Awaitable[Message]) -> None:
-        self._awaitable = awaitable
+    def __init__(self, function: Callable[[Abandonable], Awaitable[Message]]) -> None:
+        """`function` is given this object, for its `turn`."""
+        self._function = function
         self._scope = trio.CancelScope()
+        #: Its place in line, which dispatch gives it.
+        self.reply: Reply | None = None
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether the response would be sent at once."""
+        reply = self.reply
+        return reply is None or reply.line is None or reply.line.has_turn(reply)
+
+    async def turn(self) -> None:
+        """Returns once it would (`Reply.when_next`)."""
+        if self.reply is not None:
+            event = trio.Event()
+            self.reply.when_next(event.set)
+            await event.wait()
 
     def abandon(self) -> None:
         self._scope.cancel()
@@ -226,7 +260,7 @@ class Abandonable:
 
     async def _run(self) -> Message | None:
         with self._scope:
-            return await self._awaitable
+            return await self._function(self)
         return None
 
 

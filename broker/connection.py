@@ -39,8 +39,9 @@ _KEY_AND_VERSION = Struct(">hh")
 
 class KafkaConnection:
     __slots__ = (
-        "_holds", "_is_closing", "_is_paused", "_line", "_receiver", "_resume_deferred",
-        "_transport", "active", "dispatcher", "info", "is_closed", "is_known", "memory",
+        "_holds", "_is_closing", "_is_paused", "_is_sending", "_line", "_line_bytes", "_receiver",
+        "_resume_deferred", "_send_deferred", "_transport", "active", "dispatcher", "info",
+        "is_closed", "is_known", "memory",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +58,10 @@ class KafkaConnection:
         #: Requests that are worked on in slices, and responses that are encoded so.
         self._holds = 0
         self._line: deque[Reply] = deque()
+        #: Of replies that are encoded, and wait for one before them.
+        self._line_bytes = 0
+        self._is_sending = False
+        self._send_deferred = False
         #: A limit is reached: nothing more is read or handled until `_resume`.
         self._is_paused = False
         self._is_closing = False
@@ -89,6 +94,9 @@ class KafkaConnection:
     def drained(self) -> None:
         if self._is_paused:
             self._maybe_resume()
+        if self._line and self._line[0].on_turn is not None and not self._send_deferred:
+            self._send_deferred = True
+            self.dispatcher.turn.defer(self._send_on)
 
     def memory_free(self) -> None:
         self._maybe_resume()
@@ -98,6 +106,7 @@ class KafkaConnection:
         self.memory.forget(self)
         line, self._line = self._line, deque()
         for reply in line:
+            reply.on_turn = None
             # What is still worked on keeps its memory until it is resolved; what is given up may
             # never be.
             if reply.abandon():
@@ -135,7 +144,7 @@ class KafkaConnection:
             not is_full
             and not self._holds
             and len(self._line) < REQUESTS_IN_FLIGHT_MAX
-            and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
+            and self._transport.unsent_bytes + self._line_bytes <= UNSENT_BYTES_MAX
         ):
             turn = self.dispatcher.turn
             if not turn.is_spent:
@@ -181,6 +190,7 @@ class KafkaConnection:
                 assert reply.parts is not None
                 self._transport.write(reply.parts)
                 return
+            self._count(reply)
         elif self._is_closing:
             return
         self._line.append(reply)
@@ -204,7 +214,30 @@ class KafkaConnection:
         self.give_memory(reply)
         if self.is_closed or reply.is_silent:
             return
-        if self._encode(reply) and self._line[0] is reply:
+        if not self._encode(reply):
+            return
+        if self._line[0] is reply:
+            self._send_ready()
+        else:
+            self._count(reply)
+
+    def _count(self, reply: Reply) -> None:
+        """Its bytes wait for a reply before it, and count as those that a client leaves here."""
+        assert reply.parts is not None
+        reply.parts_bytes = sum(map(len, reply.parts))
+        self._line_bytes += reply.parts_bytes
+
+    def has_turn(self, reply: Reply) -> bool:
+        line = self._line
+        return (
+            bool(line)
+            and line[0] is reply
+            and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
+            and not self.is_closed
+        )
+
+    def wait_turn(self, reply: Reply) -> None:
+        if self._line and self._line[0] is reply:
             self._send_ready()
 
     def _encode(self, reply: Reply) -> bool:
@@ -238,6 +271,8 @@ class KafkaConnection:
             reply.parts = end.value
             if self._line and self._line[0] is reply:
                 self._send_ready()
+            elif not self.is_closed:
+                self._count(reply)
         except Exception:  # as in `_encode`
             self._encoding_failed(reply)
         finally:
@@ -262,15 +297,44 @@ class KafkaConnection:
             reply.size_bytes = 0
 
     def _send_ready(self) -> None:
+        if self._is_sending:
+            return  # a reply was made, below
         line = self._line
-        while line:
-            parts = line[0].parts
-            if parts is None:
-                break
-            line.popleft()
-            self._transport.write(parts)
+        self._is_sending = True
+        try:
+            while line:
+                reply = line[0]
+                if reply.parts is None:
+                    make = reply.on_turn
+                    if make is None or not self._may_make():
+                        break
+                    reply.on_turn = None
+                    make()
+                    if reply.parts is None:
+                        break  # by a task
+                line.popleft()
+                self._line_bytes -= reply.parts_bytes
+                self._transport.write(reply.parts)
+        finally:
+            self._is_sending = False
         if self._is_paused:
             self._maybe_resume()
+
+    def _may_make(self) -> bool:
+        """Whether the next reply may be made now; if not, `_send_on` follows."""
+        if self._transport.unsent_bytes > UNSENT_BYTES_MAX:
+            return False  # until `drained`
+        turn = self.dispatcher.turn
+        if not turn.is_spent:
+            return True
+        if not self._send_deferred:
+            self._send_deferred = True
+            turn.later(self._send_on)
+        return False
+
+    def _send_on(self) -> None:
+        self._send_deferred = False
+        self._send_ready()
 
     def _maybe_resume(self) -> None:
         """Goes on with what was received already, then with reading, once well below the limits."""
@@ -278,7 +342,7 @@ class KafkaConnection:
             self._is_closing
             or self._holds
             or len(self._line) >= REQUESTS_IN_FLIGHT_MAX // 2
-            or self._transport.unsent_bytes > UNSENT_BYTES_MAX // 2
+            or self._transport.unsent_bytes + self._line_bytes > UNSENT_BYTES_MAX // 2
         ):
             return
         if self.memory.is_full:

@@ -302,6 +302,7 @@ class Dispatcher:
             reply = Reply()
             if isinstance(result, Abandonable):
                 reply.on_abandoned = result.abandon
+                result.reply = reply
                 size_bytes = 0
             connection.reply_later(reply, route, request.correlation_id, size_bytes)
             self.start(self._finish, request, result, reply, connection, route, name=route.name)

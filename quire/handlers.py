@@ -76,7 +76,7 @@ def make_handlers(
             catalog, view, logs, auto_create, lambda: registry.broker.auto_create_topics_enable
         ),
         ProduceHandler(logs, bookies),
-        FetchHandler(logs, sessions, timers, fetch_bytes_max=broker.fetch_max_bytes),
+        FetchHandler(logs, sessions, timers, env.turn, fetch_bytes_max=broker.fetch_max_bytes),
         ListOffsetsHandler(logs),
         DeleteRecordsHandler(logs),
         InitProducerIdHandler(ProducerIds(store, str(env.new_uuid()))),

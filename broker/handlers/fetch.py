@@ -13,6 +13,9 @@ with its connection.
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), divergence is told (v12+);
 - `records` is empty, never null; the last stable offset is the high watermark.
 
+A fetch that waited is read for again when its reply is the next of its connection and there is room
+for it: what a client that does not read has asked for is not collected.
+
 What waits holds memory: `max_wait_ms` counts up to WAIT_MS_MAX, a request may name PARTITIONS_MAX
 partitions (else INVALID_REQUEST), and beyond WAITING_PARTITIONS_MAX of all that wait an answer with
 too little is given at once.
@@ -24,13 +27,20 @@ nothing. No preferred read replica is ever named.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from broker.api import Abandonable, Api, Reply, Request, Steps, all_steps, in_slices
+from broker.api import Abandonable, Api, Reply, Request, Steps, in_slices
+from broker.handlers.fetch_watch import (
+    PARTITION_UNITS,
+    PARTITIONS_FEW,
+    Collected,
+    Watched,
+    Watching,
+    available_bytes_of,
+)
 from broker.log.partition import State
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -43,12 +53,12 @@ from wire.kafka.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from broker.fetch_sessions import FetchContext, FetchSessions, Wanted
+    from broker.handlers.fetch_watch import Part
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog, ReadResult
     from runtime.timers import Timer, Timers
+    from runtime.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -60,31 +70,26 @@ PARTITIONS_MAX = 10_000
 WAITING_PARTITIONS_MAX = 200_000
 #: More are looked at in slices, by a task.
 PARTITIONS_AT_ONCE = 200
-#: What one partition costs, in units of `Steps`.
-PARTITION_UNITS = 10
-
-
-@dataclass(slots=True)
-class _Collected:
-    """One look at all partitions of a fetch."""
-
-    data: list[tuple[Wanted, PartitionData]]
-    size_bytes: int
-    #: What is there to be read, each partition up to its limit; not less than `size_bytes`.
-    available_bytes: int
-    failed: bool  # some partition answered with an error: do not wait
-    cold: list[tuple[Wanted, PartitionData, PartitionLog]]  # cannot be read without waiting
+T = TypeVar("T")
 
 
 class FetchHandler:
     def __init__(
-        self, logs: LogManager, sessions: FetchSessions, timers: Timers, *, fetch_bytes_max: int
+        self,
+        logs: LogManager,
+        sessions: FetchSessions,
+        timers: Timers,
+        turn: Turn,
+        *,
+        fetch_bytes_max: int,
     ) -> None:
-        """`fetch_bytes_max`: the broker's fetch.max.bytes, above any client's."""
+        """`turn` is told what fetches cost. `fetch_bytes_max`: the broker's fetch.max.bytes, above
+        any client's."""
         self._logs = logs
         self._sessions = sessions
         self._timers = timers
-        self._fetch_bytes_max = fetch_bytes_max
+        self.turn = turn
+        self.fetch_bytes_max = fetch_bytes_max
         self.requests_count = 0
         self.bytes_out = 0
         self.waiting_count = 0
@@ -97,6 +102,8 @@ class FetchHandler:
         body: FetchRequest = request.body
         self.requests_count += 1
         body.max_wait_ms = min(body.max_wait_ms, WAIT_MS_MAX)
+        # As Kafka does: more is never sent. One byte still means that there is something.
+        body.min_bytes = min(body.min_bytes, max(body.max_bytes, 1), self.fetch_bytes_max)
         if sum(len(topic.partitions) for topic in body.topics) > PARTITIONS_MAX:
             return FetchResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         try:
@@ -105,23 +112,34 @@ class FetchHandler:
             return FetchResponse(error_code=int(error.code))
         count = len(context.wanted)
         if count > PARTITIONS_AT_ONCE:
-            return Abandonable(self._fetch_in_task(body, context))
-        collected = all_steps(self._collect(body, context))
+            return Abandonable(partial(self._fetch_in_task, body, context))
+        collected = self._at_once(self._collect(body, context))
         if collected.cold:
-            return Abandonable(self._fetch_in_task(body, context))
+            return Abandonable(partial(self._fetch_in_task, body, context))
         if self._is_enough(body, collected) or not self._may_wait(count):
-            return all_steps(self._response(context, collected))
-        return _WaitingFetch(self, body, context)
+            return self._at_once(self._response(context, collected))
+        return _WaitingFetch(self, body, context, collected)
+
+    def _at_once(self, steps: Steps[T]) -> T:
+        """All steps, charged to the turn: a burst of them ends."""
+        units = 0
+        try:
+            while True:
+                units += next(steps)
+        except StopIteration as end:
+            self.turn.spent_units += units
+            result: T = end.value
+            return result
 
     def _may_wait(self, partitions: int) -> bool:
         return self.waiting_partitions + partitions <= WAITING_PARTITIONS_MAX
 
     # -- reading -------------------------------------------------------------------------------
 
-    def _collect(self, body: FetchRequest, context: FetchContext) -> Steps[_Collected]:
+    def _collect(self, body: FetchRequest, context: FetchContext) -> Steps[Collected]:
         """Reads what needs no waiting, in the session's order."""
-        collected = _Collected([], 0, 0, False, [])
-        limit = min(body.max_bytes, self._fetch_bytes_max)
+        collected = Collected([], 0, 0, False, [], [])
+        limit = min(body.max_bytes, self.fetch_bytes_max)
         for wanted in context.wanted:
             data = PartitionData(
                 partition_index=wanted.request.partition, high_watermark=-1, records=EMPTY
@@ -129,7 +147,7 @@ class FetchHandler:
             collected.data.append((wanted, data))
             yield PARTITION_UNITS
             try:
-                log = self._log_of(wanted)
+                log = self.log_of(wanted)
                 if log.state is State.LOADING:
                     # What is said if it takes longer than the client wants to wait.
                     data.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -154,7 +172,7 @@ class FetchHandler:
             self._fill(data, log, got)
         return collected
 
-    def _log_of(self, wanted: Wanted) -> PartitionLog:
+    def log_of(self, wanted: Wanted) -> PartitionLog:
         partition = wanted.request.partition
         if isinstance(wanted.topic, str):
             return self._logs.get(wanted.topic, partition)
@@ -177,12 +195,11 @@ class FetchHandler:
         return True
 
     @staticmethod
-    def _count(collected: _Collected, wanted: Wanted, log: PartitionLog, got: ReadResult) -> None:
-        size = got.size_bytes
-        collected.size_bytes += size
-        if got.next_offset < log.high_watermark:  # there is more that did not fit
-            size = max(size, wanted.request.partition_max_bytes)
-        collected.available_bytes += size
+    def _count(collected: Collected, wanted: Wanted, log: PartitionLog, got: ReadResult) -> None:
+        collected.size_bytes += got.size_bytes
+        available_bytes = available_bytes_of(wanted, log, got)
+        collected.available_bytes += available_bytes
+        collected.sizes.append(available_bytes)
 
     @staticmethod
     def _fill(data: PartitionData, log: PartitionLog, got: ReadResult | None) -> None:
@@ -191,48 +208,74 @@ class FetchHandler:
         if got is not None and got.parts:
             data.records = got.parts
 
-    async def _fetch_in_task(self, body: FetchRequest, context: FetchContext) -> FetchResponse:
+    async def _fetch_in_task(
+        self, body: FetchRequest, context: FetchContext, abandonable: Abandonable
+    ) -> FetchResponse:
         """Waits for partitions that are being taken over, and reads from the first one that is not
         in memory. The answer is what there is then, be it an error: a partition that cannot be read
         must not be tried for ever."""
         deadline = trio.current_time() + body.max_wait_ms / 1000
-        watching: _Watching | None = None
+        watching: Watching | None = None
+        has_turn = False
         try:
             while True:
-                moved = watching.next_move() if watching is not None else None
+                if watching is not None:
+                    watching.begin()
                 collected = await in_slices(self._collect(body, context))
-                if collected.cold and not (
-                    collected.size_bytes and collected.available_bytes >= body.min_bytes
-                ):
-                    log = collected.cold[0][2]
-                    if log.state is not State.LOADING:
-                        await self._read_cold(body, collected)
-                        break
-                    with trio.move_on_at(deadline) as scope:
+                is_late = trio.current_time() >= deadline
+                log = self._must_load(body, collected)
+                if log is not None and not is_late:
+                    del collected
+                    with trio.move_on_at(deadline):
                         await log.wait_loaded()
-                    if scope.cancelled_caught:
-                        break
                     continue
-                if self._is_enough(body, collected) or collected.cold:
-                    break
-                if watching is None:
-                    if not self._may_wait(len(context.wanted)):
-                        break
-                    watching = _Watching(self, context)
-                    continue  # what came before it watched is not missed
-                assert moved is not None
-                with trio.move_on_at(deadline) as scope:
-                    await moved.wait()
-                if scope.cancelled_caught:
-                    break
+                if not is_late and not collected.cold and not self._is_enough(body, collected):
+                    if watching is None and self._may_wait(len(context.wanted)):
+                        watching = Watching(self, body, context)
+                        continue  # what came before it watched is not missed
+                    if watching is not None:
+                        watching.measured(collected)
+                        del collected
+                        with trio.move_on_at(deadline):
+                            await watching.moved.wait()
+                        continue
+                if not has_turn:
+                    # What is read for those before it is all that is held for this client.
+                    has_turn = True
+                    if await self._waited_for_turn(abandonable, collected):
+                        continue
+                break
+            if log is None and collected.cold and not self._is_enough_now(body, collected):
+                await self._read_cold(body, collected)
         finally:
             if watching is not None:
                 watching.end()
         return await in_slices(self._response(context, collected))
 
-    async def _read_cold(self, body: FetchRequest, collected: _Collected) -> None:
+    @staticmethod
+    async def _waited_for_turn(abandonable: Abandonable, collected: Collected) -> bool:
+        """Lets go of what was collected if it cannot be sent now."""
+        if abandonable.has_turn:
+            return False
+        collected.data.clear()
+        collected.cold.clear()
+        await abandonable.turn()
+        return True
+
+    @staticmethod
+    def _is_enough_now(body: FetchRequest, collected: Collected) -> bool:
+        return collected.size_bytes > 0 and collected.available_bytes >= body.min_bytes
+
+    def _must_load(self, body: FetchRequest, collected: Collected) -> PartitionLog | None:
+        """A partition that is being taken over, and without which there is too little."""
+        if not collected.cold or self._is_enough_now(body, collected):
+            return None
+        log = collected.cold[0][2]
+        return log if log.state is State.LOADING else None
+
+    async def _read_cold(self, body: FetchRequest, collected: Collected) -> None:
         wanted, data, log = collected.cold[0]
-        limit = min(body.max_bytes, self._fetch_bytes_max) - collected.size_bytes
+        limit = min(body.max_bytes, self.fetch_bytes_max) - collected.size_bytes
         try:
             got = await log.read(
                 wanted.request.fetch_offset, min(wanted.request.partition_max_bytes, limit)
@@ -247,7 +290,7 @@ class FetchHandler:
     # -- answering -----------------------------------------------------------------------------
 
     @staticmethod
-    def _is_enough(body: FetchRequest, collected: _Collected) -> bool:
+    def _is_enough(body: FetchRequest, collected: Collected) -> bool:
         return (
             collected.size_bytes >= body.min_bytes
             # An answer with nothing in it would come again at once.
@@ -257,7 +300,7 @@ class FetchHandler:
             or not collected.data
         )
 
-    def _response(self, context: FetchContext, collected: _Collected) -> Steps[FetchResponse]:
+    def _response(self, context: FetchContext, collected: Collected) -> Steps[FetchResponse]:
         response = FetchResponse(session_id=context.session_id)
         topic: FetchableTopicResponse | None = None
         last: object = None
@@ -282,80 +325,59 @@ class FetchHandler:
         return response
 
 
-class _Watching:
-    """A task that waits until some of its partitions moved."""
-
-    def __init__(self, handler: FetchHandler, context: FetchContext) -> None:
-        self._handler = handler
-        self._event = trio.Event()
-        self._partitions = len(context.wanted)
-        self._logs = _watch_all(handler, context, self._moved)
-        handler.waiting_count += 1
-        handler.waiting_partitions += self._partitions
-
-    def _moved(self) -> None:
-        self._event.set()
-
-    def next_move(self) -> trio.Event:
-        """Set at the next move from now on."""
-        if self._event.is_set():
-            self._event = trio.Event()
-        return self._event
-
-    def end(self) -> None:
-        for log in self._logs:
-            log.unwatch(self._moved)
-        self._handler.waiting_count -= 1
-        self._handler.waiting_partitions -= self._partitions
-
-
-def _watch_all(
-    handler: FetchHandler, context: FetchContext, look: Callable[[], None]
-) -> list[PartitionLog]:
-    """`look` is called when one of them moves; those that are watched now."""
-    logs = []
-    for wanted in context.wanted:
-        try:
-            log = handler._log_of(wanted)
-        except KafkaError:
-            continue
-        log.watch(look)
-        logs.append(log)
-    return logs
-
-
 class _WaitingFetch(Reply):
-    """A fetch that found less than min_bytes: waits for data or for max_wait_ms."""
+    """A fetch that found less than min_bytes: waits for data or for max_wait_ms, and then, with
+    nothing in its hands, for its turn in the line of replies."""
 
-    __slots__ = ("_body", "_context", "_handler", "_logs", "_timer")
+    __slots__ = ("_body", "_context", "_handler", "_timer", "_watched")
 
-    def __init__(self, handler: FetchHandler, body: FetchRequest, context: FetchContext) -> None:
+    def __init__(
+        self,
+        handler: FetchHandler,
+        body: FetchRequest,
+        context: FetchContext,
+        collected: Collected,
+    ) -> None:
         super().__init__()
         self._handler = handler
         self._body = body
         self._context = context
-        self._timer: Timer = handler._timers.after(
-            body.max_wait_ms / 1000, partial(self._look, True)
-        )
+        self._timer: Timer = handler._timers.after(body.max_wait_ms / 1000, self._end)
+        self._watched = Watched(handler, body, context, self._look)
+        if self._watched.count > PARTITIONS_FEW:
+            self._watched.measured(collected)
         self.on_abandoned = self._leave
-        handler.waiting_count += 1
-        handler.waiting_partitions += len(context.wanted)
-        self._logs = _watch_all(handler, context, self._look)
 
-    def _look(self, timed_out: bool = False) -> None:
+    def _look(self, part: Part) -> None:
+        if not self._watched.may_suffice(part):
+            return
         handler = self._handler
-        collected = all_steps(handler._collect(self._body, self._context))
-        if timed_out or handler._is_enough(self._body, collected) or collected.cold:
-            self._leave()
-            self.resolve(all_steps(handler._response(self._context, collected)))
+        collected = handler._at_once(handler._collect(self._body, self._context))
+        if not collected.cold and not handler._is_enough(self._body, collected):
+            return
+        self._leave()
+        if self.line is None or self.line.has_turn(self):
+            self._answer(collected)
+        else:
+            del collected
+            self.when_next(self._answer_anew)
+
+    def _end(self) -> None:
+        self._leave()
+        self.when_next(self._answer_anew)
+
+    def _answer_anew(self) -> None:
+        handler = self._handler
+        self._answer(handler._at_once(handler._collect(self._body, self._context)))
+
+    def _answer(self, collected: Collected) -> None:
+        handler = self._handler
+        self.resolve(handler._at_once(handler._response(self._context, collected)))
 
     def _leave(self) -> None:
+        self.on_abandoned = None
         self._timer.cancel()
-        for log in self._logs:
-            log.unwatch(self._look)
-        self._logs.clear()
-        self._handler.waiting_count -= 1
-        self._handler.waiting_partitions -= len(self._context.wanted)
+        self._watched.end()
 
 
 def check_leader_epoch(log: PartitionLog, epoch: int) -> None:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -56,6 +57,10 @@ if TYPE_CHECKING:
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
+
+
+#: So many hear of progress in the turn in which it was made, however much was done in it.
+WATCHERS_AT_LEAST = 4
 
 
 class State(Enum):
@@ -120,7 +125,10 @@ class PartitionLog:
         #: Why the last tenure here ended, and how many in a row never began; for people.
         self.last_failure = ""
         self.failure_count = 0
-        self._watchers: dict[Callable[[], None], None] = {}
+        self._watchers: OrderedDict[Callable[[], None], None] = OrderedDict()
+        #: So many of them, from the first on, are still to be called.
+        self._unnotified = 0
+        self._notify_later = False
         self._notify_deferred = False
         self._loaded = trio.Event()
         #: The keeper waits for it: a ledger is needed or full, or somebody asked for something.
@@ -360,8 +368,27 @@ class PartitionLog:
             self._env.turn.defer(self._notify)
 
     def _notify(self) -> None:
+        """Everybody is called, those first who were called longest ago; in this turn as far as it
+        is not spent, as all fetches that wait may wait for one partition."""
         self._notify_deferred = False
-        for function in list(self._watchers):
+        self._unnotified = len(self._watchers)
+        if not self._notify_later:  # else it goes on, and comes by all of them
+            self._notify_some()
+
+    def _notify_some(self) -> None:
+        self._notify_later = False
+        watchers, turn = self._watchers, self._env.turn
+        called = 0
+        while self._unnotified > 0 and watchers:
+            if called >= WATCHERS_AT_LEAST and turn.is_spent:
+                self._notify_later = True
+                turn.later(self._notify_some)
+                return
+            called += 1
+            self._unnotified -= 1
+            turn.spent_units += 1
+            function = next(iter(watchers))
+            watchers.move_to_end(function)
             function()
 
     # -- read ----------------------------------------------------------------------------------

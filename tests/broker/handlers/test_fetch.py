@@ -5,8 +5,9 @@ import uuid
 import pytest
 import trio
 
+from broker.connection import UNSENT_BYTES_MAX
 from broker.handlers import fetch
-from broker.log.partition import State
+from broker.log.partition import PartitionLog, State
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import DeleteTopicsRequest, MetadataRequest
@@ -489,3 +490,142 @@ async def test_what_waits_is_bounded(client, requests, monkeypatch):
     monkeypatch.setattr(fetch, "PARTITIONS_MAX", 1)
     answer = await client.call(requests.fetch(("t", 0, 0), ("t", 1, 0)), 12)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_those_who_wait_are_not_all_looked_at_in_one_turn(
+    client, requests, waiting, monkeypatch
+):
+    """Pipelined by one client, up to 1000 fetches of 200 partitions wait: each batch of anybody has
+    all 200,000 looked at in one piece, half a second of the loop."""
+    await client.create_topic("many", 200)
+    wanted = [("many", number, 0) for number in range(200)]
+    for _ in range(20):
+        await client.send(
+            requests.fetch(*wanted, min_bytes=1 << 30, max_wait_ms=LONG_MS), version=12
+        )
+    await waiting(client.server, 20)
+    looks, most = 0, 0
+    read_nowait, notify = PartitionLog.read_nowait, PartitionLog._notify
+
+    def counted_read(self, *args, **options):
+        nonlocal looks
+        looks += 1
+        return read_nowait(self, *args, **options)
+
+    def counted_notify(self):
+        nonlocal looks, most
+        looks = 0
+        notify(self)
+        most = max(most, looks)
+
+    monkeypatch.setattr(PartitionLog, "read_nowait", counted_read)
+    monkeypatch.setattr(PartitionLog, "_notify", counted_notify)
+    other = await client.server.connect()
+    await other.produce("many", [b"x"], partition=7)
+    await trio.sleep(0.5)
+    assert most <= 1000, f"{most} partitions were looked at in one turn"
+
+
+async def test_pipelined_fetches_that_end_together_are_bounded_in_memory(client, requests, waiting):
+    """Each of them may be answered with fetch.max.bytes, and all at once: the client's limit of
+    unsent bytes must hold then, too."""
+    for _ in range(4):
+        await client.produce("t", [bytes(900_000)])
+    other = await client.server.connect()
+    before = set(client.server.parts["Dispatcher"].connections)
+    for _ in range(40):
+        body = requests.fetch(
+            ("t", 0, 0), min_bytes=1 << 30, max_wait_ms=1500, partition_max_bytes=8 << 20
+        )
+        await other.send(body, version=12)
+    await waiting(client.server, 40)
+    await waiting(client.server, 0)
+    await trio.sleep(0.3)
+    unsent = max(connection._transport.unsent_bytes for connection in before)
+    answer_bytes = 4 << 20
+    assert unsent <= UNSENT_BYTES_MAX + 2 * answer_bytes, f"{unsent >> 20} MiB are held for one"
+
+
+@pytest.mark.parametrize("partitions", [2, 40, 300])
+@pytest.mark.parametrize("end", ["data", "time", "leaves"])
+async def test_what_a_fetch_waited_for_is_given_back(
+    client, requests, waiting, wait_until, partitions, end
+):
+    await client.create_topic("many", partitions)
+    wanted = [("many", number, 0) for number in range(partitions)]
+    other = await client.server.connect()
+    wait_ms = 300 if end == "time" else LONG_MS
+    await other.send(requests.fetch(*wanted, max_wait_ms=wait_ms), version=12)
+    await waiting(client.server, 1)
+    handler = handler_of(client.server)
+    assert handler.waiting_partitions == partitions
+    if end == "data":
+        await client.produce("many", [b"x"], partition=partitions - 1)
+        answer = await other.receive()
+        assert requests.values(answer.responses[-1].partitions[-1].records) == [(0, b"x")]
+    elif end == "time":
+        await other.receive()
+    else:
+        await other.aclose()
+    await waiting(client.server, 0)
+    assert handler.waiting_partitions == 0
+    logs = client.server.parts["LogManager"]
+    assert not any(logs.get("many", number)._watchers for number in range(partitions))
+
+
+@pytest.mark.parametrize("count", [40, 300])
+async def test_min_bytes_are_counted_over_many_partitions(client, requests, waiting, count):
+    """One at a time: neither may it wake too early, nor stay asleep."""
+    await client.create_topic("many", count)
+    await client.produce("many", [b"x" * 1000], partition=0)
+    wanted = [("many", number, 0) for number in range(count)]
+    other = await client.server.connect()
+    await other.send(
+        requests.fetch(*wanted, wanted[1], max_wait_ms=LONG_MS, min_bytes=6000), version=12
+    )
+    for partition in (1, 1, 2):  # 1,070 bytes each, those of partition 1 twice
+        await waiting(client.server, 1)
+        await trio.sleep(0.05)
+        assert handler_of(client.server).waiting_count == 1
+        await client.produce("many", [b"x" * 1000], partition=partition)
+    watch = Watch()
+    answer = await other.receive()
+    assert watch.seconds < MARGIN_SECONDS
+    assert sum(len(topic.partitions[0].records) for topic in _flat(answer)) > 6000
+
+
+@pytest.mark.parametrize("kind", ["there", "many", "waits"])
+async def test_what_a_client_asked_for_but_does_not_read_is_not_kept(
+    client, requests, wait_until, kind
+):
+    """Behind a fetch that waits, answers that are there already; and those that tasks make."""
+    await client.create_topic("many", 300)
+    for _ in range(4):
+        await client.produce("many", [bytes(900_000)])
+    other = await client.server.connect()
+    [connection] = list(client.server.parts["Dispatcher"].connections)[-1:]
+    first = requests.fetch(("t", 0, 0), max_wait_ms=1500)
+    await other.send(first, version=12)
+    wanted = [("many", n, 0) for n in range(300 if kind == "many" else 1)]
+    wait = {"min_bytes": 1 << 30, "max_wait_ms": 500} if kind == "waits" else {}
+    body = requests.fetch(*wanted, partition_max_bytes=8 << 20, **wait)
+    for _ in range(40):
+        await other.send(body, version=12)
+    most = 0
+    with trio.move_on_after(2.5):
+        while True:
+            held = sum(
+                len(part)
+                for reply in connection._line
+                for topic in (reply.message.responses if reply.message else ())
+                for partition in topic.partitions
+                for part in partition.records
+                if not isinstance(part, int)
+            )
+            most = max(most, held + connection._transport.unsent_bytes)
+            await trio.sleep(0.01)
+    assert (1 << 20) < most <= UNSENT_BYTES_MAX + (8 << 20), f"{most >> 20} MiB"
+    await other.receive()
+    for _ in range(40):
+        answer = await other.receive()
+        assert len(answer.responses[0].partitions[0].records) > 3_600_000

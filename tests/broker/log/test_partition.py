@@ -18,7 +18,7 @@ from broker.log import producer_snapshot
 from broker.log.chain import Chain
 from broker.log.entry_format import FLAG_CONTINUED, FLAG_CONTINUES, KIND_SNAPSHOT, parse_header
 from broker.log.keeper import Keeper
-from broker.log.partition import PartitionLog, State
+from broker.log.partition import WATCHERS_AT_LEAST, PartitionLog, State
 from broker.log.retention import roll_jitter_ms
 from broker.log.settings import LogSettings
 from ledger.client import LedgerClient
@@ -28,6 +28,7 @@ from ledger.reader import LedgerReader
 from metadata.memory import MemoryStore
 from quire.local_bookie import LocalBookieClient
 from runtime.env import RealClock, real_env
+from runtime.turn import SPENT_UNITS
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import build_batch, iter_records, scan_batches
 from wire.kafka.records.record import Record
@@ -471,6 +472,38 @@ async def test_watchers_hear_of_progress_once_per_burst(world):
     await trio.sleep(0.01)
     assert len(heard) <= 3
     assert heard[-1] == 50
+
+
+async def test_many_watchers_are_told_over_several_turns(world):
+    """Each as dear as a whole turn. All hear of what was last, in order, and none twice as often
+    as another."""
+    heard = []
+
+    def watcher(number):
+        def look():
+            world.env.turn.spent_units += SPENT_UNITS + 1
+            heard.append((number, world.log.high_watermark))
+
+        return look
+
+    for number in range(30):
+        world.log.watch(watcher(number))
+    notify, most = world.log._notify_some, 0
+
+    def counted():
+        nonlocal most
+        before = len(heard)
+        notify()
+        most = max(most, len(heard) - before)
+
+    world.log._notify_some = counted
+    for number in range(3):
+        await world.append(b"%d" % number)
+    with trio.fail_after(10):
+        while len({number for number, end in heard if end == 3}) < 30:
+            await trio.sleep(0.001)
+    assert 0 < most <= WATCHERS_AT_LEAST
+    assert [number for number, _ in heard] == [n % 30 for n in range(len(heard))]
 
 
 @pytest.mark.parametrize(
