@@ -601,3 +601,26 @@ async def test_a_pipeline_does_not_hold_the_loop(world, nursery):
     assert steps >= 3
     assert world.wire.correlation_ids() == list(range(count))
     nursery.cancel_scope.cancel()
+
+
+async def test_who_leaves_now_and_then_does_not_keep_the_others_frames_for_ever():
+    """One client holds all memory of unfinished frames and has more of them in line. As often as
+    one of its own leaves, nobody was found overdue, and whoever stands behind waited for ever."""
+
+    class Holder:
+        def memory_free(self):
+            pass
+
+    memory = RequestMemory(1000)
+    holders = [Holder() for _ in range(50)]
+    inside = [holder for holder in holders if memory.take_unfinished(holder, 100)]
+    assert len(inside) == 5
+    given_up = []
+    for look in range(100):
+        given_up += memory.overdue()
+        if look % 6 == 5:
+            memory.give_unfinished(next(iter(memory._unfinished)))
+            waiting = [holder for holder in holders if holder not in memory._unfinished]
+            assert memory.take_unfinished(waiting[-1], 100)
+            assert not memory.take_unfinished(waiting[0], 100)
+    assert given_up, "frames that were under way for 20 looks and more were never given up"

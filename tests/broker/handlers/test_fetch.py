@@ -5,8 +5,9 @@ import uuid
 import pytest
 import trio
 
+from broker.connection import UNSENT_BYTES_MAX
 from broker.handlers import fetch
-from broker.log.partition import State
+from broker.log.partition import PartitionLog, State
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import DeleteTopicsRequest, MetadataRequest
@@ -489,3 +490,57 @@ async def test_what_waits_is_bounded(client, requests, monkeypatch):
     monkeypatch.setattr(fetch, "PARTITIONS_MAX", 1)
     answer = await client.call(requests.fetch(("t", 0, 0), ("t", 1, 0)), 12)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_those_who_wait_are_not_all_looked_at_in_one_turn(
+    client, requests, waiting, monkeypatch
+):
+    """Pipelined by one client, up to 1000 fetches of 200 partitions wait: each batch of anybody has
+    all 200,000 looked at in one piece, half a second of the loop."""
+    await client.create_topic("many", 200)
+    wanted = [("many", number, 0) for number in range(200)]
+    for _ in range(20):
+        await client.send(
+            requests.fetch(*wanted, min_bytes=1 << 30, max_wait_ms=LONG_MS), version=12
+        )
+    await waiting(client.server, 20)
+    looks, most = 0, 0
+    read_nowait, notify = PartitionLog.read_nowait, PartitionLog._notify
+
+    def counted_read(self, *args, **options):
+        nonlocal looks
+        looks += 1
+        return read_nowait(self, *args, **options)
+
+    def counted_notify(self):
+        nonlocal looks, most
+        looks = 0
+        notify(self)
+        most = max(most, looks)
+
+    monkeypatch.setattr(PartitionLog, "read_nowait", counted_read)
+    monkeypatch.setattr(PartitionLog, "_notify", counted_notify)
+    other = await client.server.connect()
+    await other.produce("many", [b"x"], partition=7)
+    await trio.sleep(0.5)
+    assert most <= 1000, f"{most} partitions were looked at in one turn"
+
+
+async def test_pipelined_fetches_that_end_together_are_bounded_in_memory(client, requests, waiting):
+    """Each of them may be answered with fetch.max.bytes, and all at once: the client's limit of
+    unsent bytes must hold then, too."""
+    for _ in range(4):
+        await client.produce("t", [bytes(900_000)])
+    other = await client.server.connect()
+    before = set(client.server.parts["Dispatcher"].connections)
+    for _ in range(40):
+        body = requests.fetch(
+            ("t", 0, 0), min_bytes=1 << 30, max_wait_ms=1500, partition_max_bytes=8 << 20
+        )
+        await other.send(body, version=12)
+    await waiting(client.server, 40)
+    await waiting(client.server, 0)
+    await trio.sleep(0.3)
+    unsent = max(connection._transport.unsent_bytes for connection in before)
+    answer_bytes = 4 << 20
+    assert unsent <= UNSENT_BYTES_MAX + 2 * answer_bytes, f"{unsent >> 20} MiB are held for one"

@@ -9,6 +9,7 @@ import struct
 import tracemalloc
 from dataclasses import dataclass
 
+import lz4.frame
 import pytest
 from crc32c import crc32c
 from hypothesis import given
@@ -413,3 +414,15 @@ def test_recompressed_beyond_the_limit():
 def test_recompressing_what_cannot_be_read():
     data = with_body(b"no gzip at all", attributes=1)
     assert code_of(data, compression_type="zstd") == "CORRUPT_MESSAGE"
+
+
+def test_lz4_of_dependent_blocks_is_refused():
+    """Java's reader says «Dependent block stream is unsupported»: no Java consumer would ever get
+    past such a batch, and Kafka's broker refuses it, as it reads it with the same code."""
+    body = b"".join(encode_record(Record(n, 0, b"k", bytes(1000), [])) for n in range(300))
+    linked = lz4.frame.compress(body, block_linked=True, block_size=lz4.frame.BLOCKSIZE_MAX64KB)
+    independent = lz4.frame.compress(
+        body, block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX64KB
+    )
+    assert code_of(with_body(independent, 300, int(Compression.LZ4))) == "NONE"
+    assert code_of(with_body(linked, 300, int(Compression.LZ4))) != "NONE"
