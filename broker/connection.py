@@ -115,6 +115,10 @@ class KafkaConnection:
 
     # -- large frames (runtime.receive.LargeFrames) ----------------------------------------------
 
+    @property
+    def frame_bytes_received(self) -> int:
+        return self._receiver.large_bytes
+
     def check_large(self, size: int, head: memoryview) -> None:
         key, version = _KEY_AND_VERSION.unpack_from(head)
         limit = self.dispatcher.frame_bytes_max(key, version, is_known=self.is_known)

@@ -155,6 +155,11 @@ class FrameReceiver:
         """Memory that an unfinished frame takes."""
         return len(self._partial) + (self._room if self._large is not None else 0)
 
+    @property
+    def large_bytes(self) -> int:
+        """What has arrived of an unfinished large frame; 0 if there is none."""
+        return self._filled if self._large is not None else 0
+
     def buffer(self) -> memoryview:
         """Where the next bytes go."""
         if self._large is not None:

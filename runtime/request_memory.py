@@ -6,27 +6,47 @@ connections stop reading, which the clients' TCP windows feel: back-pressure, ne
 request that is larger than what is left still gets in, so that it cannot starve.
 
 Large frames that are not complete yet count, too, with the memory they were given. They get half of
-the limit at most, so that those who never finish theirs cannot stop everybody else; only the oldest
-may grow beyond it, so that some frame can always be finished. If for a while none is, although
-somebody waits, those that have been under way for so long are given up (`overdue`).
+the limit at most, so that those who never finish theirs cannot stop everybody else, and an eighth
+of that is for frames of SMALL_FRAME_BYTES or less; only the oldest may grow beyond it, so that some
+frame can always be finished.
+
+Of each frame it is known how long ago its bytes last came in earnest. While somebody waits, those
+whose bytes stay out are given up (`overdue`), whatever becomes of the others: a client that leaves
+or finishes one of its frames does no good to the rest of them. While somebody still waits after
+that, the same pace is asked of all in shorter looks back, for who waits in front may be of the same
+kind; and the line is served from both ends, so that it is no wall to who comes after many of them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Protocol
 
-#: So many looks of `overdue`, in which nothing was finished while somebody waited, are too many.
+#: So many looks of `overdue` may pass without progress.
 LOOKS_MAX = 10
+#: What has to arrive in them. Who is slower than this (26 kB/s, with a look a second) does not get
+#: a frame of 1 MiB across in the 30 s that Kafka's clients wait for an answer.
+PROGRESS_BYTES_MIN = 256 << 10
+#: Instead of LOOKS_MAX, once frames were given up, until nobody waits.
+SHORT_LOOKS_MAX = 2
+#: More for frames that may not grow: they wait for others, which are given up before.
+WAITING_LOOKS = 2
+#: Up to here frames find room when larger ones do not: most that a producer's `batch.size` makes.
+SMALL_FRAME_BYTES = 256 << 10
 
 
 class Waiter(Protocol):
+    @property
+    def frame_bytes_received(self) -> int:
+        """How much of the unfinished frame is there."""
+
     def memory_free(self) -> None:
         """There is request memory again."""
 
 
 class RequestMemory:
     __slots__ = (
-        "_ages", "_looks", "_unfinished", "_waiting", "_waiting_unfinished", "limit_bytes",
+        "_looks_max", "_progress", "_unfinished", "_waiting", "_waiting_unfinished", "limit_bytes",
         "pauses_count", "requests_bytes", "unfinished_bytes",
     )  # fmt: skip
 
@@ -39,9 +59,11 @@ class RequestMemory:
         self._waiting: dict[Waiter, None] = {}
         #: Whose frames are unfinished, and how large they are by now; the oldest first.
         self._unfinished: dict[Waiter, int] = {}
-        self._ages: dict[Waiter, int] = {}
+        #: Of those: the bytes that were there at the last progress, and the looks since then.
+        self._progress: dict[Waiter, tuple[int, int]] = {}
+        #: Who asked for more and has not got it, in the order they came.
         self._waiting_unfinished: dict[Waiter, None] = {}
-        self._looks = 0
+        self._looks_max = LOOKS_MAX
 
     @property
     def used_bytes(self) -> int:
@@ -82,15 +104,20 @@ class RequestMemory:
 
     def take_unfinished(self, holder: Waiter, size_bytes: int) -> bool:
         """Whether the holder's one unfinished frame may have `size_bytes` in all. If not,
-        `memory_free` is called once it is worth asking again."""
+        `memory_free` is called whenever it is worth asking again."""
         before = self._unfinished.get(holder, 0)
         after = self.unfinished_bytes - before + size_bytes
         is_oldest = next(iter(self._unfinished), holder) is holder
-        if after > self.limit_bytes // 2 and not is_oldest:
+        limit_bytes = self.limit_bytes // 2
+        if size_bytes > SMALL_FRAME_BYTES:
+            limit_bytes -= limit_bytes // 8
+        if after > limit_bytes and not is_oldest:
             self._waiting_unfinished[holder] = None
             return False
+        self._waiting_unfinished.pop(holder, None)
         self._unfinished[holder] = size_bytes
-        self._ages.setdefault(holder, 0)
+        # It got as far as it could: what is asked of it begins anew with what it may do now.
+        self._progress[holder] = holder.frame_bytes_received, 0
         self.unfinished_bytes = after
         return True
 
@@ -99,23 +126,35 @@ class RequestMemory:
         size_bytes = self._unfinished.pop(holder, 0)
         if not size_bytes:
             return
-        del self._ages[holder]
+        del self._progress[holder]
         self.unfinished_bytes -= size_bytes
-        self._looks = 0
-        waiting, self._waiting_unfinished = self._waiting_unfinished, {}
-        for waiter in waiting:
-            waiter.memory_free()
+        line = deque(self._waiting_unfinished)
+        while line:
+            line.popleft().memory_free()
+            if line:
+                line.pop().memory_free()
         if self._waiting and not self.is_full:
             self._wake()
 
     def overdue(self) -> list[Waiter]:
         """To be called about once a second: whose frames are to be given up, as others wait."""
-        for holder in self._ages:
-            self._ages[holder] += 1
-        if not self._waiting_unfinished:
-            self._looks = 0
+        if not self._waiting_unfinished and not self._waiting:
+            self._looks_max = LOOKS_MAX
+        looks_max = self._looks_max
+        found: list[Waiter] = []
+        for holder, (before_bytes, looks) in self._progress.items():
+            if holder in self._waiting:
+                continue  # it is not read, as requests have all memory
+            received_bytes = holder.frame_bytes_received
+            if (received_bytes - before_bytes) * LOOKS_MAX >= PROGRESS_BYTES_MIN * looks_max:
+                self._progress[holder] = received_bytes, 0
+                continue
+            self._progress[holder] = before_bytes, looks + 1
+            more_looks = WAITING_LOOKS if holder in self._waiting_unfinished else 0
+            if looks >= looks_max + more_looks:
+                found.append(holder)
+        if not self._waiting_unfinished and not self._waiting:
             return []
-        self._looks += 1
-        if self._looks <= LOOKS_MAX:
-            return []
-        return [holder for holder, age in self._ages.items() if age > LOOKS_MAX]
+        if found:
+            self._looks_max = SHORT_LOOKS_MAX
+        return found

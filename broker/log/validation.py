@@ -35,7 +35,7 @@ from wire.kafka.records.batch import (
     records_data,
     repack,
 )
-from wire.kafka.records.compression import Compression, SizeLimitError
+from wire.kafka.records.compression import Compression, SizeLimitError, check_produced
 from wire.kafka.records.legacy import is_legacy
 from wire.kafka.records.walk import (
     INT64_MAX,
@@ -202,6 +202,7 @@ def _check_attributes(header: BatchHeader) -> None:
 
 def _decompressed(records: memoryview, header: BatchHeader, bytes_max: int) -> bytes:
     try:
+        check_produced(header.compression, records[BATCH_OVERHEAD : header.size])
         return records_data(records, header, size_max=bytes_max)
     except SizeLimitError as error:
         if bytes_max < DECOMPRESSED_BYTES_MAX:

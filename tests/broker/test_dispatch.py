@@ -455,6 +455,8 @@ async def test_a_frame_that_waited_for_memory_goes_on(nursery):
     world = World(nursery, memory=4 << 20)
 
     class Other:
+        frame_bytes_received = 0
+
         def memory_free(self):
             pass
 
@@ -608,6 +610,8 @@ async def test_who_leaves_now_and_then_does_not_keep_the_others_frames_for_ever(
     one of its own leaves, nobody was found overdue, and whoever stands behind waited for ever."""
 
     class Holder:
+        frame_bytes_received = 0
+
         def memory_free(self):
             pass
 
@@ -624,3 +628,15 @@ async def test_who_leaves_now_and_then_does_not_keep_the_others_frames_for_ever(
             assert memory.take_unfinished(waiting[-1], 100)
             assert not memory.take_unfinished(waiting[0], 100)
     assert given_up, "frames that were under way for 20 looks and more were never given up"
+
+
+async def test_a_frame_counts_what_has_arrived_of_it(world):
+    """What the look at unfinished frames compares."""
+    world.connection._receiver.frame_bytes_max = 100 << 20
+    world.send(struct.pack(">ihhi", 300_000, ApiKey.PRODUCE, 9, 1))
+    assert world.connection.frame_bytes_received == 8
+    world.send(bytes(100_000))
+    assert world.connection.frame_bytes_received == 100_008
+    world.send(bytes(200_000 - 8))
+    assert world.connection.frame_bytes_received == 0
+    assert world.memory.unfinished_bytes == 0

@@ -15,7 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wire.kafka.errors import WireError
-from wire.kafka.records.compression import LEVELS, Compression, compress, decompress
+from wire.kafka.records.compression import (
+    LEVELS,
+    Compression,
+    check_produced,
+    compress,
+    decompress,
+)
 
 CODECS = [each for each in Compression if each is not Compression.NONE]
 MIB = 1024 * 1024
@@ -211,3 +217,52 @@ def test_large_incompressible_input_is_linear():
         started = time.process_time()
         assert len(decompress(codec, compressed, 64 * MIB)) == len(data)
         assert time.process_time() - started < 2, codec
+
+
+def _lz4_parts(*parts, **options):
+    frame = lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX64KB, **options)
+    return frame.begin() + b"".join(map(frame.compress, parts)) + frame.flush()
+
+
+def _is_taken(data):
+    check_produced(Compression.LZ4, data)
+    return decompress(Compression.LZ4, data, MIB)
+
+
+def test_lz4_is_taken_if_java_reads_it():
+    """Lz4BlockInputStream: «Dependent block stream is unsupported», of one block as of many; a
+    frame whose writer knew that it has one block only has the bit of independent ones. What was
+    taken in before is read all the same."""
+    data = bytes(range(256)) * 1000
+    for options in ({"block_checksum": True}, {"content_checksum": True}, {}):
+        assert _is_taken(_lz4_parts(data, block_linked=False, **options)) == data
+        for size in (10, len(data)):
+            linked = _lz4_parts(data[:size], block_linked=True, **options)
+            with pytest.raises(WireError, match="dependent blocks"):
+                _is_taken(linked)
+            assert decompress(Compression.LZ4, linked, MIB) == data[:size]
+    assert _is_taken(lz4.frame.compress(data, block_linked=False, store_size=True)) == data
+    assert _is_taken(lz4.frame.compress(b"short", block_linked=True)) == b"short"
+    for codec in CODECS:
+        check_produced(codec, compress(codec, data))
+        check_produced(codec, OTHERS_WRITE[codec](data))
+
+
+def test_lz4_with_a_dictionary_or_to_be_skipped_is_not_taken():
+    """liblz4 reads a frame that names a dictionary, if no block refers to it."""
+    frame = bytearray(compress(Compression.LZ4, b"abc"))
+    frame[4] |= 1
+    frame[6:7] = bytes(5)  # the dictionary's number, and the header's checksum
+    for checksum in range(256):
+        frame[10] = checksum
+        with suppress(WireError):
+            assert decompress(Compression.LZ4, frame, MIB) == b"abc"
+            break
+    else:
+        pytest.fail("liblz4 reads none of them")
+    with pytest.raises(WireError, match="dictionary"):
+        _is_taken(frame)
+    skipped = struct.pack("<II", 0x184D2A50, 3) + b"abc"
+    assert decompress(Compression.LZ4, skipped, MIB) == b""
+    with pytest.raises(WireError, match="does not begin as a frame"):
+        _is_taken(skipped)

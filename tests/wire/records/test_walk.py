@@ -163,3 +163,36 @@ def test_every_fault_says_where():
     assert fault_text(got) == f"record 2, which begins at byte {len(data) // 3 * 2}, " + (
         "has another length than its fields"
     )
+
+
+@pytest.mark.parametrize("function", [walk, walk_pure])
+@pytest.mark.parametrize("size", [-2, 3, 4, 60])
+def test_a_headers_value_ends_in_its_record(function, size):
+    """Of two records, the first one's header claims what the second one holds."""
+    rest = b"\0\0\0\x01\x01\x02\x02h" + encode_varint(size) + b"xy"
+    second = encode_record(Record(1, 0, b"k" * 30, b"v" * 30, []))
+    data = encode_varint(len(rest)) + rest + second
+    assert function(data, 2, 0, *ANY_TIME, False)[:2] == (Fault.BAD_HEADERS, 0)
+    whole = data.replace(b"h" + encode_varint(size), b"h" + encode_varint(2))
+    assert function(whole, 2, 0, *ANY_TIME, False)[:2] == (Fault.NONE, 2)
+
+
+@pytest.mark.parametrize("function", [walk, walk_pure])
+@pytest.mark.parametrize(
+    ("tenth", "fault"),
+    [
+        (b"\x00", Fault.NONE),
+        (b"\x01", Fault.NONE),
+        (b"\x02", Fault.LONG_VARINT),
+        (b"\x03", Fault.LONG_VARINT),
+        (b"\x40", Fault.LONG_VARINT),
+        (b"\x80\x00", Fault.LONG_VARINT),
+    ],
+)
+def test_a_timestamps_delta_has_64_bits(function, tenth, fault):
+    rest = b"\0" + b"\x80" * 9 + tenth + b"\0\x01\x01\0"
+    data = encode_varint(len(rest)) + rest
+    got = function(data, 1, 0, *ANY_TIME, False)
+    assert got[0] == fault
+    if tenth == b"\x01":
+        assert got[3] == 2**62

@@ -62,6 +62,13 @@ _XERIAL_COMPATIBLE_OFFSET = len(XERIAL_MAGIC) + 4
 _XERIAL_BLOCK_SIZE = 32 * 1024  # snappy-java's default; Kafka's producers use it
 _INT32 = struct.Struct(">i")
 
+# An lz4 frame begins with its magic and FLG: two bits of version, then block independence, block
+# checksum, content size, content checksum, one bit that is reserved and one for a dictionary. Java
+# holds the last two to be reserved, and refuses them.
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT = 0x20
+_LZ4_DICTIONARY_AND_RESERVED = 0x03
+
 # A zstd block of 4 bytes can stand for 128 KiB (a run of one byte), and no kind of block is
 # denser: this bounds what a slice of input can give before the output is looked at again.
 _ZSTD_OUTPUT_PER_INPUT_MAX = 128 * 1024 // 4
@@ -121,6 +128,25 @@ def decompress(codec: Compression, data: Buffer, size_max: int) -> bytes:
         # Else what was made by then would live in its frames, as long as the error does.
         error.__context__ = None
         raise error.with_traceback(None)  # noqa: B904 - the same error
+
+
+def check_produced(codec: Compression, data: Buffer) -> None:
+    """WireError if `decompress` reads what Kafka's Java client never does (Lz4BlockInputStream):
+    an lz4 frame of blocks that depend on each other, with a dictionary, or that is to be skipped.
+
+    For whoever takes data in: what was stored is read as it is. Of an lz4 frame's other flags
+    liblz4 refuses what Java refuses. Where liblz4 knows that there is one block only, it writes a
+    frame of independent blocks, whatever was asked for.
+    """
+    if codec is not Compression.LZ4 or len(data) <= len(_LZ4_MAGIC):
+        return
+    if data[: len(_LZ4_MAGIC)] != _LZ4_MAGIC:
+        raise WireError("not lz4 data: it does not begin as a frame")
+    flags = data[len(_LZ4_MAGIC)]
+    if not flags & _LZ4_INDEPENDENT:
+        raise WireError("lz4 frame of dependent blocks, which Java's clients do not read")
+    if flags & _LZ4_DICTIONARY_AND_RESERVED:
+        raise WireError("lz4 frame with a dictionary, which Java's clients do not read")
 
 
 def _too_large(codec: Compression, size_max: int) -> SizeLimitError:
