@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -89,7 +90,8 @@ class Storage:
             return
         for node in self._world.bookies:
             if node.bookie is not None and node.bookie.is_running:
-                await node.bookie.scrubber.scrub()
+                with suppress(OSError):  # its index is damaged: the auditor finds that
+                    await node.bookie.scrubber.scrub()
         await wait_repaired(self._thin_entries)
 
     async def _thin_entries(self) -> list[str]:
@@ -140,7 +142,11 @@ class Storage:
         if bookie is None or not bookie.is_running:
             return {}
         found: dict[int, bytes] = {}
-        for entry_id in await bookie.entries(ledger_id) or ():
+        try:
+            listed = await bookie.entries(ledger_id) or ()
+        except OSError:  # an index that was damaged: what is there nobody finds
+            return {}
+        for entry_id in listed:
             status, entry = await bookie.read_entry(ledger_id, entry_id)
             if status is Status.EOK:
                 found[entry_id] = bytes(entry)
