@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from bookie.errors import BookieStartError, CorruptionError
+from bookie.errors import BookieStartError, CorruptionError, IndexReadError
 from bookie.health.consistency import ConsistencyCheck, ConsistencyReport
 from bookie.health.damage import DAMAGES_MAX, UNKNOWN_ID
 from bookie.health.digest_guess import DigestGuess
@@ -150,7 +150,11 @@ class Scrubber:
                 wait_ms = started_ms + interval_ms - self._env.clock.time_ms()
                 await trio.sleep(min(max(wait_ms, 0), interval_ms) / 1000)
                 started_ms, next_log_id = self._env.clock.time_ms(), 0
-            await self._pass(started_ms, next_log_id, is_throttled=True)
+            try:
+                await self._pass(started_ms, next_log_id, is_throttled=True)
+            except IndexReadError as error:
+                # The rest of the logs has its turn in the next pass: reads of them go on.
+                logger.error("the scrub ended: %s", error)
             next_log_id = -1
 
     async def scrub(self, on_progress: Callable[[int], None] | None = None) -> ScrubStatus:
