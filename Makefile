@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PACKAGES := wire runtime metadata bookie ledger broker quire sim
 UV_VERSION := 0.13.8
-# Arguments of `make run`, `make bench`, `make soak`, `make sim` and `make unit`.
+# Arguments of `make run`, `make bench`, `make soak`, `make sim`, `make unit` and others.
 ARGS ?=
 # How long `make soak` goes on, and how long `make test` tries fresh seeds of the simulation.
 MINUTES ?= 240
@@ -20,10 +20,10 @@ SIM_MINUTES ?= 5
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help setup run lint check format unit test sim peers bench soak lock clean
+.PHONY: help setup run lint check format unit test test-long sim mutations peers bench soak lock clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Stamps inside the virtual environment: a second run does nothing, and removing the environment
 # removes them as well.
@@ -37,7 +37,18 @@ $(VENV)/venv.stamp:
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/run.stamp: $(VENV)/venv.stamp requirements/run.txt pyproject.toml
+# The walk over records is compiled where there is a compiler; without one it is Python.
+$(VENV)/compiler.stamp: $(VENV)/venv.stamp
+	@headers=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["include"])'); \
+	if ! { command -v gcc && [ -e "$$headers/Python.h" ]; } >/dev/null; then \
+	  { [ "$$(id -u)" = 0 ] && apt-get update \
+	    && apt-get install -y --no-install-recommends gcc libc6-dev python3-dev; } \
+	    || echo "no compiler: records are walked in Python; see docs/benchmarks.md" >&2; \
+	fi
+	touch $@
+
+$(VENV)/run.stamp: $(VENV)/compiler.stamp requirements/run.txt pyproject.toml \
+  wire/kafka/records/_walk.c
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
 	touch $@
@@ -76,6 +87,13 @@ test: setup peers lint ## Everything: checks, all tests, other people's clients 
 	$(BIN)/python -m sim --seed code --minutes $(SIM_MINUTES) --jobs 2 --quiet
 	cd compat_tests && ../$(BIN)/python -m pytest -v -n 2 --dist loadfile
 
+# In parts of half an hour; what has passed for the same code is left out when it is called again.
+test-long: setup peers ## What takes too long for `test`: make test-long ARGS="--only simulation".
+	$(BIN)/python -m compat_tests.long $(ARGS)
+
+mutations: setup ## Rules broken on purpose, and what finds each: make mutations ARGS="--only no-fence".
+	$(BIN)/python -m sim.mutations --jobs 2 $(ARGS)
+
 bench: setup ## Side by side with Apache Kafka; needs `make peers` once.
 	$(BIN)/python -m bench.compare $(ARGS)
 
@@ -106,6 +124,6 @@ lock: ## Pin requirements/*.txt from pyproject.toml.
 	compile spark --extra build --extra dev --extra spark
 
 clean: ## Remove the virtual environment, caches and built things; not data/.
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf $(VENV) build *.egg-info wire/kafka/records/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 	  .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -71,7 +71,7 @@ def _packed(expected: Expectation) -> set[int]:
 async def _check_entries(
     bookie: Bookie, ledger_id: int, acknowledged: set[int], expected: Expectation
 ) -> None:
-    entry_ids = set(await bookie.entry_ids(ledger_id) or ())
+    entry_ids = set(await bookie.entries(ledger_id) or ())
     missing = sorted(acknowledged - entry_ids)
     require(not missing, "lost", f"ledger {ledger_id} has no entries {missing}")
     for entry_id in sorted(entry_ids):

@@ -10,6 +10,7 @@ import random
 import struct
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
@@ -81,6 +82,11 @@ class Metadata:
 
     async def gone(self, ledger_ids) -> list[int]:
         return [ledger_id for ledger_id in ledger_ids if ledger_id not in self.ledgers]
+
+    async def confirmed(self) -> list[int]:
+        return []
+
+    seconds_to_confirm = inf
 
     async def digest(self, ledger_id) -> Digest:
         return Digest()

@@ -20,6 +20,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("journal: new file", ("JournalFiles._make_file",), ()),
     ("journal: preparation", ("JournalFiles.prepare",), ()),
     ("journal: recycling", ("JournalFiles.recycle",), ()),
+    ("journal: before replay", ("JournalReplay.make_durable",), ()),
     ("compaction: new log", ("EntryLogCompactor._append", "EntryLogs.create"), ()),
     ("compaction: map", ("EntryLogCompactor._finish", "EntryLogs.write_map"), ()),
     ("compaction: copy", ("EntryLogCompactor._write",), ()),

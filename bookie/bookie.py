@@ -42,6 +42,7 @@ from bookie.start import (
     ledger_directories,
     ledger_directory,
     load_checkpoint,
+    load_table,
     lock_directories,
     open_index,
     settle_logs,
@@ -104,6 +105,7 @@ class Bookie:
         self._files.on_room(self._space.on_journal_room)
         self._writer = EntryLogWriter(config, env.disk, self._logs)
         self._damages = DamageReports(env.clock)
+        self.on_damage = self._damages.on_damage
         self._checkpointer = Checkpointer(
             config,
             env,
@@ -190,7 +192,9 @@ class Bookie:
         self.read_entry_nowait = self._reads.read_entry_nowait
         self.read_entries = self._reads.read_entries
         self.read_entries_nowait = self._reads.read_entries_nowait
-        self.entry_ids = self._reads.entry_ids
+        self.entries = self._reads.entries
+        self.sound_entries = self._reads.sound_entries
+        self.encoded_entries = self._reads.encoded_entries
         self.lacs = LedgerLacs(env.clock, self._table, self._reads.read_one)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -215,16 +219,14 @@ class Bookie:
         at_start = load_checkpoint(config, disk)
         await self._cache.allocate()
         await disk.run(open_index, disk, self._index, ledger_directory(config), at_start)
-        try:
-            self._table.load(self._index.ledgers())
-        except ValueError as error:
-            raise BookieStartError(f"{ledger_directory(config)}/ledgers: {error}") from error
-        self._logs.load(at_start.log_id)
+        await load_table(disk, self._index, self._table, ledger_directory(config))
+        await self._logs.load(at_start.log_id)
         self.gc.start_log_id = at_start.log_id
         check_logs(self._logs, at_start)
         await self._space.reserve.with_room(self._writer.start_log)
         self._files.load(at_start.mark.journal_id)
         replay = JournalReplay(disk, journal_directory(config), at_start.mark)
+        await replay.make_durable()
         deleted = await self._replay(replay)
         check_missing_log(self._logs, self._table, at_start)
         # While the mark still is where it was: a crash in here starts all over.
@@ -278,7 +280,7 @@ class Bookie:
         and index; the ledgers that were deleted."""
         mark = replay.mark
         target = ReplayTarget(self._cache, self._table)
-        for number, (ledger_id, entry_id, record) in enumerate(replay.records()):
+        async for ledger_id, entry_id, record in replay.read():
             if not target.apply(ledger_id, entry_id, record):
                 try:
                     await self._checkpointer.make_room_replayed()
@@ -291,8 +293,6 @@ class Bookie:
                     ) from error
                 applied = target.apply(ledger_id, entry_id, record)
                 assert applied, "an empty write cache takes any entry"
-            if number % 1000 == 999:
-                await trio.lowlevel.checkpoint()
         target.check()
         logger.info(
             "replayed groups=%d records=%d from journal=%x offset=%d",
@@ -393,6 +393,10 @@ class Bookie:
             self.gc.stop()
 
     @property
+    def bookie_id(self) -> str:
+        return self._config.bookie_id
+
+    @property
     def is_running(self) -> bool:
         """It has started and not ended."""
         return self._has_started and not self._ended.is_set()
@@ -437,5 +441,5 @@ class Bookie:
             self._logs,
             refused_read_only=self._adds.refused_read_only_count,
             damaged_records=self._reads.damaged_records,
-            ledgers=len(self._table.ids()),
+            ledgers=len(self._table),
         )

@@ -16,6 +16,7 @@ GIB = 1024 * MIB
 #: The largest offset in an entry log must fit the index's 32 bits, signed in BookKeeper.
 ENTRY_LOG_SIZE_MAX_BYTES = 2 * GIB - 1
 JOURNAL_HEADER_SIZE_MIN_BYTES = 64
+WRITE_CACHE_SEGMENT_SIZE_BYTES = 4 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class BookieConfig:
 
     #: dbStorage_writeCacheMaxSizeMb: both generations together.
     write_cache_size_bytes: int = 256 * MIB
-    write_cache_segment_size_bytes: int = 4 * MIB
+    write_cache_segment_size_bytes: int = WRITE_CACHE_SEGMENT_SIZE_BYTES
     #: Touched before the first add; the rest when it is needed first, which may then stop the loop
     #: for some milliseconds for each segment.
     write_cache_preallocated_size_bytes: int = 32 * MIB

@@ -9,14 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bookie.config import GIB, KIB, MIB, BookieConfig
+from bookie.config import GIB, KIB, MIB, WRITE_CACHE_SEGMENT_SIZE_BYTES, BookieConfig
+from bookie.config_definitions_known import KNOWN_KEYS
 from bookie.server.auth import AUTH_KEYS
 from bookie.server.config import SERVER_KEYS
 from bookie.server.pages_config import PAGES_KEYS
 from bookie.space.gc_config import GcConfig
 from bookie.space.gc_config_definitions import GC_KEYS, gc_config
 from metadata.zookeeper_config import ZOOKEEPER_KEYS
-from runtime.config import ConfigKey, ConfigTable, ConfigType, ConfigValue, at_least, between
+from runtime.config import (
+    LONG_MAX,
+    ConfigKey,
+    ConfigTable,
+    ConfigType,
+    ConfigValue,
+    at_least,
+    between,
+    distinct_list,
+    either,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,11 +36,19 @@ INT = ConfigType.INT
 LONG = ConfigType.LONG
 STRING = ConfigType.STRING
 BOOLEAN = ConfigType.BOOLEAN
+LIST = ConfigType.LIST
 DOUBLE = ConfigType.DOUBLE
 
 _USED = (
     ConfigKey("bookieId", STRING, None, "The bookie's stable name, in its cookie."),
-    ConfigKey("journalDirectory", STRING, None, "Where the journal is."),
+    ConfigKey(
+        "journalDirectories",
+        LIST,
+        None,
+        "Where the journal is. There is one: the first directory has it.",
+        distinct_list(empty_allowed=False),
+    ),
+    ConfigKey("journalDirectory", STRING, None, "The older name; journalDirectories wins."),
     ConfigKey(
         "ledgerDirectories",
         STRING,
@@ -61,7 +80,7 @@ _USED = (
     ),
     ConfigKey("forceReadOnlyBookie", BOOLEAN, "false", "Starts read-only, and stays so."),
     ConfigKey("isForceGCAllowWhenNoSpace", BOOLEAN, "false", "GC and compaction go on then."),
-    ConfigKey("journalMaxSizeMB", LONG, "128", "Size of a journal file.", between(1, 2047)),
+    ConfigKey("journalMaxSizeMB", LONG, "128", "Size of a journal file.", at_least(1)),
     ConfigKey("journalAlignmentSize", INT, "4096", "Journal groups start at its multiples."),
     ConfigKey(
         "journalBufferedWritesThreshold",
@@ -73,10 +92,14 @@ _USED = (
     ConfigKey("journalMaxMemorySizeMb", LONG, "64", "Unsynced bytes at most.", at_least(1)),
     ConfigKey("journalMaxBackups", INT, "4", "Old journal files kept for reuse.", at_least(0)),
     ConfigKey(
-        "dbStorage_writeCacheMaxSizeMb", LONG, "48", "Both write caches together.", at_least(8)
+        "dbStorage_writeCacheMaxSizeMb",
+        LONG,
+        "48",
+        "Both write caches together; at least twice the largest entry.",
+        at_least(0),
     ),
     ConfigKey("flushInterval", INT, "10000", "Time between flushes.", at_least(1)),
-    ConfigKey("flushEntrylogBytes", LONG, str(MIB), "Dirty bytes of an entry log.", at_least(1)),
+    ConfigKey("flushEntrylogBytes", LONG, str(MIB), "Dirty bytes of an entry log.", at_least(0)),
     ConfigKey("logSizeLimit", LONG, str(GIB), "Size of an entry log.", between(MIB, 2 * GIB - 1)),
     ConfigKey("openFileLimit", INT, "256", "Entry logs kept open.", at_least(1)),
     ConfigKey(
@@ -90,12 +113,19 @@ _USED = (
         "dbStorage_readAheadCacheBatchBytesSize",
         INT,
         str(4 * MIB),
-        "Bytes read ahead after a miss.",
-        at_least(1),
+        "Bytes read ahead after a miss; -1: as many as are good here.",
+        either(-1, at_least(1)),
     ),
     ConfigKey("localScrubInterval", LONG, None, "Seconds between scrubs; 0: none.", at_least(0)),
     ConfigKey("localScrubRateLimit", INT, None, "Entries per second; 0: no limit.", at_least(0)),
     ConfigKey("localConsistencyCheckOnStartup", BOOLEAN, "false", "Refuse a start on damage."),
+    ConfigKey(
+        "maxPendingAddRequestsPerThread",
+        INT,
+        None,
+        "Adds that wait for the cache or the journal; then ETOOMANYREQUESTS. 0: no limit.",
+        at_least(0),
+    ),
     ConfigKey("nettyMaxFrameSizeBytes", INT, str(5 * MIB), "The largest entry.", at_least(MIB)),
     ConfigKey(
         "dbStorage_rocksDB_blockCacheSize", LONG, str(64 * MIB), "Index blocks.", at_least(0)
@@ -105,7 +135,6 @@ _USED = (
 #: BookKeeper's option -> BookieConfig's field and the factor between their units.
 _FIELDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "bookieId": ("bookie_id", str),
-    "journalDirectory": ("journal_directory", str),
     "ledgerDirectories": ("ledger_directories", str),
     "allowStorageExpansion": ("allow_storage_expansion", bool),
     "diskUsageThreshold": ("disk_usage_threshold", float),
@@ -125,93 +154,23 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "journalMaxBackups": ("journal_spare_files_max", int),
     "dbStorage_writeCacheMaxSizeMb": ("write_cache_size_bytes", lambda value: value * MIB),
     "flushInterval": ("flush_interval_ms", int),
-    "flushEntrylogBytes": ("flush_entry_log_bytes", int),
+    # 0 leaves it to the kernel when pages are written, all at once then: the journal would wait.
+    "flushEntrylogBytes": ("flush_entry_log_bytes", lambda value: value or MIB),
     "logSizeLimit": ("entry_log_size_limit_bytes", int),
     "openFileLimit": ("entry_log_open_files_max", int),
     "dbStorage_readAheadCacheMaxSizeMb": ("entry_log_cached_size_bytes", lambda value: value * MIB),
-    "dbStorage_readAheadCacheBatchBytesSize": ("read_ahead_size_bytes", int),
+    "dbStorage_readAheadCacheBatchBytesSize": (
+        "read_ahead_size_bytes",
+        lambda value: value if value > 0 else 4 * MIB,
+    ),
     "localScrubInterval": ("scrub_interval_ms", lambda value: value * 1000),
     "localScrubRateLimit": ("scrub_rate_entries", int),
     "localConsistencyCheckOnStartup": ("local_consistency_check_on_startup", bool),
     "nettyMaxFrameSizeBytes": ("entry_size_max_bytes", int),
+    # BookKeeper's queue of adds; 0 is no limit, and their bytes have one all the same.
+    "maxPendingAddRequestsPerThread": ("held_adds_max", lambda value: value or LONG_MAX),
     "dbStorage_rocksDB_blockCacheSize": ("index_block_cache_size_bytes", int),
 }
-
-_WITHOUT_EFFECT = """\
-allocatorExitOnOutOfMemory allocatorLeakDetectionPolicy
-allocatorOutOfMemoryPolicy allocatorPoolingConcurrency allocatorPoolingPolicy
-allowMultipleDirsUnderSameDiskPartition
-allowShadedLedgerManagerFactoryClass
-auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec auditorLedgerVerificationPercentage
-auditorMaxNumberOfConcurrentOpenLedgerOperations auditorPeriodicBookieCheckInterval
-auditorPeriodicCheckInterval auditorPeriodicPlacementPolicyCheckInterval
-auditorReplicasCheckInterval autoRecoveryDaemonEnabled
-bookieDeathWatchInterval byteBufAllocatorSizeInitial
-byteBufAllocatorSizeMax byteBufAllocatorSizeMin closeChannelOnResponseTimeout
-compactionMaxOutstandingRequests compactionRate
-dataIntegrityChecking dataIntegrityStampMissingCookies dbStorage_directIOEntryLogger
-dbStorage_directIOEntryLoggerMaxFdCacheTimeSeconds dbStorage_directIOEntryLoggerReadBufferSizeMB
-dbStorage_directIOEntryLoggerTotalReadBufferSizeMB
-dbStorage_directIOEntryLoggerTotalWriteBufferSizeMB dbStorage_maxThrottleTimeMs
-dbStorage_readAheadCacheBatchSize dbStorage_rocksDB_blockSize
-dbStorage_rocksDB_bloomFilterBitsPerKey dbStorage_rocksDB_checksum_type
-dbStorage_rocksDB_format_version dbStorage_rocksDB_logLevel dbStorage_rocksDB_logPath
-dbStorage_rocksDB_lz4CompressionEnabled dbStorage_rocksDB_maxSizeInLevel1MB
-dbStorage_rocksDB_numFilesInLevel0 dbStorage_rocksDB_numLevels dbStorage_rocksDB_sstSizeInMB
-dbStorage_rocksDB_writeBufferSizeMB defaultRocksdbConf desiredNumZonesPerWriteQuorum
-disableServerSocketBind
-enableBusyWait enableHealthCheck enableLocalTransport
-enableTaskExecutionStats enforceMinNumFaultDomainsForWrite enforceMinNumRacksPerWriteQuorum
-enforceStrictZoneawarePlacement entryFormatterClass
-entryLocationRocksdbConf entryLogFilePreallocationEnabled
-entryLogPerLedgerCounterLimitsMultFactor entryLogPerLedgerEnabled
-entrylogMapAccessExpiryTimeInSeconds extraServerComponents fileInfoCacheInitialCapacity
-fileInfoFormatVersionToWrite fileInfoMaxIdleTime
-gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath
-gcOverreplicatedLedgerMaxConcurrentRequests gcOverreplicatedLedgerWaitTime
-httpServerKeyStorePassword httpServerKeyStorePath
-httpServerTlsEnable httpServerTrustStorePassword httpServerTrustStorePath
-ignoreExtraServerComponentsStartupFailures ignoreLocalNodeInPlacementPolicy
-inFlightReadEntryNumInLedgerChecker indexDirectories
-journalAdaptiveGroupWrites journalBufferedEntriesThreshold journalChannelProvider
-journalFlushWhenQueueEmpty journalFormatVersionToWrite journalMaxGroupWaitMSec
-journalPageCacheFlushIntervalMSec journalPreAllocSizeMB journalQueueSize
-journalRemoveFromPageCache journalReuseFiles journalSyncData journalWriteBufferSizeKB
-journalWriteData ledgerIdFormatterClass ledgerManagerFactoryClass
-ledgerManagerFactoryDisableClassCheck ledgerManagerType ledgerMetadataRocksdbConf
-ledgerMetadataVersion ledgerStorageClass limitStatsLogging
-lockReleaseOfFailedLedgerGracePeriod lostBookieRecoveryDelay
-maxOperationNumbersInSingleRocksdbWriteBatch maxPendingAddRequestsPerThread
-maximumNumberOfActiveEntryLogs
-metastoreImplClass metastoreMaxEntriesPerScan minNumRacksPerWriteQuorum
-minNumZonesPerWriteQuorum
-minUsableSizeForIndexFileCreation
-numAddWorkerThreads numHighPriorityWorkerThreads
-numJournalCallbackThreads numLongPollWorkerThreads numReadWorkerThreads
-openLedgerRereplicationGracePeriod pageLimit pageSize permittedStartupUsers
-persistBookieStatusEnabled preserveMdcForTaskExecution readBufferSizeBytes
-readWorkerThreadsThrottlingEnabled registrationManagerClass
-repairedPlacementPolicyNotAdheringBookieEnabled replicationRateByBytes requestTimerNumTicks
-requestTimerTickDurationMs rereplicationEntryBatchSize rwRereplicateBackoffMs
-sanityCheckMetricsEnabled serverNumAcceptorThreads serverNumIOThreads serverSockKeepalive
-serverTcpLinger serverTcpNoDelay serverWriteBufferHighWaterMark serverWriteBufferLowWaterMark
-shadedLedgerManagerFactoryClassPrefix skipListArenaChunkSize skipListArenaMaxAllocSize
-skipListSizeLimit skipReplayJournalInvalidRecord sortedLedgerStorageEnabled
-storeSystemTimeAsLedgerCreationTime storeSystemTimeAsLedgerUnderreplicatedMarkTime
-tlsCertFilesRefreshDurationSeconds tlsEnabledCipherSuites tlsEnabledProtocols tlsProvider
-tlsTrustStorePasswordPath ensemblePlacementPolicy networkTopologyScriptFileName
-networkTopologyScriptNumberArgs networkTopologyTableFileName networkTopologyStabilizePeriodSeconds
-clientTrustStore clientTrustStoreType clientTrustStorePasswordPath clientKeyStore
-clientKeyStoreType clientKeyStorePasswordPath tlsHostnameVerificationEnabled
-clientAuthProviderFactoryClass saslJaasClientSectionName saslJaasAuditorSectionName
-reppDnsResolverClass reppRegionsToWrite
-reppMinimumRegionsForDurability
-diskWeightBasedPlacementEnabled bookieMaxMultipleForWeightBasedPlacement
-underreplicatedLedgerRecoveryGracePeriod useHostNameAsBookieID useShortHostName
-useTransactionalCompaction verifyMetadataOnGC
-waitTimeoutOnResponseBackpressureMs writeBufferSizeBytes
-zkRequestRateLimit zkRetryBackoffMaxMs zkRetryBackoffMaxRetries zkRetryBackoffStartMs
-"""
 
 BOOKIE_CONFIGS = ConfigTable(
     "BookKeeper",
@@ -222,12 +181,42 @@ BOOKIE_CONFIGS = ConfigTable(
         *PAGES_KEYS,
         *AUTH_KEYS,
         *ZOOKEEPER_KEYS,
-        *(
-            ConfigKey(name, STRING, None, "A setting of BookKeeper.", has_effect=False)
-            for name in _WITHOUT_EFFECT.split()
-        ),
+        *KNOWN_KEYS,
     ),
+    empty_is_unset=True,
 )
+
+
+def journal_directory_of(values: Mapping[str, ConfigValue]) -> str | None:
+    """journalDirectories' first, or journalDirectory; None if neither is set."""
+    listed, single = values.get("journalDirectories"), values.get("journalDirectory")
+    if isinstance(listed, tuple) and listed:
+        return listed[0]
+    return single if isinstance(single, str) else None
+
+
+def least_write_cache_bytes(fields: Mapping[str, Any]) -> int:
+    """Each generation holds the largest entry, and a segment; in whole MiB, as it is set."""
+    entry_max: int = fields["entry_size_max_bytes"] + 4
+    return -(-2 * max(entry_max, WRITE_CACHE_SEGMENT_SIZE_BYTES) // MIB) * MIB
+
+
+def bookie_notes(values: Mapping[str, ConfigValue], config: BookieConfig) -> list[str]:
+    """What the log says once of settings that act otherwise than they are set."""
+    notes = []
+    listed = values.get("journalDirectories")
+    if isinstance(listed, tuple) and len(listed) > 1:
+        others = ", ".join(listed[1:])
+        notes.append(f"journalDirectories: there is one journal, in {listed[0]}; none in {others}")
+    asked_mb = values.get("dbStorage_writeCacheMaxSizeMb")
+    if isinstance(asked_mb, int) and asked_mb * MIB < config.write_cache_size_bytes:
+        notes.append(
+            f"dbStorage_writeCacheMaxSizeMb={asked_mb} is too small for the largest entry:"
+            f" {config.write_cache_size_bytes // MIB} are used"
+        )
+    if values.get("flushEntrylogBytes") == 0:
+        notes.append(f"flushEntrylogBytes=0 has no effect: {config.flush_entry_log_bytes} are used")
+    return notes
 
 
 def bookie_config(
@@ -271,4 +260,8 @@ def bookie_config(
             raise ValueError(f"ledgerDirectories={listed!r} names no directory")
         fields["ledger_directory"] = directories[0]
         fields["more_ledger_directories"] = tuple(directories[1:])
+    if (journal := journal_directory_of(values)) is not None:
+        fields["journal_directory"] = journal
+    least = least_write_cache_bytes(fields)
+    fields["write_cache_size_bytes"] = max(fields["write_cache_size_bytes"], least)
     return BookieConfig(**fields, verify_digest_on_write=verify_digest_on_write)

@@ -14,11 +14,23 @@ if TYPE_CHECKING:
     from wire.bookkeeper.entry import Digest
 
 
+class CollectionRefusedError(Exception):
+    """Nothing can be told of any ledger now; says why. Every ledger is kept."""
+
+
 class KnownLedgers(Protocol):
     async def gone(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Those that the metadata certainly does not know any more: each of them was looked up
-        directly and not there (ledgers.md 2.9.10). On any doubt a ledger is not among them.
-        Raises nothing of the metadata's: without an answer the list is empty."""
+        """`ledger_ids` are all that the bookie has; those of them that the metadata certainly does
+        not know any more. Each was missing at two looks that are far enough apart, of which this is
+        the second. On any doubt a ledger is not among them. CollectionRefusedError."""
+
+    async def confirmed(self) -> list[int]:
+        """As `gone`, of those alone that were found missing long enough ago: without a look at all
+        ledgers. CollectionRefusedError."""
+
+    @property
+    def seconds_to_confirm(self) -> float:
+        """After so long `confirmed` has something to look at again; infinite if it has nothing."""
 
     async def digest(self, ledger_id: int) -> Digest | None:
         """How the ledger's entries are sealed; None if that cannot be told now."""

@@ -115,7 +115,7 @@ class LedgerTable:
 
     def __init__(self) -> None:
         self._ledgers: dict[int, LedgerState] = {}
-        self._dirty: set[int] = set()
+        self._dirty: dict[int, LedgerState] = {}
         #: Deleted before they were stored.
         self._dying: dict[int, LedgerState] = {}
         self._tombstones: dict[int, None] = {}
@@ -131,30 +131,32 @@ class LedgerTable:
     def ids(self) -> list[int]:
         return list(self._ledgers)
 
+    def __len__(self) -> int:
+        return len(self._ledgers)
+
     def create(self, ledger_id: int, master_key: bytes | None) -> LedgerState:
         assert ledger_id not in self._ledgers
         state = self._ledgers[ledger_id] = LedgerState(ledger_id, master_key)
-        self._dirty.add(ledger_id)
+        self._dirty[ledger_id] = state
         return state
 
     def changed(self, state: LedgerState) -> None:
-        self._dirty.add(state.ledger_id)
+        self._dirty[state.ledger_id] = state
 
     def take_dirty(self, deleted: Collection[int] = ()) -> list[LedgerState]:
         """What has to be written to the index; the caller writes it, gives it back, or ends.
 
         `deleted`: durably. Of others that are deleted the state is among these: a crash may still
         undo the deletion, and then the journal has entries of the ledger, and its key maybe not."""
-        dirty, self._dirty = self._dirty, set()
+        dirty, self._dirty = self._dirty, {}
         dying, self._dying = self._dying, {}
-        states = [self._ledgers[ledger_id] for ledger_id in sorted(dirty)]
-        return states + [state for i, state in dying.items() if i not in deleted]
+        return list(dirty.values()) + [state for i, state in dying.items() if i not in deleted]
 
     def give_back(self, states: Iterable[LedgerState]) -> None:
         """They were not written."""
         for state in states:
             if self._ledgers.get(state.ledger_id) is state:
-                self._dirty.add(state.ledger_id)
+                self._dirty[state.ledger_id] = state
             else:
                 self._dying.setdefault(state.ledger_id, state)
 
@@ -166,7 +168,7 @@ class LedgerTable:
         state = self._ledgers.pop(ledger_id, None)
         if state is not None and ledger_id in self._dirty and state.master_key is not None:
             self._dying[ledger_id] = state
-        self._dirty.discard(ledger_id)
+        self._dirty.pop(ledger_id, None)
         self._tombstones[ledger_id] = None
         if len(self._tombstones) > TOMBSTONES_MAX:
             self.age_tombstones()
@@ -177,6 +179,3 @@ class LedgerTable:
     def age_tombstones(self) -> None:
         """Forgets what was deleted before the last call of this, or before TOMBSTONES_MAX more."""
         self._old_tombstones, self._tombstones = self._tombstones, {}
-
-    def without_key(self) -> list[int]:
-        return [i for i, state in self._ledgers.items() if state.master_key is None]

@@ -8,16 +8,21 @@ Owner: the event loop's thread.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import trio
 
+from bookie.entry_listing import EntryListing
 from bookie.errors import DamagedRecordError
 from bookie.health.damage import UNKNOWN_ID
 from bookie.read_ahead import ReadAhead
 from bookie.start import ledger_directory
-from wire.bookkeeper.status import FLAG_DO_FENCING, LAST_ADD_CONFIRMED_ENTRY, Status
+from wire.bookkeeper.status import (
+    FLAG_DO_FENCING,
+    FLAG_HIGH_PRIORITY,
+    LAST_ADD_CONFIRMED_ENTRY,
+    Status,
+)
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
@@ -29,10 +34,17 @@ if TYPE_CHECKING:
     from bookie.storage.write_cache import WriteCache
     from runtime.env import Clock
     from runtime.turn import Turn
+    from wire.bookkeeper.entry_set import EntrySet
 
 _EMPTY = memoryview(b"")
-#: Entries that the index is asked for before the loop gets its turn.
-INDEX_SLICE_COUNT = 1000
+#: A read gives so many entries at most, as if there were no more room: they may be tiny.
+ENTRIES_PER_READ_MAX = 1000
+#: A recovery's: a ledger, and so a partition, waits for them.
+URGENT_FLAGS = FLAG_DO_FENCING | FLAG_HIGH_PRIORITY
+
+
+def _limited(count_max: int) -> int:
+    return min(count_max, ENTRIES_PER_READ_MAX) if count_max > 0 else ENTRIES_PER_READ_MAX
 
 
 class ReadPath:
@@ -95,7 +107,8 @@ class ReadPath:
                 return self._unreadable(ledger_id, entry_id, error), _EMPTY
             if entry_id < 0:
                 return Status.ENOENTRY, _EMPTY
-        status, entries = await self.read_entries(ledger_id, entry_id, 1, 0)
+        is_urgent = bool(flags & URGENT_FLAGS)
+        status, entries = await self.read_entries(ledger_id, entry_id, 1, 0, is_urgent=is_urgent)
         return status, entries[0] if entries else _EMPTY
 
     def read_entry_nowait(
@@ -116,12 +129,13 @@ class ReadPath:
         self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
     ) -> tuple[Status, list[memoryview]] | None:
         """Consecutive entries; at least one if the first exists, even if it is larger than
-        `size_max` bytes. `count_max` <= 0: no limit. None if it would wait for the disk."""
+        `size_max` bytes. `count_max` <= 0: ENTRIES_PER_READ_MAX, the most that one read gives. None
+        if it would wait for the disk."""
         if self._ledger(ledger_id) is None or self._ended.is_set():
             return (Status.EIO if self._ended.is_set() else Status.ENOLEDGER), []
         try:
             entries = self._reader.read_nowait(
-                ledger_id, first_entry_id, count_max if count_max > 0 else sys.maxsize, size_max
+                ledger_id, first_entry_id, _limited(count_max), size_max
             )
         except (DamagedRecordError, OSError) as error:
             return self._unreadable(ledger_id, first_entry_id, error), []
@@ -130,16 +144,27 @@ class ReadPath:
         return (Status.EOK if entries else self._nothing(ledger_id)), entries
 
     async def read_entries(
-        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        count_max: int,
+        size_max: int,
+        *,
+        is_urgent: bool = False,
     ) -> tuple[Status, list[memoryview]]:
-        """As `read_entries_nowait`, waiting for the disk where that is needed."""
+        """As `read_entries_nowait`, waiting for the disk where that is needed; a read of a
+        recovery (`is_urgent`) in front of the others."""
         answer = self.read_entries_nowait(ledger_id, first_entry_id, count_max, size_max)
         if answer is not None:
             return answer
         start = self._clock.monotonic()
         try:
             entries = await self._reader.read(
-                ledger_id, first_entry_id, count_max if count_max > 0 else sys.maxsize, size_max
+                ledger_id,
+                first_entry_id,
+                _limited(count_max),
+                size_max,
+                is_urgent=is_urgent,
             )
         except (DamagedRecordError, OSError) as error:
             return self._unreadable(ledger_id, first_entry_id, error), []
@@ -149,20 +174,31 @@ class ReadPath:
     async def read_one(self, ledger_id: int, entry_id: int) -> tuple[Status, memoryview]:
         return await self.read_entry(ledger_id, entry_id)
 
-    async def entry_ids(self, ledger_id: int) -> list[int] | None:
-        """All entries of the ledger that are here, ascending; None if it is unknown."""
+    async def entries(self, ledger_id: int) -> EntrySet | None:
+        """All entries of the ledger that are here; None if it is unknown. OSError."""
         if self._ledger(ledger_id) is None:
             return None
-        found: set[int] = set(self._cache.entry_ids(ledger_id))
-        after = -1
-        while True:
-            # In slices: the index runs on the loop's thread.
-            some = self._index.entry_ids(ledger_id, after, INDEX_SLICE_COUNT)
-            found.update(some)
-            if len(some) < INDEX_SLICE_COUNT:
-                return sorted(found.union(self._cache.entry_ids(ledger_id)))
-            after = some[-1]
+        return await EntryListing(self._cache, self._index).entries(ledger_id)
+
+    async def sound_entries(self, ledger_id: int) -> EntrySet | None:
+        """As `entries`, without those that were found damaged and still are: another bookie's copy
+        is to take their place (ledger/autorecovery/repair.py)."""
+        if self._ledger(ledger_id) is None:
+            return None
+        damaged = []
+        for entry_id in sorted(self._damages.entries_of(ledger_id)):
+            status, _ = await self.read_entries(ledger_id, entry_id, 1, 0)
+            if status is Status.EIO:
+                damaged.append(entry_id)
             await trio.lowlevel.checkpoint()
+        return await EntryListing(self._cache, self._index).entries(ledger_id, damaged)
+
+    async def encoded_entries(self, ledger_id: int) -> bytes | None:
+        """The same, as an EntrySet's encoding: what a bookie says that it has."""
+        entries = await self.sound_entries(ledger_id)
+        if entries is None:
+            return None
+        return await EntryListing(self._cache, self._index).encoded(entries)
 
     def _nothing(self, ledger_id: int) -> Status:
         """What is said of an entry that is not here."""

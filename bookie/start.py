@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import logging
 import posixpath
+from itertools import islice
 from typing import TYPE_CHECKING
+
+import trio
 
 from bookie.cookie import LOCK_NAME, Cookie, check_cookies
 from bookie.errors import BookieStartError, CorruptionError
@@ -25,6 +28,7 @@ from bookie.journal.journal_format import (
 )
 from bookie.storage.checkpoint import Checkpoint, read_checkpoint
 from bookie.storage.entry_log_format import HEADER_SIZE, LENGTH_SIZE
+from runtime.slices import Slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +45,11 @@ logger = logging.getLogger(__name__)
 #: An index that is being made anew; with this file in it, it is whole and is about to be the index.
 REBUILD_DIRECTORY = "index-rebuilding"
 REBUILD_COMPLETE = "complete"
+#: In one turn of the loop: ledgers that the index is asked for, records that are settled, ledgers'
+#: states that are loaded.
+UNKNOWN_PER_TURN = 200
+SETTLED_PER_TURN = 200
+LOADED_PER_TURN = 500
 #: As Apache BookKeeper names the directory in each of the configured ones that has the files.
 CURRENT = "current"
 
@@ -110,6 +119,17 @@ def load_checkpoint(config: BookieConfig, disk: Disk) -> Checkpoint:
     return read_checkpoint(disk, ledger_directory(config))
 
 
+async def load_table(disk: Disk, index: EntryIndex, table: LedgerTable, directory: str) -> None:
+    """What the index says of each ledger. BookieStartError."""
+    stored = await disk.run(index.ledgers)
+    try:
+        for start in range(0, len(stored), LOADED_PER_TURN):
+            table.load(stored[start : start + LOADED_PER_TURN])
+            await trio.lowlevel.checkpoint()
+    except ValueError as error:
+        raise BookieStartError(f"{directory}/ledgers: {error}") from error
+
+
 class ReplayTarget:
     """Applies the journal's records to the write cache and the table."""
 
@@ -117,6 +137,8 @@ class ReplayTarget:
         self._cache = cache
         self._table = table
         self.deleted: set[int] = set()
+        #: Made here, before their key came by.
+        self._keyless: set[int] = set()
 
     def apply(self, ledger_id: int, entry_id: int, record: memoryview) -> bool:
         """False if the cache is full: flush, then apply the record again. BookieStartError."""
@@ -137,6 +159,7 @@ class ReplayTarget:
         elif entry_id in (LEDGER_FENCED, EXPLICIT_LAC):
             if state is None:
                 state = table.create(ledger_id, None)
+                self._keyless.add(ledger_id)
             if entry_id == LEDGER_FENCED:
                 state.fenced = True
             else:
@@ -155,6 +178,7 @@ class ReplayTarget:
             if table.is_deleted(ledger_id):
                 return True
             table.create(ledger_id, None)
+            self._keyless.add(ledger_id)
         start = cache.put(ledger_id, entry_id, (record,), len(record))
         if start < 0:
             return False
@@ -163,7 +187,9 @@ class ReplayTarget:
 
     def check(self) -> None:
         """After the last record: every ledger's key must have come, or have been in the index."""
-        if missing := self._table.without_key():
+        states = [self._table.get(ledger_id) for ledger_id in sorted(self._keyless)]
+        missing = [each.ledger_id for each in states if each and each.master_key is None]
+        if missing:
             raise BookieStartError(
                 f"ledgers {missing[:10]} ({len(missing)} in all) have entries in the journal, and "
                 "their master key is neither there nor in the index"
@@ -223,10 +249,24 @@ async def settle_logs(
     that the crash left open, and removes those that nothing refers to any more."""
     for log in logs.incomplete():
         await _settle_log(logs, index, log, at_start)
-    # Deleted ledgers stay in the maps on disk. Believe the table only if the index agrees.
-    unknown = logs.ledger_ids() - set(table.ids())
-    logs.drop_ledgers(i for i in unknown if index.last_entry_id(i) < 0)
+    await drop_dead_ledgers(logs, index, lambda ledger_id: table.get(ledger_id) is not None)
     await logs.close_removed_later()
+
+
+async def drop_dead_ledgers(
+    logs: EntryLogs, index: EntryIndex, is_known: Callable[[int], bool]
+) -> int:
+    """Forgets the ledgers that are in the logs' maps and nowhere else: a map on disk still has
+    what was deleted later. Removes the logs that have no others; how many."""
+    unknown = await logs.ledgers_without(is_known)
+    dead: list[int] = []
+    while some := list(islice(unknown, UNKNOWN_PER_TURN)):
+        # Believe the table only if the index agrees.
+        alive = frozenset(index.with_entries(some))
+        dead += [ledger_id for ledger_id in some if ledger_id not in alive]
+        await trio.lowlevel.checkpoint()
+    # One that a writer brought back meanwhile may be in the log that is being written.
+    return await logs.drop_ledgers(dead, lambda ledger_id: not is_known(ledger_id))
 
 
 async def _settle_log(
@@ -244,7 +284,10 @@ async def _settle_log(
     else:
         end, ledgers = HEADER_SIZE, {}
     scanned = end
+    slices = Slices(SETTLED_PER_TURN)
     for ledger_id, entry_id, offset, size in logs.scan(log, end):
+        if slices.due():
+            await slices.turn()
         scanned = offset + size
         if index.get(ledger_id, entry_id) == log.log_id << 32 | offset:
             ledgers[ledger_id] = ledgers.get(ledger_id, 0) + size + LENGTH_SIZE

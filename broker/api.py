@@ -7,7 +7,11 @@ lists: what is not declared here is not advertised.
 A handler function takes a `Request` and gives one of
 - a response message: a plain `def` that needs no waiting (answered in the same turn);
 - a `Reply` that it will resolve later (Produce, Fetch: stage 1 ran, stage 2 completes it);
-- an awaitable (`async def`): dispatch starts a task for it.
+- an awaitable (`async def`): dispatch starts a task for it; `Abandonable` if that is to end when
+  its connection does;
+- a generator (`Steps`) that yields what each step cost, in units of about a microsecond, and
+  returns one of the first two: as much as is cheap is done in the same turn, the rest in slices by
+  a task, and what the connection sent behind it waits. Between two steps anything may change.
 In every case the replies of one connection leave in the order of its requests.
 
 Errors: `KafkaError` is for a handler's own per-partition loop. A handler that lets anything else
@@ -16,11 +20,14 @@ escape is a bug: dispatch logs it with the request id and answers UNKNOWN_SERVER
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from wire.kafka.message import Message
+import trio
+
+from runtime.slices import Slices
+from wire.kafka.message import Message, Struct, fields_of
 
 if TYPE_CHECKING:
     from runtime.turn import Turn
@@ -44,7 +51,16 @@ class ConnectionInfo:
 class Route(Protocol):
     """An API in one version: how its response is put on the wire."""
 
-    def encode(self, message: Message, correlation_id: int) -> list[Buffer]: ...
+    @property
+    def name(self) -> str: ...
+
+    def encode(self, message: Message, correlation_id: int, elements: int) -> list[Buffer]:
+        """ManyElementsError if the message has more elements in its arrays."""
+
+    def encode_sliced(
+        self, message: Message, correlation_id: int
+    ) -> Generator[None, None, list[Buffer]]:
+        """The same for any number: yields after each slice."""
 
 
 class ReplyLine(Protocol):
@@ -59,10 +75,25 @@ class Handling(Protocol):
     @property
     def turn(self) -> Turn: ...
 
+    @property
+    def is_stopped(self) -> bool:
+        """No tasks are started any more."""
+
     def dispatch(self, connection: Any, frame: memoryview) -> None:  # noqa: ANN401
         """One whole request."""
 
     def connection_closed(self, connection: Any) -> None: ...  # noqa: ANN401
+
+    def frame_bytes_max(self, key: int, version: int, *, is_known: bool) -> int:
+        """Of a large request that begins so, from a client that has made one before, or not."""
+
+    def start(
+        self,
+        function: Callable[..., Awaitable[None]],
+        *arguments: Any,  # noqa: ANN401  # the function's
+        name: str,
+    ) -> None:
+        """Runs it as a task of the server's."""
 
 
 class Reply:
@@ -113,9 +144,93 @@ class Request:
     client_id: str
     connection: ConnectionInfo
     body: Any
+    #: The body has very many elements, and is emptied once it is answered.
+    is_large: bool = False
 
 
-HandlerResult = Message | Reply | Awaitable[Message] | None
+T = TypeVar("T")
+
+#: Work in steps: yields what each cost, in units of about a microsecond.
+Steps = Generator[int, None, T]
+
+#: So much of a request's steps is done at once, and in each slice of the rest.
+STEP_UNITS = 2000
+
+
+def all_steps(steps: Steps[T]) -> T:
+    """All steps at once: there are few."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def in_slices(steps: Steps[T]) -> T:
+    """All steps, from a task: others have the loop in between."""
+    slices = Slices(STEP_UNITS)
+    try:
+        while True:
+            if slices.due(next(steps)):
+                await slices.turn()
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
+
+
+#: Elements that are freed before others have the loop.
+FREED_PER_TURN = 500
+
+
+async def let_go(message: Message) -> None:
+    """Empties a message of very many elements, which nobody needs any more, in slices: Python
+    frees a hundred thousand objects as slowly as it makes them, and otherwise all at once."""
+    slices = Slices(FREED_PER_TURN)
+    lists = _lists_of(message)
+    while lists:
+        elements = lists.pop()
+        while elements:
+            if len(elements) < FREED_PER_TURN:
+                # One of them may hold the many.
+                inner = [found for each in elements for found in _lists_of(each)]
+                lists += [each for each in inner if len(each) >= FREED_PER_TURN]
+            del elements[-FREED_PER_TURN:]
+            if slices.due(FREED_PER_TURN):
+                await slices.turn()
+
+
+def _lists_of(value: object) -> list[list[Any]]:
+    if not isinstance(value, Struct):
+        return []
+    found = (getattr(value, name) for name, _ in fields_of(type(value)))
+    return [each for each in found if type(each) is list]
+
+
+class Abandonable:
+    """An awaitable that ends, without a result, when `abandon` is called."""
+
+    __slots__ = ("_awaitable", "_scope")
+
+    def __init__(self, awaitable: Awaitable[Message]) -> None:
+        self._awaitable = awaitable
+        self._scope = trio.CancelScope()
+
+    def abandon(self) -> None:
+        self._scope.cancel()
+
+    def __await__(self) -> Generator[Any, Any, Message | None]:
+        return self._run().__await__()
+
+    async def _run(self) -> Message | None:
+        with self._scope:
+            return await self._awaitable
+        return None
+
+
+HandlerResult = Message | Reply | Awaitable[Message] | Abandonable | Steps[Any] | None
 HandlerFunction = Callable[[Request], HandlerResult]
 
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from struct import Struct
 from typing import TYPE_CHECKING
 
-from broker.api import Reply
+import trio
+
+from broker.api import Reply, let_go
+from broker.dispatch import ELEMENTS_INLINE
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
+from wire.kafka.primitives import ManyElementsError
 
 if TYPE_CHECKING:
     from broker.api import ConnectionInfo, Handling, Route
     from runtime.net import Transport
     from runtime.request_memory import RequestMemory
-    from wire.buffers import Buffer
     from wire.kafka.message import Message
 
 logger = logging.getLogger(__name__)
@@ -29,11 +33,14 @@ REQUESTS_IN_FLIGHT_MAX = 1000
 #: Bytes of replies that a slow reader may leave with us before it is read no further.
 UNSENT_BYTES_MAX = 16 << 20
 
+#: API key and version, at the front of every request.
+_KEY_AND_VERSION = Struct(">hh")
+
 
 class KafkaConnection:
     __slots__ = (
-        "_is_closing", "_is_paused", "_line", "_receiver", "_resume_deferred", "_transport",
-        "active", "dispatcher", "info", "is_closed", "memory",
+        "_holds", "_is_closing", "_is_paused", "_line", "_receiver", "_resume_deferred",
+        "_transport", "active", "dispatcher", "info", "is_closed", "is_known", "memory",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +53,9 @@ class KafkaConnection:
         frame_bytes_max: int,
     ) -> None:
         self._transport = transport
-        self._receiver = FrameReceiver(chunks, frame_bytes_max, self._on_frame)
+        self._receiver = FrameReceiver(chunks, frame_bytes_max, self._on_frame, self)
+        #: Requests that are worked on in slices, and responses that are encoded so.
+        self._holds = 0
         self._line: deque[Reply] = deque()
         #: A limit is reached: nothing more is read or handled until `_resume`.
         self._is_paused = False
@@ -56,6 +65,8 @@ class KafkaConnection:
         self.memory = memory
         self.info = info
         self.is_closed = False
+        #: It has made a request that was understood.
+        self.is_known = False
         #: Set by every byte, cleared by the reaper of idle connections.
         self.active = True
 
@@ -70,6 +81,8 @@ class KafkaConnection:
             self._receiver.received(count)
         except FrameTooLargeError as error:
             self._refuse_frame(error)
+        if self._receiver.is_stalled:
+            self._is_paused = True
         if self._is_paused:
             self._transport.pause_reading()
 
@@ -91,6 +104,23 @@ class KafkaConnection:
                 self.give_memory(reply)
         self.dispatcher.connection_closed(self)
 
+    # -- large frames (runtime.receive.LargeFrames) ----------------------------------------------
+
+    def check_large(self, size: int, head: memoryview) -> None:
+        key, version = _KEY_AND_VERSION.unpack_from(head)
+        limit = self.dispatcher.frame_bytes_max(key, version, is_known=self.is_known)
+        if size > limit:
+            raise FrameTooLargeError(
+                f"frame of {size} bytes; a request of API key {key}, version {version},"
+                f" may have {limit} here"
+            )
+
+    def take_large(self, size: int) -> bool:
+        return self.memory.take_unfinished(self, size)
+
+    def give_large(self) -> None:
+        self.memory.give_unfinished(self)
+
     # -- dispatch's side -----------------------------------------------------------------------
 
     def _on_frame(self, frame: memoryview) -> bool:
@@ -100,16 +130,33 @@ class KafkaConnection:
         if self._is_closing:
             return False
         memory = self.memory
+        is_full = memory.is_full
         if (
-            memory.used_bytes < memory.limit_bytes
+            not is_full
+            and not self._holds
             and len(self._line) < REQUESTS_IN_FLIGHT_MAX
             and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
         ):
-            return True
+            turn = self.dispatcher.turn
+            if not turn.is_spent:
+                return True
+            self._resume_deferred = True
+            turn.later(self._resume)
         self._is_paused = True
-        if memory.is_full:
-            self.memory.wait(self)
+        if is_full:
+            memory.wait(self)
         return False
+
+    def hold(self, size_bytes: int) -> None:
+        """No more requests are handled until `release`; `size_bytes` of the present one count."""
+        self._holds += 1
+        self.memory.take(size_bytes)
+
+    def release(self, size_bytes: int) -> None:
+        self._holds -= 1
+        self.memory.give(size_bytes)
+        if self._is_paused:
+            self._maybe_resume()
 
     def _refuse_frame(self, error: FrameTooLargeError) -> None:
         logger.warning("bad_frame", kv(peer=self._transport.peer, error=error))
@@ -121,19 +168,21 @@ class KafkaConnection:
 
     @property
     def waiting_count(self) -> int:
-        return len(self._line)
+        return len(self._line) + self._holds
 
     def reply_now(self, route: Route, correlation_id: int, message: Message) -> None:
         """A response that is there already: sent at once, or after those before it."""
-        parts = self._encode(route, message, correlation_id)
-        if parts is None:
-            return
-        if not self._line:
-            self._transport.write(parts)
-            return
         reply = Reply()
         reply.message = message
-        reply.parts = parts
+        reply.route = route
+        reply.correlation_id = correlation_id
+        if self._encode(reply):
+            if not self._line:
+                assert reply.parts is not None
+                self._transport.write(reply.parts)
+                return
+        elif self._is_closing:
+            return
         self._line.append(reply)
 
     def reply_later(self, reply: Reply, route: Route, correlation_id: int, size_bytes: int) -> None:
@@ -155,27 +204,57 @@ class KafkaConnection:
         self.give_memory(reply)
         if self.is_closed or reply.is_silent:
             return
-        assert reply.message is not None
-        reply.parts = self._encode(reply.route, reply.message, reply.correlation_id)
-        if self._line[0] is reply:
+        if self._encode(reply) and self._line[0] is reply:
             self._send_ready()
 
-    def _encode(self, route: Route, message: Message, correlation_id: int) -> list[Buffer] | None:
-        """None if the message cannot be said in that version: a handler's bug, which may cost its
-        client the connection, but not everybody the server (design.md §6)."""
+    def _encode(self, reply: Reply) -> bool:
+        """Whether the reply has its bytes now. A long one gets them later, and the connection is
+        held; one that cannot be said in its version is a handler's bug, which may cost its client
+        the connection, but not everybody the server."""
+        assert reply.message is not None
         try:
-            return route.encode(message, correlation_id)
+            reply.parts = reply.route.encode(reply.message, reply.correlation_id, ELEMENTS_INLINE)
+        except ManyElementsError:
+            if self.dispatcher.is_stopped:
+                self.close()
+                return False
+            self.hold(0)
+            name = reply.route.name
+            self.dispatcher.start(self._encode_sliced, reply, name=name)
+            return False
         except Exception:  # a handler's bug, as in dispatch
-            logger.exception(
-                "handler_failed",
-                kv(
-                    response=type(message).__name__,
-                    correlation_id=correlation_id,
-                    connection=self.info.id,
-                ),
-            )
-            self.close()
-            return None
+            self._encoding_failed(reply)
+            return False
+        return True
+
+    async def _encode_sliced(self, reply: Reply) -> None:
+        assert reply.message is not None
+        steps = reply.route.encode_sliced(reply.message, reply.correlation_id)
+        try:
+            while not self.is_closed:
+                next(steps)
+                await trio.lowlevel.checkpoint()
+        except StopIteration as end:
+            reply.parts = end.value
+            if self._line and self._line[0] is reply:
+                self._send_ready()
+        except Exception:  # as in `_encode`
+            self._encoding_failed(reply)
+        finally:
+            steps.close()
+            self.release(0)
+        await let_go(reply.message)
+
+    def _encoding_failed(self, reply: Reply) -> None:
+        logger.exception(
+            "handler_failed",
+            kv(
+                response=type(reply.message).__name__,
+                correlation_id=reply.correlation_id,
+                connection=self.info.id,
+            ),
+        )
+        self.close()
 
     def give_memory(self, reply: Reply) -> None:
         if reply.size_bytes:
@@ -197,6 +276,7 @@ class KafkaConnection:
         """Goes on with what was received already, then with reading, once well below the limits."""
         if (
             self._is_closing
+            or self._holds
             or len(self._line) >= REQUESTS_IN_FLIGHT_MAX // 2
             or self._transport.unsent_bytes > UNSENT_BYTES_MAX // 2
         ):
@@ -211,13 +291,15 @@ class KafkaConnection:
     def _resume(self) -> None:
         """At the end of the turn: what resolves a reply must not find itself handling requests."""
         self._resume_deferred = False
-        if self._is_closing:
+        if self._is_closing or self._holds:
             return
         self._is_paused = False
         try:
             self._receiver.go_on()
         except FrameTooLargeError as error:
             self._refuse_frame(error)
+        if self._receiver.is_stalled:
+            self._is_paused = True
         if not self._is_paused:
             self._transport.resume_reading()
 

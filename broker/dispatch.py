@@ -3,44 +3,111 @@
 The only catch-all of the server is here (design.md §6): an exception that escapes a handler is our
 bug, is logged with the request's id and answered UNKNOWN_SERVER_ERROR, where the response has a
 place for it, or with a closed connection where it has not. `strict` (tests) lets it through.
+
+A request that would hold the loop does not: decoding, a handler's steps (broker/api.py), encoding
+go on in a task, slice by slice, when they turn out to be long; the connection is held meanwhile, as
+Kafka's is for every request, so that its requests stay in order.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
 
-from broker.api import Api, Reply, Request
+import trio
+
+from broker.api import STEP_UNITS, Abandonable, Api, Reply, Request, let_go
 from broker.handlers.api_versions import unsupported_version_reply
 from runtime.logs import kv
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.codec import decoder_of, request_class, response_class
+from wire.kafka.codec import decoder_of, request_class, response_class, sliced_decoder_of
 from wire.kafka.errors import ErrorCode, UnsupportedVersionError, WireError
-from wire.kafka.headers import RequestHeader, decode_request_header, response_encoder
+from wire.kafka.headers import (
+    RequestHeader,
+    decode_request_header,
+    encode_response_sliced,
+    response_encoder,
+)
 from wire.kafka.message import Message
+from wire.kafka.primitives import ManyElementsError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Callable, Generator, Iterable
 
-    import trio
-
+    from broker.api import Steps
     from broker.connection import KafkaConnection
     from runtime.turn import Turn
+    from wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
+
+#: Elements of all arrays of a message that are decoded or encoded at once: 1 to 4 ms.
+ELEMENTS_INLINE = 1500
+#: And of a request altogether, in slices: a commit for 100,000 partitions is a large one.
+ELEMENTS_MAX = 250_000
+#: What may follow a body: librdkafka 2.16 writes a null array of Metadata v13 in four bytes instead
+#: of one. Kafka looks at nothing that follows.
+TRAILING_BYTES_MAX = 16
+#: What a request costs beside its steps, in units of about a microsecond.
+FREQUENT_UNITS = 30
+REQUEST_UNITS = 100
+#: Of Produce and Fetch the loop's watch is told of every fourth.
+MEASURED_EVERY_MASK = 3
+#: Large frames: of requests without records, and of the first request of a connection. Only records
+#: come in tens of megabytes; what socket.request.max.bytes says holds, too.
+OTHER_FRAME_BYTES_MAX = 16 << 20
+STRANGER_FRAME_BYTES_MAX = 256 << 10
+FRAME_BYTES_UNLIMITED = (1 << 31) - 1
+
+
+def request_name(key: ApiKey) -> str:
+    """As Kafka writes it in metrics (`request=`): LIST_OFFSETS is ListOffsets."""
+    return "".join(word.capitalize() for word in key.name.split("_"))
 
 
 class ApiRoute:
     """One (key, version) that is served: all that a request of it needs, by one look-up."""
 
-    __slots__ = ("counts", "decode", "encode", "handle")
+    __slots__ = (
+        "_key", "_version", "counts", "decode", "encode", "handle", "holds_frame", "is_frequent",
+        "name", "units",
+    )  # fmt: skip
 
     def __init__(self, api: Api, version: int, counts: list[int]) -> None:
         self.handle = api.handle
+        self.name = request_name(api.key)
         self.counts = counts
+        self._key = api.key
+        self._version = version
         self.decode = decoder_of(request_class(api.key), version)
         #: Only Fetch carries records that are worth not copying.
         self.encode = response_encoder(api.key, version, by_reference=api.key == ApiKey.FETCH)
+        #: Records are views into the frame; of all else, values are copied when it is parsed.
+        self.holds_frame = api.key == ApiKey.PRODUCE
+        self.is_frequent = api.key in (ApiKey.PRODUCE, ApiKey.FETCH)
+        self.units = FREQUENT_UNITS if self.is_frequent else REQUEST_UNITS
+
+    def decode_sliced(
+        self, frame: memoryview, offset: int
+    ) -> Generator[None, None, tuple[Any, int]]:
+        decode = sliced_decoder_of(request_class(self._key), self._version)
+        return decode(frame, offset, ELEMENTS_MAX)
+
+    def encode_sliced(
+        self, message: Message, correlation_id: int
+    ) -> Generator[None, None, list[Buffer]]:
+        return encode_response_sliced(message, self._key, self._version, correlation_id)
+
+
+_UNFINISHED = object()
+#: A handler failed, and its response has no place for an error.
+_NO_ANSWER = object()
+
+
+def _check_end(frame: memoryview, end: int) -> None:
+    if len(frame) - end > TRAILING_BYTES_MAX:
+        raise WireError(f"{len(frame) - end} bytes follow the body of a request")
 
 
 class Dispatcher:
@@ -59,60 +126,201 @@ class Dispatcher:
         self._strict = strict
         #: In the order in which they came: a set's would be that of memory addresses.
         self.connections: dict[KafkaConnection, None] = {}
+        #: Told of each of them that is gone.
+        self.on_closed: Callable[[KafkaConnection], None] = lambda connection: None
         #: Requests and failures by key, for metrics: [requests, handler exceptions].
         self.counts: dict[int, list[int]] = {key: [0, 0] for key in self._apis}
         self.bad_requests_count = 0
-        self._is_stopped = False
+        self.is_stopped = False
+        self._did = turn.watch.did
+        self._unmeasured = 0
 
     def stop(self) -> None:
         """The broker closes its partitions now: requests that have a task end without an answer,
         appends are still answered, and a connection that asks for more is closed."""
-        self._is_stopped = True
+        self.is_stopped = True
         self._nursery.cancel_scope.cancel()
 
     def connection_opened(self, connection: KafkaConnection) -> None:
         self.connections[connection] = None
 
     def connection_closed(self, connection: KafkaConnection) -> None:
-        self.connections.pop(connection, None)
+        if self.connections.pop(connection, self) is None:
+            self.on_closed(connection)
 
     def dispatch(self, connection: KafkaConnection, frame: memoryview) -> None:
         """Handles one request frame; a malformed one closes the connection, with one log line."""
-        if self._is_stopped:
+        if self.is_stopped:
             connection.close()
             return
         try:
             header, offset = decode_request_header(frame)
-            key, version = header.api_key, header.api_version
-            route = self._routes.get((key, version))
+            route = self._routes.get((header.api_key, header.api_version))
             if route is None:
                 route = self._make_route(header)
-            # What may follow the body is ignored, as Kafka does: librdkafka 2.16 writes a null
-            # array of Metadata v13 in four bytes instead of one.
-            body, _ = route.decode(frame, offset)
+            try:
+                body, end = route.decode(frame, offset, ELEMENTS_INLINE)
+            except ManyElementsError:
+                connection.hold(len(frame))
+                self.start(
+                    *(self._decode_sliced, connection, header, route, frame, offset),
+                    name=route.name,
+                )
+                return
+            _check_end(frame, end)
         except WireError as error:
             self._refuse(connection, error)
             return
-        correlation_id = header.correlation_id
-        request = Request(
-            key, version, correlation_id, header.client_id or "", connection.info, body
-        )
-        route.counts[0] += 1
-        try:
-            result = route.handle(request)
-        except Exception:  # the one catch-all: a handler's bug must not end the server
-            result = self._failed(request, route.counts)
-            if result is None:
-                connection.close()
+        self._handle(connection, header, route, body, len(frame))
+        if route.is_frequent:
+            # Of what comes tens of thousands of times a second, reading the clock is a percent.
+            self._unmeasured += 1
+            if self._unmeasured & MEASURED_EVERY_MASK:
                 return
+        self._did(route.name)
+
+    async def _decode_sliced(
+        self,
+        connection: KafkaConnection,
+        header: RequestHeader,
+        route: ApiRoute,
+        frame: memoryview,
+        offset: int,
+    ) -> None:
+        """A request of very many elements: the connection is held until it is handled."""
+        steps = route.decode_sliced(frame, offset)
+        try:
+            while not connection.is_closed:
+                next(steps)
+                await trio.lowlevel.checkpoint()
+        except StopIteration as end:
+            body, end_offset = end.value
+            try:
+                _check_end(frame, end_offset)
+            except WireError as error:
+                self._refuse(connection, error)
+            else:
+                self._handle(connection, header, route, body, len(frame), is_large=True)
+        except WireError as error:
+            self._refuse(connection, error)
+        finally:
+            steps.close()
+            connection.release(len(frame))
+
+    def _handle(
+        self,
+        connection: KafkaConnection,
+        header: RequestHeader,
+        route: ApiRoute,
+        body: Message,
+        size_bytes: int,
+        *,
+        is_large: bool = False,
+    ) -> None:
+        request = Request(
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            header.client_id or "",
+            connection.info,
+            body,
+            is_large,
+        )
+        connection.is_known = True
+        route.counts[0] += 1
+        self.turn.spent_units += route.units + (0 if route.holds_frame else size_bytes >> 4)
+        try:
+            result: Any = route.handle(request)
+            if type(result) is GeneratorType:
+                steps = result
+                result = self._first_steps(steps)
+                if result is _UNFINISHED:
+                    connection.hold(size_bytes)
+                    self.start(
+                        *(self._go_on, connection, request, route, steps, size_bytes),
+                        name=route.name,
+                    )
+                    return
+        except Exception:  # the one catch-all: a handler's bug must not end the server
+            result = self._failed(request, route.counts) or _NO_ANSWER
+        self._answer(connection, request, route, result, size_bytes)
+
+    def _first_steps(self, steps: Steps[Any]) -> Any:  # noqa: ANN401  # what they lead to
+        """As much as may be done at once; _UNFINISHED if that is not all."""
+        left = STEP_UNITS
+        try:
+            while left > 0:
+                left -= next(steps)
+        except StopIteration as end:
+            return end.value
+        finally:
+            self.turn.spent_units += STEP_UNITS - left
+        return _UNFINISHED
+
+    async def _go_on(
+        self,
+        connection: KafkaConnection,
+        request: Request,
+        route: ApiRoute,
+        steps: Steps[Any],
+        size_bytes: int,
+    ) -> None:
+        """The rest of a handler's steps; nobody wants them once the connection is gone."""
+        try:
+            while not connection.is_closed:
+                await trio.lowlevel.checkpoint()
+                result = self._first_steps(steps)
+                if result is not _UNFINISHED:
+                    self._answer(connection, request, route, result, size_bytes)
+                    if request.is_large and isinstance(result, Message):
+                        await let_go(request.body)
+                    return
+        except Exception:  # the same catch-all
+            result = self._failed(request, route.counts) or _NO_ANSWER
+            self._answer(connection, request, route, result, size_bytes)
+        finally:
+            steps.close()
+            connection.release(size_bytes)
+
+    def _answer(
+        self,
+        connection: KafkaConnection,
+        request: Request,
+        route: ApiRoute,
+        result: Any,  # noqa: ANN401  # what a handler gave, or _NO_ANSWER
+        size_bytes: int,
+    ) -> None:
         if isinstance(result, Reply):
-            connection.reply_later(result, route, correlation_id, len(frame))
+            # What is not produced was copied out of the frame by now.
+            size_bytes = size_bytes if route.holds_frame else 0
+            connection.reply_later(result, route, request.correlation_id, size_bytes)
         elif isinstance(result, Message):
-            connection.reply_now(route, correlation_id, result)
+            connection.reply_now(route, request.correlation_id, result)
+        elif result is _NO_ANSWER:
+            connection.close()
         elif result is not None:
             reply = Reply()
-            connection.reply_later(reply, route, correlation_id, len(frame))
-            self._nursery.start_soon(self._finish, request, result, reply, connection, route)
+            if isinstance(result, Abandonable):
+                reply.on_abandoned = result.abandon
+                size_bytes = 0
+            connection.reply_later(reply, route, request.correlation_id, size_bytes)
+            self.start(self._finish, request, result, reply, connection, route, name=route.name)
+
+    def start(
+        self,
+        function: Callable[..., Awaitable[None]],
+        *arguments: Any,  # noqa: ANN401  # the function's
+        name: str,
+    ) -> None:
+        self._nursery.start_soon(function, *arguments, name=name)
+
+    def frame_bytes_max(self, key: int, version: int, *, is_known: bool) -> int:
+        api = self._apis.get(key)
+        if api is None or not api.version_min <= version <= api.version_max:
+            return 0
+        if key == ApiKey.PRODUCE:
+            return FRAME_BYTES_UNLIMITED
+        return OTHER_FRAME_BYTES_MAX if is_known else STRANGER_FRAME_BYTES_MAX
 
     def _make_route(self, header: RequestHeader) -> ApiRoute:
         """UnsupportedVersionError unless it is served."""
@@ -128,13 +336,13 @@ class Dispatcher:
     async def _finish(
         self,
         request: Request,
-        result: Awaitable[Message],
+        result: Awaitable[Message | None],
         reply: Reply,
         connection: KafkaConnection,
         route: ApiRoute,
     ) -> None:
         try:
-            message: Message | None = await result
+            message = await result
         except Exception:  # the same catch-all, for handlers that wait
             message = self._failed(request, route.counts)
         if message is None:
@@ -142,6 +350,8 @@ class Dispatcher:
             connection.close()
         else:
             reply.resolve(message)
+        if request.is_large:
+            await let_go(request.body)
 
     def _failed(self, request: Request, counts: list[int]) -> Message | None:
         """A handler's bug: log it, answer it if the response has a place for an error."""

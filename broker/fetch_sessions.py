@@ -1,8 +1,13 @@
 """Incremental fetch sessions (KIP-227). Pure: a request in, what to read and how to answer out.
 
 A session remembers the partitions that a consumer fetches, so that its requests name only changes
-and our responses only what is new. Cached up to `slots_max`; the session that was unused longest
-goes first, and its consumer starts a new one on FETCH_SESSION_ID_NOT_FOUND.
+and our responses only what is new. Cached up to `slots_max`. A new one takes the place of another
+by the rule of Kafka's FetchSessionCache, of which all here are unprivileged: of one that was not
+used for EVICTION_MS (the one that was unused longest), else of one that was made so long ago and
+has fewer partitions than the new one (the smallest); else it is not made, and the client, told
+session 0, sends full fetches. So more consumers than slots do not evict each other for ever, whose
+every fetch would fail with FETCH_SESSION_ID_NOT_FOUND. A session that has forgotten all of its
+partitions is closed.
 
 | request's (id, epoch) | meaning |
 |---|---|
@@ -14,6 +19,7 @@ goes first, and its consumer starts a new one on FETCH_SESSION_ID_NOT_FOUND.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,12 +30,14 @@ from wire.kafka.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from runtime.env import Rng
+    from runtime.env import Clock, Rng
     from wire.kafka.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = (1 << 31) - 1
+#: As Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS, which is no setting either.
+EVICTION_MS = 120_000
 
 #: A partition as requests name it: by topic name or, from version 13 on, by topic id.
 TopicKey = str | UUID
@@ -53,6 +61,12 @@ class Session:
     next_epoch: int
     uses_topic_ids: bool
     partitions: OrderedDict[PartitionKey, Wanted]
+    #: On the clock that never goes back.
+    created_seconds: float
+    used_seconds: float
+    #: As of when it was last used.
+    size: int
+    is_evictable: bool = False
 
 
 @dataclass(slots=True)
@@ -94,28 +108,28 @@ class FetchContext:
 
 
 class FetchSessions:
-    def __init__(self, slots_max: int, rng: Rng) -> None:
+    def __init__(self, slots_max: int, rng: Rng, clock: Clock) -> None:
         self._slots_max = slots_max
         self._rng = rng
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._clock = clock
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # last used last
+        #: (partitions, id) of those that a larger one may evict, in order.
+        self._evictable: list[tuple[int, int]] = []
+        self.partitions_count = 0
         self.evictions_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partitions_count(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def context(self, request: FetchRequest, version: int) -> FetchContext:
         """KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
         FETCH_SESSION_TOPIC_ID_ERROR, INVALID_REQUEST."""
         by_id = version >= 13
         if version < 7 or request.session_epoch == FINAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
+            self._close(request.session_id)
             return FetchContext(_partitions(request, by_id), None, incremental=False)
         if request.session_epoch == INITIAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
+            self._close(request.session_id)
             return self._new_session(_partitions(request, by_id), by_id)
         if request.session_epoch < 0:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -124,16 +138,56 @@ class FetchSessions:
     def _new_session(self, wanted: list[Wanted], by_id: bool) -> FetchContext:
         if not wanted or self._slots_max <= 0:
             return FetchContext(wanted, None, incremental=False)
-        while len(self._sessions) >= self._slots_max:
-            self._sessions.popitem(last=False)
-            self.evictions_count += 1
+        partitions = OrderedDict(((item.topic, item.request.partition), item) for item in wanted)
+        if len(self._sessions) >= self._slots_max and not self._evict(len(partitions)):
+            return FetchContext(wanted, None, incremental=False)
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._rng.randrange(EPOCH_MAX)
-        partitions = OrderedDict(((item.topic, item.request.partition), item) for item in wanted)
-        session = Session(session_id, 1, by_id, partitions)
+        now = self._clock.monotonic()
+        session = Session(session_id, 1, by_id, partitions, now, now, 0)
         self._sessions[session_id] = session
+        self._touch(session)
         return FetchContext(list(partitions.values()), session, incremental=False)
+
+    def _evict(self, partitions_count: int) -> bool:
+        """Whether there is a place now for a session of so many partitions."""
+        oldest = next(iter(self._sessions.values()))
+        if self._clock.monotonic() - oldest.used_seconds > EVICTION_MS / 1000:
+            self._close(oldest.session_id)
+        elif self._evictable and self._evictable[0][0] < partitions_count:
+            self._close(self._evictable[0][1])
+        else:
+            return False
+        self.evictions_count += 1
+        return True
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._take_evictable(session)
+            self.partitions_count -= session.size
+
+    def _take_evictable(self, session: Session) -> None:
+        if session.is_evictable:
+            key = session.size, session.session_id
+            del self._evictable[bisect_left(self._evictable, key)]
+            session.is_evictable = False
+
+    def _touch(self, session: Session) -> None:
+        """It was used, and may have another size now."""
+        now = self._clock.monotonic()
+        self._sessions.move_to_end(session.session_id)
+        session.used_seconds = now
+        size = len(session.partitions)
+        is_evictable = now - session.created_seconds > EVICTION_MS / 1000
+        if (size, is_evictable) != (session.size, session.is_evictable):
+            self._take_evictable(session)
+            self.partitions_count += size - session.size
+            session.size = size
+            if is_evictable:
+                insort(self._evictable, (size, session.session_id))
+                session.is_evictable = True
 
     def _continue(self, request: FetchRequest, by_id: bool) -> FetchContext:
         session = self._sessions.get(request.session_id)
@@ -143,17 +197,21 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != by_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        self._sessions.move_to_end(session.session_id)
         partitions = session.partitions
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 partitions.pop((topic.topic_id if by_id else topic.topic, partition), None)
-        for item in _partitions(request, by_id):
+        changes = _partitions(request, by_id)
+        for item in changes:
             known = partitions.get((item.topic, item.request.partition))
             if known is None:
                 partitions[item.topic, item.request.partition] = item
             else:
                 known.request = item.request
+        if not partitions:
+            self._close(session.session_id)
+            return FetchContext(changes, None, incremental=False)
+        self._touch(session)
         session.next_epoch = 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
         return FetchContext(list(partitions.values()), session, incremental=True)
 

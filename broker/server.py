@@ -1,13 +1,17 @@
 """KafkaServer: listeners, connections and their limits.
 
-Sees to what no single connection can: the number of them (max.connections), those that went idle
-(connections.max.idle.ms), the memory that all requests together may hold.
+Sees to what no single connection can: the number of them, in all and by address, those that went
+idle (connections.max.idle.ms), the memory that all requests together may hold.
+
+At max.connections new ones wait in the listener's backlog; beyond max.connections.per.ip they are
+closed (Kafka's `ConnectionQuotas`).
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -20,36 +24,70 @@ from runtime.receive import ReceiveChunks
 from runtime.request_memory import RequestMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker.dispatch import Dispatcher
     from runtime.net import Listener, Net, Transport
 
 logger = logging.getLogger(__name__)
 
+UNFINISHED_LOOK_SECONDS = 1.0
 #: Idle connections are looked for this many times within connections.max.idle.ms.
 IDLE_LOOKS = 4
 
 
 @dataclass(slots=True, frozen=True)
+class ConnectionLimits:
+    """Kafka's names: max.connections, max.connections.per.ip, max.connections.per.ip.overrides
+    (address -> count). All may be changed while the broker runs."""
+
+    connections_max: int = (1 << 31) - 1
+    per_ip_max: int = (1 << 31) - 1
+    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, host: str) -> int:
+        return self.per_ip_overrides.get(host, self.per_ip_max)
+
+
+@dataclass(slots=True, frozen=True)
 class ServerSettings:
-    """Kafka's names: socket.request.max.bytes, queued.max.request.bytes, max.connections,
-    connections.max.idle.ms (<= 0: never)."""
+    """Kafka's names: socket.request.max.bytes, queued.max.request.bytes, connections.max.idle.ms
+    (<= 0: never). `protected_listener`: where brokers meet; if there are others, it accepts
+    whatever max.connections says."""
 
     frame_bytes_max: int = 100 << 20
     request_memory_bytes: int = 128 << 20
-    connections_max: int = (1 << 31) - 1
     connections_idle_ms: int = 600_000
+    protected_listener: str = ""
 
 
 class KafkaServer:
-    def __init__(self, net: Net, dispatcher: Dispatcher, settings: ServerSettings) -> None:
+    def __init__(
+        self,
+        net: Net,
+        dispatcher: Dispatcher,
+        settings: ServerSettings,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
         self._net = net
         self._dispatcher = dispatcher
         self._settings = settings
+        self._limits = ConnectionLimits() if limits is None else limits
         self._chunks = ReceiveChunks()
         self._numbers = count()
+        self._listeners: dict[str, Listener] = {}
+        self._by_host: Counter[str] = Counter()
+        self._is_full = False
         self.memory = RequestMemory(settings.request_memory_bytes)
         self.refused_count = 0
         self.idle_closed_count = 0
+        self.overdue_closed_count = 0
+        dispatcher.on_closed = self._closed
+
+    @property
+    def place(self) -> str:
+        """`runtime.net.Net.place`."""
+        return self._net.place
 
     def listen(self, host: str, port: int, listener: str) -> Listener:
         """Serves Kafka's protocol there at once. OSError if the address cannot be bound."""
@@ -57,12 +95,20 @@ class KafkaServer:
         def make(transport: Transport) -> KafkaConnection:
             return self._connected(transport, listener)
 
-        return self._net.listen(host, port, make)
+        opened = self._listeners[listener] = self._net.listen(host, port, make)
+        self._look_at_room()
+        return opened
+
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """From now on. Nobody who is connected is sent away, as in Kafka."""
+        self._limits = limits
+        self._look_at_room()
 
     def _connected(self, transport: Transport, listener: str) -> KafkaConnection:
+        host = transport.peer.rpartition(":")[0]
         info = ConnectionInfo(
             id=f"{transport.peer}-{next(self._numbers)}",
-            peer_host=transport.peer.rpartition(":")[0],
+            peer_host=host,
             listener=listener,
             close=transport.close,
         )
@@ -74,13 +120,72 @@ class KafkaServer:
             info,
             self._settings.frame_bytes_max,
         )
-        if len(self._dispatcher.connections) >= self._settings.connections_max:
+        if self._by_host[host] >= self._limits.of(host):
+            # As Kafka: counted by address, whatever the listener, and told.
             self.refused_count += 1
-            logger.warning("connection_refused", kv(peer=transport.peer, reason="max.connections"))
+            logger.info(
+                "connection_refused",
+                kv(peer=transport.peer, reason="max.connections.per.ip", max=self._limits.of(host)),
+            )
             connection.refuse()
-        else:
-            self._dispatcher.connection_opened(connection)
+            return connection
+        self._by_host[host] += 1
+        self._dispatcher.connection_opened(connection)
+        if self._is_full and self._is_protected(listener):
+            self._make_room()
+        self._look_at_room()
         return connection
+
+    # -- max.connections -------------------------------------------------------------------------
+
+    def _is_protected(self, listener: str) -> bool:
+        return len(self._listeners) > 1 and listener == self._settings.protected_listener
+
+    def _look_at_room(self) -> None:
+        """At max.connections the listeners rest: who connects waits until somebody leaves."""
+        is_full = len(self._dispatcher.connections) >= self._limits.connections_max
+        if is_full and not self._is_full:
+            logger.warning("connections_full", kv(max_connections=self._limits.connections_max))
+        self._is_full = is_full
+        for name, listener in self._listeners.items():
+            if is_full and not self._is_protected(name):
+                listener.pause_accepting()
+            else:
+                listener.resume_accepting()
+
+    def _make_room(self) -> None:
+        """A broker came although there are too many: somebody else goes, one who is silent if
+        there is one."""
+        others = [
+            connection
+            for connection in self._dispatcher.connections
+            if not self._is_protected(connection.info.listener)
+        ]
+        quiet = (each for each in others if not each.active and not each.waiting_count)
+        chosen = next(quiet, others[0] if others else None)
+        if chosen is not None:
+            chosen.close()
+
+    def _closed(self, connection: KafkaConnection) -> None:
+        host = connection.info.peer_host
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        if self._is_full:
+            self._look_at_room()
+
+    # -- connections that are given up -------------------------------------------------------------
+
+    async def reap_unfinished(self) -> None:
+        """Closes connections whose large frames are not finished while others wait for the memory
+        that they hold (runtime/request_memory.py); never returns."""
+        while True:
+            await trio.sleep(UNFINISHED_LOOK_SECONDS)
+            for holder in self.memory.overdue():
+                assert isinstance(holder, KafkaConnection)
+                self.overdue_closed_count += 1
+                logger.warning("unfinished_request", kv(peer=holder.peer))
+                holder.close()
 
     async def reap_idle(self) -> None:
         """Closes connections that sent nothing for connections.max.idle.ms; never returns."""

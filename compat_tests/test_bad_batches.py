@@ -21,7 +21,6 @@ DEVIATIONS = {
     "record offsets out of step": "Kafka rewrites records; here a batch is stored as it came",
     "record offsets twice the same": "Kafka rewrites records; here a batch is stored as it came",
     "append time set by the client": "Kafka resets it; here only the broker may set it",
-    "max timestamp lies": "Kafka corrects it; here look-ups by time rely on it",
     "producer id without epoch": "no producer sends it, and it could not be deduplicated",
     "duplicate of one too old": "a sure duplicate: producers take that for success, not for a gap",
     "transactional batch without transactional id": "there are no transactions yet",

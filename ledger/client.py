@@ -19,6 +19,7 @@ from ledger.errors import (
 )
 from ledger.health import BookieHealth
 from ledger.metadata import LedgerManager, Versioned
+from ledger.missing_copies import MissingCopies
 from ledger.placement import TooFewBookiesError
 from ledger.placement.quarantine import QuarantinePlacement
 from ledger.reader import LedgerReader
@@ -30,11 +31,12 @@ from ledger.writer_modes import AdvLedgerWriter, DeferredSyncLedgerWriter
 from ledger.writer_modes_core import AdvCore, DeferredSyncCore
 from wire.bookkeeper.entry import Digest, DigestType, master_key
 from wire.bookkeeper.ledger_metadata import LedgerMetadata
+from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
-    from ledger.bookie_client import BookieClient
+    from ledger.bookie_client import BookieClient, BookieId
     from ledger.placement import Placement
     from ledger.statistics import OperationStatistics
     from metadata.store import MetadataStore
@@ -45,6 +47,8 @@ W = TypeVar("W", bound=LedgerWriter)
 
 #: How exact add_quorum_timeout_ms is: a share of it.
 TIMEOUT_LOOKS = 10
+#: How long a bookie has for its answer if it is asked whether it is there.
+REACH_SECONDS = 3.0
 
 
 class _NewLedger(NamedTuple):
@@ -79,6 +83,11 @@ class LedgerClient:
         self.cache = EntryCache(size) if size else None
         self.manager = LedgerManager(store, env, self._config.ledgers_root)
         self._nursery: trio.Nursery | None = None
+        self._missing = MissingCopies(self.manager, bookies, env.rng, self._spawn)
+
+    @property
+    def env(self) -> Env:
+        return self._env
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs until it is cancelled."""
@@ -194,6 +203,7 @@ class LedgerClient:
             digest,
             master_key(ledger.password),
             manager=self.manager,
+            missing=self._missing,
             versioned=versioned,
             reader=self._reader(ledger_id, versioned, -1, digest),
             config=self._config,
@@ -219,6 +229,20 @@ class LedgerClient:
         except TooFewBookiesError:
             return False
         return True
+
+    async def reachable(self, bookies: Collection[BookieId]) -> int:
+        """How many of them answer."""
+        answered: list[BookieId] = []
+
+        async def ask(bookie: BookieId) -> None:
+            with trio.move_on_after(REACH_SECONDS):
+                if (await self._bookies.bookie_info(bookie)).status is not Status.EIO:
+                    answered.append(bookie)
+
+        async with trio.open_nursery() as nursery:
+            for bookie in sorted(bookies):
+                nursery.start_soon(ask, bookie)
+        return len(answered)
 
     async def open_ledger(
         self,
@@ -304,7 +328,9 @@ class LedgerClient:
             self._config,
         )
         with self._timed(self.statistics.recover):
-            return await recovery.run(versioned)
+            versioned = await recovery.run(versioned)
+        self._missing.look_after(ledger_id, versioned.metadata, recovery.left_out)
+        return versioned
 
     @staticmethod
     def _digest_type(ledger_id: int, metadata: LedgerMetadata) -> DigestType:

@@ -36,6 +36,7 @@ from wire.bookkeeper.ledger_metadata import (
     parse,
     serialize,
 )
+from wire.bookkeeper.records import parse_instance_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -99,6 +100,25 @@ class LedgerManager:
         layout = (await self._store.get(f"{self._root}/LAYOUT")).data
         if b"HierarchicalLedgerManagerFactory" not in layout:
             raise LedgerMetadataError(-1, f"{self._root}/LAYOUT is {layout!r}: unknown")
+
+    async def sync(self) -> None:
+        """Reads from now on know of all ledgers that are made by now (`MetadataStore.sync`)."""
+        await self._store.sync(self._root)
+
+    async def read_instance_id(self) -> str:
+        """Of the tree, as its INSTANCEID says. LedgerMetadataError if that or LAYOUT is missing:
+        then this is no tree of ledgers, or only what is left of one."""
+        names = ("LAYOUT", "INSTANCEID")
+        nodes = await self._store.get_many([f"{self._root}/{name}" for name in names])
+        for name, node in zip(names, nodes, strict=True):
+            if node is None:
+                raise LedgerMetadataError(-1, f"{self._root}/{name} is missing")
+        instance = nodes[1]
+        assert instance is not None
+        try:
+            return parse_instance_id(instance.data)
+        except MetadataFormatError as error:
+            raise LedgerMetadataError(-1, str(error)) from error
 
     async def create(
         self, metadata: LedgerMetadata, ledger_id: int | None = None
@@ -202,9 +222,14 @@ class LedgerManager:
             parent = parent.rpartition("/")[0]
 
     async def ledger_ids(self) -> list[int]:
-        """All ledgers, ascending; not one instant's picture."""
+        """All ledgers, ascending; not one instant's picture. LedgerMetadataError if there is no
+        tree: that is not the same as no ledgers."""
         found: list[int] = []
-        for top in await self._children(self._root):
+        try:
+            tops = await self._store.children(self._root)
+        except NoNodeError as error:
+            raise LedgerMetadataError(-1, f"{self._root} is missing") from error
+        for top in tops:
             if top.isdigit() and len(top) in (2, 3):
                 await self._collect(f"{self._root}/{top}", top, found)
         return sorted(found)
@@ -217,15 +242,19 @@ class LedgerManager:
                 await self._collect(f"{path}/{name}", digits + name, found)
 
     async def _children(self, path: str) -> list[str]:
+        """None if the last ledger below it was deleted meanwhile."""
         try:
             return await self._store.children(path)
         except NoNodeError:
             return []
 
-    async def mark_under_replicated(self, ledger_id: int, bookies: Collection[str]) -> None:
-        """Has auto-recovery look at the copies on these bookies. Only logged, if it fails."""
+    async def mark_under_replicated(self, ledger_id: int, bookies: Collection[str]) -> bool:
+        """Has auto-recovery look at the copies on these bookies, as they are now. False, and
+        logged, if it fails."""
         records = UnderReplication(self._store, self._root)
         try:
-            await records.mark(ledger_id, bookies, self._env.clock.time_ms())
+            await records.mark(ledger_id, bookies, self._env.clock.time_ms(), again=True)
         except (MetadataError, MetadataFormatError) as error:
             logger.warning("ledger=%d not marked as under-replicated: %s", ledger_id, error)
+            return False
+        return True

@@ -106,7 +106,7 @@ class AddPipeline(ABC):
         #: those that have not answered theirs.
         self._trials_due: set[int] = set()
         self._trying: set[int] = set()
-        #: All that the ledger ever went on without.
+        #: All that the ledger ever went on without: they lack entries that are confirmed.
         self._left_out: set[str] = set()
         #: Index and name of those whose trial was acked.
         self._returned: list[tuple[int, str]] = []
@@ -252,6 +252,8 @@ class AddPipeline(ABC):
             self._statistics.adds += len(confirmed)
             self._statistics.adds_under_replicated += core.under_replicated_count
             core.under_replicated_count = 0
+            if core.missed:
+                self._take_missed()
             self._on_confirmed()
             for pending in confirmed:
                 pending.done(pending.entry_id, None)
@@ -304,9 +306,16 @@ class AddPipeline(ABC):
                 self._take_back()
                 return
 
+    def _take_missed(self) -> None:
+        missed, self._core.missed = self._core.missed, set()
+        self._leave_out(missed)
+
+    def _leave_out(self, bookies: Collection[str]) -> None:
+        self._left_out.update(bookies)
+
     def _keep(self, request: ChangeRequest) -> int:
         core = self._core
-        self._left_out.update(request.failed.values())
+        self._leave_out(request.failed.values())
         if not core.is_short:
             words = ", ".join(request.failed.values())
             logger.warning("ledger=%d goes on without %s", self.ledger_id, words)

@@ -105,6 +105,11 @@ class RecoveryPipeline(AddPipeline):
         self.failure: LedgerError | None = None
 
     @property
+    def left_out(self) -> frozenset[str]:
+        """Bookies without which entries were written back."""
+        return frozenset(self._left_out)
+
+    @property
     def confirmed_length(self) -> int:
         return self._core.confirmed_length
 
@@ -283,6 +288,8 @@ class Recovery:
         self._digest = digest
         self._master_key = master_key
         self._config = config
+        #: Bookies of the closed ledger that lack entries, as far as is known.
+        self.left_out: frozenset[str] = frozenset()
 
     async def run(self, versioned: Versioned) -> Versioned:
         """The closed ledger's metadata. NotEnoughBookiesError, LedgerReadError: not possible now,
@@ -310,6 +317,7 @@ class Recovery:
             self._master_key,
         )
         await self._write_back(reads, pipeline, end.last_add_confirmed + 1)
+        self.left_out = pipeline.left_out
         last_entry_id = pipeline.last_add_confirmed
         if last_entry_id > end.last_add_confirmed:
             length = pipeline.confirmed_length

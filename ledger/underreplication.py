@@ -114,9 +114,12 @@ class UnderReplication:
     def _task_path(self, ledger_id: int) -> str:
         return f"{self._base}/ledgers/{underreplicated_path(ledger_id)}"
 
-    async def mark(self, ledger_id: int, missing: Collection[str], time_ms: int) -> bool:
+    async def mark(
+        self, ledger_id: int, missing: Collection[str], time_ms: int, *, again: bool = False
+    ) -> bool:
         """Says that these bookies' copies are missing; whether that was news. Nothing is written
-        if it was not, so that two auditors do no harm."""
+        if it was not, so that two auditors do no harm; with `again` the mark gets a new version
+        all the same: a worker that has looked at these bookies already is to look once more."""
         path = self._task_path(ledger_id)
         while True:
             with suppress(NodeExistsError, NoNodeError, MetadataUnknownOutcomeError):
@@ -130,13 +133,15 @@ class UnderReplication:
             if task is None:
                 continue
             known = task.marked.replicas
-            if set(missing) <= set(known):
+            is_known = set(missing) <= set(known)
+            if is_known and not again:
                 return False
             more = tuple(bookie for bookie in sorted(missing) if bookie not in known)
-            data = encode_underreplicated(UnderreplicatedLedger((*known, *more), time_ms))
+            since_ms = task.marked.ctime_ms if is_known else time_ms
+            data = encode_underreplicated(UnderreplicatedLedger((*known, *more), since_ms))
             with suppress(BadVersionError, NoNodeError, MetadataUnknownOutcomeError):
                 await self._store.put(path, data, task.version)
-                return True
+                return not is_known
 
     async def finish(self, ledger_id: int, version: int) -> bool:
         """Takes the mark away; False if the ledger was marked again since it had that version."""

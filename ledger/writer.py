@@ -26,12 +26,13 @@ from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ledger.bookie_client import BookieClient
     from ledger.config import LedgerClientConfig
     from ledger.entry_cache import EntryCache
     from ledger.metadata import LedgerManager, Versioned
+    from ledger.missing_copies import MissingCopies
     from ledger.pipeline import Spawn
     from ledger.placement import Placement
     from ledger.reader import LedgerReader
@@ -53,6 +54,7 @@ class LedgerWriter(AddPipeline):
         "_closing",
         "_explicit_lac",
         "_manager",
+        "_missing",
         "_oldest",
         "_on_room",
         "_versioned",
@@ -72,6 +74,7 @@ class LedgerWriter(AddPipeline):
         master_key: bytes,
         *,
         manager: LedgerManager,
+        missing: MissingCopies,
         versioned: Versioned,
         reader: LedgerReader,
         config: LedgerClientConfig,
@@ -86,6 +89,7 @@ class LedgerWriter(AddPipeline):
         self._cache = cache
         statistics.writers.add(self)
         self._manager = manager
+        self._missing = missing
         self._versioned = versioned
         self.reader = reader
         self._window_entries_max = config.window_entries_max
@@ -196,12 +200,22 @@ class LedgerWriter(AddPipeline):
 
         self._versioned = await self._manager.update(self.ledger_id, self._versioned, transform)
         self._stop(LedgerClosedError(self.ledger_id, "was closed"))
-        if self._left_out:
-            # What they miss is in the middle, where an auditor's check of both ends sees nothing.
-            await self._manager.mark_under_replicated(self.ledger_id, self._left_out)
+        self._take_missed()
+        if self._left_out and not await self._manager.mark_under_replicated(
+            # Once more: a worker of BookKeeper's takes an open ledger's mark for done.
+            self.ledger_id,
+            self._left_out,
+        ):
+            self._missing.tell(self.ledger_id, self._left_out)
         self._closed = self._versioned.metadata
         self.reader.set_metadata(self._versioned)
         return self._closed
+
+    def _leave_out(self, bookies: Collection[str]) -> None:
+        new = set(bookies) - self._left_out
+        super()._leave_out(bookies)
+        if new:
+            self._missing.tell(self.ledger_id, new)
 
     async def _end(self) -> tuple[int, int]:
         """The last entry that counts, and the payload bytes up to it."""

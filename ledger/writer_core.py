@@ -108,6 +108,7 @@ class WriterCore:
         "late",
         "ledger_id",
         "length",
+        "missed",
         "pending",
         "pending_bytes",
         "schedule",
@@ -147,6 +148,9 @@ class WriterCore:
         self.late: dict[int, str] = {}
         #: Entries that had fewer than Qw acks when they were confirmed.
         self.under_replicated_count = 0
+        #: Bookies of the ensemble that refused an entry which is confirmed without them; the shell
+        #: empties it.
+        self.missed: set[str] = set()
         #: Why this core stopped; None while it works.
         self.error: LedgerError | None = None
 
@@ -212,6 +216,7 @@ class WriterCore:
         if status != _READ_ONLY:
             if pending.entry_id <= self.last_add_confirmed:
                 self.late[index] = bookie
+                self.missed.add(bookie)
                 return True
             if not self.is_short:
                 schedule = self.schedule
@@ -268,6 +273,8 @@ class WriterCore:
                 break
             if ack_count != write_quorum_size:
                 self.under_replicated_count += 1
+                if queue[0].refusals:
+                    self._note_missed(queue[0])
             pending = queue.popleft()
             self.pending_bytes -= pending.size
             confirmed.append(pending)
@@ -277,6 +284,11 @@ class WriterCore:
             self.last_add_confirmed = last.entry_id
             self.confirmed_length = last.length
         return confirmed
+
+    def _note_missed(self, pending: PendingAdd) -> None:
+        for index in self.schedule.write_set(pending.entry_id):
+            if pending.refusals >> index & 1 and not pending.acks >> index & 1:
+                self.missed.add(self.ensemble[index])
 
     def change_request(self) -> ChangeRequest:
         """What the ensemble must lose. The new one starts behind the LAC, which stands still until

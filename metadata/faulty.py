@@ -5,7 +5,8 @@ For simulations. Each call travels there and back; on the way a fault may meet i
 - *lost reply*: it may have been done, and nobody says so (MetadataUnknownOutcomeError); a read is
   unavailable then;
 - *conflict*: somebody else has put the same data a moment before;
-- a watch tells late.
+- a watch tells late;
+- the server that it reads from is behind (metadata/follower.py).
 While `is_reachable` is false calls wait, and fail when the session's time is up; the world ends a
 session that was cut off for longer (`expire`). After `die` nothing of this life reaches the tree.
 """
@@ -18,10 +19,12 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from metadata import rules
+from metadata.follower import Follower
 from metadata.memory import MemoryStore
 from metadata.rules import ROOT
 from metadata.store import (
     ANY_VERSION,
+    MetadataError,
     MetadataUnavailableError,
     MetadataUnknownOutcomeError,
     Node,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from metadata.memory import MemoryTree
+    from metadata.rules import Change
     from metadata.watches import LocalWatch
     from runtime.env import Rng
 
@@ -49,6 +53,8 @@ class StoreFaults:
     conflict_share: float = 0.0
     #: A watch tells so much later.
     watch_seconds: tuple[float, float] = (0.0, 0.0)
+    #: Reads that saw what was not true any more; counted here.
+    stale_read_count: int = 0
 
 
 class LateWatch:
@@ -94,7 +100,11 @@ class FaultyStore:
         self._reachable = trio.Event()
         self._reachable.set()
         self._rng = rng
-        self._store = MemoryStore(tree)
+        self._tree = tree
+        self.follower = Follower(tree, rng)
+        #: The session has seen this transaction: what it reads is no older.
+        self._seen = tree.transaction_number
+        self._store = MemoryStore(tree, self.follower)
         self._observe = observe if observe is not None else lambda _event, _detail: None
 
     # What the simulation does to it.
@@ -108,43 +118,76 @@ class FaultyStore:
             self._reachable = trio.Event()
 
     def heal(self) -> None:
+        if not self._reachable.is_set():
+            self._connected_anew()
         self._reachable.set()
 
     def die(self) -> None:
         """The process ended; its session does not know yet (`expire`)."""
         self.is_dead = True
         self._reachable.set()
+        self.follower.leave()
 
     def expire(self) -> None:
         """Its time is up: ephemeral nodes vanish, and a living client gets a new session."""
         self._store.expire_session()
+        self._connected_anew()
+
+    def _connected_anew(self) -> None:
+        """The first that is sent on a new connection is a sync (see `MetadataStore.sync`)."""
+        self._seen = self._tree.transaction_number
 
     # The store.
 
-    async def _call(
-        self, event: str, path: str, function: Callable[[], Awaitable[T]], *, is_change: bool
-    ) -> T:
-        await self._travel()
-        await self._wait_reachable(path)
-        faults, rng = self.faults, self._rng
-        fate = rng.random()
-        if fate < faults.unavailable_share:
-            raise MetadataUnavailableError(path, "the connection was lost on the way there")
-        fate -= faults.unavailable_share
-        is_lost = fate < faults.lost_reply_share
-        if is_change and is_lost and rng.random() < 0.5:
+    async def _change(self, event: str, path: str, function: Callable[[], Awaitable[T]]) -> T:
+        is_lost = await self._arrive(path)
+        if is_lost and self._rng.random() < 0.5:
+            self._connected_anew()
             raise MetadataUnknownOutcomeError(path, "the connection was lost")
-        if is_change:
-            self._observe(event, path)
-            if self.is_dead:
-                raise MetadataUnavailableError(path, "the process ended")
-        result = await function()
+        self._observe(event, path)
+        if self.is_dead:
+            raise MetadataUnavailableError(path, "the process ended")
+        try:
+            result = await function()
+        except MetadataError:
+            # A refusal, too, comes through the follower, behind all that led to it.
+            await self._see_all()
+            raise
         if is_lost:
-            if is_change:
-                raise MetadataUnknownOutcomeError(path, "the answer was lost")
+            self._connected_anew()
+            raise MetadataUnknownOutcomeError(path, "the answer was lost")
+        await self._see_all()
+        await self._travel()
+        return result
+
+    async def _read(self, path: str, function: Callable[[], Awaitable[T]], *read: Change) -> T:
+        """`read`: what of the tree the answer tells of."""
+        is_lost = await self._arrive(path)
+        await self.follower.reached(self._seen)
+        result = await function()
+        if self.follower.is_stale(read):
+            self.faults.stale_read_count += 1
+        if is_lost:
+            self._connected_anew()
             raise MetadataUnavailableError(path, "the answer was lost")
         await self._travel()
         return result
+
+    async def _see_all(self) -> None:
+        """Of what the leader has: the answer that is on its way comes behind it."""
+        self._connected_anew()
+        await self.follower.reached(self._seen)
+
+    async def _arrive(self, path: str) -> bool:
+        """Whether the answer will be lost. MetadataUnavailableError."""
+        await self._travel()
+        await self._wait_reachable(path)
+        faults = self.faults
+        fate = self._rng.random()
+        if fate < faults.unavailable_share:
+            self._connected_anew()
+            raise MetadataUnavailableError(path, "the connection was lost on the way there")
+        return fate - faults.unavailable_share < faults.lost_reply_share
 
     async def _travel(self) -> None:
         low, high = self.faults.latency_seconds
@@ -157,15 +200,24 @@ class FaultyStore:
             raise MetadataUnavailableError(path, "the ensemble cannot be reached")
 
     async def get(self, path: str) -> Node:
-        return await self._call("get", path, lambda: self._store.get(path), is_change=False)
+        return await self._read(path, lambda: self._store.get(path), ("node", path))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        return await self._call(
-            "get", paths[0] if paths else ROOT, lambda: self._store.get_many(paths), is_change=False
+        return await self._read(
+            paths[0] if paths else ROOT,
+            lambda: self._store.get_many(paths),
+            *(("node", path) for path in paths),
         )
 
     async def exists(self, path: str) -> bool:
-        return await self._call("exists", path, lambda: self._store.exists(path), is_change=False)
+        return await self._read(path, lambda: self._store.exists(path), ("node", path))
+
+    async def sync(self, path: str) -> None:
+        async def sync() -> None:
+            await self._store.sync(path)
+            await self._see_all()
+
+        await self._read(path, sync)
 
     async def create(
         self,
@@ -176,37 +228,32 @@ class FaultyStore:
         sequence: bool = False,
         make_parents: bool = False,
     ) -> str:
-        return await self._call(
+        return await self._change(
             "create",
             path,
             lambda: self._store.create(
                 path, data, ephemeral=ephemeral, sequence=sequence, make_parents=make_parents
             ),
-            is_change=True,
         )
 
     async def put(self, path: str, data: bytes, version: int) -> int:
         async def put() -> int:
             if version != ANY_VERSION and self._rng.random() < self.faults.conflict_share:
-                row = rules.get(self._store.tree.table, path)
+                row = rules.get(self._tree.table, path)
                 self._observe("conflict", path)
                 await self._store.put(path, row.data, ANY_VERSION)
             return await self._store.put(path, data, version)
 
-        return await self._call("put", path, put, is_change=True)
+        return await self._change("put", path, put)
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._call("delete", path, lambda: self._store.delete(path, version), is_change=True)
+        await self._change("delete", path, lambda: self._store.delete(path, version))
 
     async def children(self, path: str) -> list[str]:
-        return await self._call(
-            "children", path, lambda: self._store.children(path), is_change=False
-        )
+        return await self._read(path, lambda: self._store.children(path), ("children", path))
 
     async def multi(self, ops: Sequence[Op]) -> None:
-        await self._call(
-            "multi", " ".join(op.path for op in ops), lambda: self._store.multi(ops), is_change=True
-        )
+        await self._change("multi", " ".join(op.path for op in ops), lambda: self._store.multi(ops))
 
     def watch(self, path: str) -> LateWatch:
         return LateWatch(self._store.watch(path), self._rng, self.faults.watch_seconds)
@@ -218,13 +265,14 @@ class FaultyStore:
         return self._store.subscribe(listener)
 
     async def owns(self, path: str) -> bool:
-        return await self._call("owns", path, lambda: self._store.owns(path), is_change=False)
+        return await self._read(path, lambda: self._store.owns(path), ("node", path))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
-        await trio.sleep_forever()
+        await self.follower.run()
 
     async def aclose(self) -> None:
         if not self.is_dead:
             await self._store.aclose()
+            self.follower.leave()
         await trio.lowlevel.checkpoint()

@@ -18,6 +18,8 @@ from metadata.watches import Listeners, LocalWatch, WatchRegistry
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from metadata.follower import Follower
+
 
 class MemoryTable:
     """`rules.Table` as a dictionary, with an undo log for savepoints."""
@@ -68,6 +70,15 @@ class MemoryTable:
     def owned(self, owner: int) -> list[str]:
         return sorted(self._owned.get(owner, ()))
 
+    def copy(self) -> MemoryTable:
+        """As it is now; not between a savepoint and its end."""
+        assert self._undo is None
+        other = MemoryTable()
+        other._rows = dict(self._rows)
+        other._children = {path: set(names) for path, names in self._children.items()}
+        other._owned = {owner: set(paths) for owner, paths in self._owned.items()}
+        return other
+
     def savepoint(self) -> None:
         assert self._undo is None, "savepoints do not nest"
         self._undo = []
@@ -83,14 +94,25 @@ class MemoryTable:
 
 
 class MemoryTree:
-    """The nodes, the watches and the numbers given to sessions."""
+    """The nodes, the watches and the numbers given to sessions; what a leader knows."""
 
-    __slots__ = ("_session_count", "table", "watches")
+    __slots__ = ("_session_count", "followers", "table", "transaction_number", "watches")
 
     def __init__(self) -> None:
         self.table = MemoryTable()
         self.watches = WatchRegistry()
+        #: Of the last one that changed something.
+        self.transaction_number = 0
+        #: In the order in which they came.
+        self.followers: dict[Follower, None] = {}
         self._session_count = 0
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        """Tells of a transaction that the table has."""
+        self.transaction_number += 1
+        self.watches.notify(changes)
+        for follower in self.followers:
+            follower.committed(self.transaction_number, changes)
 
     def new_session(self) -> int:
         self._session_count += 1
@@ -102,10 +124,12 @@ class MemoryStore:
 
     Every call is a checkpoint *before* it acts: a cancelled call has changed nothing."""
 
-    __slots__ = ("_closed", "_listeners", "_session", "_watcher", "tree")
+    __slots__ = ("_closed", "_listeners", "_session", "_view", "_watcher", "tree")
 
-    def __init__(self, tree: MemoryTree | None = None) -> None:
+    def __init__(self, tree: MemoryTree | None = None, follower: Follower | None = None) -> None:
+        """Reads are the `follower`'s answers, and watches tell when it knows; else the tree's."""
         self.tree = tree if tree is not None else MemoryTree()
+        self._view = self.tree if follower is None else follower
         self._session = self.tree.new_session()
         #: Who watches is the store, whatever its session's number is by now.
         self._watcher = self._session
@@ -114,17 +138,21 @@ class MemoryStore:
 
     async def get(self, path: str) -> Node:
         await self._enter(path)
-        row = rules.get(self.tree.table, path)
+        row = rules.get(self._view.table, path)
         return Node(row.data, row.version)
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         await self._enter(*paths)
-        rows = map(self.tree.table.find, paths)
+        rows = map(self._view.table.find, paths)
         return [None if row is None else Node(row.data, row.version) for row in rows]
 
     async def exists(self, path: str) -> bool:
         await self._enter(path)
-        return self.tree.table.find(path) is not None
+        return self._view.table.find(path) is not None
+
+    async def sync(self, path: str) -> None:
+        """There is one copy, and every read is of it (a follower's is for `FaultyStore`)."""
+        await self._enter(path)
 
     async def create(
         self,
@@ -146,46 +174,46 @@ class MemoryStore:
             sequence=sequence,
             make_parents=make_parents,
         )
-        self.tree.watches.notify(changes)
+        self.tree.commit(changes)
         return made
 
     async def put(self, path: str, data: bytes, version: int) -> int:
         await self._enter(path)
         changes: list[Change] = []
         new_version = rules.put(self.tree.table, path, data, version, changes)
-        self.tree.watches.notify(changes)
+        self.tree.commit(changes)
         return new_version
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         await self._enter(path)
         changes: list[Change] = []
         rules.delete(self.tree.table, path, version, changes)
-        self.tree.watches.notify(changes)
+        self.tree.commit(changes)
 
     async def children(self, path: str) -> list[str]:
         await self._enter(path)
-        return rules.children(self.tree.table, path)
+        return rules.children(self._view.table, path)
 
     async def multi(self, ops: Sequence[Op]) -> None:
         await self._enter(*(op.path for op in ops))
         changes: list[Change] = []
         rules.multi(self.tree.table, ops, self._session, changes)
-        self.tree.watches.notify(changes)
+        self.tree.commit(changes)
 
     def watch(self, path: str) -> LocalWatch:
         rules.check_path(path)
-        return self.tree.watches.add(("node", path), self._watcher)
+        return self._view.watches.add(("node", path), self._watcher)
 
     def watch_children(self, path: str) -> LocalWatch:
         rules.check_path(path)
-        return self.tree.watches.add(("children", path), self._watcher)
+        return self._view.watches.add(("children", path), self._watcher)
 
     def subscribe(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
         return self._listeners.add(listener)
 
     async def owns(self, path: str) -> bool:
         await self._enter(path)
-        row = self.tree.table.find(path)
+        row = self._view.table.find(path)
         return row is not None and row.owner == self._session
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -202,8 +230,8 @@ class MemoryStore:
         changes: list[Change] = []
         rules.end_session(self.tree.table, self._session, changes)
         self._session = self.tree.new_session()
-        self.tree.watches.notify(changes)
-        self.tree.watches.session_ended(self._watcher)
+        self.tree.commit(changes)
+        self._view.watches.session_ended(self._watcher)
         self._listeners.tell(SessionState.LOST)
 
     async def aclose(self) -> None:

@@ -64,7 +64,7 @@ RECONNECT_SECONDS = 0.05
 #: How often in a session's time-out the server hears of us.
 PINGS_PER_TIMEOUT = 4
 PATHS_PER_CALL_MAX = 500
-_READS = frozenset({Kind.GET_MANY, Kind.EXISTS, Kind.CHILDREN, Kind.OWNS})
+_READS = frozenset({Kind.GET_MANY, Kind.EXISTS, Kind.SYNC, Kind.CHILDREN, Kind.OWNS})
 
 
 @dataclass(slots=True, frozen=True)
@@ -344,6 +344,11 @@ class RemoteStore:
     async def exists(self, path: str) -> bool:
         check_path(path)
         return bool(_number(await self._call(Kind.EXISTS, path, path)))
+
+    async def sync(self, path: str) -> None:
+        """The server's own; a socket in between makes nothing older."""
+        check_path(path)
+        await self._call(Kind.SYNC, path, path)
 
     async def owns(self, path: str) -> bool:
         check_path(path)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from metadata.store import Op
     from wire.buffers import Buffer
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 #: Bounds what one side makes the other keep: a frame, and in it the data of a node.
 FRAME_SIZE_MAX_BYTES = 32 << 20
 DATA_SIZE_MAX_BYTES = 16 << 20
@@ -94,6 +94,8 @@ class Kind(IntEnum):
     ERROR = 13
     #: From the server: the watch of that number fired.
     EVENT = 14
+    #: path; answered when the server's own store is up to date
+    SYNC = 15
 
 
 class Message(NamedTuple):

@@ -3,7 +3,8 @@
 Pure functions over a `Table` (where the nodes are): `memory` gives a dictionary, `sqlite` a table.
 They check everything before the first change, so that a refused operation has changed nothing;
 `multi`, which may be refused half-way, uses the table's savepoint. What changed is appended to
-`changes`, for the watches. Meanings are ZooKeeper's (docs: «ZooKeeper Programmer's Guide»).
+`changes`, for the watches. Meanings are ZooKeeper's (docs: «ZooKeeper Programmer's Guide»), and so
+is the largest request (metadata/limits.py).
 
 Counters of sequence nodes count *every* child ever made under a parent, as ZooKeeper's cversion.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, assert_never
 
+from metadata.limits import check_size, multi_bytes
 from metadata.store import (
     ANY_VERSION,
     BadVersionError,
@@ -117,6 +119,7 @@ def create(
     make_parents: bool = False,
 ) -> str:
     """The path that was made."""
+    check_size(path, len(data))
     if path == ROOT:
         raise NodeExistsError(path, "the root always exists")
     parent = split_path(path)[0]
@@ -152,6 +155,7 @@ def _insert(
 
 def put(table: Table, path: str, data: bytes, version: int, changes: list[Change]) -> int:
     """The new version."""
+    check_size(path, len(data))
     row = get(table, path)
     _check_version(path, row, version)
     table.update(path, row._replace(data=bytes(data), version=row.version + 1))
@@ -179,6 +183,8 @@ def _check_version(path: str, row: Row, version: int) -> None:
 def multi(table: Table, ops: Sequence[Op], owner: int, changes: list[Change]) -> None:
     """All or nothing; `owner` is the session that ephemeral nodes get."""
     done: list[Change] = []
+    if ops:
+        check_size(ops[0].path, multi_bytes(ops))
     table.savepoint()
     try:
         for op in ops:

@@ -448,6 +448,7 @@ _CALLS = frozenset(
         Kind.CLOSE,
         Kind.GET_MANY,
         Kind.EXISTS,
+        Kind.SYNC,
         Kind.CREATE,
         Kind.PUT,
         Kind.DELETE,

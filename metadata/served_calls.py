@@ -29,6 +29,9 @@ async def run_call(store: MetadataStore, message: Message) -> list[Field]:
             return [_nodes(await store.get_many([_text(path) for path in paths]))]
         case Kind.EXISTS, [str(path)]:
             return [int(await store.exists(path))]
+        case Kind.SYNC, [str(path)]:
+            await store.sync(path)
+            return []
         case Kind.CREATE, [str(path), bytes(data), int(ephemeral), int(sequence), int(parents)]:
             made = await store.create(
                 path,

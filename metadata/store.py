@@ -130,6 +130,20 @@ class MetadataStore(Protocol):
 
     async def exists(self, path: str) -> bool: ...
 
+    async def sync(self, path: str) -> None:
+        """Reads that begin after it returns know of every change, anybody's, that was made before
+        it was called. Without it a read may be older (docs/metadata-reads.md): ZooKeeper answers it
+        from a server that may be some 10 s behind the others. `path` need not be there.
+
+        What a store promises without it: a session's reads never go back, know what the session has
+        changed or was refused to change (BadVersionError, NodeExistsError, a change's NoNodeError),
+        and what its watches told of. After a lost connection, a lost session, or a
+        MetadataUnknownOutcomeError they are as if `sync` had been called.
+
+        What it does not promise: ZooKeeper's leader answers it by itself. One that was deposed, and
+        has not heard of it, lets its followers read what it has (ZOOKEEPER-2136) until it gives up,
+        within `syncLimit`. A CheckOp goes through a majority."""
+
     async def create(
         self,
         path: str,

@@ -54,6 +54,10 @@ class TransactionSession(ABC):
     async def exists(self, path: str) -> bool:
         return await self._submit(path, lambda table, _: table.find(path) is not None)
 
+    async def sync(self, path: str) -> None:
+        """As a read: transactions come one after the other, and there is one copy."""
+        await self._submit(path, lambda _table, _changes: None)
+
     async def create(
         self,
         path: str,

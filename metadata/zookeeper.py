@@ -23,6 +23,7 @@ from kazoo import exceptions as kazoo_errors  # type: ignore[import-untyped]
 
 from metadata import zookeeper_multi as multis
 from metadata import zookeeper_outcome as outcomes
+from metadata.limits import check_size, multi_bytes
 from metadata.rules import ROOT, check_path, split_path
 from metadata.store import (
     ANY_VERSION,
@@ -37,9 +38,9 @@ from metadata.store import (
     SessionState,
 )
 from metadata.watches import Listeners
-from metadata.zookeeper_errors import check_size, translated
+from metadata.zookeeper_errors import translated
 from metadata.zookeeper_outcome import Outcome, Seen
-from metadata.zookeeper_session import ReplyLostError, Session, ZooKeeperOptions
+from metadata.zookeeper_session import ReplyLostError, Request, Session, ZooKeeperOptions
 from metadata.zookeeper_watches import ZooKeeperWatches
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from metadata.store import Op
     from metadata.watches import LocalWatch
     from metadata.zookeeper_handler import Result
-    from metadata.zookeeper_session import Request
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,10 @@ class ZooKeeperStore:
         return self._listeners.add(listener)
 
     def _session_changed(self, state: SessionState) -> None:
-        # First of all that is sent on a new connection.
+        # First of all that is sent on a new connection: what was read after a reply was lost must
+        # know of what became of it, and the new server may be behind the old one's leader.
+        if state is SessionState.CONNECTED:
+            self._session.send(Request(_nothing), _syncer(ROOT))
         self._watches.session_changed(state)
         self._listeners.tell(state)
 
@@ -147,6 +150,12 @@ class ZooKeeperStore:
     async def exists(self, path: str) -> bool:
         full = self._full(path)
         return await self._read(path, lambda client: client.exists_async(full)) is not None
+
+    async def sync(self, path: str) -> None:
+        """Flushes the way from the leader to the server of this session. A connection to another
+        server keeps that: ZooKeeper refuses a session that has seen more than the server has."""
+        full = self._full(path)
+        await self._read(path, lambda client: client.sync_async(full))
 
     async def owns(self, path: str) -> bool:
         full = self._full(path)
@@ -291,7 +300,7 @@ class ZooKeeperStore:
                 raise NodeExistsError(ROOT, "the root always exists")
         if not ops:
             return
-        check_size(ops[0].path, multis.size_bytes(ops))
+        check_size(ops[0].path, multi_bytes(ops))
         deadline = self._deadline()
         for _ in range(_TRIES_MAX):
             steps = multis.plan(ops, await self._which_exist(multis.parents_to_look_for(ops)))
@@ -443,6 +452,10 @@ class ZooKeeperStore:
 
     def _deadline(self) -> float:
         return trio.current_time() + self._options.operation_timeout_ms / 1000
+
+
+def _nothing() -> None:
+    """Of a request whose answer tells nothing: those behind it wait for it at the server."""
 
 
 def _getter(full: str) -> Callable[[Any], Result]:

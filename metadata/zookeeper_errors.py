@@ -1,4 +1,4 @@
-"""ZooKeeper's errors as the store's, and what is refused before it is sent."""
+"""ZooKeeper's errors as the store's."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from metadata.store import (
     NoNodeError,
     NotEmptyError,
 )
-
-#: A request may have this many bytes (jute.maxbuffer, 0xfffff), of which names and ACLs are some.
-#: ZooKeeper cuts the connection when there are more.
-DATA_SIZE_MAX = 0xFFFFF - 2_048
 
 _ERRORS: dict[type[Exception], tuple[type[MetadataError], str]] = {
     kazoo_errors.NoNodeError: (NoNodeError, "no such node, or no parent for it"),
@@ -40,10 +36,3 @@ def translated(path: str, error: Exception, version: int | None = None) -> Metad
         return BadVersionError(path, f"version is not {version}")
     kind, words = _ERRORS.get(type(error), (MetadataError, f"ZooKeeper failed: {error!r}"))
     return kind(path, words)
-
-
-def check_size(path: str, size_bytes: int) -> None:
-    if size_bytes > DATA_SIZE_MAX:
-        raise MetadataError(
-            path, f"{size_bytes} bytes are more than ZooKeeper takes at once ({DATA_SIZE_MAX})"
-        )

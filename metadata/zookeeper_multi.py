@@ -106,8 +106,3 @@ def refusal(steps: Sequence[Step], answers: Sequence[object]) -> tuple[Step, Exc
             return step, answer
     refused = [answer for answer in answers if isinstance(answer, Exception)]
     return (steps[0], refused[0]) if refused else None
-
-
-def size_bytes(ops: Sequence[Op]) -> int:
-    """About what the transaction has on the wire."""
-    return sum(len(op.path) + 100 + len(getattr(op, "data", b"")) for op in ops)

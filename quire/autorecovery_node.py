@@ -111,7 +111,7 @@ async def start_autorecovery(
     are the ledger client's settings."""
     watcher = BookieWatcher(store, root)
     await stack.enter_async_context(running(watcher.run))
-    bookies = NetworkBookieClient(env, watcher.resolve, network_config(values, is_auditor=True))
+    bookies = NetworkBookieClient.following(env, watcher, network_config(values, is_auditor=True))
     await stack.enter_async_context(running(bookies.run))
     rules = placement_config(values)
     placement = await start_placement(rules, watcher, bookies, env, stack)
@@ -154,11 +154,12 @@ async def _start_metrics(
 ) -> tuple[str, int]:
     # prometheus_client is slow to import, and often not wanted
     from quire.metrics.autorecovery import autorecovery_collector
-    from quire.metrics.process import process_collector
+    from quire.metrics.process import loop_collector, process_collector
     from runtime.metrics import Metrics
 
     metrics = Metrics()
     metrics.register(process_collector())
+    metrics.register(loop_collector(env.turn.watch))
     metrics.register(autorecovery_collector(service, env.clock))
     host, port = address
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bookie.bookie import Bookie
-from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
+from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config, bookie_notes
+from bookie.config_definitions_known import check_promises
 from bookie.cookie import FILE_NAME, Cookie
 from bookie.server.config import ServerConfig, server_config
 from bookie.server.pages_config import PagesConfig, pages_config
@@ -21,12 +22,14 @@ from bookie.space.disk_usage import DiskState
 from bookie.start import all_directories
 from ledger.metadata import LedgerManager
 from quire.composition import running, serve_until_cancelled
-from quire.ledger_gc import MetadataLedgers
+from quire.damage_marks import DamageMarks
+from quire.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from quire.metadata_service import metadata_store
 from runtime.addresses import interface_address
-from runtime.config import load_tables
+from runtime.config import ConfigError, load_tables
 from runtime.env import real_env
 from runtime.logs import kv
+from runtime.processes import user_name
 from wire.bookkeeper.records import (
     LOCATION_PROPERTY,
     BookieServiceInfo,
@@ -65,7 +68,13 @@ async def run(options: BookieOptions, *, task_status: trio.TaskStatus[tuple[str,
     for note in loaded.notes:
         logger.warning("setting_without_effect", kv(note=note))
     values = BOOKIE_CONFIGS.parse(loaded.texts[0])
+    check_promises(values)
     config = server_config(values, interface_address)
+    if config.startup_users and user_name() not in config.startup_users:
+        allowed = ", ".join(config.startup_users)
+        raise ConfigError(
+            "permittedStartupUsers", f"permittedStartupUsers: {user_name()} is none of {allowed}"
+        )
 
     async def start(stack: AsyncExitStack) -> tuple[str, int]:
         return await _start(values, config, stack)
@@ -102,6 +111,8 @@ async def _start(
     await LedgerManager(store, env, root).ensure_layout()
     instance_id = parse_instance_id((await store.get(f"{root}/INSTANCEID")).data)
     settings = _settings(values, config, instance_id)
+    for note in bookie_notes(values, settings):
+        logger.warning("setting_acts_otherwise", kv(note=note))
     bookie_id = settings.bookie_id
     cookie = MetadataCookie(
         store,
@@ -116,8 +127,12 @@ async def _start(
     )
     has_cookie = any(env.disk.exists(f"{path}/{FILE_NAME}") for path in all_directories(settings))
     await cookie.check(has_cookie, settings.allow_storage_expansion)
-    known = MetadataLedgers(LedgerManager(store, env, root), settings.gc.metadata_rate)
+    manager = LedgerManager(store, env, root)
+    marks = DamageMarks(manager, bookie_id)
+    known = MetadataLedgers(manager, settings.gc.metadata_rate, ABSENT_SECONDS_MIN)
     bookie = Bookie(settings, env, known_ledgers=known)
+    bookie.on_damage(marks.found)
+    await stack.enter_async_context(running(marks.run))
     await stack.enter_async_context(running(bookie.run))
     await cookie.keep(bool(bookie.list_ledgers()))
     server = BookieServer(

@@ -24,7 +24,7 @@ from quire.admin.serve import AdminParts, serve_admin
 from quire.composition import running
 from quire.metrics.bookie import bookie_collector
 from quire.metrics.client import ledger_client_collector
-from quire.metrics.process import disk_collector, process_collector
+from quire.metrics.process import disk_collector, loop_collector, process_collector
 from runtime.logs import kv
 from runtime.metrics import Metrics
 from runtime.real_disk import RealDisk
@@ -61,6 +61,7 @@ async def start_pages(served: ServedBookie, stack: AsyncExitStack) -> None:
     env = served.env
     metrics = Metrics()
     metrics.register(process_collector())
+    metrics.register(loop_collector(env.turn.watch))
     if isinstance(env.disk, RealDisk):
         metrics.register(disk_collector(env.disk))
     metrics.register(bookie_collector(served.bookie, served.config, env.clock))
@@ -78,7 +79,7 @@ async def _start_admin(
     bookie, env, own_id = served.bookie, served.env, served.config.bookie_id
     watcher = BookieWatcher(served.store, served.ledgers_root)
     await stack.enter_async_context(running(watcher.run))
-    bookies = NetworkBookieClient(env, watcher.resolve)
+    bookies = NetworkBookieClient.following(env, watcher)
     await stack.enter_async_context(running(bookies.run))
     ledgers = LedgerClient(
         served.store,

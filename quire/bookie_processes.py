@@ -228,6 +228,7 @@ class BookieProcesses:
             "journalDirectory": os.path.join(directory, "journal"),
             "ledgerDirectories": os.path.join(directory, "ledgers"),
         }
+        settings.pop("journalDirectories", None)  # of all bookies together, and it would win
         lines = [f"{key}={_escaped(text)}\n" for key, text in settings.items()]
         with open(path, "w", encoding="utf-8") as file:
             file.write("# Written by quire standalone at every start.\n")

@@ -78,7 +78,7 @@ async def _start(
     watcher = BookieWatcher(store, root)
     await stack.enter_async_context(running(watcher.run))
     values = config.bookie_values
-    bookies = NetworkBookieClient(env, watcher.resolve, network_config(values))
+    bookies = NetworkBookieClient.following(env, watcher, network_config(values))
     await stack.enter_async_context(running(bookies.run))
     placement = await start_placement(placement_config(values), watcher, bookies, env, stack)
     ledgers = LedgerClient(
@@ -129,11 +129,12 @@ async def _start_metrics(
     from quire.admin.broker import serve_broker_pages
     from quire.metrics.broker import partition_collector, request_collector
     from quire.metrics.client import ledger_client_collector
-    from quire.metrics.process import disk_collector, process_collector
+    from quire.metrics.process import disk_collector, loop_collector, process_collector
     from runtime.metrics import Metrics
 
     metrics = Metrics()
     metrics.register(process_collector())
+    metrics.register(loop_collector(env.turn.watch))
     if isinstance(env.disk, RealDisk):
         metrics.register(disk_collector(env.disk))
     metrics.register(ledger_client_collector(ledgers.statistics, env.clock, ledgers.cache))

@@ -17,6 +17,7 @@ from broker.cluster.controller import Controller
 from broker.cluster.membership import Membership, Registration
 from broker.cluster.ownership import Incarnation
 from broker.cluster.placing import Placing
+from broker.cluster.reach import BookieReach
 from broker.log.partition import State
 from quire.composition import running
 from runtime.logs import kv
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import Facts
     from broker.log.manager import LogManager
+    from ledger.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.env import Env
 
@@ -95,8 +97,31 @@ class ClusterMember:
             lambda: self.controller.elected,
         )
 
-    async def join(self, view: BrokersView) -> None:
-        """Once the listeners are open. ConfigError if another broker has the id."""
+    def reach(self, logs: LogManager, ledgers: LedgerClient, bookies: Bookies) -> BookieReach:
+        """What tells the others if this broker is cut off from the bookies; to be run."""
+
+        def needed() -> int:
+            return max((log.copies.ack_quorum for log in logs.all()), default=1)
+
+        def is_doubtful() -> bool:
+            health = ledgers.health
+            return (
+                bool(health.quarantined or health.resting)
+                # Whoever may be given the partitions of another is to know whether it is better.
+                or any(not one.can_write for one in self.membership.live.values())
+                or any(log.state is not State.ONLINE or log.is_suspended for log in logs.all())
+            )
+
+        return BookieReach(
+            lambda: bookies.writable,
+            ledgers.reachable,
+            needed,
+            is_doubtful,
+            self.membership.set_can_write,
+        )
+
+    async def join(self, view: BrokersView, place: str) -> None:
+        """Once the listeners are open, at `place`. ConfigError if another broker has the id."""
         broker = self.registry.broker
         protocols = parse_protocol_map(broker.listener_security_protocol_map)
         await self.membership.register(
@@ -109,6 +134,7 @@ class ClusterMember:
                 broker.broker_rack,
                 self._state(),
                 _version(),
+                place,
             )
         )
 
@@ -152,7 +178,7 @@ class ClusterMember:
     def _others(self) -> bool:
         own = self.membership.incarnation.node_id
         return any(
-            one.node_id != own and one.state is not BrokerState.DRAINING
+            one.node_id != own and one.state is not BrokerState.DRAINING and one.can_write
             for one in self.membership.candidates()
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from broker.cluster.internal_topics import making_of
 from broker.fetch_sessions import FetchSessions
 from broker.groups.config import GroupConfig
 from broker.handlers.api_versions import ApiVersionsHandler
@@ -21,6 +22,7 @@ from broker.handlers.offsets import OffsetsHandler
 from broker.handlers.produce import ProduceHandler
 from broker.handlers.topics import TopicsHandler
 from broker.producer_ids import ProducerIds
+from wire.kafka.records.compression import Compression
 
 if TYPE_CHECKING:
     from broker.api import Api
@@ -61,10 +63,13 @@ def make_handlers(
     broker = registry.broker
 
     async def auto_create(name: str) -> Topic:
-        return await catalog.create(name, registry.broker.num_partitions, {})
+        making = making_of(name, registry.broker)
+        if making is None:
+            return await catalog.create(name, registry.broker.num_partitions, {})
+        return await catalog.create(name, making.partition_count, making.configs)
 
     versions = ApiVersionsHandler()
-    sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng)
+    sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng, env.clock)
     handlers: list[Handler] = [
         versions,
         MetadataHandler(
@@ -102,6 +107,7 @@ def group_config(broker: BrokerConfig) -> GroupConfig:
     """The group coordinator's part of the broker's settings."""
     return GroupConfig(
         offsets_topic_num_partitions=broker.offsets_topic_num_partitions,
+        offsets_topic_compression_codec=Compression(broker.offsets_topic_compression_codec),
         offsets_topic_segment_bytes=broker.offsets_topic_segment_bytes,
         offsets_retention_minutes=broker.offsets_retention_minutes,
         offsets_retention_check_interval_ms=broker.offsets_retention_check_interval_ms,

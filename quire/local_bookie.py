@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from ledger.bookie_client import DiskSpace, LacAnswer, LacRecord
-from wire.bookkeeper.entry_set import EntrySet
 from wire.bookkeeper.status import LAST_ADD_CONFIRMED_ENTRY, Status
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 
     from bookie.bookie import Bookie
     from ledger.bookie_client import AddDone, BookieId
+    from wire.bookkeeper.entry_set import EntrySet
     from wire.buffers import Buffers
 
 _NOTHING = memoryview(b"")
@@ -165,7 +165,5 @@ class LocalBookieClient:
         known = self._bookies.get(bookie)
         if known is None:
             return Status.EIO, None
-        entry_ids = await known.entry_ids(ledger_id)
-        if entry_ids is None:
-            return Status.ENOLEDGER, None
-        return Status.EOK, EntrySet.of_entries(entry_ids)
+        entries = await known.sound_entries(ledger_id)
+        return (Status.ENOLEDGER if entries is None else Status.EOK), entries

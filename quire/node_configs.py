@@ -14,6 +14,7 @@ _CLIENT_NAMES = {key.name for key in CLIENT_KEYS}
 NODE_CONFIGS = ConfigTable(
     BOOKIE_CONFIGS.title,
     (*(key for key in BOOKIE_CONFIGS if key.name not in _CLIENT_NAMES), *CLIENT_KEYS),
+    empty_is_unset=True,
 )
 assert not any(
     BOOKIE_CONFIGS[name].has_effect for name in _CLIENT_NAMES if name in BOOKIE_CONFIGS
@@ -23,4 +24,5 @@ assert not any(
 STANDALONE_CONFIGS = ConfigTable(
     NODE_CONFIGS.title,
     (*(key for key in NODE_CONFIGS if key.name not in AUTORECOVERY_CONFIGS), *AUTORECOVERY_CONFIGS),
+    empty_is_unset=True,
 )

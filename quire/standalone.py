@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from bookie.bookie import Bookie
-from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
+from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config, bookie_notes
 from bookie.server.pages_config import PagesConfig, pages_config
 from bookie.space.gc_config import GcConfig
 from broker.cluster.config_file import NodeConfig, load
@@ -39,11 +39,12 @@ from quire.autorecovery_node import standalone_config, start_autorecovery
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
 from quire.broker_parts import LISTENER, check_listeners, request_memory_bytes, start_broker
 from quire.composition import running, serve_until_cancelled
-from quire.ledger_gc import MetadataLedgers
+from quire.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from quire.local_bookie import LocalBookieClient
 from quire.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
 from quire.placement import start_placement
 from runtime.env import Env, real_env
+from runtime.logs import kv
 from runtime.real_disk import RealDisk
 from runtime.real_net import RealNet
 
@@ -138,6 +139,7 @@ def _defaults(bookie_count: int) -> dict[str, str]:
         "default.replication.factor": copies,
         "offsets.topic.replication.factor": copies,
         "transaction.state.log.replication.factor": copies,
+        "share.coordinator.state.topic.replication.factor": copies,
     }
 
 
@@ -177,7 +179,13 @@ async def _start_local(
         held_adds_size_max_bytes=2 * request_memory_bytes(config.broker),
         gc=GC_DEFAULTS,
     )
-    known = MetadataLedgers(LedgerManager(store, env), settings.gc.metadata_rate)
+    for note in bookie_notes(config.bookie_values, settings):
+        logger.warning("setting_acts_otherwise", kv(note=note))
+    # As on ZooKeeper: a collector that finds no tree of ledgers deletes none.
+    await LedgerManager(store, env).ensure_layout()
+    known = MetadataLedgers(
+        LedgerManager(store, env), settings.gc.metadata_rate, ABSENT_SECONDS_MIN
+    )
     bookie = Bookie(settings, env, known_ledgers=known)
     await stack.enter_async_context(running(bookie.run))
 
@@ -227,7 +235,7 @@ async def _start_processes(
     processes = BookieProcesses(processes_config, server, watcher)
     await stack.enter_async_context(running(processes.run))
     values = config.bookie_values
-    bookies = NetworkBookieClient(inner, watcher.resolve, network_config(values))
+    bookies = NetworkBookieClient.following(inner, watcher, network_config(values))
     await stack.enter_async_context(running(bookies.run))
     placement = await start_placement(placement_config(values), watcher, bookies, env, stack)
     ledgers = LedgerClient(
@@ -310,11 +318,12 @@ async def _start_metrics(
     from quire.metrics.bookie import bookie_collector
     from quire.metrics.broker import partition_collector, request_collector
     from quire.metrics.client import ledger_client_collector
-    from quire.metrics.process import disk_collector, process_collector
+    from quire.metrics.process import disk_collector, loop_collector, process_collector
     from runtime.metrics import Metrics
 
     metrics = Metrics()
     metrics.register(process_collector())
+    metrics.register(loop_collector(storage.env.turn.watch))
     if isinstance(storage.env.disk, RealDisk):
         metrics.register(disk_collector(storage.env.disk))
     ledgers = storage.ledgers

@@ -261,12 +261,17 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     return by_folded[found[0]] if found else None
 
 
+#: Types of which an empty value is one.
+_TEXTS = (ConfigType.STRING, ConfigType.CLASS, ConfigType.PASSWORD, ConfigType.LIST)
+
+
 class ConfigTable:
     """The settings of one room, by name. `prefixes` are names' beginnings that are known without
     meaning («listener.name.»). `hints` name the right setting for a wrong name that difflib would
-    not find."""
+    not find. `empty_is_unset`: a name without a value says nothing, as in BookKeeper's file; but
+    text that has a default may be set to nothing."""
 
-    __slots__ = ("_defaults", "_keys", "hints", "prefixes", "title")
+    __slots__ = ("_defaults", "_keys", "empty_is_unset", "hints", "prefixes", "title")
 
     def __init__(
         self,
@@ -275,8 +280,10 @@ class ConfigTable:
         *,
         prefixes: Sequence[str] = (),
         hints: Mapping[str, str] | None = None,
+        empty_is_unset: bool = False,
     ) -> None:
         self.title = title
+        self.empty_is_unset = empty_is_unset
         self._keys: dict[str, ConfigKey] = {}
         for key in keys:
             assert key.name not in self._keys, f"{key.name} is declared twice"
@@ -312,6 +319,13 @@ class ConfigTable:
             return not key.has_effect
         return name.startswith(self.prefixes) if self.prefixes else False
 
+    def is_unset(self, name: str, text: str) -> bool:
+        """Whether this value of a known name says no more than none would."""
+        if not self.empty_is_unset or text.strip():
+            return False
+        key = self._keys[name]
+        return key.type not in _TEXTS or key.default is None
+
     def nearest_name(self, name: str) -> str | None:
         return self.hints.get(name) or nearest(name, self._keys)
 
@@ -322,7 +336,8 @@ class ConfigTable:
             key = self._keys.get(name)
             if key is None:
                 raise unknown_name(name, [self])
-            parsed[name] = key.parse(text)
+            if not self.is_unset(name, text):
+                parsed[name] = key.parse(text)
         return parsed
 
     def with_defaults(self, parsed: Mapping[str, ConfigValue]) -> dict[str, ConfigValue]:
@@ -359,7 +374,7 @@ def load_tables(
         known = False
         for table, texts in zip(tables, loaded.texts, strict=True):
             key = table.get(name)
-            if key is not None:
+            if key is not None and not table.is_unset(name, text):
                 key.parse(text)
                 texts[name] = text
             known = known or key is not None or table.knows_without_meaning(name)

@@ -61,16 +61,12 @@ class File(Protocol):
     def pread(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes; shorter only at the end of the file."""
 
-    def pread_nowait(self, size: int, offset: int) -> bytes | None:
-        """As `pread` if that needs no disk access (preadv2 RWF_NOWAIT), else None."""
-
-    def view(self, size: int, offset: int) -> memoryview:
-        """Read-only view of existing bytes, without a copy where the disk can map files. The view
-        stays valid after the file is unlinked or closed. ValueError beyond the end."""
+    def read_cached(self, size: int, offset: int) -> memoryview:
+        """Of the range what is in memory, from its start up to the first page that would have to be
+        read from the disk: a read-only copy, empty if that is the first. Never waits."""
 
     def is_cached(self, size: int, offset: int) -> bool:
-        """A cheap guess (first and last page) whether `view` of this range would not wait for the
-        disk."""
+        """A cheap guess (first and last page) whether the range is in memory."""
 
     def prefetch(self, size: int, offset: int) -> None:
         """Starts reading the range into the cache (fadvise WILLNEED); never waits."""
@@ -94,7 +90,7 @@ class File(Protocol):
     def close(self) -> None: ...
 
     def discard(self) -> None:
-        """Closes a file whose name is gone, durably, and that nobody but views uses any more. Its
+        """Closes a file whose name is gone, durably, and that nobody uses any more. Its
         blocks are freed little by little, so that syncs of other files do not wait behind all of
         it; takes about 1.5 s for each GiB: for `Disk.run`."""
 

@@ -70,11 +70,21 @@ class Listener(Protocol):
     def address(self) -> tuple[str, int]:
         """Host and port that are really bound (port 0 was asked for)."""
 
+    def pause_accepting(self) -> None:
+        """New connections wait in the backlog, until `resume_accepting`; then the system refuses
+        them. May be called by the factory."""
+
+    def resume_accepting(self) -> None: ...
     def close(self) -> None:
         """Accepts no more; connections that are open stay."""
 
 
 class Net(Protocol):
+    @property
+    def place(self) -> str:
+        """What this machine's network is known by: of two sockets that listen at one address in one
+        place, the first was closed before the second was bound. Empty if it is not known."""
+
     async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
         """Keeps listeners and connections until cancelled, then closes them all. Start it before
         `listen` and `connect` are called; one per Net. (Who feeds them is the driver's affair: the

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from runtime.loop_watch import watch_of_run
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -40,9 +42,12 @@ EVENTS_PER_BURST_MAX = 1024
 class Poller:
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
+        self._watch = turn.watch = watch_of_run()
         self.is_running = False
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
+        #: Descriptor, events and handler of those that are ready, but others come first.
+        self._put_off: list[tuple[int, int, Callable[[int], None] | None]] = []
         self._at_end: list[Callable[[], None]] = []
         #: Before that time it goes to sleep at once.
         self._looks_from = 0.0
@@ -70,15 +75,22 @@ class Poller:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled. Once only."""
         self.is_running = True
+        self._watch.start()
         task_status.started()
         try:
             while True:
-                await trio.lowlevel.wait_readable(self._epoll.fileno())
+                if self._put_off:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await trio.lowlevel.wait_readable(self._epoll.fileno())
                 bursts = 0
                 while bursts < BURSTS_PER_WAKE_MAX and (self._burst() or self._look()):
                     bursts += 1
+                    if self._put_off:
+                        break  # tasks come in between, too
         finally:
             self.is_running = False
+            self._watch.stop()
             for function in reversed(self._at_end):
                 function()
             self._epoll.close()
@@ -99,16 +111,25 @@ class Poller:
         return False
 
     def _burst(self) -> bool:
-        """Serves all that is ready now; whether there was anything."""
-        events = self._epoll.poll(0, EVENTS_PER_BURST_MAX)
-        if not events:
-            return False
-        turn = self.turn
-        turn.begin()
+        """Serves all that is ready now, or what takes so long that others should come in between;
+        whether there was anything."""
         handlers = self._handlers
-        for fd, mask in events:
-            handler = handlers.get(fd)
-            if handler is not None:
+        ready, self._put_off = self._put_off, []
+        if not ready:
+            events = self._epoll.poll(0, EVENTS_PER_BURST_MAX)
+            if not events:
+                return False
+            ready = [(fd, mask, handlers.get(fd)) for fd, mask in events]
+        turn, watch = self.turn, self._watch
+        watch.begin()
+        turn.begin()
+        for number, (fd, mask, handler) in enumerate(ready, 1):
+            # Another may have closed the descriptor, and a new one have its number.
+            if handler is not None and handlers.get(fd) is handler:
                 handler(mask)
+                if turn.is_spent:
+                    self._put_off = ready[number:]  # or the first would come first for ever
+                    break
         turn.run()
+        watch.end()
         return True

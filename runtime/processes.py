@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pwd
 import signal
 import subprocess
 from typing import IO, TYPE_CHECKING
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _STANDARD_INPUT = 0
+
+
+def user_name() -> str:
+    """Of the user that this process runs as; its number if it has no name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 class ChildProcess:

@@ -15,9 +15,8 @@ Without a poller to hear of their end, or without such a kernel, short ones are 
 thread and long ones on a worker thread, which costs about as much as a sync of a fast disk, and the
 interpreter's lock besides.
 
-Non-obvious: a `view` looks into a mapping of the file (runtime.file_views). If the disk fails to
-read a mapped page the process gets SIGBUS, and so it does when it touches a view beyond a
-`truncate`."""
+Non-obvious: no file is mapped. A mapped page that the disk fails to read, or that a `truncate` cut
+off, would end the process with SIGBUS (runtime.cached_reads)."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from runtime.cached_reads import CachedReads
 from runtime.disk import sync_error
-from runtime.file_views import FileViews
 from runtime.kernel_aio import KernelAio
 
 if TYPE_CHECKING:
@@ -133,6 +132,7 @@ class RealFile:
 
     __slots__ = (
         "_busy",
+        "_cached_reads",
         "_closing",
         "_device",
         "_dirty_bytes",
@@ -140,16 +140,22 @@ class RealFile:
         "_fd",
         "_path",
         "_statistics",
-        "_views",
         "_waiting",
     )
 
-    def __init__(self, path: str, fd: int, device: Device, statistics: DiskStatistics) -> None:
+    def __init__(
+        self,
+        path: str,
+        fd: int,
+        device: Device,
+        statistics: DiskStatistics,
+        cached_reads: CachedReads,
+    ) -> None:
         self._path = path
         self._fd = fd
         self._device = device
         self._statistics = statistics
-        self._views = FileViews(path)
+        self._cached_reads = cached_reads
         self._dirty_bytes = 0
         self._waiting: list[SyncDone] = []
         self._busy = False
@@ -198,23 +204,9 @@ class RealFile:
             got += len(data)
         return b"".join(parts)
 
-    def pread_nowait(self, size: int, offset: int) -> bytes | None:
-        buffer = bytearray(size)
-        try:
-            count = os.preadv(self._fd, [buffer], offset, _FLAG_NOWAIT)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            if error.errno in _NOWAIT_UNSUPPORTED:
-                return self.pread(size, offset) if self._device.is_memory else None
-            raise
-        if count == size:
-            return bytes(buffer)
-        # Short either at the end of the file or where the cached pages end.
-        return bytes(memoryview(buffer)[:count]) if offset + count >= self.size() else None
-
-    def view(self, size: int, offset: int) -> memoryview:
-        return self._views.view(self._fd, size, offset)
+    def read_cached(self, size: int, offset: int) -> memoryview:
+        is_memory = self._device.is_memory
+        return self._cached_reads.read(self._fd, size, offset, is_memory=is_memory)
 
     def is_cached(self, size: int, offset: int) -> bool:
         last = offset + max(size, 1) - 1
@@ -251,7 +243,6 @@ class RealFile:
             offset += len(chunk)
 
     def truncate(self, size: int) -> None:
-        self._views.forget(size)
         os.ftruncate(self._fd, size)
 
     def sync(self, done: SyncDone) -> None:
@@ -275,7 +266,6 @@ class RealFile:
             raise error
 
     def close(self) -> None:
-        self._views.forget()
         if self._busy:
             self._closing = True  # the descriptor's number must not be reused under a sync
         elif self._fd >= 0:
@@ -283,9 +273,7 @@ class RealFile:
             self._fd = -1
 
     def discard(self) -> None:
-        self._views.forget()
-        # A page that is cut off under a view would end the process when it is read (SIGBUS).
-        if not self._busy and not self._views.is_viewed():
+        if not self._busy:
             for end in range(self.size() - DISCARD_STEP_SIZE_BYTES, 0, -DISCARD_STEP_SIZE_BYTES):
                 os.ftruncate(self._fd, end)
                 os.fsync(self._fd)
@@ -379,6 +367,7 @@ class RealDisk:
         self._statistics = DiskStatistics()
         self._devices: dict[int, Device] = {}
         self._limiter: trio.CapacityLimiter | None = None
+        self._cached_reads = CachedReads()
         self._poller = poller
         self._kernel: KernelAio | None = None
         if poller is not None:
@@ -409,7 +398,7 @@ class RealDisk:
             device = self._devices[number] = Device(
                 SyncCost(), _is_memory(number), self._running_kernel
             )
-        return RealFile(path, fd, device, self._statistics)
+        return RealFile(path, fd, device, self._statistics, self._cached_reads)
 
     def list(self, directory: str) -> list[str]:
         return sorted(os.listdir(directory))

@@ -253,7 +253,7 @@ class SocketTransport:
 class SocketListener:
     """One listening socket (runtime.net.Listener)."""
 
-    __slots__ = ("_factory", "_net", "_socket", "address", "fd")
+    __slots__ = ("_factory", "_is_paused", "_net", "_socket", "address", "fd")
 
     def __init__(
         self,
@@ -265,11 +265,14 @@ class SocketListener:
         self._net = net
         self._socket = sock
         self._factory = factory
+        self._is_paused = False
         self.fd = sock.fileno()
         self.address = address
 
     def on_events(self, _mask: int) -> None:
         for _ in range(ACCEPTS_PER_BURST_MAX):
+            if self._is_paused:
+                return
             try:
                 sock, address = self._socket.accept()
             except BlockingIOError:
@@ -287,8 +290,17 @@ class SocketListener:
 
     def wake(self) -> None:
         """Accepts again after a rest."""
-        if self.fd >= 0:
+        if self.fd >= 0 and not self._is_paused:
             self._net.modify(self.fd, select.EPOLLIN)
+
+    def pause_accepting(self) -> None:
+        self._is_paused = True
+        if self.fd >= 0:
+            self._net.modify(self.fd, 0)
+
+    def resume_accepting(self) -> None:
+        self._is_paused = False
+        self.wake()
 
     def close(self) -> None:
         if self.fd >= 0:
@@ -303,6 +315,16 @@ class SocketListener:
         self.close()
 
 
+def network_place() -> str:
+    """This boot of this machine, and the network namespace (containers have their own)."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        return f"{boot} {os.stat('/proc/self/ns/net').st_ino}"
+    except OSError:
+        return ""
+
+
 class RealNet:
     """The operating system's TCP (runtime.net.Net). Make it inside a trio run."""
 
@@ -313,6 +335,10 @@ class RealNet:
         self._dirty: list[SocketTransport] = []
         self._resting: list[SocketListener] = []
         self.accepted_count = 0
+
+    @property
+    def place(self) -> str:
+        return network_place()
 
     @property
     def connection_count(self) -> int:

@@ -22,11 +22,13 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
+
+from runtime.sim_disk_nodes import Change, NameChange, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     from runtime.disk import SyncDone, T
     from runtime.env import Rng
     from wire.buffers import Buffer, Buffers
+
+
+#: What the system says of a read that fails: of this simulation one can tell it from a sync's.
+READ_ERROR = "Input/output error while reading"
 
 
 @dataclass(slots=True)
@@ -48,59 +54,13 @@ class DiskFaults:
     sync_seconds: tuple[float, float] = (0.0, 0.0)
     #: Share of reads that find their pages in memory.
     cached_share: float = 1.0
+    #: Share of reads that fail with EIO, and would not if they were tried again. (Parts of a file
+    #: that fail again and again: `make_unreadable`.)
+    read_error_share: float = 0.0
     #: What `run` takes beside the function's own work, in seconds.
     run_seconds: tuple[float, float] = (0.0, 0.0)
-
-
-@dataclass(slots=True)
-class _Change:
-    """A write (data) or a truncate (no data) that is not durable yet."""
-
-    offset: int
-    data: bytes | None
-
-    def apply(self, content: bytearray, size: int | None = None) -> None:
-        """Does it to `content`; of a write only the first `size` bytes."""
-        if self.data is None:
-            del content[self.offset :]
-            content.extend(bytes(self.offset - len(content)))
-        elif data := self.data[:size]:
-            content.extend(bytes(max(0, self.offset - len(content))))
-            content[self.offset : self.offset + len(data)] = data
-
-
-@dataclass(slots=True)
-class _Node:
-    """A file or a directory, whatever names it has."""
-
-    is_directory: bool = False
-    content: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
-    changes: list[_Change] = field(default_factory=list)
-    waiting: list[SyncDone] = field(default_factory=list)
-    busy: bool = False
-    failure: OSError | None = None
-
-
-@dataclass(slots=True)
-class _NameChange:
-    """`path` will name `node` (None: nothing), and `source`, if given, will name nothing."""
-
-    path: str
-    node: _Node | None
-    source: str | None = None
-
-    def apply(self, names: dict[str, _Node]) -> None:
-        if self.source is not None:
-            names.pop(self.source, None)
-        if self.node is None:
-            names.pop(self.path, None)
-        else:
-            names[self.path] = self.node
-
-    def touches(self, directory: str) -> bool:
-        paths = (self.path,) if self.source is None else (self.path, self.source)
-        return any(posixpath.dirname(path) == directory for path in paths)
+    #: Functions that `run` makes at a time, if they take any time.
+    workers_max: int = 16
 
 
 def _error(number: int, path: str) -> OSError:
@@ -112,7 +72,7 @@ class SimFile:
 
     __slots__ = ("_disk", "_generation", "_node", "_open", "_path")
 
-    def __init__(self, disk: SimDisk, path: str, node: _Node) -> None:
+    def __init__(self, disk: SimDisk, path: str, node: Node) -> None:
         self._disk = disk
         self._path = path
         self._node = node
@@ -137,33 +97,32 @@ class SimFile:
         content = self._content()
         room = max(0, len(content) + self._disk.free_bytes() - offset)
         if room < len(data):
-            self._change(_Change(offset, data[:room]))
+            self._change(Change(offset, data[:room]))
             raise _error(errno.ENOSPC, self._path)
-        self._change(_Change(offset, data))
+        self._change(Change(offset, data))
 
-    def _change(self, change: _Change) -> None:
+    def _change(self, change: Change) -> None:
         before = len(self._node.content)
         change.apply(self._node.content)
         self._disk.used_bytes += len(self._node.content) - before
         self._node.changes.append(change)
+        if change.data is not None:
+            self._node.written(change.offset, change.offset + len(change.data))
 
     def pread(self, size: int, offset: int) -> bytes:
-        return bytes(memoryview(self._content())[offset : offset + size])
-
-    def pread_nowait(self, size: int, offset: int) -> bytes | None:
-        return self.pread(size, offset) if self._disk.is_lucky() else None
-
-    def view(self, size: int, offset: int) -> memoryview:
         content = self._content()
-        if offset + size > len(content):
-            raise ValueError(
-                f"{self._path}: view ends at {offset + size}, the file at {len(content)}"
-            )
-        return memoryview(self.pread(size, offset))
+        if self._disk.fails_to_read() or not self._node.is_readable(offset, offset + size):
+            self._disk.read_error_count += 1
+            raise OSError(errno.EIO, READ_ERROR, self._path)
+        return bytes(memoryview(content)[offset : offset + size])
+
+    def read_cached(self, size: int, offset: int) -> memoryview:
+        self._content()
+        return memoryview(self.pread(self._disk.cached_size(size), offset))
 
     def is_cached(self, size: int, offset: int) -> bool:
         self._content()
-        return self._disk.is_lucky()
+        return self._node.is_readable(offset, offset + size) and self._disk.is_lucky()
 
     def prefetch(self, size: int, offset: int) -> None:
         self._content()
@@ -177,7 +136,7 @@ class SimFile:
     def truncate(self, size: int) -> None:
         self._disk.observe("truncate", f"{self._path} {size}")
         self._content()
-        self._change(_Change(size, None))
+        self._change(Change(size, None))
 
     def sync(self, done: SyncDone) -> None:
         self._disk.observe("sync", self._path)
@@ -222,11 +181,13 @@ class SimDisk:
         self.generation = 0
         self.used_bytes = 0
         self.sync_count = 0
+        self.read_error_count = 0
         self._rng = rng
-        self._names: dict[str, _Node] = {"/": _Node(is_directory=True)}
+        self._names: dict[str, Node] = {"/": Node(is_directory=True)}
         self._durable_names = dict(self._names)
-        self._name_changes: list[_NameChange] = []
+        self._name_changes: list[NameChange] = []
         self._locks: set[str] = set()
+        self._workers: trio.CapacityLimiter | None = None
         #: While the process stands still: set when it goes on.
         self._resumed: trio.Event | None = None
 
@@ -247,7 +208,7 @@ class SimDisk:
                 change.apply(self._durable_names)
         self._name_changes.clear()
         # An entry of a directory that was lost, or of one that is now a file, cannot be reached.
-        kept: dict[str, _Node] = {}
+        kept: dict[str, Node] = {}
         for path, node in sorted(self._durable_names.items()):
             parent = kept.get(posixpath.dirname(path))
             if path == "/" or (parent is not None and parent.is_directory):
@@ -277,7 +238,7 @@ class SimDisk:
             node.busy = False
             node.failure = None  # who opens the file anew is not told of it
 
-    def _crash_node(self, node: _Node) -> None:
+    def _crash_node(self, node: Node) -> None:
         for change in node.changes:
             fate = self._rng.randrange(4)
             if fate == 0 and change.data:
@@ -297,6 +258,23 @@ class SimDisk:
         if offset < len(node.durable):
             node.durable[offset] ^= 1 << bit
 
+    def make_unreadable(self, path: str, offset: int, size: int) -> None:
+        """A latent error: reads of any of these bytes fail with EIO, until all of them are written
+        again."""
+        self._node(path).unreadable.append((offset, offset + size))
+
+    def durable_content(self, path: str) -> bytes:
+        """What a power failure would leave of the file for certain."""
+        return bytes(self._node(path).durable)
+
+    def is_durable(self, data: bytes, directory: str) -> bool:
+        """Whether a file somewhere below `directory` would have these bytes after a power failure
+        now, whatever else that keeps."""
+        return any(
+            path.startswith(directory) and data in node.durable
+            for path, node in self._durable_names.items()
+        )
+
     # What files ask.
 
     def free_bytes(self) -> int:
@@ -306,7 +284,19 @@ class SimDisk:
         share = self.faults.cached_share
         return share >= 1.0 or self._rng.random() < share
 
-    def sync_waiting(self, path: str, node: _Node) -> None:
+    def fails_to_read(self) -> bool:
+        share = self.faults.read_error_share
+        return share > 0.0 and self._rng.random() < share
+
+    def cached_size(self, size: int) -> int:
+        """How much of a range is in memory, from its start on."""
+        if self.is_lucky():
+            return size
+        if self.faults.cached_share <= 0.0 or self._rng.random() < 0.5:
+            return 0
+        return self._rng.randrange(size + 1)
+
+    def sync_waiting(self, path: str, node: Node) -> None:
         """As in `RealFile`: one sync of a file at a time, and one for all who asked meanwhile."""
         node.busy = True
         while node.waiting:
@@ -323,7 +313,7 @@ class SimDisk:
         node.busy = False
 
     async def _sync_later(
-        self, path: str, node: _Node, finish: Callable[[], None], seconds: float, generation: int
+        self, path: str, node: Node, finish: Callable[[], None], seconds: float, generation: int
     ) -> None:
         await trio.sleep(seconds)
         if self._resumed is not None:
@@ -332,7 +322,7 @@ class SimDisk:
             finish()
             self.sync_waiting(path, node)
 
-    def _finish_sync(self, path: str, node: _Node, batch: list[SyncDone], count: int) -> None:
+    def _finish_sync(self, path: str, node: Node, batch: list[SyncDone], count: int) -> None:
         if node.failure is None:
             try:
                 self._count_sync(path)
@@ -355,19 +345,19 @@ class SimDisk:
     def _path(self, path: str) -> str:
         return posixpath.normpath(posixpath.join("/", path))
 
-    def _node(self, path: str) -> _Node:
+    def _node(self, path: str) -> Node:
         node = self._names.get(self._path(path))
         if node is None:
             raise _error(errno.ENOENT, path)
         return node
 
-    def _rename_node(self, path: str, node: _Node | None, source: str | None = None) -> None:
+    def _rename_node(self, path: str, node: Node | None, source: str | None = None) -> None:
         parent = self._names.get(posixpath.dirname(path))
         if parent is None:
             raise _error(errno.ENOENT, path)
         if not parent.is_directory:
             raise _error(errno.ENOTDIR, path)
-        change = _NameChange(path, node, source)
+        change = NameChange(path, node, source)
         change.apply(self._names)
         self._name_changes.append(change)
 
@@ -377,7 +367,7 @@ class SimDisk:
         if node is None:
             if not (create or exclusive):
                 raise _error(errno.ENOENT, path)
-            node = _Node()
+            node = Node()
             self._rename_node(full, node)
         elif exclusive:
             raise _error(errno.EEXIST, path)
@@ -403,7 +393,7 @@ class SimDisk:
         node = self._names.get(full)
         if node is None:
             self.make_directory(posixpath.dirname(full))
-            self._rename_node(full, _Node(is_directory=True))
+            self._rename_node(full, Node(is_directory=True))
         elif not node.is_directory:
             raise _error(errno.EEXIST, path)
 
@@ -479,7 +469,10 @@ class SimDisk:
         # Not to be cancelled, as a thread is not.
         with trio.CancelScope(shield=True):
             if high > 0:
-                await trio.sleep(low + (high - low) * self._rng.random())
+                if self._workers is None:
+                    self._workers = trio.CapacityLimiter(self.faults.workers_max)
+                async with self._workers:
+                    await trio.sleep(low + (high - low) * self._rng.random())
         if high <= 0:
             await trio.lowlevel.checkpoint()
         return function(*args)

@@ -211,12 +211,29 @@ class SimTransport:
 class SimListener:
     """See `runtime.net.Listener`."""
 
-    __slots__ = ("_net", "address", "factory")
+    __slots__ = ("_is_paused", "_net", "_waiting", "address", "factory")
 
     def __init__(self, net: SimNet, address: tuple[str, int], factory: ConnectionFactory) -> None:
         self._net = net
         self.address = address
         self.factory = factory
+        self._is_paused = False
+        self._waiting: list[SimTransport] = []  # to be accepted
+
+    def accept(self, transport: SimTransport) -> None:
+        if self._is_paused:
+            self._waiting.append(transport)
+        elif transport.is_open:
+            transport.attach(self.factory(transport))
+
+    def pause_accepting(self) -> None:
+        self._is_paused = True
+
+    def resume_accepting(self) -> None:
+        self._is_paused = False
+        waiting, self._waiting = self._waiting, []
+        for transport in waiting:
+            self._net.soon(partial(self.accept, transport))
 
     @property
     def net(self) -> SimNet:
@@ -242,6 +259,10 @@ class SimNet:
         self._open: dict[SimTransport, None] = {}
         self._dirty: list[SimTransport] = []
         self._ready: list[Callable[[], None]] = []
+
+    @property
+    def place(self) -> str:
+        return self.name
 
     @property
     def transports(self) -> list[SimTransport]:

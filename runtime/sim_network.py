@@ -166,11 +166,7 @@ class SimNetwork:
         far.net.adopt(far)
         self.observe(host, "accept", f"c{self._numbers} from {caller.name}")
 
-        def accept() -> None:
-            if far.is_open:
-                far.attach(listener.factory(far))
-
-        far.net.soon(accept)
+        far.net.soon(partial(listener.accept, far))
         return near
 
     def delay_seconds(self, source: str, target: str) -> float:

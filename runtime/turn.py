@@ -13,6 +13,11 @@ nothing else is left to do: answers to those who asked for something else leave 
 The network driver calls `run()` after each burst. Work deferred outside of a burst (by a timer, a
 background task) is run by the task `Turn.serve`, which costs one task switch.
 
+A burst in which enough was done is *spent* (`is_spent`): whoever has more of the same to do puts it
+off with `later`, to a step of `Turn.serve`, and everybody else comes in between. What was done is
+counted (`spent_units`), not measured: on a busy machine what waits comes together in large bursts,
+and cutting those up would cost most when there is least to spare.
+
 Owner: the event loop's thread. Nothing here may block or await.
 """
 
@@ -23,17 +28,32 @@ from collections.abc import Callable
 
 import trio
 
+from runtime.loop_watch import LoopWatch
+
 Deferred = Callable[[], None]
+
+#: A burst, or a step of `serve`, is spent after so much work, in units of about a microsecond.
+SPENT_UNITS = 10_000
+
+
+def _no_time() -> float:
+    return 0.0
 
 
 class Turn:
-    __slots__ = ("_in_burst", "_last", "_queue", "_wake")
+    __slots__ = ("_in_burst", "_last", "_later", "_queue", "_wake", "spent_units", "watch")
 
     def __init__(self) -> None:
         self._queue: deque[Deferred] = deque()
         self._last: deque[Deferred] = deque()
         self._in_burst = False
         self._wake: trio.Event | None = None
+        self._later: deque[Deferred] = deque()
+        #: Who handles requests adds what each costs; others do not come near the limit.
+        self.spent_units = 0
+        #: Told of what is done in a burst. Where a Poller runs, its run's (runtime/loop_watch.py);
+        #: else, as in the simulation, one for which no time passes.
+        self.watch = LoopWatch(_no_time)
 
     def defer(self, function: Deferred) -> None:
         """Runs `function()` once, at the end of this burst. The caller sees to it that it defers
@@ -48,25 +68,47 @@ class Turn:
         if not self._in_burst and self._wake is not None:
             self._wake.set()
 
+    def later(self, function: Deferred) -> None:
+        """Runs `function()` once, soon, but not in this turn."""
+        self._later.append(function)
+        if self._wake is not None:
+            self._wake.set()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether enough was done in this burst."""
+        return self.spent_units > SPENT_UNITS
+
     def begin(self) -> None:
         """A burst of input starts: what is deferred now waits for `run`."""
         self._in_burst = True
+        self.spent_units = 0
 
     def run(self) -> None:
         """Ends the burst: runs all that was deferred, and what that defers in turn.
 
         An exception is a broken invariant: it is not caught, and the rest of the queue stays."""
-        queue, last = self._queue, self._last
+        queue, last, did = self._queue, self._last, self.watch.did
         while queue or last:
-            (queue or last).popleft()()
+            function = (queue or last).popleft()
+            function()
+            did(function)
         self._in_burst = False
 
     async def serve(self) -> None:
         """Runs what is deferred outside of bursts; never returns. One per Turn."""
+        later = self._later
         while True:
             self._wake = trio.Event()
-            if not self._queue and not self._last:
+            if not self._queue and not self._last and not later:
                 await self._wake.wait()
             else:
                 await trio.lowlevel.checkpoint()
+            self.spent_units = 0
+            for _ in range(len(later)):
+                function = later.popleft()
+                function()
+                self.watch.did(function)
+                if self.is_spent:
+                    break
             self.run()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sim.worker import Summary, decode_summary, encode_case
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from sim.case import Case
 
@@ -38,8 +38,11 @@ class Batch:
         jobs: int = 1,
         seconds: float | None = None,
         hash_seed: int | None = None,
+        program: Sequence[str] = ("sim.worker",),
     ) -> None:
-        """`hash_seed`: the processes' PYTHONHASHSEED; None: as it comes."""
+        """`hash_seed`: the processes' PYTHONHASHSEED; None: as it comes. `program`: what each runs
+        as `python -m`."""
+        self._program = program
         self._cases = iter(cases)
         self._lock = threading.Lock()
         self._end = None if seconds is None else time.monotonic() + seconds
@@ -95,7 +98,7 @@ class Batch:
             if self._is_closed:
                 return None
             process = subprocess.Popen(
-                [sys.executable, "-m", "sim.worker"],
+                [sys.executable, "-m", *self._program],
                 cwd=Path(__file__).parents[1],
                 env=environment,
                 stdin=subprocess.PIPE,

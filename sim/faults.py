@@ -11,8 +11,10 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from metadata.faulty import StoreFaults
 from runtime.sim_network import NetFaults
 from sim import preset
+from sim.damage import Damage
 from sim.nodes import BookieNode
 
 if TYPE_CHECKING:
@@ -43,11 +45,21 @@ KINDS = (
     "pause",
     "rolling-restart",
     "bit-rot",
+    "lagging-follower",
+    "addresses",
+    "rot-anywhere",
+    "latent-errors",
+    "read-errors",
+    "crash-at-fence",
+    "crash-at-ack",
+    "slow-changes",
 )
 #: Seconds from one fault to the next, and how long one that ends by itself goes on.
 GAP_SECONDS = 0.8
 ENTRY_LOG_HEADER_BYTES = 1024
 SHORT_SECONDS, LONG_SECONDS = 0.2, 4.0
+#: What a call of the metadata takes when nothing is wrong.
+METADATA_SECONDS = StoreFaults().latency_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +101,7 @@ class Faults:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._damage = Damage(world)
 
     def begin(self, fault: Fault) -> None:
         world = self._world
@@ -104,14 +117,19 @@ class Faults:
         faults = world.store_faults
         faults.unavailable_share = faults.lost_reply_share = faults.conflict_share = 0.0
         faults.watch_seconds = (0.0, 0.0)
+        faults.latency_seconds = METADATA_SECONDS
         world.armed.clear()
+        if world.witness is not None:
+            world.witness.on_fence = world.witness.on_told = None
         for node in world.nodes:
             world.freezer.thaw(node)
             node.clock.offset_ms = 0
             faults_now = node.disk.faults
             faults_now.capacity_bytes = 1 << 40
             faults_now.failing_sync_number = None
+            faults_now.read_error_share = 0.0
             faults_now.sync_seconds = node.disk_faults().sync_seconds
+            world.followers.end(node)
             if node.life is not None:
                 node.life.store.heal()
 
@@ -157,6 +175,22 @@ class Faults:
         for node in nodes:
             node.crash(is_silent=True)
             self._world.start_later(node, fault.seconds * fault.b)
+
+    def _addresses(self, fault: Fault) -> None:
+        """Two bookies die, and come back each at the other one's address; one of them soon, while
+        the registrations of their last lives are still there. Their ids stay."""
+        world = self._world
+        bookies = world.bookies
+        number = int(fault.a * len(bookies))
+        step = 1 + int((fault.a * 1000 % 1) * (len(bookies) - 1))
+        one, other = bookies[number], bookies[(number + step) % len(bookies)]
+        if one is other:
+            return
+        for node in (one, other):
+            node.crash(is_silent=fault.b < 0.5)
+        world.exchange_hosts(one, other)
+        world.start_later(one, 0.0)
+        world.start_later(other, fault.seconds)
 
     def _rival(self, fault: Fault) -> None:
         """A second broker is started with the first one's tasks, while that still works, as an
@@ -227,7 +261,7 @@ class Faults:
 
     def _pairs(self, fault: Fault) -> list[tuple[str, str]]:
         """One node, and all others or one of them."""
-        one = self._node(fault.a).name
+        one = self._node(fault.a).host
         others = [name for name in self._world.host_names if name != one]
         if fault.b < 0.5:
             return [(one, other) for other in others]
@@ -300,8 +334,9 @@ class Faults:
         """In some entry logs of one bookie, in each world the same: what is rotten has a good copy
         elsewhere."""
         world = self._world
-        bookie = world.bookies[world.seed % len(world.bookies)]
-        world.rotten = bookie.name
+        bookie = self._damage.bookie()
+        if bookie is None:
+            return
         disk = bookie.disk
         directory = f"{preset.LEDGER_DIRECTORY}/current"
         names = disk.list(directory) if disk.exists(directory) else []
@@ -318,6 +353,64 @@ class Faults:
                 world.trace.event(bookie.name, "rots", f"{path} {offset}")
                 world.trace.count("bits rotten")
                 disk.flip_bit(path, offset, number)
+
+    def _rot_anywhere(self, fault: Fault) -> None:
+        self._damage.rot(fault)
+
+    def _latent_errors(self, fault: Fault) -> None:
+        self._damage.latent_errors(fault)
+
+    def _read_errors(self, fault: Fault) -> None:
+        """Of one bookie: reads fail, and would not if they were tried again."""
+        disk = self._bookie(fault.a).disk
+        disk.faults.read_error_share = fault.b
+
+        def end() -> None:
+            disk.faults.read_error_share = 0.0
+
+        self._world.later(fault.seconds, end)
+
+    # What waits for its moment: the witness tells when that is.
+
+    def _crash_at_fence(self, fault: Fault) -> None:
+        """The power of the bookie that answers the next fence fails as the answer arrives."""
+        witness = self._world.witness
+        if witness is not None:
+            witness.on_fence = lambda bookie: self._crash_named([bookie], fault)
+
+    def _crash_at_ack(self, fault: Fault) -> None:
+        """Of those that have the entry that is the next to be confirmed, as many as may be lost
+        lose power at that moment."""
+        witness = self._world.witness
+        if witness is None:
+            return
+
+        def crash(having: list[str]) -> None:
+            self._crash_named(having[: self._world.shape.copies[2] - 1], fault)
+
+        witness.on_told = crash
+
+    def _crash_named(self, bookies: list[str], fault: Fault) -> None:
+        for bookie in bookies:
+            node = self._world.by_name[bookie.partition(":")[0]]
+
+            # Not in the middle of the call that brought the news.
+            def crash(node: Node = node) -> None:
+                node.crash(is_silent=True)
+                self._world.start_later(node, fault.seconds)
+
+            self._world.trace.count("crashes at a moment")
+            self._world.later(0.0, crash)
+
+    def _slow_changes(self, fault: Fault) -> None:
+        """Every call of the metadata takes long, so that acks come while ensembles change."""
+        faults = self._world.store_faults
+        faults.latency_seconds = (0.0, 0.6 * fault.b)
+
+        def end() -> None:
+            faults.latency_seconds = METADATA_SECONDS
+
+        self._world.later(fault.seconds, end)
 
     # Metadata.
 
@@ -363,6 +456,9 @@ class Faults:
             faults.watch_seconds = (0.0, 0.0)
 
         self._world.later(fault.seconds, end)
+
+    def _lagging_follower(self, fault: Fault) -> None:
+        self._world.followers.begin(self._node(fault.a), fault)
 
     def _session(self, fault: Fault) -> None:
         self._world.trace.count("sessions lost")

@@ -22,10 +22,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from broker.log.chain import Chain
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from broker.log.chain import Chain
 
 Partition = tuple[str, int]
 
@@ -192,9 +192,8 @@ class History:
             if earlier >= log_start and (offset < 0 or earlier < offset):
                 raise Violation("wrong time", f"{story}, but {earlier} was acknowledged before")
 
-    def chain(self, path: str, data: bytes) -> None:
+    def chain(self, path: str, new: Chain) -> None:
         """A partition's document in metadata is about to become this."""
-        new = Chain.from_bytes(data)
         old = self.chains.get(path)
         self.chains[path] = new
         if old is None:

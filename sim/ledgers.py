@@ -9,6 +9,8 @@ disks of all bookies hold, and by nothing that a client says of itself.
 - *missing copies*: an entry up to the last add confirmed (of a closed ledger: up to its end) that
   is whole on fewer bookies of its write set than the ack quorum says;
 - *diverging copies*: two whole copies of such an entry differ in their payload;
+- *dead place* (sim/storage.py): a bookie's index has a place of a ledger that was deleted there, or
+  in an entry log that is gone;
 - *LAC backwards*: an entry that knows of less than one before it.
 """
 

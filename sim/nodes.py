@@ -24,7 +24,6 @@ from bookie.server.registration import MetadataCookie, Registration
 from bookie.server.server import BookieServer, BookieServerSettings
 from bookie.space.disk_usage import DiskState
 from bookie.start import all_directories
-from bookie.storage.index import MemoryIndex
 from broker.cluster.config_file import load
 from broker.cluster.durability import Bookies
 from ledger.autorecovery.service import AutoRecovery
@@ -37,17 +36,22 @@ from metadata.faulty import FaultyStore
 from metadata.store import MetadataError
 from quire.broker_parts import start_broker
 from quire.composition import running
+from quire.damage_marks import DamageMarks
 from quire.ledger_gc import MetadataLedgers
 from runtime.env import Env
 from runtime.sim_clock import SimClock
-from runtime.sim_disk import DiskFaults, SimDisk
+from runtime.sim_disk import READ_ERROR, DiskFaults, SimDisk
 from runtime.sim_disk_life import DiskLife
 from runtime.turn import Turn
 from sim import preset
+from sim.damage import REFUSALS_MAX
+from sim.node_index import NodeIndex
 from sim.trace import OWNER
+from sim.witness import WitnessedBookies
 from wire.bookkeeper.records import BookieServiceInfo, Endpoint, parse_instance_id
 
 if TYPE_CHECKING:
+    from ledger.bookie_client import BookieClient
     from runtime.sim_net import SimNet
     from sim.world import World
 
@@ -59,18 +63,6 @@ REFUSALS = ("is registered by another process", "no space", "disk is full")
 #: What a disk's sync and a worker thread's job take when nothing is wrong.
 SYNC_SECONDS = (50e-6, 400e-6)
 RUN_SECONDS = (50e-6, 300e-6)
-
-
-class NodeIndex(MemoryIndex):
-    """The index of one life."""
-
-    def survivor(self) -> NodeIndex:
-        """What the next life finds after a crash: a value of its own, since what is left of this
-        life may still write here."""
-        other = NodeIndex()
-        other._durable = self._durable.copy()
-        other._tables = self._durable.copy()
-        return other
 
 
 class Life:
@@ -87,11 +79,15 @@ class Life:
         self.is_crashed = False
 
 
-def brief(error: BaseException) -> str:
+def leaf(error: BaseException) -> BaseException:
     """The first error of a group's groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    return error
+
+
+def brief(error: BaseException) -> str:
+    return f"{type(leaf(error)).__name__}: {leaf(error)}"
 
 
 class Node(ABC):
@@ -100,6 +96,8 @@ class Node(ABC):
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
+        #: Where it is in the network: at first a host of its own (World.exchange_hosts).
+        self.host = name
         self.clock = SimClock()
         self.rng = random.Random(f"{world.seed}/{name}")
         self.disk = SimDisk(
@@ -109,6 +107,8 @@ class Node(ABC):
         self.life_count = 0
         #: It is down on purpose, until something wants it.
         self.is_spare = False
+        #: Lives in a row that ended before they served.
+        self._refusal_count = 0
 
     @staticmethod
     def disk_faults() -> DiskFaults:
@@ -134,7 +134,8 @@ class Node(ABC):
             session_timeout_seconds=preset.SESSION_TIMEOUT_SECONDS,
             observe=self._on_metadata,
         )
-        net = world.network.host(self.name, turn)
+        world.followers.joined(self, store)
+        net = world.network.host(self.host, turn)
         env = Env(
             clock=self.clock,
             rng=random.Random(f"{world.seed}/{self.name}/life/{self.life_count}"),
@@ -205,25 +206,34 @@ class Node(ABC):
                     await stack.enter_async_context(running(life.store.run))
                     await self.serve(life, stack)
                     life.started.set()
+                    self._refusal_count = 0
                     self.world.trace.event(self.name, "serves")
                     await life.stop.wait()
                 await life.store.aclose()
         except Exception as error:  # what it means depends on how this life ended
             if not life.is_crashed:
-                self._failed(error)
+                self._failed(error, life)
         finally:
             life.ended.set()
             self.world.lives.pop(life, None)
         if self.life is life:
             self._end(life)
 
-    def _failed(self, error: Exception) -> None:
-        """It ended by itself: as it should with a disk that failed, or by a fault of the code."""
-        if self.is_expected(error):
-            self.world.trace.event(self.name, "gives up", brief(error))
-            self.world.trace.count("gave up")
-        else:
+    def _failed(self, error: Exception, life: Life) -> None:
+        """It ended by itself: as it should with a disk that failed, or by a fault of the code. For
+        what cannot be read nobody ends who serves."""
+        was_serving = life.started.is_set()
+        if not self.is_expected(error) or (was_serving and READ_ERROR in str(leaf(error))):
             self.world.crashed(self, error)
+        self.world.trace.event(self.name, "gives up", brief(error))
+        self.world.trace.count("gave up")
+        if was_serving or self.world.rotten != self.name:
+            return
+        self._refusal_count += 1
+        if self._refusal_count == REFUSALS_MAX and not self.is_spare:
+            self.is_spare = True
+            self.world.trace.event(self.name, "is lost")
+            self.world.trace.count("bookies lost to damage")
 
     def _end(self, life: Life) -> None:
         """The process is gone: the kernel closes its sockets; its disk keeps what was written."""
@@ -240,7 +250,7 @@ class Node(ABC):
         if isinstance(error, BaseExceptionGroup):
             return all(self.is_expected(each) for each in error.exceptions)
         if isinstance(error, BookieStartError):
-            return any(words in str(error) for words in REFUSALS)
+            return self.world.rotten == self.name or any(words in str(error) for words in REFUSALS)
         return isinstance(error, (OSError, MetadataError))
 
     @abstractmethod
@@ -284,20 +294,25 @@ class BookieNode(Node):
         )
         has_cookie = any(env.disk.exists(f"{p}/{FILE_NAME}") for p in all_directories(settings))
         await cookie.check(has_cookie, is_expansion_allowed=False)
-        known = MetadataLedgers(manager, settings.gc.metadata_rate)
+        marks = DamageMarks(manager, bookie_id)
+        known = MetadataLedgers(manager, settings.gc.metadata_rate, preset.ABSENT_SECONDS_MIN)
         bookie = Bookie(settings, env, index=self.index, known_ledgers=known)
         self.bookie = bookie
         self.world.trace.count("bookie lives")
+        bookie.on_damage(marks.found)
+        await stack.enter_async_context(running(marks.run))
         await stack.enter_async_context(running(bookie.run))
         await cookie.keep(bool(bookie.list_ledgers()))
+        if self.world.witness is not None:
+            self.world.witness.watch_bookie(self, bookie)
         server = BookieServer(
             bookie,
             env,
-            BookieServerSettings(self.name, BOOKIE_PORT),
+            BookieServerSettings(self.host, BOOKIE_PORT),
             lambda: env.disk.usage(settings.ledger_directory),
         )
         await stack.enter_async_context(running(server.run))
-        endpoint = Endpoint("bookie", self.name, BOOKIE_PORT)
+        endpoint = Endpoint("bookie", self.host, BOOKIE_PORT)
         registration = Registration(store, ROOT, bookie_id, BookieServiceInfo((endpoint,)))
         registration.set_read_only(bookie.is_read_only)
         bookie.disks.on_change(
@@ -313,14 +328,18 @@ class BookieNode(Node):
 
 
 async def start_ledgers(
-    life: Life, stack: AsyncExitStack
-) -> tuple[LedgerClient, BookieWatcher, NetworkBookieClient]:
-    """A ledger client over the network, and what it knows bookies by."""
+    node: Node, life: Life, stack: AsyncExitStack
+) -> tuple[LedgerClient, BookieWatcher, NetworkBookieClient, BookieClient]:
+    """A ledger client over the network, what it knows bookies by, the network, and the network
+    before the world's witness."""
     env, store = life.env, life.store
     watcher = BookieWatcher(store, ROOT)
     await stack.enter_async_context(running(watcher.run))
-    bookies = NetworkBookieClient(env, watcher.resolve, preset.network_config())
-    await stack.enter_async_context(running(bookies.run))
+    network = NetworkBookieClient.following(env, watcher, preset.network_config())
+    await stack.enter_async_context(running(network.run))
+    bookies: BookieClient = network
+    if node.world.witness is not None:
+        bookies = WitnessedBookies(network, node.world.witness, node)
     ledgers = LedgerClient(
         store,
         bookies,
@@ -331,7 +350,7 @@ async def start_ledgers(
     watcher.on_arrival(ledgers.health.came)
     await ledgers.manager.ensure_layout()
     await stack.enter_async_context(running(ledgers.run))
-    return ledgers, watcher, bookies
+    return ledgers, watcher, network, bookies
 
 
 class BrokerNode(Node):
@@ -339,6 +358,7 @@ class BrokerNode(Node):
         super().__init__(world, name)
         self.node_id = node_id
         self.ledgers: LedgerClient | None = None
+        self.bookies: NetworkBookieClient | None = None
 
     @staticmethod
     def disk_faults() -> DiskFaults:
@@ -346,21 +366,21 @@ class BrokerNode(Node):
 
     def lose_memory(self, *, with_power: bool) -> None:
         super().lose_memory(with_power=with_power)
-        self.world.gather_client(self.ledgers)
-        self.ledgers = None
+        self.world.gather_client(self.ledgers, self.bookies)
+        self.ledgers = self.bookies = None
 
     async def serve(self, life: Life, stack: AsyncExitStack) -> None:
         env, store = life.env, life.store
         config = load(
             "",
             {
-                **preset.BROKER_PROPERTIES,
+                **preset.broker_properties(self.world.shape),
                 "node.id": str(self.node_id),
                 "listeners": f"PLAINTEXT://{self.name}:{BROKER_PORT}",
             },
             BOOKIE_CONFIGS,
         )
-        ledgers, watcher, _ = await start_ledgers(life, stack)
+        ledgers, watcher, self.bookies, _ = await start_ledgers(self, life, stack)
         self.ledgers = ledgers
         self.world.trace.count("broker lives")
         parts = await start_broker(
@@ -395,7 +415,7 @@ class RecoveryNode(Node):
         self.service = None
 
     async def serve(self, life: Life, stack: AsyncExitStack) -> None:
-        ledgers, watcher, bookies = await start_ledgers(life, stack)
+        ledgers, watcher, _, bookies = await start_ledgers(self, life, stack)
         placement = RandomPlacement(lambda: sorted(watcher.writable), life.env.rng)
         self.service = AutoRecovery(
             life.store,

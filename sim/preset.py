@@ -14,10 +14,14 @@ from sim.shape import Shape
 
 KIB = 1024
 DEFAULT = Shape()
+JOURNAL_DIRECTORY = "/journal"
 LEDGER_DIRECTORY = "/ledgers"
 
 #: How long metadata keeps the session of a node that it does not hear.
 SESSION_TIMEOUT_SECONDS = 3.0
+
+#: Between two looks at a ledger that metadata does not know (quire/ledger_gc.py has a minute).
+ABSENT_SECONDS_MIN = 1.0
 
 BROKER_PROPERTIES = {
     "num.partitions": "2",
@@ -30,6 +34,22 @@ BROKER_PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "10",
 }
+
+
+def broker_properties(shape: Shape) -> dict[str, str]:
+    """The usual quorums by Kafka's settings, others by our own."""
+    if not shape.quorums:
+        return BROKER_PROPERTIES
+    ensemble_size, write_quorum, ack_quorum = map(str, shape.copies)
+    return BROKER_PROPERTIES | {
+        "default.replication.factor": "1",
+        "offsets.topic.replication.factor": "1",
+        "min.insync.replicas": ack_quorum,
+        "quire.ledger.ensemble.size": ensemble_size,
+        "quire.ledger.write.quorum": write_quorum,
+        "quire.ledger.ack.quorum": ack_quorum,
+    }
+
 
 #: A topic's ledgers roll by age: after a dozen entries, with the workloads' pace.
 TOPIC_CONFIGS = {"segment.ms": "2500"}
@@ -61,6 +81,9 @@ def log_settings(shape: Shape) -> LogSettings:
         snapshot_interval_bytes=1_500,
         read_slack_bytes=64,
         read_entries_max=16,
+        spare_ledger_share=1e-6,
+        document_ledgers_max=3,
+        archive_ledgers=2,
     )
 
 
@@ -94,7 +117,7 @@ def _bookie_config(name: str, instance_id: str) -> BookieConfig:
     return BookieConfig(
         bookie_id=name,
         instance_id=instance_id,
-        journal_directory="/journal",
+        journal_directory=JOURNAL_DIRECTORY,
         ledger_directory=LEDGER_DIRECTORY,
         journal_size_bytes=8 * KIB,
         journal_alignment_bytes=256,
@@ -138,12 +161,12 @@ def ledger_config(root: str) -> LedgerClientConfig:
 
 
 def autorecovery_config() -> AutoRecoveryConfig:
-    """A bookie that is away for longer than a second is lost."""
+    """A bookie that is away for longer than a second is lost. What is checked is BookKeeper's
+    default: all ledgers now and then (sim/copies.py judges by it), no counts of replicas."""
     return AutoRecoveryConfig(
         lost_bookie_recovery_delay_s=1,
         bookie_check_interval_s=4,
         ledger_check_interval_s=6,
-        replicas_check_interval_s=9,
         open_ledger_grace_ms=2_000,
         failed_ledger_pause_ms=500,
         failed_ledger_pause_max_ms=2_000,

@@ -8,6 +8,20 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+#: Ensemble, write quorum, ack quorum. The first is what Kafka's usual settings give; of those with
+#: an ensemble larger than the write quorum no bookie has all entries.
+QUORUMS = (
+    (3, 3, 2),
+    (4, 3, 2),
+    (5, 3, 2),
+    (3, 2, 2),
+    (4, 2, 2),
+    (3, 3, 3),
+    (5, 5, 3),
+    (2, 2, 1),
+    (3, 2, 1),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -37,6 +51,15 @@ class Shape:
     short_queues: int = 0
     short_ledgers: int = 0
     small_caches: int = 0
+    #: Which of QUORUMS a partition's ledgers have.
+    quorums: int = 0
+    #: Whether somebody looks whom nothing escapes (sim/witness.py).
+    witness: int = 1
+
+    @property
+    def copies(self) -> tuple[int, int, int]:
+        """E, Qw, Qa."""
+        return QUORUMS[self.quorums % len(QUORUMS)]
 
     @property
     def is_cluster(self) -> bool:
@@ -44,9 +67,13 @@ class Shape:
 
 
 def draw_shape(seed: int) -> Shape:
-    """One to three brokers; everything else is there in half of the worlds, or more."""
+    """One to three brokers, the usual quorums in half of the worlds; everything else is there in
+    half of them, or more. Two worlds of three have a bookie more than an ensemble needs."""
     rng = random.Random(f"{seed}/shape")
+    quorums = random.Random(f"{seed}/quorums").randrange(2 * len(QUORUMS))
+    quorums = quorums if quorums < len(QUORUMS) else 0
     return Shape(
+        quorums=quorums,
         brokers=(1, 1, 2, 2, 3)[rng.randrange(5)],
         cluster=rng.randrange(2),
         recoverers=rng.randrange(2),
@@ -56,4 +83,6 @@ def draw_shape(seed: int) -> Shape:
         short_queues=int(rng.random() < 0.3),
         short_ledgers=int(rng.random() < 0.3),
         small_caches=int(rng.random() < 0.3),
+        # Without a spare one there is no other in the place of one that fails.
+        bookies=max(3, QUORUMS[quorums][0]) + (0, 1, 1)[rng.randrange(3)],
     )

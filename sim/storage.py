@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster.topic import PARTITIONS_PATH
-from broker.log.chain import Chain
 from ledger.metadata import ledger_path
+from sim.chains import chain_at, chain_paths
+from sim.copies import thin_entries, wait_repaired
 from sim.history import Violation
 from sim.ledgers import LedgerHistory, check_chain, check_copies
 from sim.nodes import BOOKIE_PORT, ROOT
@@ -58,14 +59,14 @@ class Storage:
             row = table.find(ledger_path(ROOT, ledger_id))
             if row is not None and self._versions.get(ledger_id) != row.version:
                 self._versions[ledger_id] = row.version
-                self._history.see(ledger_id, parse(row.data))
-        if table.find(PARTITIONS_PATH) is None:
-            return
-        for topic in table.children(PARTITIONS_PATH):
-            for name in table.children(f"{PARTITIONS_PATH}/{topic}"):
-                row = table.find(f"{PARTITIONS_PATH}/{topic}/{name}")
-                if row is not None:
-                    check_chain(f"{topic}/{name}", Chain.from_bytes(row.data), self.ledger)
+                metadata = parse(row.data)
+                self._history.see(ledger_id, metadata)
+                if self._world.witness is not None:
+                    self._world.witness.changed(ledger_id, metadata)
+        for path in chain_paths(table):
+            chain = chain_at(table, path)
+            if chain is not None:
+                check_chain(path.removeprefix(f"{PARTITIONS_PATH}/"), chain, self.ledger)
 
     # -- bookies -------------------------------------------------------------------------------
 
@@ -82,18 +83,56 @@ class Storage:
                     raise
                 await trio.sleep(1.0)
 
-    async def _check_all(self) -> int:
-        world = self._world
-        spoilt = 0 if world.rotten is None else 1
-        count = 0
+    async def judge_repairs(self) -> None:
+        """After `judge`, where auto-recovery runs. Violation."""
+        if not self._world.recoverers:
+            return
+        for node in self._world.bookies:
+            if node.bookie is not None and node.bookie.is_running:
+                await node.bookie.scrubber.scrub()
+        await wait_repaired(self._thin_entries)
+
+    async def _thin_entries(self) -> list[str]:
+        found: list[str] = []
         for ledger_id in list(self._ledger_ids()):
-            copies: dict[str, dict[int, bytes]] = {}
-            for node in world.bookies:
-                copies[f"{node.name}:{BOOKIE_PORT}"] = await self._entries(node, ledger_id)
+            copies = await self._copies(ledger_id)
+            metadata = self.ledger(ledger_id)
+            if metadata is not None:
+                found += thin_entries(ledger_id, metadata, copies)
+        return found
+
+    async def _check_all(self) -> int:
+        spoilt = 0 if self._world.rotten is None else 1
+        count = 0
+        for node in self._world.bookies:
+            if node.name != self._world.rotten:
+                self._check_index(node)
+        for ledger_id in list(self._ledger_ids()):
+            copies = await self._copies(ledger_id)
             metadata = self.ledger(ledger_id)
             if metadata is not None:
                 count += check_copies(ledger_id, metadata, copies, spoilt=spoilt)
         return count
+
+    async def _copies(self, ledger_id: int) -> dict[str, dict[int, bytes]]:
+        copies: dict[str, dict[int, bytes]] = {}
+        for node in self._world.bookies:
+            copies[f"{node.name}:{BOOKIE_PORT}"] = await self._entries(node, ledger_id)
+        return copies
+
+    @staticmethod
+    def _check_index(node: BookieNode) -> None:
+        """Places are of ledgers that are there, and in logs that are there. Violation."""
+        bookie = node.bookie
+        if bookie is None or not bookie.is_running:
+            return
+        known = {*bookie.list_ledgers(), *bookie._checkpointer.deletions}
+        for ledger_id, entry_id, place in node.index.locations():
+            what = f"{node.name}: ledger {ledger_id} entry {entry_id} in log {place >> 32:x}"
+            if ledger_id not in known:
+                raise Violation("dead place", f"{what}, and the ledger was deleted there")
+            if bookie._logs.get(place >> 32) is None:
+                raise Violation("dead place", f"{what}, and there is no such log")
 
     @staticmethod
     async def _entries(node: BookieNode, ledger_id: int) -> dict[int, bytes]:
@@ -101,7 +140,7 @@ class Storage:
         if bookie is None or not bookie.is_running:
             return {}
         found: dict[int, bytes] = {}
-        for entry_id in await bookie.entry_ids(ledger_id) or ():
+        for entry_id in await bookie.entries(ledger_id) or ():
             status, entry = await bookie.read_entry(ledger_id, entry_id)
             if status is Status.EOK:
                 found[entry_id] = bytes(entry)

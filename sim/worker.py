@@ -1,6 +1,8 @@
 """A process that runs cases for another: a line of JSON in is a case, one out is its summary.
 
-One process for many seeds, so that imports and compiled codecs are paid for once.
+One process for many seeds, so that imports and compiled codecs are paid for once. With a number of
+seconds as its argument it ends, by SIGVTALRM, in a case that takes more of the processor's: a
+mutation may go round for ever within one moment of virtual time.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def decode_summary(text: str) -> Summary:
 def main() -> None:
     gc.freeze()  # modules stay: each run ends with a collection, and need not look at them
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who gives the cases ends this process
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
     for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
         answer = json.dumps(asdict(run(decode_case(line))))
         try:
             print(answer, flush=True)

@@ -20,22 +20,24 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster.topic import PARTITIONS_PATH, TOPICS_PATH, decode_topic
-from broker.log.chain import Chain
 from metadata.memory import MemoryTree
 from runtime.sim_clock import START_MS
 from runtime.sim_network import SimNetwork
 from runtime.turn import Turn
 from sim import preset
+from sim.chains import chain_at, chain_paths
 from sim.client import KafkaClient
 from sim.clock import VirtualTimers
 from sim.faults import Fault, Faults
+from sim.followers import LaggingFollowers
 from sim.freeze import Freezer
 from sim.groups import Member
-from sim.history import History
+from sim.history import History, Violation
 from sim.looker import Looker
 from sim.nodes import BROKER_PORT, BookieNode, BrokerNode, Node, RecoveryNode
 from sim.storage import Storage
 from sim.trace import OWNER
+from sim.witness import Witness
 from sim.workload import EARLIEST, LATEST, Admin, Consumer, Producer
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from bookie.bookie import Bookie
     from ledger.autorecovery.service import AutoRecovery
     from ledger.client import LedgerClient
+    from ledger.network.client import NetworkBookieClient
     from metadata.faulty import StoreFaults
     from sim.history import Partition
     from sim.nodes import Life
@@ -89,7 +92,10 @@ class World:
         self.timers = VirtualTimers()
         self.history = History()
         self.freezer = Freezer()
+        self.followers = LaggingFollowers(self)
         self.storage = Storage(self)
+        self.witness = Witness(self) if shape.witness else None
+        self._violation: Violation | None = None
         #: The bookie with bits that changed by themselves.
         self.rotten: str | None = None
         self.network = SimNetwork(
@@ -108,6 +114,7 @@ class World:
         self.recoverers = [RecoveryNode(self, f"repair-{n + 1}") for n in range(shape.recoverers)]
         self.nodes: list[Node] = [*self.bookies, *self.brokers, *self.recoverers]
         self.by_name = {node.name: node for node in self.nodes}
+        self._by_host = {node.host: node for node in self.nodes}
         self.host_names = [node.name for node in self.nodes]
         #: All that is written and read; more may come.
         self.partitions: list[Partition] = [(TOPIC, n) for n in range(shape.partitions)]
@@ -192,32 +199,56 @@ class World:
             crash()
 
     def _on_network(self, host: str, event: str, detail: str) -> None:
-        node = self.by_name.get(host)
+        node = self._by_host.get(host)
         if node is None:
             self.trace.event(host, event, detail)
         else:
             self.effect(node, event, detail)
 
     def _enter(self, host: str) -> None:
-        self.trace.node = host
-        OWNER.set(host)  # of the tasks that a burst starts, too
+        node = self._by_host.get(host)
+        name = host if node is None else node.name
+        self.trace.node = name
+        OWNER.set(name)  # of the tasks that a burst starts, too
+
+    def exchange_hosts(self, one: Node, other: Node) -> None:
+        """Two that are down: each is started where the other one was, under its own name."""
+        assert one.life is other.life is None
+        one.host, other.host = other.host, one.host
+        self._by_host[one.host], self._by_host[other.host] = one, other
 
     def crashed(self, node: Node, error: Exception) -> None:
         story = "; ".join(origin(leaf) for leaf in leaves(error))
         self.trace.event(node.name, "FAILS", story)
         raise CrashError(f"{node.name} ended by {story}") from error
 
+    def fail(self, violation: Violation) -> None:
+        """Ends the run with it; from wherever it was seen."""
+        if self._violation is None and not self.trace.is_over:
+            self._violation = violation
+            self.trace.event("world", "violation", str(violation))
+            self.nursery.start_soon(self._raise, violation)
+
+    @staticmethod
+    async def _raise(violation: Violation) -> None:
+        raise violation
+
     def gather(self, bookie: Bookie) -> None:
         """What a life of a bookie reached, for the coverage."""
         counts, statistics, gc = self.trace.counts, bookie.statistics(), bookie.gc.statistics
         counts["flushes"] += statistics.flushes
+        counts["damaged records"] += statistics.damaged_records
         counts["refused read-only"] += statistics.refused_read_only
         counts["compactions"] += gc.compacted_logs
         counts["ledgers collected"] += gc.deleted_ledgers
 
-    def gather_client(self, client: LedgerClient | None) -> None:
+    def gather_client(
+        self, client: LedgerClient | None, bookies: NetworkBookieClient | None
+    ) -> None:
         if client is None:
             return
+        if bookies is not None:
+            self.trace.counts["wrong bookies refused"] += bookies.wrong_bookie_count
         counts, statistics = self.trace.counts, client.statistics
         counts["ensemble changes"] += statistics.ensemble_changes
         counts["recoveries"] += statistics.recover.latency.count
@@ -271,12 +302,14 @@ class World:
         await self._drain()
         for node in self.nodes:
             self._gather(node)
+            self.trace.counts["read errors"] += node.disk.read_error_count
+        self.trace.counts["stale metadata reads"] += self.store_faults.stale_read_count
 
     def _gather(self, node: Node) -> None:
         if isinstance(node, BookieNode) and node.bookie is not None:
             self.gather(node.bookie)
         if isinstance(node, BrokerNode):
-            self.gather_client(node.ledgers)
+            self.gather_client(node.ledgers, node.bookies)
         if isinstance(node, RecoveryNode):
             self.gather_recovery(node.service)
 
@@ -328,21 +361,18 @@ class World:
         if row is None:
             return -1
         topic_id = decode_topic(topic, row.data, row.version).id
-        document = table.find(f"{PARTITIONS_PATH}/{topic_id}/{number}")
-        return -1 if document is None else Chain.from_bytes(document.data).leader_epoch
+        chain = chain_at(table, f"{PARTITIONS_PATH}/{topic_id}/{number}")
+        return -1 if chain is None else chain.leader_epoch
 
     def look_at_chains(self, versions: dict[str, int]) -> None:
         table = self.tree.table
-        if table.find(PARTITIONS_PATH) is None:
-            return
-        for topic in table.children(PARTITIONS_PATH):
-            parent = f"{PARTITIONS_PATH}/{topic}"
-            for name in table.children(parent):
-                path = f"{parent}/{name}"
-                row = table.find(path)
-                if row is not None and versions.get(path) != row.version:
-                    versions[path] = row.version
-                    self.history.chain(path, row.data)
+        for path in chain_paths(table):
+            row = table.find(path)
+            if row is not None and versions.get(path) != row.version:
+                versions[path] = row.version
+                chain = chain_at(table, path)
+                assert chain is not None
+                self.history.chain(path, chain)
 
     async def _follow_plan(self) -> None:
         for fault in self.plan:
@@ -385,6 +415,7 @@ class World:
         entries = await self.storage.judge()
         self.trace.event("world", "copies", f"{entries} entries")
         self.trace.counts["entries judged"] += entries
+        await self.storage.judge_repairs()
         total = sum(len(records) for _, records in final.values())
         self.trace.event("world", "judged", f"{total} records, {self.history.ack_count} acked")
         self.trace.counts["records"] += total

@@ -1,7 +1,7 @@
 """What all tests share: hypothesis profiles, the marker of slow tests, and a bookie's server.
 
-`--hypothesis-profile=fast` is for `make check`, `thorough` for `make test`. No profile has a
-deadline: on a shared machine a slow example says nothing.
+`--hypothesis-profile=fast` is for `make check`, `thorough` for `make test`, `long` for
+`make test-long`. No profile has a deadline: on a shared machine a slow example says nothing.
 """
 
 import shutil
@@ -21,6 +21,12 @@ settings.register_profile(
 )
 settings.register_profile(
     "thorough", deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "long",
+    deadline=None,
+    max_examples=5000,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("default")
 

@@ -61,7 +61,8 @@ from bookie.storage.entry_log_format import (
     log_id_of,
     read_ledgers_map,
 )
-from bookie.storage.rocks_index import RocksIndex, read_ledgers
+from bookie.storage.rocks_database import read_ledgers
+from bookie.storage.rocks_index import RocksIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

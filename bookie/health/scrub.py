@@ -323,7 +323,7 @@ class Scrubber:
         return (
             self._table.get(ledger_id) is not None
             and self._index.get(ledger_id, entry_id) == 0
-            and entry_id not in self._cache.entry_ids(ledger_id)
+            and not any(entry_id in run for run in self._cache.runs(ledger_id))
         )
 
     def _found(

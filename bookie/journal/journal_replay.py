@@ -10,6 +10,10 @@ groups were durable when it was written, so the end of the journal is told apart
 
 Groups are numbered over all files without a gap, so a lost journal, or one cut short in the middle
 of a chain, is found too.
+
+What a killed process wrote and did not sync is in the page cache, and reads as if it were durable.
+The start builds upon it (a deletion removes logs), serves it, and says in its first group that it
+is durable. So it is made durable before any of it is read.
 """
 
 from __future__ import annotations
@@ -36,13 +40,16 @@ from bookie.journal.journal_format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import AsyncIterator, Generator, Iterator
 
     from runtime.disk import Disk, File
 
 logger = logging.getLogger(__name__)
 
 SCAN_CHUNK_SIZE_BYTES = 1024 * 1024
+#: Handed to the loop at once.
+RECORDS_PER_TURN = 500
+READ_SIZE_BYTES = 1024 * 1024
 
 
 class JournalReplay:
@@ -60,6 +67,20 @@ class JournalReplay:
         self.group_count = 0
         self.record_count = 0
         self._alignment = 0
+
+    async def make_durable(self) -> None:
+        """Before `records`: what they will give survives a power failure from now on. OSError."""
+        marked = self._mark.journal_id
+        for journal_id in list_journals(self._disk, self._directory):
+            if journal_id >= marked:
+                file = self._disk.open(f"{self._directory}/{file_name(journal_id)}")
+                try:
+                    await file.wait_synced()
+                    # Pages whose write-back failed in an earlier life are clean, and not on the
+                    # disk: what is replayed is to be what the disk has.
+                    file.drop_cached(file.size(), 0)
+                finally:
+                    file.close()
 
     def records(self) -> Iterator[tuple[int, int, memoryview]]:
         """(ledger id, entry id or kind, record without its length), in the order of writing.
@@ -86,6 +107,14 @@ class JournalReplay:
                 self.end = (journal_id, last_end)
             finally:
                 file.close()
+
+    async def read(self) -> AsyncIterator[tuple[int, int, memoryview]]:
+        """As `records`, read and checked on a worker thread: a journal, and what is behind its
+        last group, is long. The loop gets its turn between RECORDS_PER_TURN."""
+        records = self.records()
+        while some := await self._disk.run(_take, records):
+            for record in some:
+                yield record
 
     def _journal_ids(self) -> list[int]:
         marked = self._mark.journal_id
@@ -202,3 +231,17 @@ class JournalReplay:
                 break
             at += len(chunk) - (len(magic) - 1)
         return None
+
+
+def _take(
+    records: Iterator[tuple[int, int, memoryview]],
+) -> list[tuple[int, int, memoryview]]:
+    """On a worker thread: the next few, and at most little more than READ_SIZE_BYTES of them."""
+    taken: list[tuple[int, int, memoryview]] = []
+    size = 0
+    for record in records:
+        taken.append(record)
+        size += len(record[2])
+        if len(taken) >= RECORDS_PER_TURN or size >= READ_SIZE_BYTES:
+            break
+    return taken

@@ -30,6 +30,7 @@ SERVER_KEYS = (
         "/region/rack, told to clients; a name of ours.",
     ),
     ConfigKey("allowLoopback", ConfigType.BOOLEAN, "false", "A loopback address may be told."),
+    ConfigKey("permittedStartupUsers", ConfigType.LIST, "", "Users that may start it; else all."),
     ConfigKey("metadataServiceUri", ConfigType.STRING, None, "zk+hierarchical://host:2181/ledgers"),
     ConfigKey("zkServers", ConfigType.STRING, None, "The same, hosts only; older."),
     ConfigKey("zkLedgersRootPath", ConfigType.STRING, "/ledgers", "The root with zkServers."),
@@ -70,6 +71,8 @@ class ServerConfig:
     tls: ssl.SSLContext | None = None
     #: None: everybody is served.
     auth: AuthProvider | None = None
+    #: permittedStartupUsers: who may start it; empty: anybody.
+    startup_users: tuple[str, ...] = ()
     admission: AdmissionLimits = field(default_factory=AdmissionLimits)
 
 
@@ -120,6 +123,7 @@ def server_config(
         location=_location(found["quire.network.location"]),
         tls=_tls_context(found),
         auth=auth_provider(found),
+        startup_users=found["permittedStartupUsers"],
         admission=AdmissionLimits(
             found["quire.bookie.auth.timeout.ms"], found["quire.bookie.auth.connections.max"]
         ),
@@ -139,6 +143,9 @@ def _tls_context(found: Mapping[str, Any]) -> ssl.SSLContext | None:
     """Of TLSContextFactory.java's settings. ConfigError."""
     if not found.get("tlsProviderFactoryClass"):
         return None
+    for name in ("tlsEnabledProtocols", "tlsEnabledCipherSuites"):
+        if found.get(name):
+            raise ConfigError(name, f"{name}: cannot be chosen here; Python's defaults are served")
     for name in ("tlsKeyStoreType", "tlsTrustStoreType"):
         if str(found[name]).upper() != "PEM":
             raise ConfigError(name, f"{name}: {found[name]} is not served, PEM is")

@@ -6,6 +6,7 @@ time or with its connection, once.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from wire.bookkeeper.responses import ReadResponse, refusal
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from runtime.turn import Turn
     from wire.bookkeeper.requests import ReadRequest
 
+#: Polls that are answered in one turn of the loop.
+ANSWERED_PER_TURN = 200
+
 
 class LongPolls:
     def __init__(self, bookie: Bookie, turn: Turn, timers: Timers, count_max: int) -> None:
@@ -27,6 +31,7 @@ class LongPolls:
         self._timers = timers
         self._count_max = count_max
         self._parked: dict[BookieConnection, set[_LongPoll]] = {}
+        self._moved: deque[_LongPoll] = deque()
         self.count = 0
 
     def park(self, connection: BookieConnection, request: ReadRequest, lac: LedgerLac) -> None:
@@ -42,6 +47,20 @@ class LongPolls:
             poll = _LongPoll(self, connection, request, lac)
             self._parked.setdefault(connection, set()).add(poll)
             poll.start(self._timers, timeout_ms / 1000)
+
+    def moved(self, poll: _LongPoll) -> None:
+        """The LAC moved: it is answered at the end of the turn, for a ledger's adds come first,
+        then who reads them; or, if thousands wait for it, in one of the next turns."""
+        if not self._moved:
+            self.turn.defer(self._answer_moved)
+        self._moved.append(poll)
+
+    def _answer_moved(self) -> None:
+        moved = self._moved
+        for _ in range(min(len(moved), ANSWERED_PER_TURN)):
+            self.done(moved.popleft())
+        if moved:
+            self._timers.after(0.0, self._answer_moved)
 
     def forget(self, connection: BookieConnection) -> None:
         """The connection was closed."""
@@ -105,8 +124,7 @@ class _LongPoll:
 
     def _moved(self) -> None:
         self.cancel()
-        # Not from within the add that moved it: a ledger's adds come first, then who reads them.
-        self._polls.turn.defer(self._done)
+        self._polls.moved(self)
 
     def _timed_out(self) -> None:
         self.lac.forget(self._moved)

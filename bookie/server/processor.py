@@ -10,9 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bookie.reads import URGENT_FLAGS
 from bookie.server.long_polls import LongPolls
-from bookie.server.request_limits import ProcessorSettings, RequestCounts
-from wire.bookkeeper.entry_set import EntrySet
+from bookie.server.request_limits import BatchPace, ProcessorSettings, RequestCounts
+from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME, IDENTITY_PLUGIN_NAME
 from wire.bookkeeper.requests import (
     AddRequest,
     AuthRequest,
@@ -72,9 +73,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Request)
 
-#: What BookKeeper answers to a client that offers to authenticate, when nobody has to.
-AUTH_DISABLED = "AuthDisabledPlugin"
-
 
 class Processor:
     def __init__(
@@ -101,7 +99,9 @@ class Processor:
         self.held_adds = bookie.held_adds
         self.held_adds.on_relief = self._relieved
         self._waiting_for_room: list[BookieConnection] = []
-        self._waiting_reads = 0
+        self._batch_pace = BatchPace(turn)
+        #: In tasks: ordinary ones, and those of recoveries.
+        self._waiting_reads = [0, 0]
         self._long_polls = LongPolls(bookie, turn, timers, self._settings.long_polls_max)
         self._handlers: dict[type, Callable[[BookieConnection, Any], None]] = {
             AddRequest: self._add,
@@ -132,6 +132,9 @@ class Processor:
         assert self.door is not None
         if self.door.judge(connection):
             return False
+        if type(request) is AuthRequest and request.plugin_name == IDENTITY_PLUGIN_NAME:
+            self._auth(connection, request)  # its id is no secret, and admits nobody
+            return True
         answer = self.door.answer(connection, request)
         self.counts.refused += answer is None or answer.status is not Status.EOK
         if answer is not None:
@@ -255,7 +258,8 @@ class Processor:
                 self.counts.fences += bool(is_fencing)
                 self._answer_read(connection, request, found[0], found[1], lac)
                 return
-        self._in_task(connection, request, self._read_slowly)
+        is_urgent = bool(request.flags & URGENT_FLAGS)
+        self._in_task(connection, request, self._read_slowly, is_urgent=is_urgent)
 
     async def _read_slowly(self, connection: BookieConnection, request: ReadRequest) -> None:
         bookie, ledger_id = self._bookie, request.ledger_id
@@ -293,14 +297,16 @@ class Processor:
 
     def _batch_read(self, connection: BookieConnection, request: BatchReadRequest) -> None:
         self.counts.reads += 1
-        if not request.flags & FLAG_DO_FENCING:
+        if not request.flags & FLAG_DO_FENCING and self._batch_pace.is_free():
             found = self._bookie.read_entries_nowait(
                 request.ledger_id, request.first_entry_id, *self._batch_limits(request)
             )
             if found is not None:
+                self._batch_pace.answered(len(found[1]))
                 self._answer_batch(connection, request, *found)
                 return
-        self._in_task(connection, request, self._batch_read_slowly)
+        is_urgent = bool(request.flags & URGENT_FLAGS)
+        self._in_task(connection, request, self._batch_read_slowly, is_urgent=is_urgent)
 
     def _batch_limits(self, request: BatchReadRequest) -> tuple[int, int]:
         """Entries, and bytes of them, such that the whole answer stays within both sizes."""
@@ -323,8 +329,12 @@ class Processor:
             if status is not Status.EOK:
                 self._answer_batch(connection, request, status, [])
                 return
+        await self._batch_pace.wait()
         status, entries = await self._bookie.read_entries(
-            ledger_id, entry_id, *self._batch_limits(request)
+            ledger_id,
+            entry_id,
+            *self._batch_limits(request),
+            is_urgent=bool(request.flags & URGENT_FLAGS),
         )
         self._answer_batch(connection, request, status, entries)
 
@@ -428,21 +438,20 @@ class Processor:
     async def _list_entries_slowly(
         self, connection: BookieConnection, request: ListEntriesRequest
     ) -> None:
-        entry_ids = await self._bookie.entry_ids(request.ledger_id)
-        if entry_ids is None:
+        entries = await self._bookie.encoded_entries(request.ledger_id)
+        if entries is None:
             self._refuse(connection, request, Status.ENOLEDGER)
             return
         connection.answer(
-            ListEntriesResponse(
-                Status.EOK,
-                request.ledger_id,
-                EntrySet.of_entries(entry_ids).encode(),
-                request.transaction_id,
-            )
+            ListEntriesResponse(Status.EOK, request.ledger_id, entries, request.transaction_id)
         )
 
     def _auth(self, connection: BookieConnection, request: AuthRequest) -> None:
-        connection.answer(AuthResponse(Status.EOK, AUTH_DISABLED, b"", request.transaction_id))
+        """Nobody has to authenticate any more; who asks for it is told which bookie this is."""
+        name, payload = DISABLED_PLUGIN_NAME, b""
+        if request.plugin_name == IDENTITY_PLUGIN_NAME:
+            name, payload = IDENTITY_PLUGIN_NAME, self._bookie.bookie_id.encode()
+        connection.answer(AuthResponse(Status.EOK, name, payload, request.transaction_id))
 
     def _start_tls(self, connection: BookieConnection, request: StartTlsRequest) -> None:
         if self._tls is None or connection.is_encrypted or connection.in_flight > 1:
@@ -465,22 +474,27 @@ class Processor:
         connection: BookieConnection,
         request: R,
         work: Callable[[BookieConnection, R], Awaitable[None]],
+        *,
+        is_urgent: bool = False,
     ) -> None:
-        """Runs `work`, which answers, in a task."""
+        """Runs `work`, which answers, in a task. What is urgent has a limit of its own: others
+        that wait are no reason to refuse a recovery."""
+        waiting = self._waiting_reads
         limit = self._settings.waiting_reads_max
-        if self._waiting_reads >= limit or self._nursery.cancel_scope.cancel_called:
+        if waiting[is_urgent] >= limit or self._nursery.cancel_scope.cancel_called:
             self._refuse(connection, request, Status.ETOOMANYREQUESTS)
             return
-        self._waiting_reads += 1
-        self._nursery.start_soon(self._run, work, connection, request)
+        waiting[is_urgent] += 1
+        self._nursery.start_soon(self._run, work, connection, request, is_urgent)
 
     async def _run(
         self,
         work: Callable[[BookieConnection, R], Awaitable[None]],
         connection: BookieConnection,
         request: R,
+        is_urgent: bool,
     ) -> None:
         try:
             await work(connection, request)
         finally:
-            self._waiting_reads -= 1
+            self._waiting_reads[is_urgent] -= 1

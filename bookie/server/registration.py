@@ -112,6 +112,7 @@ class Registration:
         return self._writable_path, self._read_only_path
 
     async def _has_foreign_node(self) -> bool:
+        await self._store.sync(self._writable_path)
         for path in self._paths:
             if await self._store.exists(path) and not await self._store.owns(path):
                 return True

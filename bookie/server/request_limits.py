@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from runtime.turn import Turn
+
+#: Entries of batch reads that one turn of the loop gives: some 2 ms.
+BATCHED_PER_TURN = 1000
 
 
 @dataclass(slots=True)
@@ -28,3 +37,32 @@ class RequestCounts:
     fences: int = 0
     long_polls: int = 0
     refused: int = 0
+
+
+class BatchPace:
+    """A burst of batch reads is not one turn of the loop: each is for a thousand entries. Those
+    beyond BATCHED_PER_TURN wait for turns of their own."""
+
+    __slots__ = ("_entries", "_one", "_turn")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._entries = 0
+        self._one = trio.Lock()
+
+    def is_free(self) -> bool:
+        """Whether one may be answered in this turn."""
+        return self._entries < BATCHED_PER_TURN
+
+    def answered(self, entry_count: int) -> None:
+        if not self._entries:
+            self._turn.defer(self._begin)
+        self._entries += 1 + entry_count
+
+    def _begin(self) -> None:
+        self._entries = 0
+
+    async def wait(self) -> None:
+        """For its turn, behind those that wait already."""
+        async with self._one:
+            await trio.lowlevel.checkpoint()

@@ -40,6 +40,7 @@ from bookie.errors import CorruptionError, DamagedRecordError
 from bookie.storage.entry_log_format import HEADER_SIZE, LENGTH_SIZE, read_ledgers_map
 from bookie.storage.log_scan import SLICE_COUNT, LogScanner
 from runtime.disk import is_full
+from runtime.slices import Slices
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -59,6 +60,8 @@ WRITE_SIZE_BYTES = 1 << 20
 WRITE_BUFFERS_MAX = 1000
 #: Entries of one new log that the index is told of: 40 bytes of memory each.
 PENDING_ENTRIES_MAX = 250_000
+#: Ledgers of them that are summed up in one turn of the loop.
+MOVED_PER_TURN = 5000
 MARGIN_SIZE_BYTES = 16 << 20
 OFFSET_MASK = 0xFFFFFFFF
 
@@ -248,7 +251,7 @@ class EntryLogCompactor:
         looks dead: what cannot be believed is looked for among all that the index has here."""
         if self._map is None:
             with suppress(CorruptionError):
-                self._map = read_ledgers_map(file)
+                self._map = await self._disk.run(read_ledgers_map, file)
             self._map = self._map or {}
         for i, (ledger_id, _) in enumerate(records.keys):
             if i in alive or (ledger_id in self._map and self._check.problem(records, i) is None):
@@ -370,7 +373,7 @@ class EntryLogCompactor:
                 self._discard()
             else:
                 await self._write(target)
-                target.log.ledgers = self._ledgers_of(target.moves)
+                target.log.ledgers = await self._ledgers_of(target.moves)
                 await self._logs.write_map(target.log)
                 # Not left in the middle, but when the bookie has ended: it is short.
                 with trio.CancelScope(shield=True) as self._scope:
@@ -397,9 +400,12 @@ class EntryLogCompactor:
         self._report.copied_entries += target.pending
         self._report.reclaimed_bytes -= log.size_bytes
 
-    def _ledgers_of(self, all_moves: list[_Moves]) -> dict[int, int]:
+    async def _ledgers_of(self, all_moves: list[_Moves]) -> dict[int, int]:
         ledgers: dict[int, int] = {}
+        slices = Slices(MOVED_PER_TURN)
         for moves in all_moves:
+            if slices.due(len(moves.ledgers)):
+                await slices.turn()
             for ledger_id, size in moves.ledgers.items():
                 ledgers[ledger_id] = ledgers.get(ledger_id, 0) + size
         return ledgers

@@ -5,7 +5,10 @@ of which nobody knows what is in them are read; logs with nothing alive are remo
 compaction if it is due, else the minor one.
 
 What is deleted:
-- a ledger, only on `KnownLedgers.gone`: metadata was asked directly. On any doubt it is kept;
+- a ledger, only on `KnownLedgers`: metadata, which had caught up, was asked directly, twice, at
+  least a minute apart. The second look at what the first one missed does not wait for the next
+  round, and is not at all ledgers. On any doubt a ledger is kept, and if metadata is not to be
+  trusted at all, every ledger (`CollectionRefusedError`);
 - a log, only if no live ledger has bytes in it. That is known from its map, or from a scan of all
   its records with the index asked for each; a log that cannot be read to its end is kept, counted,
   and looked at again at the next major compaction only, so one bad file does not stop the others.
@@ -24,14 +27,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
 
 from bookie.health.record_check import RecordCheck
+from bookie.known_ledgers import CollectionRefusedError
 from bookie.space.compactor import EntryLogCompactor
 from bookie.space.gc_report import GcReport, GcStatistics, GcStatus, Phase
 from bookie.space.log_examiner import LogExaminer
+from bookie.start import drop_dead_ledgers
 from runtime.disk import is_full
 from runtime.throttle import Throttle
 
@@ -64,6 +70,8 @@ class _Request:
     minor: bool
     major: bool
     locations: bool = False
+    #: Only the second look at ledgers that were missing.
+    confirms: bool = False
     report: GcReport = field(default_factory=GcReport)
     done: trio.Event = field(default_factory=trio.Event)
 
@@ -122,6 +130,8 @@ class GarbageCollector:
         self._minor_suspended: set[str] = set()
         self._major_suspended: set[str] = set()
         self._is_stopped = False
+        #: No ledger could be looked at last time, which was told.
+        self._is_refused = False
         # Of the event loop's clock, and of the wall clock for people.
         self._last_minor = self._last_major = self._last_location = self._last_aged = 0.0
         self._last_ms: dict[Phase, int] = {}
@@ -213,23 +223,42 @@ class GarbageCollector:
         try:
             # What a crash left is settled before anything else.
             await self._round(_Request(minor=False, major=False), only_examine=True)
+            next_round = self._next_round()
             while not self._is_stopped:
+                confirms = False
                 if not self._requests:
-                    seconds = self._config.wait_ms / 1000 if self._known else float("inf")
-                    with trio.move_on_after(seconds):
+                    seconds = max(next_round - trio.current_time(), 0.0)
+                    soon = self.seconds_to_confirm
+                    confirms = soon < seconds
+                    with trio.move_on_after(min(soon, seconds)):
                         await self._wanted.wait()
                 self._wanted = trio.Event()
                 requests, self._requests = self._requests, []
+                own = _Request(minor=False, major=False, confirms=confirms)
                 try:
-                    for request in requests or [_Request(minor=False, major=False)]:
+                    for request in requests or [own]:
                         await self._round(request, is_forced=bool(requests))
                         request.done.set()
+                    if not confirms:
+                        next_round = self._next_round()
                 finally:
                     for request in requests:
                         request.done.set()
         finally:
             for request in self._requests:
                 request.done.set()
+
+    def _next_round(self) -> float:
+        wait_seconds = self._config.wait_ms / 1000 if self._known else inf
+        return trio.current_time() + wait_seconds
+
+    @property
+    def seconds_to_confirm(self) -> float:
+        """Until ledgers that were found missing are looked at again; infinite if there are none, or
+        if metadata is not to be trusted now."""
+        if self._known is None or self._is_refused:
+            return inf
+        return self._known.seconds_to_confirm
 
     async def _round(
         self, request: _Request, *, is_forced: bool = False, only_examine: bool = False
@@ -263,12 +292,12 @@ class GarbageCollector:
             logger.info("gc round %s", report)
 
     async def _collect(self, request: _Request, report: GcReport, *, is_forced: bool) -> None:
-        await self._delete_ledgers(report)
+        await self._delete_ledgers(report, only_confirm=request.confirms)
         if is_forced and report.deleted_ledgers:
             # The logs forget deleted ledgers with the checkpoint; who asks does not wait for that.
             await self._checkpointer.flush()
         await self._examine(report)
-        report.removed_logs += self._drop_dead()
+        report.removed_logs += await self._drop_dead()
         await self._logs.close_removed()
         now = trio.current_time()
         config = self._config
@@ -301,11 +330,24 @@ class GarbageCollector:
 
     # Ledgers.
 
-    async def _delete_ledgers(self, report: GcReport) -> None:
-        if self._known is None:
+    async def _delete_ledgers(self, report: GcReport, *, only_confirm: bool = False) -> None:
+        known = self._known
+        if known is None:
             return
         self.phase = Phase.DELETING
-        gone = await self._known.gone(self._table.ids())
+        try:
+            gone = await (known.confirmed() if only_confirm else known.gone(self._table.ids()))
+        except CollectionRefusedError as error:
+            report.refusal = str(error)
+            self.statistics.refused_rounds += 1
+            if not self._is_refused:
+                logger.warning("gc keeps all ledgers, until metadata can be trusted: %s", error)
+            self._is_refused = True
+            return
+        if self._is_refused:
+            logger.info("gc looks at ledgers again")
+            self._is_refused = False
+        gone = [ledger_id for ledger_id in gone if self._table.get(ledger_id) is not None]
         for start in range(0, len(gone), DELETE_BATCH_COUNT):
             batch = gone[start : start + DELETE_BATCH_COUNT]
             deleted, failed = await self._operations.delete_ledgers(batch)
@@ -318,12 +360,8 @@ class GarbageCollector:
         """Not deleted, or its deletion will still be told to the logs."""
         return self._table.get(ledger_id) is not None or ledger_id in self._checkpointer.deletions
 
-    def _drop_dead(self) -> int:
-        """Ledgers that are in the logs' maps and nowhere else: a map on disk still has what was
-        deleted later. Removes the logs that have no others."""
-        unknown = [i for i in self._logs.ledger_ids() if not self._is_known(i)]
-        # Believe the table only if the index agrees.
-        return self._logs.drop_ledgers(i for i in unknown if self._index.last_entry_id(i) < 0)
+    async def _drop_dead(self) -> int:
+        return await drop_dead_ledgers(self._logs, self._index, self._is_known)
 
     # Logs.
 
@@ -363,7 +401,7 @@ class GarbageCollector:
             nonlocal looked
             if trio.current_time() - looked >= config.wait_ms / 1000:
                 await self._delete_ledgers(report)
-                report.removed_logs += self._drop_dead()
+                report.removed_logs += await self._drop_dead()
                 await self._logs.close_removed_later()
                 looked, self.phase = trio.current_time(), phase
             return not suspended and trio.current_time() < end
@@ -422,7 +460,7 @@ class GarbageCollector:
             and self.usage(log) < threshold
         ):
             await self._checkpointer.roll_log()
-            self._drop_dead()
+            await self._drop_dead()
 
     async def _compact_locations(self) -> None:
         self.phase = Phase.LOCATIONS

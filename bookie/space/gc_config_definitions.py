@@ -115,9 +115,14 @@ def _default(field: str, convert: Callable[[Any], Any]) -> str:
     return str(value).lower()
 
 
-GC_KEYS = tuple(
-    ConfigKey(name, kind, _default(field, convert), words, validator)
-    for name, kind, words, validator, field, convert in _SETTINGS
+OLDER_RATE = "compactionRate"
+
+GC_KEYS = (
+    *(
+        ConfigKey(name, kind, _default(field, convert), words, validator)
+        for name, kind, words, validator, field, convert in _SETTINGS
+    ),
+    ConfigKey(OLDER_RATE, _INT, None, "The older name of compactionRateByEntries, which wins."),
 )
 
 
@@ -129,6 +134,8 @@ def gc_config(values: Mapping[str, ConfigValue], defaults: GcConfig) -> GcConfig
         for name, _, _, _, field, convert in _SETTINGS
         if values.get(name) is not None
     }
+    if (older := values.get(OLDER_RATE)) is not None:
+        changes.setdefault("rate_entries", older)
     try:
         return replace(defaults, **changes)
     except ValueError:

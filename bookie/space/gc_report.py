@@ -22,6 +22,8 @@ class GcReport:
     is_complete: bool = False
     deleted_ledgers: int = 0
     failed_deletes: int = 0
+    #: Why no ledger was looked at; "": they were.
+    refusal: str = ""
     #: Logs that went because nothing in them was alive.
     removed_logs: int = 0
     #: Logs without a readable map that were read, and those of them that had to be kept.
@@ -45,6 +47,8 @@ class GcStatistics:
     """Counters since the start."""
 
     rounds: int = 0
+    #: Times that no ledger could be looked at, because metadata was not to be trusted.
+    refused_rounds: int = 0
     deleted_ledgers: int = 0
     failed_deletes: int = 0
     minor_compactions: int = 0

@@ -18,6 +18,7 @@ import logging
 import posixpath
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,17 +28,19 @@ from bookie.start import ledger_directory
 from bookie.storage.checkpoint import NO_CHECKPOINT, Checkpoint, write_checkpoint
 from bookie.storage.entry_log_format import HEADER_SIZE
 from bookie.storage.flush import Flusher, FlushStatistics
+from bookie.storage.sorting import sort_in_slices
 from runtime.disk import is_full
+from runtime.slices import Slices
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterator
 
     from bookie.config import BookieConfig
     from bookie.journal.journal import Journal
     from bookie.journal.journal_files import JournalFiles
     from bookie.journal.journal_format import Position
     from bookie.journal.journal_group import Group
-    from bookie.ledger_table import LedgerTable
+    from bookie.ledger_table import LedgerState, LedgerTable
     from bookie.space.disk_reserve import DiskReserve
     from bookie.space.disk_usage import DiskMonitor
     from bookie.storage.entry_log import EntryLog, EntryLogs
@@ -50,6 +53,9 @@ logger = logging.getLogger(__name__)
 
 #: While the disk is full a checkpoint is tried this often.
 FULL_RETRY_SECONDS = 1.0
+#: Before the loop gets its turn: deletions that are looked at, ledgers that go to the index.
+DELETIONS_PER_TURN = 5000
+LEDGERS_PER_TURN = 500
 
 
 @contextmanager
@@ -244,17 +250,33 @@ class Checkpointer:
         self._cache.flushed()
         self._barrier = None
         self._progressed()
-        deletions = self._durable_deletions()
+        await generation.empty()
+        deletions = await self._durable_deletions()
         is_changed = await self.store_ledgers(deletions)
-        for ledger_id in deletions:
-            self.deletions.pop(ledger_id, None)
+        await self._forget_deletions(deletions)
         if deletions and self._disks.state is not DiskState.OK:
             await self._give_up_log()
         if is_changed or generation.entry_count or mark != self._checkpoint.mark:
             await self._move_mark(mark)
 
-    def _durable_deletions(self) -> set[int]:
-        return {i for i, group in self.deletions.items() if self._journal.is_durable(group)}
+    async def _durable_deletions(self) -> dict[int, Group]:
+        durable: dict[int, Group] = {}
+        slices = Slices(DELETIONS_PER_TURN)
+        for ledger_id, group in list(self.deletions.items()):
+            if slices.due():
+                await slices.turn()
+            if self._journal.is_durable(group):
+                durable[ledger_id] = group
+        return durable
+
+    async def _forget_deletions(self, done: dict[int, Group]) -> None:
+        slices = Slices(DELETIONS_PER_TURN)
+        for ledger_id, group in done.items():
+            if slices.due():
+                await slices.turn()
+            # It may have been made again meanwhile, and deleted again.
+            if self.deletions.get(ledger_id) is group:
+                del self.deletions[ledger_id]
 
     async def _flush(self, generation: Generation) -> None:
         try:
@@ -263,7 +285,7 @@ class Checkpointer:
         except OSError as error:
             if is_full(error):
                 # Their entries in the index go with the next checkpoint that succeeds.
-                if self._logs.drop_ledgers(self._durable_deletions()):
+                if await self._logs.drop_ledgers(await self._durable_deletions()):
                     await self._logs.close_removed()
                     logger.info("entry logs removed before the checkpoint that needs their space")
                 await self._give_up_log()
@@ -345,7 +367,7 @@ class Checkpointer:
         await self._settle()
         self._replayed = self._settle = None
 
-    async def store_ledgers(self, deletions: set[int]) -> bool:
+    async def store_ledgers(self, deletions: Collection[int]) -> bool:
         """The table's changes and the deletions, durable in the index; whether there were any.
         OSError; if it is for want of space, it may be called again."""
         states = self._table.take_dirty(deletions)
@@ -354,8 +376,7 @@ class Checkpointer:
 
         async def store() -> None:
             self._index.mend()
-            self._index.delete_ledgers(deletions)
-            self._index.put_ledgers((state.ledger_id, state.encode()) for state in states)
+            await self._put_ledgers(deletions, states)
             await self._env.disk.run(self._index.sync)
 
         try:
@@ -364,9 +385,21 @@ class Checkpointer:
             self._table.give_back(states)
             raise
         if deletions:
-            self._logs.drop_ledgers(deletions)
+            await self._logs.drop_ledgers(deletions)
             await self._logs.close_removed_later()
         return True
+
+    async def _put_ledgers(self, deletions: Collection[int], states: list[LedgerState]) -> None:
+        """In slices: it runs on the loop's thread. A crash in between leaves some of them, which
+        the journal still has all."""
+        deleted = await sort_in_slices(deletions)
+        while some := list(islice(deleted, LEDGERS_PER_TURN)):
+            self._index.delete_ledgers(some)
+            await trio.lowlevel.checkpoint()
+        for start in range(0, len(states), LEDGERS_PER_TURN):
+            part = states[start : start + LEDGERS_PER_TURN]
+            self._index.put_ledgers((state.ledger_id, state.encode()) for state in part)
+            await trio.lowlevel.checkpoint()
 
     async def _move_mark(self, mark: Position) -> None:
         assert mark[:2] >= self._checkpoint.mark[:2], "the mark never goes back"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -22,18 +22,22 @@ from bookie.storage.entry_log_format import (
     COMPACTING_SUFFIX,
     HEADER_SIZE,
     LENGTH_SIZE,
+    MAP_BATCH_COUNT,
     RECORD_START,
     RECORD_START_SIZE,
     log_id_of,
     log_name,
     pack_header,
-    pack_ledgers_map,
+    pack_map_batch,
+    pack_map_items,
     read_ledgers_map,
     read_map_offset,
 )
+from bookie.storage.sorting import sort_in_slices
+from runtime.slices import Slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from bookie.config import BookieConfig
     from bookie.storage.ledger_directories import LedgerDirectories
@@ -41,25 +45,66 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Ledgers in the logs' maps that are looked at before the loop gets its turn, and what it costs to
+#: remove a log, in those.
+DROPPED_PER_TURN = 10_000
+REMOVAL_UNITS = 1000
+#: Ledgers that are written into a map in one turn.
+MAP_ITEMS_PER_TURN = 2000
 
-@dataclass(slots=True)
+
 class EntryLog:
-    log_id: int
-    path: str
-    #: What is written, the header included; reads go no further.
-    size_bytes: int
-    #: Bytes by ledger, lengths included. None: not known, so the log is kept.
-    ledgers: dict[int, int] | None
-    #: It has a writer, so it grows, and is neither closed nor removed.
-    is_written: bool = False
-    #: Reads on worker threads that are under way: the file is not closed under them.
-    readers: int = 0
-    file: File | None = field(default=None, repr=False)
-    #: Where its records end and its map starts; 0 if that is not known.
-    records_end: int = 0
-    #: It has a map, or should have one, and what is in it must be found by looking at all of it:
-    #: the map cannot be read, or the crash of a compaction left the log. For the collector.
-    is_doubtful: bool = False
+    __slots__ = (
+        "_ledgers",
+        "_live_bytes",
+        "file",
+        "is_doubtful",
+        "is_written",
+        "log_id",
+        "path",
+        "readers",
+        "records_end",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        log_id: int,
+        path: str,
+        size_bytes: int,
+        ledgers: dict[int, int] | None,
+        *,
+        is_written: bool = False,
+        file: File | None = None,
+    ) -> None:
+        self.log_id = log_id
+        self.path = path
+        #: What is written, the header included; reads go no further.
+        self.size_bytes = size_bytes
+        self._ledgers = ledgers
+        #: None: not summed up since it changed.
+        self._live_bytes: int | None = None
+        #: It has a writer, so it grows, and is neither closed nor removed.
+        self.is_written = is_written
+        #: Reads on worker threads that are under way: the file is not closed under them.
+        self.readers = 0
+        self.file = file
+        #: Where its records end and its map starts; 0 if that is not known.
+        self.records_end = 0
+        #: It has a map, or should have one, and what is in it must be found by looking at all of
+        #: it: the map cannot be read, or the crash of a compaction left the log. For the collector.
+        self.is_doubtful = False
+
+    @property
+    def ledgers(self) -> dict[int, int] | None:
+        """Bytes by ledger, lengths included. None: not known, so the log is kept. Only its writer
+        changes what it holds, and only while `is_written`; all others `forget`."""
+        return self._ledgers
+
+    @ledgers.setter
+    def ledgers(self, ledgers: dict[int, int] | None) -> None:
+        self._ledgers = ledgers
+        self._live_bytes = None
 
     @property
     def is_compacting(self) -> bool:
@@ -72,8 +117,23 @@ class EntryLog:
 
     @property
     def live_bytes(self) -> int:
-        """Of the records of ledgers that are not deleted, as far as the map knows."""
-        return sum(self.ledgers.values()) if self.ledgers else 0
+        """Of the records of ledgers that are not deleted, as far as the map knows. Summed up once
+        for a log that nobody writes: who asks about thousands of logs holds the loop."""
+        if self.is_written or self._live_bytes is None:
+            self._live_bytes = sum(self._ledgers.values()) if self._ledgers else 0
+        live_bytes = self._live_bytes
+        if self.is_written:
+            self._live_bytes = None
+        return live_bytes
+
+    def forget(self, ledger_ids: Iterable[int]) -> None:
+        """These ledgers are deleted."""
+        assert self._ledgers is not None
+        gone = 0
+        for ledger_id in ledger_ids:
+            gone += self._ledgers.pop(ledger_id, 0)
+        if self._live_bytes is not None:
+            self._live_bytes -= gone
 
 
 class EntryLogs:
@@ -116,7 +176,7 @@ class EntryLogs:
 
     # Start.
 
-    def load(self, last_log_id: int) -> None:
+    async def load(self, last_log_id: int) -> None:
         """Finds the logs of earlier lives and reads their ledgers maps. New logs get ids above
         theirs and above `last_log_id`, which the checkpoint knows: no id is used twice."""
         self._last_log_id = last_log_id
@@ -130,7 +190,7 @@ class EntryLogs:
         for log_id, path in found:
             if log_id in self._logs:
                 raise BookieStartError(f"{path} and {self._logs[log_id].path} have the same id")
-            log = self._load_log(log_id, path)
+            log = await self._disk.run(self._load_log, log_id, path)
             self._last_log_id = max(self._last_log_id, log_id)
             if log.is_compacting and log.ledgers is None and not log.is_doubtful:
                 # Its compaction did not come as far as telling the index of it.
@@ -144,6 +204,7 @@ class EntryLogs:
             self._opened(log)
 
     def _load_log(self, log_id: int, path: str) -> EntryLog:
+        """On a worker thread: there are thousands, with maps of thousands of ledgers each."""
         file = self._disk.open(path)
         log = EntryLog(log_id, path, file.size(), None, file=file)
         try:
@@ -154,6 +215,7 @@ class EntryLogs:
             logger.warning("entry log without a readable map: %s", error)
         else:
             log.records_end = read_map_offset(file)
+            assert log.live_bytes >= 0  # summed up here, and not on the loop
         return log
 
     def incomplete(self) -> list[EntryLog]:
@@ -236,7 +298,8 @@ class EntryLogs:
         assert log.ledgers is not None
         file = self.file(log)
         offset = log.size_bytes
-        records = pack_ledgers_map(log.ledgers)
+        ledgers = dict(log.ledgers)  # deletions go on meanwhile
+        records = await self._pack_map(ledgers)
         if not records:
             return
         await self._disk.run(file.pwrite, [records], offset)
@@ -244,8 +307,24 @@ class EntryLogs:
         log.records_end = offset
         # The header points at the map only once the map is there (bookkeeper PR 4607).
         await file.wait_synced()
-        file.pwrite([pack_header(offset, len(log.ledgers), records)], 0)
+        file.pwrite([pack_header(offset, len(ledgers), records)], 0)
         await file.wait_synced()
+
+    async def _pack_map(self, ledgers: dict[int, int]) -> bytes:
+        slices = Slices(MAP_ITEMS_PER_TURN)
+        batches: list[bytes] = []
+        parts: list[bytes] = []
+        ledger_ids = await sort_in_slices(ledgers)
+        while some := list(islice(ledger_ids, MAP_ITEMS_PER_TURN)):
+            if slices.due(len(some)):
+                await slices.turn()
+            parts.append(pack_map_items((i, ledgers[i]) for i in some))
+            if len(parts) * MAP_ITEMS_PER_TURN == MAP_BATCH_COUNT:
+                batches.append(pack_map_batch(parts))
+                parts = []
+        if parts:
+            batches.append(pack_map_batch(parts))
+        return b"".join(batches)
 
     async def publish(self, log: EntryLog) -> None:
         """Gives a log of compaction the name of an entry log, durably. OSError."""
@@ -291,24 +370,59 @@ class EntryLogs:
 
     # Deleting.
 
-    def drop_ledgers(self, ledger_ids: Iterable[int]) -> int:
-        """Forgets deleted ledgers, removes the logs that have no other; returns how many."""
-        dropped = list(ledger_ids)
+    async def drop_ledgers(
+        self, ledger_ids: Iterable[int], is_gone: Callable[[int], bool] | None = None
+    ) -> int:
+        """Forgets deleted ledgers, removes the logs that have no other; returns how many.
+
+        In slices: thousands of logs have thousands of them each. `is_gone` is asked when a ledger
+        is forgotten, of those that may come back meanwhile."""
+        dropped = dict.fromkeys(ledger_ids)
         removed = 0
+        slices = Slices(DROPPED_PER_TURN)
         for log in list(self._logs.values()):
-            if log.ledgers is None:
-                continue
-            for ledger_id in dropped:
-                log.ledgers.pop(ledger_id, None)
-            if not log.ledgers and not log.is_written:
+            if slices.due():
+                await slices.turn()
+            await self._forget(log, dropped, is_gone, slices)
+            is_dead = log.ledgers is not None and not log.ledgers and not log.is_written
+            if is_dead and self._logs.get(log.log_id) is log:
                 self.deleted_bytes += log.size_bytes
                 self.remove(log)
                 removed += 1
+                if slices.due(REMOVAL_UNITS):
+                    await slices.turn()
         return removed
 
-    def ledger_ids(self) -> set[int]:
-        """All ledgers that complete logs have bytes of."""
-        return {ledger_id for log in self._logs.values() for ledger_id in log.ledgers or ()}
+    async def _forget(
+        self,
+        log: EntryLog,
+        dropped: dict[int, None],
+        is_gone: Callable[[int], bool] | None,
+        slices: Slices,
+    ) -> None:
+        ledgers = log.ledgers or {}
+        shorter = list(ledgers if len(ledgers) < len(dropped) else dropped)
+        for start in range(0, len(shorter), DROPPED_PER_TURN):
+            some = shorter[start : start + DROPPED_PER_TURN]
+            if slices.due(len(some)):
+                await slices.turn()
+            if log.ledgers is None:
+                return
+            both = (i for i in some if i in dropped)
+            log.forget(both if is_gone is None else filter(is_gone, both))
+
+    async def ledgers_without(self, is_known: Callable[[int], bool]) -> Iterator[int]:
+        """Ledgers that complete logs have bytes of and that are not known, ascending."""
+        unknown: dict[int, None] = {}
+        slices = Slices(DROPPED_PER_TURN)
+        for log in list(self._logs.values()):
+            ledger_ids = list(log.ledgers or ())
+            for start in range(0, len(ledger_ids) or 1, DROPPED_PER_TURN):
+                some = ledger_ids[start : start + DROPPED_PER_TURN]
+                if slices.due(len(some) + 1):
+                    await slices.turn()
+                unknown.update(dict.fromkeys(i for i in some if not is_known(i)))
+        return await sort_in_slices(unknown)
 
     def remove(self, log: EntryLog) -> None:
         """Unlinks a log; views into it stay valid. Should a crash undo it, the next start finds

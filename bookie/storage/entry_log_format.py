@@ -7,6 +7,7 @@ ledger has in it. In bytes of the header that BookKeeper leaves zero is our chec
 
 from __future__ import annotations
 
+import errno
 import struct
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from crc32c import crc32c
 from bookie.errors import CorruptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from runtime.disk import File
 
 HEADER_SIZE = 1024
@@ -69,19 +72,40 @@ def read_map_offset(file: File) -> int:
 
 def pack_ledgers_map(ledgers: dict[int, int]) -> bytes:
     """The records of the map, in batches, as they stand in the log."""
-    parts: list[bytes] = []
     items = sorted(ledgers.items())
-    for start in range(0, len(items), MAP_BATCH_COUNT):
-        batch = items[start : start + MAP_BATCH_COUNT]
-        size = _MAP_START.size - LENGTH_SIZE + _MAP_ITEM.size * len(batch)
-        parts.append(_MAP_START.pack(size, MAP_LEDGER_ID, MAP_ENTRY_ID, len(batch)))
-        parts.extend(_MAP_ITEM.pack(ledger_id, size) for ledger_id, size in batch)
-    return b"".join(parts)
+    return b"".join(
+        pack_map_batch([pack_map_items(items[start : start + MAP_BATCH_COUNT])])
+        for start in range(0, len(items), MAP_BATCH_COUNT)
+    )
+
+
+def pack_map_items(items: Iterable[tuple[int, int]]) -> bytes:
+    """(ledger id, bytes) each, a part of a batch."""
+    return b"".join([_MAP_ITEM.pack(ledger_id, size) for ledger_id, size in items])
+
+
+def pack_map_batch(parts: Sequence[bytes]) -> bytes:
+    """One record of the map: at most MAP_BATCH_COUNT items, ascending over all batches."""
+    size = sum(map(len, parts))
+    count = size // _MAP_ITEM.size
+    length = _MAP_START.size - LENGTH_SIZE + size
+    return b"".join([_MAP_START.pack(length, MAP_LEDGER_ID, MAP_ENTRY_ID, count), *parts])
 
 
 def read_ledgers_map(file: File) -> dict[int, int] | None:
     """Bytes by ledger id; None if the log has no map (it was not completed). CorruptionError if it
-    should have one and it cannot be read: then nobody may conclude that a ledger is not in it."""
+    should have one and it cannot be read, for whatever reason: then nobody may conclude that a
+    ledger is not in it."""
+    try:
+        return _read_map(file)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        # A sector that is lost is damage of this log, and no reason to end for who serves others.
+        raise CorruptionError(file.path, 0, f"header or map cannot be read: {error}") from error
+
+
+def _read_map(file: File) -> dict[int, int] | None:
     header = file.pread(HEADER_SIZE, 0)
     if len(header) < HEADER_SIZE or header[:4] != MAGIC:
         raise CorruptionError(file.path, 0, "not an entry log: no header")

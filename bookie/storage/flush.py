@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from bookie.storage.sorting import sort_in_slices
 from runtime.disk import is_full
 from runtime.histogram import LatencyHistogram
+from runtime.slices import Slices
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
@@ -39,6 +41,8 @@ CHUNK_SIZE_BYTES = 1 << 20
 CHUNK_BUFFERS_MAX = 1000
 #: Entries that are prepared, or put into the index, before the loop gets its turn.
 SLICE_COUNT = 200
+#: What a ledger costs besides its entries, in those.
+LEDGER_UNITS = 10
 
 
 @dataclass(slots=True)
@@ -122,9 +126,12 @@ class Flusher:
     async def _flush(self, generation: Generation) -> None:
         self._start_window()
         await self._roll_unless_room(0)
-        for ledger_id in sorted(generation.runs):
+        slices = Slices(SLICE_COUNT)
+        for ledger_id in await sort_in_slices(generation.runs):
             run = generation.runs.get(ledger_id)
             if run is not None:  # else it was deleted meanwhile
+                if slices.due(LEDGER_UNITS + min(len(run.places), SLICE_COUNT // 2)):
+                    await slices.turn()
                 await self._flush_run(generation, ledger_id, run)
         await self._end_window()
         await self._disk.run(self._index.sync)
@@ -138,7 +145,7 @@ class Flusher:
         segment_index = -1
         slice_start = slice_end = 0
         self._position = log.size_bytes + self._chunk_bytes
-        for entry_id, place in run.sorted_places():
+        for entry_id, place in await run.sorted_places():
             start = place & _OFFSET_MASK
             (size,) = _unpack_length(segments[place >> 32].view, start - LENGTH_SIZE)
             # Records that follow each other in memory too are one slice.
@@ -223,8 +230,10 @@ class Flusher:
             self._window_bytes = 0
         window, self._window = self._window, []
         self._start_window()
+        slices = Slices(SLICE_COUNT)
         for ledger_id, entry_ids, locations in window:
             if entry_ids:
+                if slices.due(LEDGER_UNITS + len(entry_ids)):
+                    await slices.turn()
                 self._index.put(ledger_id, entry_ids, locations)
                 self.statistics.entries += len(entry_ids)
-                await trio.lowlevel.checkpoint()

@@ -36,6 +36,9 @@ class EntryIndex(Protocol):
     def last_entry_id(self, ledger_id: int) -> int:
         """The highest entry id of the ledger, -1 if it has none here."""
 
+    def with_entries(self, ledger_ids: Sequence[int]) -> list[int]:
+        """Those of these ledgers (ascending, a few hundred) that have entries here. OSError."""
+
     def entry_ids(self, ledger_id: int, after: int, count_max: int) -> list[int]:
         """The ledger's next entry ids behind `after`, ascending, at most so many."""
 
@@ -47,9 +50,10 @@ class EntryIndex(Protocol):
         """Of one ledger, a few hundred at a time: it runs on the loop's thread. OSError."""
 
     def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
-        """All locations and the state of these ledgers. OSError."""
+        """All locations and the state of these ledgers, a few hundred at a time. OSError."""
 
-    def put_ledgers(self, states: Iterable[tuple[int, bytes]]) -> None: ...
+    def put_ledgers(self, states: Iterable[tuple[int, bytes]]) -> None:
+        """As many. OSError."""
 
     def ledgers(self) -> list[tuple[int, bytes]]:
         """All ledgers' states."""
@@ -153,6 +157,9 @@ class MemoryIndex:
     def last_entry_id(self, ledger_id: int) -> int:
         ids = self._tables.sorted_ids.get(ledger_id)
         return ids[-1] if ids else -1
+
+    def with_entries(self, ledger_ids: Sequence[int]) -> list[int]:
+        return [i for i in ledger_ids if self._tables.sorted_ids.get(i)]
 
     def entry_ids(self, ledger_id: int, after: int, count_max: int) -> list[int]:
         ids = self._tables.sorted_ids.get(ledger_id, [])

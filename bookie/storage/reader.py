@@ -2,9 +2,10 @@
 
 The read cache is the page cache. A flush sorts a generation by ledger, so what follows an entry in
 its log is mostly the next entry of the ledger: the index is asked for the first entry of a run
-only, and not even for that if the last read ended right before it. Entries are views into the
-mapped log, nothing is copied. What is not in memory is read on a worker thread, with read-ahead, so
-that a reader that goes on finds the next range in memory.
+only, and not even for that if the last read ended right before it. Entries are views into one copy
+of a piece of the log (runtime/cached_reads.py says why not into a mapping). What is not in memory
+is read on a worker thread, with read-ahead, so that a reader that goes on finds the next range in
+memory.
 
 A record that is not what the index says is never «no such entry»: DamagedRecordError, which the
 bookie answers EIO (ledgers.md 2.5.4). Where all ledgers have CRC32C digests, each part of a log is
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bookie.errors import DamagedRecordError
+from bookie.storage.cold_reads import ColdReads
 from bookie.storage.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
 from bookie.storage.verified_ranges import VerifiedRanges
 from runtime.histogram import LatencyHistogram
@@ -38,8 +40,14 @@ _unpack_record = struct.Struct(">iqq").unpack_from
 ENTRY_SIZE_MIN = 32
 #: Positions right behind what was read last, by the entry that is expected there.
 HINTS_MAX = 4096
-#: A run is looked at in windows of this size if the reader takes less.
+#: A run is looked at in windows: the first, and those behind it; and if it is one entry.
 WINDOW_SIZE_MIN_BYTES = 64 * 1024
+WINDOW_SIZE_MAX_BYTES = 1024 * 1024
+SINGLE_SIZE_MIN_BYTES = 2048
+SINGLE_SIZE_MAX_BYTES = 256 * 1024
+#: Entries that are less than this part of what was looked at are copied out of it: who keeps them
+#: for long (a slow client) does not keep all of it.
+PINNED_SHARE_MIN = 8
 _LOCATION_OFFSET_MASK = 0xFFFFFFFF
 
 
@@ -84,12 +92,14 @@ def _count_intact(entries: list[memoryview]) -> int:
 class Reader:
     __slots__ = (
         "_cache",
+        "_cold_reads",
         "_config",
         "_damages",
         "_disk",
         "_hints",
         "_index",
         "_logs",
+        "_single_size",
         "_verified",
         "_verify_digest",
         "statistics",
@@ -112,6 +122,8 @@ class Reader:
         self._cache = cache
         self._logs = logs
         self._index = index
+        self._cold_reads = ColdReads()
+        self._single_size = SINGLE_SIZE_MIN_BYTES
         self._hints: dict[tuple[int, int], tuple[int, int]] = {}
         self.statistics = ReadStatistics()
 
@@ -172,13 +184,26 @@ class Reader:
         return entries
 
     async def read(
-        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        count_max: int,
+        size_max: int,
+        *,
+        is_urgent: bool = False,
     ) -> list[memoryview]:
-        """As `read_nowait`, waiting for the disk where that is needed."""
+        """As `read_nowait`, waiting for the disk where that is needed, and for others that do:
+        not behind those that are not urgent, if it is."""
         entries = self.read_nowait(ledger_id, first_entry_id, count_max, size_max)
         if entries is not None:
             return entries
         self.statistics.misses += 1
+        async with self._cold_reads.turn(is_urgent=is_urgent):
+            return await self._read_log(ledger_id, first_entry_id, count_max, size_max)
+
+    async def _read_log(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
+    ) -> list[memoryview]:
         located = self._locate(ledger_id, first_entry_id)
         if located is None:
             return []
@@ -265,28 +290,23 @@ class Reader:
         self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int, always: bool
     ) -> _Run | None:
         """None if it would have to wait. `always`: the first goes even if it is too large."""
+        is_hinted = (ledger_id, first_entry_id) in self._hints
         located = self._locate(ledger_id, first_entry_id)
         if located is None:
             return _Run(0)
         log, position = located
         file = self._logs.file(log)
         rest = log.size_bytes - position
-        size = min(max(size_max + RECORD_START_SIZE, WINDOW_SIZE_MIN_BYTES), rest)
+        size = min(self._window(count_max, size_max, is_hinted), rest)
         while True:
-            if not file.is_cached(size, position):
+            window = file.read_cached(size, position)
+            if len(window) < RECORD_START_SIZE:
                 return None
             run = _Run(position)
-            self._follow(
-                file.view(size, position),
-                log,
-                run,
-                ledger_id,
-                first_entry_id,
-                count_max,
-                size_max,
-                always,
-            )
+            self._follow(window, log, run, ledger_id, first_entry_id, count_max, size_max, always)
             if run.entries or not run.missing:
+                if run.size < len(window) // PINNED_SHARE_MIN:
+                    run.entries = [memoryview(bytes(entry)) for entry in run.entries]
                 if self._verify_digest and not self._verified.covers(
                     log.log_id, position, run.position
                 ):
@@ -295,12 +315,32 @@ class Reader:
                     self._cut_at_damage(log, run, position, ledger_id, first_entry_id)
                 self._remember(ledger_id, first_entry_id, log, run)
                 return run
+            if len(window) < size:
+                return None  # the rest of the record is not in memory
             size = run.missing
+            if count_max == 1:
+                self._single_size = min(size + size // 8, SINGLE_SIZE_MAX_BYTES)
+
+    def _window(self, count_max: int, size_max: int, is_hinted: bool) -> int:
+        """How much to look at first. What is looked at is copied, so a reader that is not known
+        to go on in this log gets little; the next window of its run is larger."""
+        if count_max == 1:
+            # As much as the last records took; a little less each time, should they be smaller.
+            size = self._single_size
+            self._single_size = max(size - size // 256, SINGLE_SIZE_MIN_BYTES)
+            return size
+        wanted = max(size_max + RECORD_START_SIZE, SINGLE_SIZE_MIN_BYTES)
+        return min(wanted, WINDOW_SIZE_MAX_BYTES if is_hinted else WINDOW_SIZE_MIN_BYTES)
 
     def _locate(self, ledger_id: int, entry_id: int) -> tuple[EntryLog, int] | None:
         """The log and the position of the record, its length included; None if there is none."""
         hint = self._hints.pop((ledger_id, entry_id), None)
-        if hint is not None and (log := self._logs.get(hint[0])) is not None:
+        if (
+            hint is not None
+            and (log := self._logs.get(hint[0])) is not None
+            # What is damaged there may have been written again, elsewhere.
+            and self._damages.first_cut(log.log_id, hint[1], hint[1] + 1) < 0
+        ):
             return log, hint[1]
         location = self._index.get(ledger_id, entry_id)
         if location == 0:

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from bookie.storage.sorting import sort_in_slices
+from runtime.slices import Slices
 from runtime.spare_memory import is_free_of_views
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ LENGTH_SIZE = 4
 
 #: Up to this size, joining the pieces and copying the whole is cheaper than copying each.
 JOIN_SIZE_MAX_BYTES = 4096
+#: Ledgers of a flushed generation that are freed in one turn of the loop.
+FREED_PER_TURN = 5000
 #: What an entry costs in the index of its generation, with room for the array to grow.
 INDEX_ENTRY_SIZE_BYTES = 16
 
@@ -134,17 +138,32 @@ class LedgerRun:
             return self.places[entry_id - self.first_entry_id]
         return self.extra.get(entry_id, -1) if self.extra is not None else -1
 
-    def sorted_places(self) -> Iterator[tuple[int, int]]:
-        """(entry id, place) of all, by entry id; each id once, its newest copy."""
-        dense = enumerate(self.places, self.first_entry_id)
+    async def sorted_places(self) -> Iterator[tuple[int, int]]:
+        """(entry id, place) of all, by entry id; each id once, its newest copy. Of a run to which
+        nothing is added meanwhile."""
         if not self.extra:
-            return iter(dense)
-        both = dict(self.extra)
-        both.update(dense)
-        return iter(sorted(both.items()))
+            return enumerate(self.places, self.first_entry_id)
+        return self._merged(self.extra, await sort_in_slices(self.extra))
+
+    def _merged(self, extra: dict[int, int], extra_ids: Iterator[int]) -> Iterator[tuple[int, int]]:
+        first, end = self.first_entry_id, self.first_entry_id + len(self.places)
+        entry_id = next(extra_ids, -1)
+        while 0 <= entry_id < first:
+            yield entry_id, extra[entry_id]
+            entry_id = next(extra_ids, -1)
+        yield from enumerate(self.places, first)
+        while entry_id >= 0:
+            if entry_id >= end:  # else what is there is an older copy
+                yield entry_id, extra[entry_id]
+            entry_id = next(extra_ids, -1)
+
+    def __contains__(self, entry_id: int) -> bool:
+        return self.place(entry_id) >= 0
 
 
 class Generation:
+    """Freed in slices (`empty`) if it had many ledgers."""
+
     __slots__ = ("entry_count", "record_size_bytes", "runs", "segment_size_bytes", "segments")
 
     def __init__(self) -> None:
@@ -153,6 +172,15 @@ class Generation:
         self.segment_size_bytes = 0
         self.record_size_bytes = 0
         self.entry_count = 0
+
+    async def empty(self) -> None:
+        """Once it is flushed and nobody reads it: the memory of thousands of runs is not given
+        back in one turn of the loop."""
+        slices = Slices(FREED_PER_TURN)
+        while self.runs:
+            self.runs.popitem()
+            if slices.due():
+                await slices.turn()
 
     def entry(self, place: int) -> memoryview:
         """The entry at a place, a read-only view of it."""
@@ -300,13 +328,11 @@ class WriteCache:
                 last = max(last, run.last_entry_id)
         return last
 
-    def entry_ids(self, ledger_id: int) -> list[int]:
-        """All that are here, in no order."""
-        found: list[int] = []
-        for generation in (self.active, self.flushing):
-            if generation is not None and (run := generation.runs.get(ledger_id)) is not None:
-                found += [entry_id for entry_id, _ in run.sorted_places()]
-        return found
+    def runs(self, ledger_id: int) -> list[LedgerRun]:
+        """What is here of a ledger, in each generation."""
+        generations = (self.active, self.flushing)
+        found = [each.runs.get(ledger_id) for each in generations if each is not None]
+        return [run for run in found if run is not None]
 
     def read(
         self,

@@ -25,6 +25,7 @@ from broker.cluster.assignment import (
     AssignmentFormatError,
 )
 from broker.cluster.watched_folder import WatchedFolder
+from broker.log.document import DocumentReader
 from metadata.store import (
     BadVersionError,
     CreateOp,
@@ -73,6 +74,7 @@ class AssignedOwnership:
         self._ours: dict[UUID, int] = {}
         self._listeners: list[Callable[[UUID], None]] = []
         self._folder = WatchedFolder(store, ASSIGNMENTS_PATH)
+        self._documents = DocumentReader(store)
         self._unpublished: dict[UUID, dict[int, int]] = {}
         self._publish_asked = trio.Event()
         membership.subscribe(self._on_brokers)
@@ -122,9 +124,11 @@ class AssignedOwnership:
         return self._node_id == min(self._membership.live, default=None)
 
     async def confirm(self, topic_id: UUID, partition: int) -> bool:
-        if not await self._membership.is_registered_now():
+        # Of many partitions that change hands at once the documents are read together.
+        own, node = await self._documents.get_many([self._membership.path, _path(topic_id)])
+        if not self._membership.is_ours(own):
             return False
-        await self._read([topic_id])
+        self._take_read(topic_id, node)
         return self.assigned_epoch(topic_id, partition) is not None
 
     def subscribe(self, listener: Callable[[UUID], None]) -> None:
@@ -243,12 +247,15 @@ class AssignedOwnership:
     async def _read(self, topic_ids: Sequence[UUID]) -> None:
         nodes = await self._store.get_many([_path(topic_id) for topic_id in topic_ids])
         for topic_id, node in zip(topic_ids, nodes, strict=True):
-            if node is None:
-                self._drop(topic_id)
-            else:
-                self._take_node(topic_id, node)
+            self._take_read(topic_id, node)
 
-    def _take_node(self, topic_id: UUID, node: Node) -> None:
+    def _take_read(self, topic_id: UUID, node: Node | None) -> None:
+        if node is None:
+            self._drop(topic_id)
+            return
+        known = self._known.get(topic_id)
+        if known is not None and known[1] >= node.version:
+            return  # not parsed for nothing
         try:
             assignment = Assignment.from_bytes(node.data)
         except AssignmentFormatError as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from broker.cluster.assignment import Assigned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 class BrokerState(enum.Enum):
@@ -32,6 +32,8 @@ class Candidate:
     node_id: int
     rack: str | None = None
     state: BrokerState = BrokerState.RUNNING
+    #: It reaches enough bookies for what it is to write.
+    can_write: bool = True
 
 
 def spread(
@@ -47,7 +49,9 @@ def spread(
     The first of each list goes to who leads fewest (`leading`, by id) by then; the others are
     those who follow it in the order of ids, from a distance that changes from round to round,
     brokers of racks that the list has not yet before others. `start` shifts the ties."""
-    usable = [one for one in brokers if one.state is BrokerState.RUNNING]
+    usable = [one for one in brokers if one.state is BrokerState.RUNNING and one.can_write]
+    if not usable:
+        usable = [one for one in brokers if one.state is BrokerState.RUNNING]
     if not usable:
         usable = [one for one in brokers if one.state is BrokerState.CORDONED] or list(brokers)
     usable.sort(key=lambda one: one.node_id)
@@ -78,20 +82,35 @@ def spread(
 class Electorate:
     """The live brokers, and how many partitions each leads: counts follow what is chosen."""
 
-    def __init__(self, brokers: Iterable[Candidate], leading: Mapping[int, int]) -> None:
-        self.states = {one.node_id: one.state for one in brokers}
+    def __init__(
+        self,
+        brokers: Iterable[Candidate],
+        leading: Mapping[int, int],
+        deposed: Collection[int] = (),
+    ) -> None:
+        """`deposed`: those who cannot write for so long that others are to lead what they lead, if
+        there are others who can."""
+        candidates = list(brokers)
+        self.states = {one.node_id: one.state for one in candidates}
         self.leading = Counter(leading)
+        self._able = {one.node_id for one in candidates if one.can_write}
+        others_can = any(self._may_lead(node_id) for node_id in self._able)
+        self._deposed = frozenset(deposed if others_can else ())
+
+    def _may_lead(self, node_id: int) -> bool:
+        return self.states[node_id] is not BrokerState.DRAINING
 
     def may_lead_more(self, node_id: int) -> bool:
-        return self.states.get(node_id) is BrokerState.RUNNING
+        return self.states.get(node_id) is BrokerState.RUNNING and node_id in self._able
 
     def may_keep_leading(self, node_id: int) -> bool:
-        return self.states.get(node_id, BrokerState.DRAINING) is not BrokerState.DRAINING
+        is_staying = self.states.get(node_id, BrokerState.DRAINING) is not BrokerState.DRAINING
+        return is_staying and node_id not in self._deposed
 
     def elect(self, assigned: Assigned) -> Assigned:
-        """Unchanged if its leader lives and stays, or if there is nobody to take it. Else the
-        preferred leader, or who leads fewest of the list, or of all, or, if all are cordoned, of
-        them."""
+        """Unchanged if its leader lives, stays and is not deposed, or if there is nobody to take
+        it. Else the preferred leader, or who leads fewest of the list, or of all, or, if all are
+        cordoned, of them; one who can write before those who cannot."""
         if self.may_keep_leading(assigned.leader):
             return assigned
         return self._move(assigned, self._successor(assigned))
@@ -102,10 +121,15 @@ class Electorate:
             usable = [node_id for node_id in choice if self.may_lead_more(node_id)]
             if usable:
                 return min(usable, key=self._rank)
-        for wanted in (BrokerState.RUNNING, BrokerState.CORDONED):
-            found = [node_id for node_id, state in self.states.items() if state is wanted]
-            if found:
-                return min(found, key=self._rank)
+        for is_able in (True, False):
+            for wanted in (BrokerState.RUNNING, BrokerState.CORDONED):
+                found = [
+                    node_id
+                    for node_id, state in self.states.items()
+                    if state is wanted and (node_id in self._able) is is_able
+                ]
+                if found:
+                    return min(found, key=self._rank)
         return None
 
     def _rank(self, node_id: int) -> tuple[int, int]:

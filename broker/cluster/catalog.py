@@ -7,10 +7,12 @@ which picture is newer, so nobody hears of a change twice, or of an older one af
 
     /quire/topics/<name>             broker/cluster/topic.py
     /quire/partitions/<topic id>/<n> a document of broker/log, made with the topic in one multi
+    /quire/staged/<topic id>         broker/cluster/documents.py
     /quire/deleted/<topic id>/<n>    the documents of deleted topics, until their ledgers are gone
 
-Invariant: a partition's node is only ever made in one multi with a check of its topic's node, so
-one without a topic is left over from a deletion. Deleting removes the topic's node first (from then
+Invariant: a partition's node is only ever made in one multi with a check of its topic's life, or of
+the node that says that its topic is being made; so one without either is left over from a deletion.
+Deleting removes the topic's node first (from then
 on the topic is gone), then moves the documents; a crash in between is made good by `load`, and by
 every other broker a while after it saw the deletion. So no ledger is ever without a document that
 names it (ledgers.md 2.4). A name may be used again, so each change checks the topic's id, too
@@ -28,6 +30,7 @@ from uuid import UUID
 
 import trio
 
+from broker.cluster import documents, internal_topics
 from broker.cluster.durability import default_factor
 from broker.cluster.topic import (
     DELETED_PATH,
@@ -40,6 +43,7 @@ from broker.cluster.topic import (
     TopicChange,
     TopicEvent,
     check_name,
+    collision_key,
     decode_topic,
     encode_topic,
 )
@@ -60,7 +64,6 @@ from metadata.store import (
     MetadataUnknownOutcomeError,
     NodeExistsError,
     NoNodeError,
-    NotEmptyError,
     PutOp,
 )
 from runtime.config import ConfigError
@@ -68,7 +71,7 @@ from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from broker.cluster.config import TopicConfig
     from broker.cluster.placing import Placing
@@ -91,16 +94,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Nodes made or moved in one multi: ZooKeeper refuses a request above 1 MiB.
-_OPS_PER_MULTI_MAX = 500
-
 #: How long the broker that deletes a topic has to move its documents, before others do.
 DISCARD_AFTER_SECONDS = 60.0
-
-
-def _collision_key(name: str) -> str:
-    """Names that differ only in '.' and '_' collide in Kafka's metric names, so one is enough."""
-    return name.replace(".", "_")
 
 
 class TopicCatalog:
@@ -134,6 +129,8 @@ class TopicCatalog:
         """Reads all topics, and finishes deletions that a crash cut short."""
         # Partitions first: those of a topic made meanwhile are then not taken for left-overs.
         with_partitions = await self._children(PARTITIONS_PATH)
+        # Before the topics: one that was being made by now, and is not any more, is among them.
+        staged = await documents.staged(self._store)
         names = await self._children(TOPICS_PATH)
         nodes = await self._store.get_many([f"{TOPICS_PATH}/{name}" for name in names])
         self._topics.clear()
@@ -144,8 +141,12 @@ class TopicCatalog:
             if node is not None:
                 self._remember(decode_topic(name, node.data, node.version))
         for text in with_partitions:
-            if UUID(text) not in self._by_id:
-                await self._discard(UUID(text))
+            if UUID(text) in self._by_id:
+                continue
+            if text in staged:
+                await documents.give_up(self._store, UUID(text))
+            else:
+                await documents.discard(self._store, UUID(text))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follows the topics in metadata, also before and after `load`; started once memory agrees
@@ -173,7 +174,7 @@ class TopicCatalog:
             await trio.sleep(DISCARD_AFTER_SECONDS)
             for topic in topics.values():
                 try:
-                    if await self._discard(topic.id):
+                    if await documents.discard(self._store, topic.id):
                         self._tell(TopicChange.DISCARDED, topic)
                 except MetadataError as error:
                     logger.warning("not_discarded", kv(topic=topic.name, error=error))
@@ -182,6 +183,11 @@ class TopicCatalog:
     def _note_deleted(self, topic: Topic) -> None:
         self._deleted[topic.id] = topic
         self._has_deleted.set()
+
+    async def catch_up(self) -> None:
+        """Memory has all that was made or deleted, by whomever, before this call. MetadataError."""
+        for name in await self._folder.differing(self._topics):
+            await self._reread(name)
 
     # -- reads ----------------------------------------------------------------------------------
 
@@ -199,7 +205,7 @@ class TopicCatalog:
         cached = self._configs.get(topic.id)
         if cached is not None and cached[0] is topic:
             return cached[1]
-        config = self._registry.topic_config(topic.configs)
+        config = self._registry.topic_config(internal_topics.configs_in_force(topic))
         # A deleted topic may be asked for a last time; it is not to stay in memory.
         if self._by_id.get(topic.id) is topic:
             self._configs[topic.id] = (topic, config)
@@ -217,7 +223,7 @@ class TopicCatalog:
         check_name(name)
         if name in self._topics:
             raise already_exists(name)
-        other = self._collisions.get(_collision_key(name))
+        other = self._collisions.get(collision_key(name))
         if other == name:  # on its way
             raise already_exists(name)
         if other is not None:
@@ -228,10 +234,11 @@ class TopicCatalog:
         if partition_count < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
         check_partitions_max(partition_count)
-        self.check_configs(configs)
+        self.check_configs(name, configs)
 
-    def check_configs(self, configs: Mapping[str, str]) -> None:
+    def check_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """KafkaError INVALID_CONFIG."""
+        internal_topics.check_configs(name, configs)
         try:
             self._registry.check_topic(configs)
         except ConfigError as error:
@@ -240,6 +247,7 @@ class TopicCatalog:
     def check_add_partitions(self, name: str, partition_count: int) -> Topic:
         """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS."""
         topic = self._existing(name)
+        internal_topics.check_partitions_fixed(name)
         if partition_count == topic.partition_count:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"the topic has {partition_count} partitions already"
@@ -277,15 +285,16 @@ class TopicCatalog:
             internal=name in INTERNAL_TOPICS,
             replication_factor=replication_factor,
         )
-        # A name is taken in memory while it is made, so that of two colliding requests that are
-        # on their way at once only one succeeds.
-        key = _collision_key(name)
-        self._collisions[key] = name
+        # Taken in memory while it is made, so that of two colliding requests only one succeeds.
+        self._collisions[key := collision_key(name)] = name
         try:
             await self._create_nodes(topic, by_hand)
         except NodeExistsError:
             await self._reread(name)
             raise already_exists(name) from None
+        except NoNodeError:
+            # A broker that started meanwhile took what was staged for left over.
+            raise unknown_outcome(name) from None
         except MetadataUnknownOutcomeError:
             # Whether it was made is seen by its id, which nobody else can have chosen.
             await self._reread(name)
@@ -293,9 +302,7 @@ class TopicCatalog:
                 raise unknown_outcome(name) from None
         else:
             if topic.id not in self._by_id:
-                # Not just remembered: it may have been seen, changed and deleted before we hear
-                # that it was made.
-                await self._reread(name)
+                await self._reread(name)  # it may be changed and deleted by now
         finally:
             if name not in self._topics:
                 self._collisions.pop(key, None)
@@ -305,21 +312,15 @@ class TopicCatalog:
         return self._by_id.get(topic.id, topic)
 
     async def _create_nodes(self, topic: Topic, by_hand: Sequence[Sequence[int]] | None) -> None:
-        """One multi, whatever its size: half a topic must not be seen."""
-        document = self._initial_partition_document()
         ops: list[Op] = [
             CreateOp(f"{TOPICS_PATH}/{topic.name}", encode_topic(topic), make_parents=True)
         ]
-        ops += self._partition_ops(topic.id, range(topic.partition_count), document)
         if self.placing is not None:
             ops += self.placing.create_ops(topic, by_hand)
-        await self._store.multi(ops)
-
-    def _partition_ops(
-        self, topic_id: UUID, partitions: Iterable[int], document: bytes
-    ) -> list[CreateOp]:
-        folder = f"{PARTITIONS_PATH}/{topic_id}"
-        return [CreateOp(f"{folder}/{n}", document, make_parents=True) for n in partitions]
+        document = self._initial_partition_document()
+        partitions = range(topic.partition_count)
+        made = documents.document_ops(topic.id, partitions, document)
+        await documents.make(self._store, topic.id, ops, made)
 
     async def delete(self, name: str) -> Topic:
         """Removes a topic. KafkaError UNKNOWN_TOPIC_OR_PARTITION. Its ledgers are deleted by
@@ -341,33 +342,9 @@ class TopicCatalog:
         if self._forget(topic):
             self._tell(TopicChange.DELETED, topic)
         self._note_deleted(topic)  # in case that we do not get through what follows
-        await self._discard(topic.id)
+        await documents.discard(self._store, topic.id)
         self._tell(TopicChange.DISCARDED, topic)
         return topic
-
-    async def _discard(self, topic_id: UUID) -> bool:
-        """Moves a deleted topic's documents; may be repeated after a crash at any point. Whether
-        there were any."""
-        found = False
-        source, target = f"{PARTITIONS_PATH}/{topic_id}", f"{DELETED_PATH}/{topic_id}"
-        while names := await self._children(source):
-            found = True
-            for start in range(0, len(names), _OPS_PER_MULTI_MAX // 2):
-                chunk = names[start : start + _OPS_PER_MULTI_MAX // 2]
-                nodes = await self._store.get_many([f"{source}/{name}" for name in chunk])
-                ops: list[Op] = []
-                for name, node in zip(chunk, nodes, strict=True):
-                    if node is not None:
-                        ops.append(CreateOp(f"{target}/{name}", node.data, make_parents=True))
-                        ops.append(DeleteOp(f"{source}/{name}", node.version))
-                try:
-                    await self._store.multi(ops)
-                except (BadVersionError, NoNodeError, NodeExistsError):
-                    # The partition's holder wrote a last time, or another broker moves them too.
-                    break
-        with contextlib.suppress(NoNodeError, NotEmptyError):  # another broker was quicker
-            await self._store.delete(source)
-        return found
 
     async def add_partitions(
         self, name: str, partition_count: int, by_hand: Sequence[Sequence[int]] | None = None
@@ -378,14 +355,14 @@ class TopicCatalog:
             topic = self.check_add_partitions(name, partition_count)
             changed = replace(topic, partition_count=partition_count, version=topic.version + 1)
             added = range(topic.partition_count, partition_count)
-            ops: list[Op] = [
-                life_of(topic),
-                PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version),
-                *self._partition_ops(topic.id, added, self._initial_partition_document()),
-            ]
+            ops: list[Op] = [PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version)]
             if self.placing is not None:
                 ops += self.placing.grow_ops(topic, len(added), by_hand)
-            if await self._try(self._store.multi(ops), topic):
+            document = self._initial_partition_document()
+            change = documents.stage_more(
+                self._store, topic.id, added, document, topic_ops=ops, life=life_of(topic)
+            )
+            if await self._try(change, topic):
                 break
         return self._replace(changed, TopicChange.PARTITIONS_ADDED)
 
@@ -401,7 +378,7 @@ class TopicCatalog:
         while True:
             topic = self._existing(name)
             configs = dict(change(topic))
-            self.check_configs(configs)
+            self.check_configs(name, configs)
             changed = replace(topic, configs=MappingProxyType(configs), version=topic.version + 1)
             put = PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version)
             if await self._try(self._store.multi([life_of(topic), put]), topic):
@@ -438,12 +415,14 @@ class TopicCatalog:
         """Takes what was read of a topic."""
         before = self._topics.get(name)
         topic = None if node is None else decode_topic(name, node.data, node.version)
-        if before is not None and (topic is None or topic.id != before.id):
+        is_new = topic is not None and (before is None or topic.id != before.id)
+        if before is not None and (topic is None or is_new):
             self._forget(before)
+            if topic is not None:
+                self._remember(topic)  # who hears of the end is not to take the name for free
             self._tell(TopicChange.DELETED, before)
             self._note_deleted(before)
-            before = None
-        if topic is not None and before is None:
+        if topic is not None and is_new:
             self._remember(topic)
             self._tell(TopicChange.CREATED, topic)
         elif topic is not None and before is not None:
@@ -461,10 +440,11 @@ class TopicCatalog:
         return topic
 
     def _remember(self, topic: Topic) -> None:
+        internal_topics.note_ill_made(topic, self._registry.broker)
         self._folder.touch(topic.name)
         self._topics[topic.name] = topic
         self._by_id[topic.id] = topic
-        self._collisions[_collision_key(topic.name)] = topic.name
+        self._collisions[collision_key(topic.name)] = topic.name
 
     def _replace(self, topic: Topic, change: TopicChange) -> Topic:
         """Takes a newer picture of a topic, unless an even newer one or its deletion was first."""
@@ -483,7 +463,7 @@ class TopicCatalog:
         self._folder.touch(topic.name)
         if self._topics.get(topic.name) is known:
             del self._topics[topic.name]
-            self._collisions.pop(_collision_key(topic.name), None)
+            self._collisions.pop(collision_key(topic.name), None)
         return True
 
     def _tell(self, change: TopicChange, topic: Topic) -> None:
@@ -492,7 +472,6 @@ class TopicCatalog:
             listener(event)
 
     async def _children(self, path: str) -> list[str]:
-        try:
+        with contextlib.suppress(NoNodeError):
             return await self._store.children(path)
-        except NoNodeError:
-            return []
+        return []

@@ -34,14 +34,10 @@ class TopicConfig:
     compression_lz4_level: int
     compression_type: str
     compression_zstd_level: int
-    delete_retention_ms: int
-    max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
     message_timestamp_before_max_ms: int
     message_timestamp_type: str
-    min_cleanable_dirty_ratio: float
-    min_compaction_lag_ms: int
     min_insync_replicas: int
     quire_ledger_ack_quorum: int
     quire_ledger_ensemble_size: int
@@ -67,7 +63,6 @@ class BrokerConfig:
     listeners: tuple[str, ...]
     advertised_listeners: tuple[str, ...] | None
     listener_security_protocol_map: str
-    log_dirs: tuple[str, ...] | None
 
     auto_leader_rebalance_enable: bool
     leader_imbalance_check_interval_seconds: int
@@ -75,14 +70,11 @@ class BrokerConfig:
     cordoned_log_dirs: tuple[str, ...]
 
     socket_request_max_bytes: int
-    socket_send_buffer_bytes: int
-    socket_receive_buffer_bytes: int
-    socket_listen_backlog_size: int
     queued_max_request_bytes: int
-    queued_max_requests: int
     connections_max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
@@ -92,10 +84,7 @@ class BrokerConfig:
     num_partitions: int
     default_replication_factor: int
     quire_clip_replication_factor: bool
-    message_max_bytes: int
     log_retention_check_interval_ms: int
-    log_cleaner_enable: bool
-    log_cleaner_backoff_ms: int
     min_insync_replicas: int
     quire_ledger_ack_quorum: int
     quire_ledger_ensemble_size: int
@@ -105,35 +94,25 @@ class BrokerConfig:
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
-    group_coordinator_rebalance_protocols: tuple[str, ...]
-    group_consumer_session_timeout_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_max_session_timeout_ms: int
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_max_size: int
-    group_consumer_assignors: tuple[str, ...]
-    group_consumer_migration_policy: str
     offset_metadata_max_bytes: int
-    offsets_commit_timeout_ms: int
     offsets_load_buffer_size: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
+    offsets_topic_compression_codec: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
 
     producer_id_expiration_ms: int
-    transaction_max_timeout_ms: int
-    transactional_id_expiration_ms: int
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
-    transaction_partition_verification_enable: bool
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_min_isr: int
     transaction_state_log_segment_bytes: int
+
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_segment_bytes: int
 
     @classmethod
     def of(cls, values: Mapping[str, ConfigValue]) -> BrokerConfig:
@@ -143,8 +122,6 @@ class BrokerConfig:
         merged = BROKER_CONFIGS.with_defaults(values)
         if "node.id" not in values and "broker.id" in values:
             merged["node.id"] = values["broker.id"]
-        if "log.dirs" not in values and "log.dir" in values:
-            merged["log.dirs"] = values["log.dir"]
         config = cls(**_by_field(_BROKER_FIELDS, merged))
         _check_together(config)
         return config
@@ -195,22 +172,6 @@ def _check_together(config: BrokerConfig) -> None:
     _check_order(
         ("group.min.session.timeout.ms", config.group_min_session_timeout_ms),
         ("group.max.session.timeout.ms", config.group_max_session_timeout_ms),
-    )
-    _check_order(
-        ("group.consumer.min.session.timeout.ms", config.group_consumer_min_session_timeout_ms),
-        ("group.consumer.session.timeout.ms", config.group_consumer_session_timeout_ms),
-        ("group.consumer.max.session.timeout.ms", config.group_consumer_max_session_timeout_ms),
-    )
-    _check_order(
-        (
-            "group.consumer.min.heartbeat.interval.ms",
-            config.group_consumer_min_heartbeat_interval_ms,
-        ),
-        ("group.consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms),
-        (
-            "group.consumer.max.heartbeat.interval.ms",
-            config.group_consumer_max_heartbeat_interval_ms,
-        ),
     )
     check_quorums(
         config.quire_ledger_ensemble_size,

@@ -3,7 +3,7 @@
 Types, defaults, limits and scopes are Kafka 4.3's (`AbstractKafkaConfig`, `DynamicBrokerConfig`),
 read from a running 4.3.1, with these deviations, all because one node is a whole cluster here:
 node.id has the default 0, listeners is on the loopback interface only, and the internal topics'
-replication factors and transaction.state.log.min.isr are 1 instead of 3 and 2.
+replication factors and least numbers of replicas in sync are 1 instead of 3 and 2.
 Names that Kafka has and that mean nothing here are in `config_definitions_known`.
 """
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from broker.cluster import config_definitions_topic as topic
 from broker.cluster.config_definitions_known import KNOWN_CONFIGS
@@ -24,10 +26,14 @@ from runtime.config import (
     Scope,
     Validator,
     at_least,
+    between,
     distinct_list,
     list_of,
     one_of,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 INT, LONG, SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
 STRING, LIST, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN
@@ -90,6 +96,27 @@ def _protocol_map(value: ConfigValue) -> str | None:
     return None
 
 
+def parse_connection_overrides(text: str) -> dict[str, int]:
+    """«address:count,…» to counts by address; ValueError says what is wrong."""
+    counts = {}
+    for element in filter(None, (part.strip() for part in text.split(","))):
+        address, _, count = element.rpartition(":")
+        if not count.isdecimal():
+            raise ValueError(f"{element!r}: expected address:count")
+        # No names: looking one up would need a resolver that may hold the server up.
+        counts[str(ip_address(address.strip("[]")))] = int(count)
+    return counts
+
+
+def _overrides_by_ip(value: ConfigValue) -> str | None:
+    assert isinstance(value, str)
+    try:
+        parse_connection_overrides(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 _RO, _CLUSTER = Scope.READ_ONLY, Scope.CLUSTER_WIDE
 _PER_BROKER = Scope.PER_BROKER
 _Row = tuple[str, ConfigType, str | None, Validator | None, Scope, str]
@@ -117,7 +144,7 @@ _NODE: tuple[_Row, ...] = (
     ),
     (
         *("log.dirs", LIST, None, distinct_list(empty_allowed=False), _RO),
-        "Directory of this node's data (the first counts) unless the command line names one.",
+        "Directories of this node's data.",
     ),
     ("log.dir", LIST, "/tmp/kafka-logs", None, _RO, "Used when log.dirs is not set."),
 )
@@ -177,6 +204,10 @@ _NETWORK: tuple[_Row, ...] = (
     (
         *("max.connections.per.ip", INT, str(INT_MAX), at_least(0), _CLUSTER),
         "Connections that this broker keeps at a time from one address.",
+    ),
+    (
+        *("max.connections.per.ip.overrides", STRING, "", _overrides_by_ip, _CLUSTER),
+        "The same for certain addresses: address:count, with commas between them.",
     ),
     (
         *("fetch.max.bytes", INT, "57671680", at_least(1024), _RO),
@@ -275,7 +306,7 @@ _GROUPS: tuple[_Row, ...] = (
     (
         *("group.coordinator.rebalance.protocols", LIST, "classic,consumer,streams"),
         *(list_of("consumer", "classic", "share", "streams"), _RO),
-        "Group protocols that are served; only classic and consumer exist here.",
+        "Group protocols that are served.",
     ),
     (
         *("group.consumer.session.timeout.ms", INT, "45000", at_least(1), _RO),
@@ -343,6 +374,10 @@ _GROUPS: tuple[_Row, ...] = (
         *("offsets.topic.segment.bytes", INT, "104857600", at_least(1), _RO),
         "segment.bytes of __consumer_offsets.",
     ),
+    (
+        *("offsets.topic.compression.codec", INT, "0", between(0, 4), _RO),
+        "How the coordinator compresses its records: 0 not, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+    ),
 )
 
 _TRANSACTIONS: tuple[_Row, ...] = (
@@ -386,7 +421,76 @@ _TRANSACTIONS: tuple[_Row, ...] = (
         *("transaction.state.log.segment.bytes", INT, "104857600", at_least(1), _RO),
         "segment.bytes of __transaction_state.",
     ),
+    (
+        *("share.coordinator.state.topic.num.partitions", INT, "50", at_least(1), _RO),
+        "Partitions of __share_group_state, where somebody makes that; fixed then.",
+    ),
+    (
+        *("share.coordinator.state.topic.replication.factor", SHORT, "1", at_least(1), _RO),
+        "Replication factor of __share_group_state.",
+    ),
+    (
+        *("share.coordinator.state.topic.min.isr", SHORT, "1", at_least(1), _RO),
+        "min.insync.replicas of __share_group_state.",
+    ),
+    (
+        *("share.coordinator.state.topic.segment.bytes", INT, "104857600", at_least(1), _RO),
+        "segment.bytes of __share_group_state.",
+    ),
 )
+
+
+#: Read by nothing: what they are about is not served, or is done in another way.
+_WITHOUT_EFFECT: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "group.consumer.assignors",
+            "group.consumer.heartbeat.interval.ms",
+            "group.consumer.max.heartbeat.interval.ms",
+            "group.consumer.max.session.timeout.ms",
+            "group.consumer.max.size",
+            "group.consumer.migration.policy",
+            "group.consumer.min.heartbeat.interval.ms",
+            "group.consumer.min.session.timeout.ms",
+            "group.consumer.session.timeout.ms",
+            "group.coordinator.rebalance.protocols",
+        ),
+        "All groups are classic ones",
+    ),
+    **dict.fromkeys(
+        (
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+            "transaction.max.timeout.ms",
+            "transaction.partition.verification.enable",
+            "transaction.remove.expired.transaction.cleanup.interval.ms",
+            "transactional.id.expiration.ms",
+        ),
+        "Transactions are refused",
+    ),
+    **dict.fromkeys(
+        ("log.cleaner.backoff.ms", "log.cleaner.enable"), "Compaction does not act yet"
+    ),
+    **dict.fromkeys(("log.dir", "log.dirs"), "The command line names the directory"),
+    "offsets.commit.timeout.ms": "A commit waits as long as its ledger does",
+    "queued.max.requests": "queued.max.request.bytes bounds what waits",
+    "socket.listen.backlog.size": "The system's limit holds",
+    "socket.receive.buffer.bytes": "The system chooses",
+    "socket.send.buffer.bytes": "The system chooses",
+}
+
+
+def _key(
+    name: str,
+    kind: ConfigType,
+    default: str | None,
+    validator: Validator | None,
+    scope: Scope,
+    doc: str,
+) -> ConfigKey:
+    why_not = _WITHOUT_EFFECT.get(name)
+    if why_not is not None:
+        doc = f"{doc} No effect here: {why_not[0].lower()}{why_not[1:]}."
+    return ConfigKey(name, kind, default, doc, validator, scope, has_effect=why_not is None)
 
 
 def _topic_of(broker_name: str) -> str:
@@ -396,11 +500,14 @@ def _topic_of(broker_name: str) -> str:
 
 
 _MEANINGFUL = [
-    ConfigKey(name, kind, default, doc, validator, scope)
+    _key(name, kind, default, validator, scope, doc)
     for rows in (_NODE, _CLUSTER_OF_BROKERS, _NETWORK, _TOPICS, _GROUPS, _TRANSACTIONS)
     for name, kind, default, validator, scope, doc in rows
 ] + [
-    ConfigKey(name, kind, default, f"Default of a topic's {_topic_of(name)}.", validator, scope)
+    ConfigKey(
+        *(name, kind, default, f"Default of a topic's {_topic_of(name)}.", validator, scope),
+        has_effect=topic.TOPIC_CONFIGS[_topic_of(name)].has_effect,
+    )
     for name, kind, default, validator, scope in _TOPIC_DEFAULTS
 ]
 

@@ -1,8 +1,8 @@
 """Settings of groups and of client-metrics subscriptions, as Kafka 4.3 has them.
 
 Group settings (KIP-848, 932, 1071; Kafka's `GroupConfig`): a group's own value, else the broker
-setting of the same meaning. Those of consumer groups act; share and streams groups are not
-served, so theirs are known, stored and shown only. Client-metrics subscriptions (KIP-714) are
+setting of the same meaning. All groups here are classic ones, which have no settings of their own:
+these are known, stored and shown only. Client-metrics subscriptions (KIP-714) are
 stored and shown; clients are not asked for telemetry.
 """
 
@@ -47,7 +47,7 @@ _MILLISECONDS = at_least(1)
 GROUP_CONFIGS = ConfigTable(
     "a group",
     [
-        ConfigKey(name, kind, default, doc, validator, has_effect=name.startswith("consumer."))
+        ConfigKey(name, kind, default, doc, validator, has_effect=False)
         for name, kind, default, validator, doc in (
             (
                 *("consumer.assignment.interval.ms", _INT, "1000", at_least(0)),

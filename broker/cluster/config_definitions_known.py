@@ -125,7 +125,6 @@ log.local.retention.ms long c =-2
 log.preallocate boolean c =false
 log.segment.delete.delay.ms long c =60000
 max.connection.creation.rate int c =2147483647
-max.connections.per.ip.overrides string c =
 metadata.log.dir string r
 metadata.log.max.record.bytes.between.snapshots long r =20971520
 metadata.log.max.snapshot.interval.ms long r =3600000
@@ -143,7 +142,6 @@ num.network.threads int c =3
 num.recovery.threads.per.data.dir int c =2
 num.replica.alter.log.dirs.threads int r
 num.replica.fetchers int c =1
-offsets.topic.compression.codec int r =0
 principal.builder.class class b
 process.roles list r
 producer.id.expiration.check.interval.ms int r =600000
@@ -251,11 +249,7 @@ share.coordinator.cold.partition.snapshot.interval.ms int r =300000
 share.coordinator.load.buffer.size int r =5242880
 share.coordinator.snapshot.update.records.per.snapshot int r =500
 share.coordinator.state.topic.compression.codec int r =0
-share.coordinator.state.topic.min.isr short r =2
-share.coordinator.state.topic.num.partitions int r =50
 share.coordinator.state.topic.prune.interval.ms int r =300000
-share.coordinator.state.topic.replication.factor short r =3
-share.coordinator.state.topic.segment.bytes int r =104857600
 share.coordinator.threads int r =1
 share.coordinator.write.timeout.ms int r =5000
 share.fetch.purgatory.purge.interval.requests int r =1000

@@ -70,7 +70,7 @@ _FOREVER = str(LONG_MAX)
 _ROWS: tuple[tuple[str, ConfigType, str, Validator | None, bool, str], ...] = (
     (
         *("cleanup.policy", _LIST, "delete", cleanup_policy, True),
-        "What becomes of old records: delete, compact (keep the last of each key), or both.",
+        "What becomes of old records: delete, or compact, which keeps all of them as yet.",
     ),
     (
         *("compression.gzip.level", _INT, "-1", gzip_level, True),
@@ -89,8 +89,8 @@ _ROWS: tuple[tuple[str, ConfigType, str, Validator | None, bool, str], ...] = (
         "Level used when the broker itself compresses with zstd.",
     ),
     (
-        *("delete.retention.ms", _LONG, "86400000", at_least(0), True),
-        "How long a tombstone stays readable after compaction reached it.",
+        *("delete.retention.ms", _LONG, "86400000", at_least(0), False),
+        "How long compaction leaves a tombstone readable; compaction does not act yet.",
     ),
     (
         *("file.delete.delay.ms", _LONG, "60000", at_least(0), False),
@@ -125,8 +125,8 @@ _ROWS: tuple[tuple[str, ConfigType, str, Validator | None, bool, str], ...] = (
         "Time kept locally under tiered storage, which is not served here.",
     ),
     (
-        *("max.compaction.lag.ms", _LONG, _FOREVER, at_least(1), True),
-        "The longest that a record may stay uncompacted.",
+        *("max.compaction.lag.ms", _LONG, _FOREVER, at_least(1), False),
+        "The longest that a record may stay uncompacted; compaction does not act yet.",
     ),
     (
         *("max.message.bytes", _INT, "1048588", at_least(0), True),
@@ -145,16 +145,16 @@ _ROWS: tuple[tuple[str, ConfigType, str, Validator | None, bool, str], ...] = (
         "Whose clock stamps records: the producer's (CreateTime) or the broker's (LogAppendTime).",
     ),
     (
-        *("min.cleanable.dirty.ratio", _DOUBLE, "0.5", ratio, True),
-        "Share of uncompacted bytes at which a log is compacted.",
+        *("min.cleanable.dirty.ratio", _DOUBLE, "0.5", ratio, False),
+        "Share of uncompacted bytes at which a log is compacted; compaction does not act yet.",
     ),
     (
-        *("min.compaction.lag.ms", _LONG, "0", at_least(0), True),
-        "The shortest that a record stays uncompacted.",
+        *("min.compaction.lag.ms", _LONG, "0", at_least(0), False),
+        "The shortest that a record stays uncompacted; compaction does not act yet.",
     ),
     (
-        *("min.insync.replicas", _INT, "1", at_least(1), False),
-        "Replicas that must have a record; durability is the ledger's ack quorum here.",
+        *("min.insync.replicas", _INT, "1", at_least(1), True),
+        "Bookies that must take writes for acks=all, and have a record before it is acknowledged.",
     ),
     (
         *("preallocate", _BOOLEAN, "false", None, False),

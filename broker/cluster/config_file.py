@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from broker.cluster.config import BrokerConfig
 from broker.cluster.config_definitions_broker import BROKER_CONFIGS
-from runtime.config import ConfigTable, ConfigValue, load_tables
+from broker.cluster.config_refusals import check_refusals
+from runtime.config import ConfigTable, ConfigValue, load_tables, parse_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,9 +35,11 @@ def load(
     properties_text: str, overrides: Mapping[str, str], bookie_table: ConfigTable
 ) -> NodeConfig:
     """`overrides` win over the text. PropertiesError: not a properties file; ConfigError: an
-    unknown name (with the nearest right one), a bad value, or values that do not go together."""
+    unknown name (with the nearest right one), a bad value, one whose promise would not be kept
+    (config_refusals.py), or values that do not go together."""
     tables = [BROKER_CONFIGS, bookie_table]
     loaded = load_tables(properties_text, overrides, tables)
+    check_refusals({**parse_properties(properties_text), **overrides})
     broker_texts, bookie_texts = loaded.texts
     return NodeConfig(
         broker=BrokerConfig.parse(broker_texts),

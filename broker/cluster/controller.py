@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
@@ -46,6 +47,10 @@ logger = logging.getLogger(__name__)
 CONTROLLER_PATH = "/quire/controller"
 FORMAT = 1
 RETRY_SECONDS = 0.5
+#: How long a broker may say that it cannot write before others lead what it leads. If no broker
+#: reaches the bookies all will have said so by then (broker/cluster/reach.py: those that had no
+#: reason to doubt begin to when the first one says it), and nothing moves.
+DEPOSE_SECONDS = 20.0
 
 
 class Controller:
@@ -73,6 +78,8 @@ class Controller:
         self._all_dirty = True
         self._election_due = True
         self._woken = trio.Event()
+        #: Since when we know that these cannot write.
+        self._unable_since: dict[Incarnation, float] = {}
         membership.subscribe(lambda _: self._wake_all())
         ownership.subscribe(self._wake)
         catalog.subscribe(self._on_topic)
@@ -129,7 +136,10 @@ class Controller:
                         self._wake_all()
                         await trio.sleep(RETRY_SECONDS)
                         continue
-                    await self._woken.wait()
+                    with trio.move_on_at(self._deposition_time()):
+                        await self._woken.wait()
+                        continue
+                    self._all_dirty = True
         finally:
             end_listening()
             watch.close()
@@ -188,7 +198,7 @@ class Controller:
         everything = set(topics) | set(self._ownership.all())
         dirty = everything if self._all_dirty else self._dirty
         self._dirty, self._all_dirty = set(), False
-        electorate = Electorate(self._membership.candidates(), self._ownership.leading)
+        electorate = self._electorate()
         changes = {}
         for topic_id in sorted(dirty):
             topic = topics.get(topic_id)
@@ -203,6 +213,24 @@ class Controller:
                 "assignments_changed",
                 kv(topics=len(changes), ms=round(1000 * (trio.current_time() - before))),
             )
+
+    def _electorate(self) -> Electorate:
+        now = trio.current_time()
+        live = self._membership.live.values()
+        unable = [one.incarnation for one in live if not one.can_write]
+        self._unable_since = {each: self._unable_since.get(each, now) for each in unable}
+        deposed = {
+            each.node_id
+            for each, since in self._unable_since.items()
+            if now >= since + DEPOSE_SECONDS
+        }
+        return Electorate(self._membership.candidates(), self._ownership.leading, deposed)
+
+    def _deposition_time(self) -> float:
+        """When the next broker is to be deposed, if it does not recover."""
+        now = trio.current_time()
+        times = [since + DEPOSE_SECONDS for since in self._unable_since.values()]
+        return min((each for each in times if each > now), default=inf)
 
     def _needs_change(self, topic: Topic, electorate: Electorate) -> bool:
         """Cheap, as most topics need none."""

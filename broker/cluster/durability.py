@@ -73,6 +73,7 @@ def default_factor(name: str, broker: BrokerConfig) -> int | None:
     factor = {
         "__consumer_offsets": broker.offsets_topic_replication_factor,
         "__transaction_state": broker.transaction_state_log_replication_factor,
+        "__share_group_state": broker.share_coordinator_state_topic_replication_factor,
     }.get(name, broker.default_replication_factor)
     return factor if factor > 1 else None
 
@@ -90,6 +91,10 @@ class Bookies:
 
     def __init__(self, writable: Callable[[], Collection[str]]) -> None:
         self._writable = writable
+
+    @property
+    def writable(self) -> Collection[str]:
+        return self._writable()
 
     @property
     def count(self) -> int:

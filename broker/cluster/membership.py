@@ -1,18 +1,28 @@
 """Membership: this broker's registration, and who else is registered.
 
     /quire/brokers/<id>   ephemeral: {"format": 1, "incarnation", "listeners":
-                          {name: [host, port, protocol]}, "rack", "state", "version"}
+                          {name: [host, port, protocol]}, "rack", "state", "version",
+                          "place" (if it is known), "can_write": false (if it cannot)}
+    /quire/brokers/<id>-asked-<incarnation>   ephemeral: a rival's question (below)
 
 What was known stays known while metadata cannot be reached. A session that was lost is followed by
 a registration of the same life, if nobody else took the id; `registered` then counts one up, and
 everybody reads anew. Nothing that is acknowledged depends on any of this (broker/cluster/
 ownership.py): a registration says who is worth asking, not who may write.
+
+A broker that was killed and is started again finds its own registration, as the session lives on
+for a while, and is not to wait for its end. That it is its own it knows for certain if it was made
+at the same *place*, by a process that listened at the very addresses at which this one listens now.
+Where only the addresses that clients are told are the same, a rival may have the same id (two
+machines of one configuration). Then it is asked: it answers by writing its registration once more.
+Who does not answer in RIVAL_SECONDS is dead, or cut off from metadata, and is replaced.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -34,7 +44,7 @@ from runtime.config import ConfigError
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from metadata.store import MetadataStore, Node, Watch
 
@@ -45,6 +55,12 @@ FORMAT = 1
 RETRY_SECONDS = 1.0
 #: How long a registration of another life under our id may stay: longer than a session lives on.
 TAKEN_WAIT_SECONDS = 60.0
+#: How long one that may be a rival has for its answer, and how often we look.
+RIVAL_SECONDS = 5.0
+RIVAL_LOOK_SECONDS = 0.1
+
+#: In the name of a rival's question, behind the id.
+_ASKED = "-asked-"
 
 
 class RegistrationFormatError(ValueError):
@@ -60,6 +76,11 @@ class Registration:
     rack: str | None = None
     state: BrokerState = BrokerState.RUNNING
     version: str = ""
+    #: Where it listens: `runtime.net.Net.place`, and the addresses that are bound there. Empty if
+    #: it is not known.
+    place: str = ""
+    #: It reaches enough bookies.
+    can_write: bool = True
 
     @property
     def node_id(self) -> int:
@@ -67,10 +88,10 @@ class Registration:
 
     @property
     def candidate(self) -> Candidate:
-        return Candidate(self.node_id, self.rack, self.state)
+        return Candidate(self.node_id, self.rack, self.state, self.can_write)
 
     def to_bytes(self) -> bytes:
-        document = {
+        document: dict[str, object] = {
             "format": FORMAT,
             "incarnation": self.incarnation.token,
             "listeners": {name: list(where) for name, where in self.listeners.items()},
@@ -78,6 +99,10 @@ class Registration:
             "state": self.state.value,
             "version": self.version,
         }
+        if self.place:
+            document["place"] = self.place
+        if not self.can_write:
+            document["can_write"] = False
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -96,6 +121,8 @@ class Registration:
                 None if document["rack"] is None else str(document["rack"]),
                 BrokerState(document["state"]),
                 str(document["version"]),
+                str(document.get("place", "")),
+                document.get("can_write", True) is not False,
             )
         except RegistrationFormatError:
             raise
@@ -110,13 +137,18 @@ class Membership:
     def __init__(self, store: MetadataStore, incarnation: Incarnation) -> None:
         self._store = store
         self.incarnation = incarnation
-        self._path = f"{BROKERS_PATH}/{incarnation.node_id}"
+        #: Of this broker's registration.
+        self.path = f"{BROKERS_PATH}/{incarnation.node_id}"
         self.live: dict[int, Registration] = {}
         self._own: Registration | None = None
         self._stored: Registration | None = None
         self.registered_count = 0
         self._told_count = 0
         self._taken_since: float | None = None
+        #: Another life under our id is known to be a live rival's.
+        self._has_rival = False
+        #: Rivals' questions that were answered.
+        self._answered: set[str] = set()
         self._changed = trio.Event()
         self._registered = trio.Event()
         self._listeners: list[Callable[[frozenset[Incarnation]], None]] = []
@@ -149,11 +181,8 @@ class Membership:
 
     async def is_registered_now(self) -> bool:
         """Asks metadata itself. MetadataError."""
-        try:
-            node = await self._store.get(self._path)
-        except NoNodeError:
-            return False
-        return self._is_ours(node)
+        await self._store.sync(self.path)
+        return self.is_ours((await self._store.get_many([self.path]))[0])
 
     # -- this broker's --------------------------------------------------------------------------
 
@@ -168,6 +197,12 @@ class Membership:
         """Tells the others, as soon as it can."""
         if self._own is not None and self._own.state is not state:
             self._own = replace(self._own, state=state)
+            self._changed.set()
+
+    def set_can_write(self, can_write: bool) -> None:
+        """As `set_state`."""
+        if self._own is not None and self._own.can_write is not can_write:
+            self._own = replace(self._own, can_write=can_write)
             self._changed.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -229,18 +264,20 @@ class Membership:
         """False: somebody else has the id. MetadataError; after MetadataUnknownOutcomeError it is
         to be called again: that the node is ours does not tell whether it has the new state."""
         data = own.to_bytes()
+        # Versions do not tell our former life's node from one that another made since.
+        await self._store.sync(self.path)
         try:
-            node = await self._store.get(self._path)
+            node = await self._store.get(self.path)
         except NoNodeError:
             node = None
         try:
             if node is None:
-                await self._store.create(self._path, data, ephemeral=True, make_parents=True)
-            elif self._is_ours(node) and await self._store.owns(self._path):
-                await self._store.put(self._path, data, node.version)
-            elif self.registered_count == 0 and self._is_former_life(node, own):
+                await self._store.create(self.path, data, ephemeral=True, make_parents=True)
+            elif self.is_ours(node) and await self._store.owns(self.path):
+                await self._store.put(self.path, data, node.version)
+            elif self.registered_count == 0 and await self._is_former_life(node, own):
                 await self._store.multi(
-                    [DeleteOp(self._path, node.version), CreateOp(self._path, data, ephemeral=True)]
+                    [DeleteOp(self.path, node.version), CreateOp(self.path, data, ephemeral=True)]
                 )
             else:
                 return False
@@ -248,26 +285,68 @@ class Membership:
             return False
         return True
 
-    def _is_ours(self, node: Node) -> bool:
+    def is_ours(self, node: Node | None) -> bool:
+        """Whether a registration under our id is of this life."""
+        if node is None:
+            return False
         try:
             found = Registration.from_bytes(self.incarnation.node_id, node.data)
         except RegistrationFormatError:
             return False
         return found.incarnation == self.incarnation
 
-    def _is_former_life(self, node: Node, own: Registration) -> bool:
-        """A broker that crashed and was started again need not wait for its old session's end:
-        who registered the very addresses that this process listens at now is gone."""
+    async def _is_former_life(self, node: Node, own: Registration) -> bool:
+        """MetadataError."""
         try:
             found = Registration.from_bytes(own.node_id, node.data)
         except RegistrationFormatError:
             return False
-        return dict(found.listeners) == dict(own.listeners)
+        if own.place and found.place == own.place:
+            return True
+        if self._has_rival or dict(found.listeners) != dict(own.listeners):
+            return False
+        self._has_rival = await self._is_answered(node)
+        return not self._has_rival
+
+    async def _is_answered(self, node: Node) -> bool:
+        """Whether who registered `node` writes it again when it is asked to. MetadataError."""
+        question = f"{self.path}{_ASKED}{self.incarnation.token}"
+        with suppress(NodeExistsError):
+            await self._store.create(question, ephemeral=True)
+        try:
+            with trio.move_on_after(RIVAL_SECONDS):
+                while True:
+                    await trio.sleep(RIVAL_LOOK_SECONDS)
+                    if (await self._store.get(self.path)).version != node.version:
+                        return True
+            # The answer may be there, and this session's server behind it.
+            await self._store.sync(self.path)
+            return (await self._store.get(self.path)).version != node.version
+        except NoNodeError:
+            return False
+        finally:
+            with suppress(MetadataError):
+                await self._store.delete(question)
+
+    async def _answer(self, names: Sequence[str]) -> None:
+        """Tells rivals that ask whether this broker lives. MetadataError."""
+        prefix = f"{self.incarnation.node_id}{_ASKED}"
+        asked = {name for name in names if name.startswith(prefix)}
+        new = asked - self._answered
+        self._answered &= asked
+        if not new or self._stored is None:
+            return
+        node = await self._store.get(self.path)
+        if self.is_ours(node) and await self._store.owns(self.path):
+            with suppress(BadVersionError):
+                await self._store.put(self.path, node.data, node.version)
+            self._answered |= new
+            logger.warning("rival_asked", kv(node_id=self.incarnation.node_id))
 
     async def _unregister(self) -> None:
         try:
             if self._stored is not None and await self.is_registered_now():
-                await self._store.delete(self._path)
+                await self._store.delete(self.path)
         except MetadataError as error:
             logger.warning("not_unregistered", kv(error=error))
 
@@ -278,6 +357,8 @@ class Membership:
             names = await self._store.children(BROKERS_PATH)
         except NoNodeError:
             names = []
+        with suppress(NoNodeError):
+            await self._answer(names)
         ids = [int(name) for name in names if name.isdecimal()]
         # Watched before they are read, so that no change of a state is missed.
         for node_id in ids:

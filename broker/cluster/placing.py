@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from broker.cluster.assignment import ASSIGNMENTS_PATH, new_assignment
 from broker.cluster.balance import spread
 from broker.cluster.topic import TopicChange
+from metadata.limits import REQUEST_BYTES_MAX
 from metadata.store import CreateOp, PutOp
+from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from broker.cluster.membership import Membership
     from broker.cluster.topic import Topic, TopicEvent
     from metadata.store import Op
+
+#: Of a new topic's assignment; a reassignment of all its partitions doubles it.
+ASSIGNMENT_BYTES_MAX = REQUEST_BYTES_MAX * 2 // 5
 
 
 class Placing:
@@ -55,19 +60,22 @@ class Placing:
         return [mine or other for mine, other in zip(chosen, lists, strict=True)]
 
     def create_ops(self, topic: Topic, by_hand: Sequence[Sequence[int]] | None) -> list[Op]:
-        """To be done with the topic's own."""
+        """To be done with the topic's own. KafkaError INVALID_PARTITIONS."""
         made = new_assignment(topic.name, self._wanted(topic, topic.partition_count, by_hand))
+        check_size(made)
         self._new[topic.id] = made
         return [CreateOp(f"{ASSIGNMENTS_PATH}/{topic.id}", made.to_bytes(), make_parents=True)]
 
     def grow_ops(
         self, topic: Topic, count: int, by_hand: Sequence[Sequence[int]] | None
     ) -> list[Op]:
-        """`topic` is what it was before `count` partitions are added."""
+        """`topic` is what it was before `count` partitions are added. KafkaError as
+        `create_ops`."""
         known = self._ownership.get(topic.id)
         if known is None or len(known.partitions) != topic.partition_count:
             return []
         grown = known.grown(self._wanted(topic, count, by_hand))
+        check_size(grown)
         version = self._ownership.version(topic.id)
         return [PutOp(f"{ASSIGNMENTS_PATH}/{topic.id}", grown.to_bytes(), version)]
 
@@ -82,3 +90,14 @@ class Placing:
             self._ownership.made(event.topic.id, made)
         elif event.change is TopicChange.PARTITIONS_ADDED:
             self._ownership.look_again(event.topic.id)
+
+
+def check_size(assignment: Assignment) -> None:
+    """KafkaError INVALID_PARTITIONS if it might outgrow what metadata take in one node."""
+    size_bytes = len(assignment.to_bytes())
+    if size_bytes > ASSIGNMENT_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{len(assignment.partitions)} partitions with so many replicas each have an assignment"
+            f" of {size_bytes} bytes, above the limit of {ASSIGNMENT_BYTES_MAX}",
+        )

@@ -34,6 +34,7 @@ from broker.cluster.config_definitions_group import (
     GROUP_LIMITS,
 )
 from broker.cluster.config_definitions_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
+from broker.cluster.config_refusals import check_dynamic, refusal
 from broker.cluster.watched_folder import WatchedFolder
 from metadata.store import BadVersionError, NodeExistsError, NoNodeError
 from runtime.config import (
@@ -47,7 +48,7 @@ from runtime.config import (
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from metadata.store import MetadataStore, Node
 
@@ -141,6 +142,12 @@ class ConfigRegistry:
                 if node is not None and node.data != EMPTY
             }
         self._refresh()
+        # Of an earlier version, which took them; the start must not end for what only a running
+        # broker can take back.
+        for texts, _ in self._levels()[:2]:
+            for name, text in texts.items():
+                if (reason := refusal(name, text)) is not None:
+                    logger.warning("stored_setting_not_kept", kv(setting=name, reason=reason))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follows what is stored; started once memory agrees with it."""
@@ -319,6 +326,7 @@ class ConfigRegistry:
                 raise ConfigError(setting, f"{setting} is set per broker: name a broker")
             if setting in texts:
                 key.parse(texts[setting])
+                check_dynamic(setting, texts[setting])
         self._with_broker(name, texts)
 
     def _with_broker(self, name: str, texts: Mapping[str, str]) -> None:
@@ -342,6 +350,9 @@ class ConfigRegistry:
         """Stores `change(what is set now)` and puts it in force at once. `change` may run again
         when another broker was quicker, and may raise, which changes nothing."""
         path = f"{CONFIGS_PATH}/{room.value}/{_encode_name(room, name)}"
+        # Where nothing is set, nothing is written if nothing is to be set: no compare-and-set would
+        # tell that somebody has set it.
+        await self._store.sync(path)
         while True:
             try:
                 node = await self._store.get(path)
@@ -375,9 +386,9 @@ class ConfigRegistry:
 
     # -- descriptions ---------------------------------------------------------------------------
 
-    def describe_topic(self, overrides: Mapping[str, str]) -> list[Described]:
-        """Every topic setting."""
-        return [self._describe_topic(key, overrides) for key in TOPIC_CONFIGS]
+    def describe_topic(self, overrides: Mapping[str, str]) -> Iterator[Described]:
+        """Every topic setting, one by one: describing all of them takes a while, here as below."""
+        return (self._describe_topic(key, overrides) for key in TOPIC_CONFIGS)
 
     def _describe_topic(self, key: ConfigKey, overrides: Mapping[str, str]) -> Described:
         synonyms = [
@@ -393,22 +404,20 @@ class ConfigRegistry:
             synonyms.insert(0, Synonym(key.name, value, source))
         return Described(key, value, source, read_only=False, synonyms=tuple(synonyms))
 
-    def describe_broker(self) -> list[Described]:
+    def describe_broker(self) -> Iterator[Described]:
         """Every broker setting, as it is in force in this broker."""
-        return [self._describe_broker(key) for key in BROKER_CONFIGS]
+        return (self._describe_broker(key) for key in BROKER_CONFIGS)
 
-    def describe_broker_default(self) -> list[Described]:
+    def describe_broker_default(self) -> Iterator[Described]:
         """Only what is set for all brokers."""
-        described = []
-        for name, text in self.stored(Room.BROKERS, DEFAULT_BROKER).items():
+        for name, text in list(self.stored(Room.BROKERS, DEFAULT_BROKER).items()):
             key = BROKER_CONFIGS.get(name)
             if key is None:
                 continue
             source = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
             value = None if key.sensitive else format_value(key.parse(text))
             synonym = Synonym(name, value, source)
-            described.append(Described(key, value, source, read_only=False, synonyms=(synonym,)))
-        return described
+            yield Described(key, value, source, read_only=False, synonyms=(synonym,))
 
     def _describe_broker(self, key: ConfigKey) -> Described:
         synonyms = self._broker_synonyms(key.name)
@@ -433,14 +442,14 @@ class ConfigRegistry:
             synonyms.append(Synonym(name, shown, Source.DEFAULT_CONFIG))
         return synonyms
 
-    def describe_named(self, room: Room, name: str) -> list[Described]:
+    def describe_named(self, room: Room, name: str) -> Iterator[Described]:
         """Every setting of a group or a client-metrics subscription, whether or not it exists."""
         texts = self.stored(room, name)
         own_source = Source.GROUP_CONFIG if room is Room.GROUPS else Source.CLIENT_METRICS_CONFIG
-        return [
+        return (
             self._describe_named(key, texts, own_source, GROUP_BROKER_NAMES.get(key.name))
             for key in _NAMED_TABLES[room]
-        ]
+        )
 
     def _describe_named(
         self, key: ConfigKey, texts: Mapping[str, str], own_source: Source, broker_name: str | None

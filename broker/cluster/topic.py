@@ -26,7 +26,8 @@ FORMAT = 1
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTION_TOPIC))
+SHARE_STATE_TOPIC = "__share_group_state"
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC))
 
 NAME_LENGTH_MAX = 249
 PARTITIONS_PER_TOPIC_MAX = 10_000
@@ -78,6 +79,11 @@ def check_name(name: str) -> None:
     else:
         return
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"not a topic's name: {problem}")
+
+
+def collision_key(name: str) -> str:
+    """Names that differ only in '.' and '_' collide in Kafka's metric names, so one is enough."""
+    return name.replace(".", "_")
 
 
 def encode_topic(topic: Topic) -> bytes:

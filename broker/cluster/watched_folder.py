@@ -80,6 +80,12 @@ class WatchedFolder:
         pairs = zip(names, nodes, strict=True)
         return {name: node for name, node in pairs if name not in touched}
 
+    async def differing(self, known: Iterable[str]) -> list[str]:
+        """Names that are there and not in `known`, or the other way round, as of this call or
+        later. MetadataError."""
+        await self._store.sync(self._path)
+        return sorted(set(known) ^ set(await self._children()))
+
     def touch(self, name: str) -> None:
         """Memory has changed what it knows of this one."""
         for touched in self._reads.values():

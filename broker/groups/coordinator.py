@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from broker.cluster.internal_topics import offsets_topic_configs
 from broker.groups.coordinator_partition import (
     CoordinatorPartition,
     GroupEntry,
@@ -37,6 +38,7 @@ from broker.groups.group_records import (
 )
 from broker.groups.group_types import GroupSnapshot, GroupState
 from broker.groups.offsets_core import expired_offsets
+from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
+#: Groups, and offsets of theirs, that are looked at before others have the loop.
+GROUPS_PER_TURN = 1000
 
 #: One offset of a commit: (topic, partition, what to store).
 OffsetToCommit = tuple[str, int, "CommittedOffset"]
@@ -73,11 +77,7 @@ class GroupCoordinator:
             catalog,
             OFFSETS_TOPIC,
             config.offsets_topic_num_partitions,
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            },
+            offsets_topic_configs(config.offsets_topic_segment_bytes),
         )
         self._catalog = catalog
         self._logs = logs
@@ -137,14 +137,16 @@ class GroupCoordinator:
             partition.close()
 
     def topic_deleted(self, topic: Topic) -> None:
-        """Forgets what groups have committed for this topic, not for a new one of its name."""
+        """Forgets what groups have committed for this topic, not for a new one of its name: that
+        may have been committed with another coordinator, and come with the partition's log, before
+        this broker knows of the topic. Old commits do not say which topic they are of."""
         is_gone = self._catalog.get(topic.name) is None
         for partition in self._active():
             tombstones = [
                 StoredOffset(group_id, topic.name, number, None)
                 for group_id, entry in partition.groups.items()
                 for number, committed in entry.offsets.by_topic.get(topic.name, {}).items()
-                if is_gone or committed.topic_id == topic.id
+                if committed.topic_id == topic.id or (is_gone and committed.topic_id is None)
             ]
             self._delete_offsets(partition, tombstones, _ignore)
 
@@ -373,20 +375,27 @@ class GroupCoordinator:
         else:
             self._delete_group(entry, entry.offsets.keys_to_delete(), reply)
 
-    def expire(self) -> None:
+    async def expire(self) -> None:
         """Writes tombstones for offsets that have expired, and for groups that are empty and have
         none left (KIP-211)."""
         now_ms = self.timers.wall_ms()
+        slices = Slices(GROUPS_PER_TURN)
         for partition in self._active():
             for entry in list(partition.groups.values()):
-                keys = expired_offsets(
-                    entry.group, entry.offsets, now_ms, self.config.offsets_retention_ms
-                )
-                is_last = len(keys) == len(entry.offsets) and not entry.offsets.has_in_flight
-                if is_last and entry.group.is_forgettable and not entry.offsets.unstable:
-                    self._delete_group(entry, keys, _ignore)
-                elif keys:
-                    self._delete_offsets(partition, entry.tombstones(keys), _ignore)
+                if slices.due(1 + len(entry.offsets)):
+                    await slices.turn()
+                if partition.groups.get(entry.group.group_id) is entry:
+                    self._expire_group(partition, entry, now_ms)
+
+    def _expire_group(
+        self, partition: CoordinatorPartition, entry: GroupEntry, now_ms: int
+    ) -> None:
+        keys = expired_offsets(entry.group, entry.offsets, now_ms, self.config.offsets_retention_ms)
+        is_last = len(keys) == len(entry.offsets) and not entry.offsets.has_in_flight
+        if is_last and entry.group.is_forgettable and not entry.offsets.unstable:
+            self._delete_group(entry, keys, _ignore)
+        elif keys:
+            self._delete_offsets(partition, entry.tombstones(keys), _ignore)
 
     # --- inside
 
@@ -478,7 +487,7 @@ class GroupCoordinator:
     async def _expire_for_ever(self) -> None:
         while True:
             await trio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
-            self.expire()
+            await self.expire()
 
 
 def _ignore(error: ErrorCode) -> None:

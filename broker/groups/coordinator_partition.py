@@ -34,9 +34,11 @@ from broker.groups.group_records import (
 from broker.groups.group_types import Answer, ArmTimer, Effect, GroupLimits, Persist
 from broker.groups.offsets_core import GroupOffsets
 from runtime.logs import kv
+from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
-from wire.kafka.records.batch import build_batch, iter_records, scan_batches
-from wire.kafka.records.record import Record
+from wire.kafka.records.batch import build_batch, records_data, scan_batches
+from wire.kafka.records.compression import Compression
+from wire.kafka.records.record import Record, read_records
 
 if TYPE_CHECKING:
     from broker.groups.config import GroupConfig
@@ -53,6 +55,10 @@ Done = Callable[[ErrorCode], None]
 
 #: What a record costs beside its key and value, at most: lengths, deltas, attributes.
 _RECORD_OVERHEAD = 24
+#: Records of one batch, of several requests together, and of one unit of a long list.
+_BATCH_RECORDS_MAX = 500
+#: Records that are loaded before others have the loop: 1 to 2 ms.
+_RECORDS_PER_TURN = 150
 #: Decompressed records of one batch, at most: more is no batch that a coordinator wrote.
 _BATCH_SIZE_MAX = 256 * 1024 * 1024
 
@@ -204,7 +210,7 @@ class CoordinatorPartition:
         size = self._config.batch_bytes_max
         for record in records:
             cost = len(record[0]) + len(record[1] or b"") + _RECORD_OVERHEAD
-            if size + cost > self._config.batch_bytes_max:
+            if size + cost > self._config.batch_bytes_max or len(units[-1]) >= _BATCH_RECORDS_MAX:
                 units.append([])
                 size = 0
             units[-1].append(record)
@@ -234,15 +240,21 @@ class CoordinatorPartition:
             function()
 
     def _flush(self) -> None:
-        queue, self._queue = self._queue, []
-        units: list[_Unit] = []
-        size = 0
+        """One batch; the next comes in a turn of its own."""
+        queue = self._queue
+        size = count = taken = 0
         for unit in queue:
-            if units and unit.records and size + unit.size_bytes > self._config.batch_bytes_max:
-                self._append(units)
-                units, size = [], 0
-            units.append(unit)
-            size += unit.size_bytes
+            if taken and unit.records:
+                size += unit.size_bytes
+                count += len(unit.records)
+                if size > self._config.batch_bytes_max or count > _BATCH_RECORDS_MAX:
+                    break
+            elif unit.records:
+                size, count = unit.size_bytes, len(unit.records)
+            taken += 1
+        units, self._queue = queue[:taken], queue[taken:]
+        if self._queue:
+            self._env.turn.later(self._flush)
         if units:
             self._append(units)
 
@@ -315,14 +327,15 @@ class CoordinatorPartition:
         while offset < end and self.state is PartitionState.LOADING:
             result = await log.read(offset, self._config.offsets_load_buffer_size)
             # Joined, since a batch that spans several entries comes in as many parts.
-            self._apply_batches(memoryview(b"".join(result.parts)))
+            await self._apply_batches(memoryview(b"".join(result.parts)))
             if result.next_offset <= offset:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"nothing to read at {offset}")
             offset = result.next_offset
             await trio.lowlevel.checkpoint()
 
-    def _apply_batches(self, batches: memoryview) -> None:
+    async def _apply_batches(self, batches: memoryview) -> None:
         at = 0
+        slices = Slices(_RECORDS_PER_TURN)
         for header in scan_batches(batches):
             batch = batches[at : at + header.size]
             at += header.size
@@ -333,7 +346,16 @@ class CoordinatorPartition:
                     kv(partition=self.index, offset=header.base_offset),
                 )
                 continue
-            for record in iter_records(batch, header, size_max=_BATCH_SIZE_MAX):
+            unpack = partial(records_data, batch, header, size_max=_BATCH_SIZE_MAX)
+            if header.compression is Compression.NONE:
+                data = unpack()
+            else:
+                data = await self._env.disk.run(unpack)
+            if slices.due():
+                await slices.turn()
+            for record in read_records(data, header.record_count):
+                if slices.due():
+                    await slices.turn()
                 if record.key is not None:
                     stored = parse_record(record.key, record.value)
                     if stored is not None:

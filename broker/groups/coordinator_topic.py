@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import mul
 from typing import TYPE_CHECKING
 
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -14,20 +15,37 @@ if TYPE_CHECKING:
     from broker.groups.ports import Catalog
 
 
+#: 31 to the power of what is left, for so many characters at once.
+_BLOCK = 256
+_POWERS = [pow(31, _BLOCK - 1 - at, 1 << 32) for at in range(_BLOCK)]
+_BLOCK_POWER = pow(31, _BLOCK, 1 << 32)
+#: Keys up to that length are remembered: longer ones nobody has, and together they are megabytes.
+_KEY_LENGTH_MAX = 256
+
+
 def java_hash(text: str) -> int:
     """Java's String.hashCode as an unsigned 32-bit number: over UTF-16 code units, so a character
     beyond the basic plane counts as two."""
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
-    value = 0
-    for unit in units:
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value
+    # A character at a time costs three times as much, and a key may have 32,767.
+    odd = len(units) % _BLOCK
+    value: int = sum(map(mul, units[:odd], _POWERS[_BLOCK - odd :]))
+    for at in range(odd, len(units), _BLOCK):
+        block = sum(map(mul, units[at : at + _BLOCK], _POWERS))
+        value = (value * _BLOCK_POWER + block) & 0xFFFFFFFF
+    return value & 0xFFFFFFFF
 
 
-@lru_cache(maxsize=16_384)
 def partition_for(key: str, partition_count: int) -> int:
     """Group ids and transactional ids alike. The sign bit is cleared, not the value negated: so
     Kafka does (`Utils.abs`), and a hash of -2^31 goes to partition 0."""
+    if len(key) > _KEY_LENGTH_MAX:
+        return (java_hash(key) & 0x7FFFFFFF) % partition_count
+    return _partition_for(key, partition_count)
+
+
+@lru_cache(maxsize=16_384)
+def _partition_for(key: str, partition_count: int) -> int:
     return (java_hash(key) & 0x7FFFFFFF) % partition_count
 
 

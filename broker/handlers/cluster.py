@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from broker.api import Api, Request
+from broker.api import Api, Request, Steps
 from broker.cluster.catalog import Topic, check_name
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -50,6 +50,10 @@ TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 _BROKERS, _CONTROLLERS = 1, 2
+
+#: What a topic costs, and each of its partitions, in units of `Steps`.
+TOPIC_UNITS = 5
+PARTITION_UNITS = 10
 
 
 class Log(Protocol):
@@ -123,7 +127,7 @@ class ClusterHandler:
 
     # -- DescribeTopicPartitions ------------------------------------------------------------------
 
-    def describe_topic_partitions(self, request: Request) -> DescribeTopicPartitionsResponse:
+    def describe_topic_partitions(self, request: Request) -> Steps[DescribeTopicPartitionsResponse]:
         body: DescribeTopicPartitionsRequest = request.body
         response = DescribeTopicPartitionsResponse()
         asked = {topic.name for topic in body.topics}
@@ -131,12 +135,13 @@ class ClusterHandler:
         if cursor is not None and (
             cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
         ):
-            response.topics = [
-                DescribeTopicPartitionsResponseTopic(
-                    error_code=int(ErrorCode.INVALID_REQUEST), name=topic.name
+            for topic in body.topics:
+                yield 1
+                response.topics.append(
+                    DescribeTopicPartitionsResponseTopic(
+                        error_code=int(ErrorCode.INVALID_REQUEST), name=topic.name
+                    )
                 )
-                for topic in body.topics
-            ]
             return response
         names = asked or {topic.name for topic in self._catalog.all()}
         if cursor is not None:
@@ -149,7 +154,8 @@ class ClusterHandler:
             if room == 0:
                 response.next_cursor = Cursor(topic_name=name, partition_index=first)
                 break
-            described, next_index = self._describe_topic(name, first, room)
+            yield TOPIC_UNITS
+            described, next_index = yield from self._describe_topic(name, first, room)
             response.topics.append(described)
             room -= len(described.partitions)
             if next_index is not None:
@@ -159,7 +165,7 @@ class ClusterHandler:
 
     def _describe_topic(
         self, name: str, first: int, room: int
-    ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
+    ) -> Steps[tuple[DescribeTopicPartitionsResponseTopic, int | None]]:
         """The topic with up to `room` partitions from `first`, and where the next page begins."""
         described = DescribeTopicPartitionsResponseTopic(
             name=name, topic_authorized_operations=TOPIC_OPERATIONS
@@ -176,7 +182,9 @@ class ClusterHandler:
         described.topic_id = topic.id
         described.is_internal = topic.internal
         end = min(first + room, topic.partition_count)
-        described.partitions = [self._describe_partition(topic, n) for n in range(first, end)]
+        for number in range(first, end):
+            yield PARTITION_UNITS
+            described.partitions.append(self._describe_partition(topic, number))
         return described, end if end < topic.partition_count else None
 
     def _describe_partition(
@@ -207,7 +215,7 @@ class ClusterHandler:
 
     # -- DescribeLogDirs --------------------------------------------------------------------------
 
-    def describe_log_dirs(self, request: Request) -> DescribeLogDirsResponse:
+    def describe_log_dirs(self, request: Request) -> Steps[DescribeLogDirsResponse]:
         body: DescribeLogDirsRequest = request.body
         if body.topics is None:
             asked: Iterable[tuple[str, Iterable[int]]] = (
@@ -220,12 +228,17 @@ class ClusterHandler:
             log_dir=self._data_directory, total_bytes=total, usable_bytes=free
         )
         for name, numbers in asked:
-            sizes = ((n, self._log(name, n)) for n in numbers)
-            partitions = [
-                DescribeLogDirsPartition(partition_index=n, partition_size=log.size_bytes)
-                for n, log in sizes
-                if log is not None
-            ]
+            yield TOPIC_UNITS
+            partitions = []
+            for number in numbers:
+                yield 2
+                log = self._log(name, number)
+                if log is not None:
+                    partitions.append(
+                        DescribeLogDirsPartition(
+                            partition_index=number, partition_size=log.size_bytes
+                        )
+                    )
             if partitions:
                 result.topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
         return DescribeLogDirsResponse(results=[result])

@@ -11,25 +11,31 @@ A change is durable and in force when it is answered. Behaviour was compared wit
 error by error. Known deviations: a broker setting that Kafka does not know is refused with
 INVALID_CONFIG (Kafka keeps it for plug-ins); an operation of an unknown number is INVALID_REQUEST
 (Kafka: UNKNOWN_SERVER_ERROR); one resource of an unknown type fails alone, not with its whole
-request; a resource that AlterConfigs names twice is INVALID_REQUEST (Kafka 4.3.1 does not answer).
+request; a resource that a request names twice is INVALID_REQUEST (Kafka 4.3.1 does not answer
+AlterConfigs; by DescribeConfigs it is described as often, whatever that costs).
 """
 
 from __future__ import annotations
 
 import enum
+import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Request
+from broker.api import Api, Request, Steps
 from broker.cluster.catalog import Topic, check_name
 from broker.cluster.config_definitions_broker import BROKER_CONFIGS
 from broker.cluster.config_definitions_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from broker.cluster.config_definitions_topic import TOPIC_CONFIGS
+from broker.cluster.config_refusals import RefusedConfigError
+from broker.cluster.internal_topics import configs_in_force
 from broker.cluster.registry import DEFAULT_BROKER, Described, Room
 from broker.handlers.loggers import change_loggers, check_loggers, describe_loggers, set_levels
-from broker.handlers.topics import metadata_failure
+from broker.handlers.topics import caught_up, metadata_failure
 from metadata.store import MetadataError
 from runtime.config import ConfigError, ConfigTable, ConfigType, UnknownConfigError, parse_value
+from runtime.logs import kv
+from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.configs import (
@@ -50,13 +56,22 @@ from wire.kafka.messages.configs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from broker.cluster.catalog import TopicCatalog
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
 
     Change = Callable[[Mapping[str, str]], dict[str, str]]
+
+
+logger = logging.getLogger(__name__)
+
+#: What a resource costs, and each of its settings, in units of `Steps`.
+RESOURCE_UNITS = 5
+SETTING_UNITS = 30
+ALTERED_SETTINGS_PER_TURN = 2000
+ALTERED_RESOURCES_PER_TURN = 5
 
 
 class ResourceType(enum.IntEnum):
@@ -121,10 +136,13 @@ class ConfigsHandler:
 
     # -- DescribeConfigs ------------------------------------------------------------------------
 
-    def describe_configs(self, request: Request) -> DescribeConfigsResponse:
+    def describe_configs(self, request: Request) -> Steps[DescribeConfigsResponse]:
         body: DescribeConfigsRequest = request.body
         response = DescribeConfigsResponse()
+        asked: set[tuple[int, str]] = set()
         for resource in body.resources:
+            yield RESOURCE_UNITS
+            name = resource.resource_type, resource.resource_name
             result = DescribeConfigsResult(
                 error_message="",
                 resource_type=resource.resource_type,
@@ -132,22 +150,26 @@ class ConfigsHandler:
             )
             response.results.append(result)
             try:
+                if name in asked:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+                asked.add(name)
                 described = self._describe(resource)
             except KafkaError as error:
                 result.error_code, result.error_message = int(error.code), error.message
                 continue
             # An empty list of keys means all of them, as null does.
             keys = set(resource.configuration_keys or ())
-            result.configs = [
-                _described(one, body) for one in described if not keys or one.key.name in keys
-            ]
+            for one in described:
+                yield SETTING_UNITS
+                if not keys or one.key.name in keys:
+                    result.configs.append(_described(one, body))
         return response
 
-    def _describe(self, resource: DescribeConfigsResource) -> list[Described]:
+    def _describe(self, resource: DescribeConfigsResource) -> Iterable[Described]:
         kind, name = _resource_type(resource.resource_type), resource.resource_name
         if kind is ResourceType.TOPIC:
             check_name(name)
-            return self._registry.describe_topic(self._topic(name).configs)
+            return self._registry.describe_topic(configs_in_force(self._topic(name)))
         if kind is ResourceType.BROKER:
             if self._broker_name(name) == DEFAULT_BROKER:
                 return self._registry.describe_broker_default()
@@ -162,7 +184,10 @@ class ConfigsHandler:
     async def alter_configs(self, request: Request) -> AlterConfigsResponse:
         body: AlterConfigsRequest = request.body
         changes = []
+        slices = Slices(ALTERED_SETTINGS_PER_TURN)
         for resource in body.resources:
+            if slices.due(1 + len(resource.configs)):
+                await slices.turn()
             pairs = [(config.name, config.value) for config in resource.configs]
             changes.append(
                 (
@@ -177,7 +202,10 @@ class ConfigsHandler:
     async def incremental_alter_configs(self, request: Request) -> IncrementalAlterConfigsResponse:
         body: IncrementalAlterConfigsRequest = request.body
         changes = []
+        slices = Slices(ALTERED_SETTINGS_PER_TURN)
         for resource in body.resources:
+            if slices.due(1 + len(resource.configs)):
+                await slices.turn()
             operations = [
                 (config.name, config.config_operation, config.value) for config in resource.configs
             ]
@@ -191,7 +219,10 @@ class ConfigsHandler:
     ) -> list[AlterConfigsResourceResponse]:
         often = Counter((kind, name) for kind, name, _ in changes)
         responses = []
+        slices = Slices(ALTERED_RESOURCES_PER_TURN)
         for kind, name, change in changes:
+            if slices.due():
+                await slices.turn()
             response = AlterConfigsResourceResponse(
                 error_message=None, resource_type=kind, resource_name=name
             )
@@ -231,19 +262,32 @@ class ConfigsHandler:
     async def _change_topic(self, name: str, change: Change, *, validate_only: bool) -> None:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic must be named")
+        if self._catalog.get(name) is None and (away := await caught_up(self._catalog)):
+            raise away
         self._topic(name)
         if validate_only:
-            self._catalog.check_configs(change(self._topic(name).configs))
+            self._catalog.check_configs(name, change(self._topic(name).configs))
         else:
             await self._catalog.change_configs(name, lambda topic: change(topic.configs))
 
-    def _change_stored(
+    async def _change_stored(
         self, room: Room, name: str, change: Change, validate_only: bool
-    ) -> Awaitable[None]:
+    ) -> None:
+        before = self._registry.stored(room, name)
         if validate_only:
-            change(self._registry.stored(room, name))
-            return _nothing()
-        return self._registry.change(room, name, change)
+            change(before)
+            return
+        await self._registry.change(room, name, change)
+        after = self._registry.stored(room, name)
+        table = _ROOM_TABLES[room]
+        idle = [
+            setting
+            for setting, text in after.items()
+            if before.get(setting) != text and table.knows_without_meaning(setting)
+        ]
+        if idle:
+            owner = f"{room.value}/{name}"
+            logger.warning("setting_without_effect", kv(owner=owner, settings=",".join(idle)))
 
     def _checked_broker(self, name: str, change: Change) -> Change:
         def checked(before: Mapping[str, str]) -> dict[str, str]:
@@ -255,7 +299,7 @@ class ConfigsHandler:
             }
             try:
                 self._registry.check_broker(name, after, changed)
-            except UnknownConfigError as error:
+            except (UnknownConfigError, RefusedConfigError) as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
             except ConfigError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
@@ -329,7 +373,7 @@ class ConfigsHandler:
             elements = [element for element in elements if element not in edit]
         return ",".join(elements)
 
-    def _in_force(self, kind: ResourceType, name: str) -> list[Described]:
+    def _in_force(self, kind: ResourceType, name: str) -> Iterable[Described]:
         if kind is ResourceType.TOPIC:
             return self._registry.describe_topic({})
         if kind is ResourceType.BROKER:
@@ -338,19 +382,21 @@ class ConfigsHandler:
 
     # -- ListConfigResources ----------------------------------------------------------------------
 
-    def list_config_resources(self, request: Request) -> ListConfigResourcesResponse:
+    def list_config_resources(self, request: Request) -> Steps[ListConfigResourcesResponse]:
         body: ListConfigResourcesRequest = request.body
         asked = set(body.resource_types) if request.version else {int(ResourceType.CLIENT_METRICS)}
         if asked - set(_LISTED_TYPES):
             return ListConfigResourcesResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
-        return ListConfigResourcesResponse(
-            config_resources=[
-                ConfigResource(resource_name=name, resource_type=int(kind))
-                for kind in _LISTED_TYPES
-                if not asked or kind in asked
-                for name in self._names(kind)
-            ]
-        )
+        response = ListConfigResourcesResponse()
+        for kind in _LISTED_TYPES:
+            if asked and kind not in asked:
+                continue
+            for name in self._names(kind):
+                yield 1
+                response.config_resources.append(
+                    ConfigResource(resource_name=name, resource_type=int(kind))
+                )
+        return response
 
     def _names(self, kind: ResourceType) -> Iterable[str]:
         if kind is ResourceType.TOPIC:
@@ -388,6 +434,13 @@ _TABLES = {
     ResourceType.BROKER_LOGGER: ConfigTable("a logger", []),
     ResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
     ResourceType.GROUP: GROUP_CONFIGS,
+}
+
+
+_ROOM_TABLES = {
+    Room.BROKERS: BROKER_CONFIGS,
+    Room.GROUPS: GROUP_CONFIGS,
+    Room.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
 }
 
 
@@ -437,10 +490,6 @@ def _elements(text: str) -> list[str]:
     elements = parse_value(ConfigType.LIST, text)
     assert isinstance(elements, tuple)
     return list(elements)
-
-
-async def _nothing() -> None:
-    """Where only validation was asked for."""
 
 
 def _described(one: Described, body: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -1,17 +1,23 @@
 """DeleteRecords (key 21), versions 0-2 (KIP-107).
 
 Raises a partition's log start, to the high watermark for offset -1. The records are unreadable when
-the answer leaves; whole ledgers before the new start are deleted after it.
+the answer leaves; whole ledgers before the new start are deleted after it. Partitions that are not
+done within `timeout_ms` get REQUEST_TIMED_OUT; what was begun goes on.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from broker.api import Api, Request
+from broker.log.partition import State
+from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.topics import (
+    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from broker.log.manager import LogManager
 
 TO_HIGH_WATERMARK = -1
+PARTITIONS_PER_TURN = 200
 
 
 class DeleteRecordsHandler:
@@ -34,26 +41,37 @@ class DeleteRecordsHandler:
     async def delete_records(self, request: Request) -> DeleteRecordsResponse:
         body: DeleteRecordsRequest = request.body
         response = DeleteRecordsResponse()
+        deadline = trio.current_time() + max(body.timeout_ms, 0) / 1000
+        slices = Slices(PARTITIONS_PER_TURN)
         for topic in body.topics:
             result = DeleteRecordsTopicResult(name=topic.name)
             response.topics.append(result)
             for wanted in topic.partitions:
+                if slices.due():
+                    await slices.turn()
                 answer = DeleteRecordsPartitionResult(
                     partition_index=wanted.partition_index, low_watermark=-1
                 )
                 result.partitions.append(answer)
                 try:
-                    log = self._logs.get(topic.name, wanted.partition_index)
-                    await log.wait_loaded()
-                    if log.topic.internal:
-                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-                    if "delete" not in log.config.cleanup_policy:
-                        raise KafkaError(ErrorCode.POLICY_VIOLATION)
-                    if wanted.offset < TO_HIGH_WATERMARK:
-                        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-                    answer.low_watermark = await self._logs.delete_records(
-                        topic.name, wanted.partition_index, wanted.offset
-                    )
+                    with trio.move_on_at(deadline) as scope:
+                        answer.low_watermark = await self._delete(topic.name, wanted)
+                    if scope.cancelled_caught:
+                        # It was begun, and goes on: as in Kafka, only the answer does not wait.
+                        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
                 except KafkaError as error:
                     answer.error_code = int(error.code)
         return response
+
+    async def _delete(self, topic: str, wanted: DeleteRecordsPartition) -> int:
+        """The new log start. KafkaError."""
+        log = self._logs.get(topic, wanted.partition_index)
+        if log.state is State.LOADING:
+            await log.wait_loaded()
+        if log.topic.internal:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if "delete" not in log.config.cleanup_policy:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        if wanted.offset < TO_HIGH_WATERMARK:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return await self._logs.delete_records(topic, wanted.partition_index, wanted.offset)

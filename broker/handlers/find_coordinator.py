@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.api import Api, HandlerResult, Request
+from broker.api import Api, HandlerResult, Request, Steps, in_slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.groups import (
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from broker.groups.coordinator_topic import CoordinatorTopic
     from broker.groups.ports import Leaders
+
+#: Of a key, which is hashed: so many take a microsecond.
+CHARACTERS_PER_UNIT = 20
 
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
@@ -59,7 +62,7 @@ class FindCoordinatorHandler:
         body: FindCoordinatorRequest = request.body
         kind = self._key_types.get(body.key_type)
         if kind is None or kind.topic.exists:
-            return self._response(request)
+            return self._steps(request)
         return self._create_and_find(request, kind)
 
     async def _create_and_find(self, request: Request, kind: KeyType) -> FindCoordinatorResponse:
@@ -68,12 +71,15 @@ class FindCoordinatorHandler:
                 await kind.ensure_ready(key)
             except KafkaError:
                 break  # there is no leader then, which is what the answer says
-        return self._response(request)
+        return await in_slices(self._steps(request))
 
-    def _response(self, request: Request) -> FindCoordinatorResponse:
+    def _steps(self, request: Request) -> Steps[FindCoordinatorResponse]:
         body: FindCoordinatorRequest = request.body
         listener = request.connection.listener
-        found = [self._find(body.key_type, key, listener) for key in _keys(request)]
+        found = []
+        for key in _keys(request):
+            yield 5 + len(key) // CHARACTERS_PER_UNIT
+            found.append(self._find(body.key_type, key, listener))
         if request.version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         (one,) = found

@@ -31,7 +31,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request
+from broker.api import Api, Reply, Request, Steps
 from broker.groups.group_types import (
     GroupState,
     JoinInput,
@@ -72,6 +72,9 @@ if TYPE_CHECKING:
 #: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, as bits of their AclOperation codes.
 _ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 _GROUP_TYPE = "classic"
+#: What a group costs, in units of `Steps`, and characters of its id that cost one: it is hashed.
+GROUP_UNITS = 8
+CHARACTERS_PER_UNIT = 20
 
 
 class GroupsHandler:
@@ -185,35 +188,37 @@ class GroupsHandler:
 
     # --- administration
 
-    def describe(self, request: Request) -> DescribeGroupsResponse:
+    def describe(self, request: Request) -> Steps[DescribeGroupsResponse]:
         body: DescribeGroupsRequest = request.body
-        groups = [self._described(group_id, request.version) for group_id in body.groups]
-        if body.include_authorized_operations:
-            for group in groups:
-                if not group.error_code:
-                    group.authorized_operations = _ALL_GROUP_OPERATIONS
+        groups = []
+        for group_id in dict.fromkeys(body.groups):
+            yield GROUP_UNITS + len(group_id) // CHARACTERS_PER_UNIT
+            group = yield from self._described(group_id, request.version)
+            if body.include_authorized_operations and not group.error_code:
+                group.authorized_operations = _ALL_GROUP_OPERATIONS
+            groups.append(group)
         return DescribeGroupsResponse(groups=groups)
 
-    def list_groups(self, request: Request) -> ListGroupsResponse:
+    def list_groups(self, request: Request) -> Steps[ListGroupsResponse]:
         body: ListGroupsRequest = request.body
         states = {each.lower() for each in body.states_filter}
         types = {each.lower() for each in body.types_filter}
         error, entries = self._coordinator.list_groups()
         if types and _GROUP_TYPE not in types:
             entries = []
-        groups = [
-            ListedGroup(
-                entry.group.group_id,
-                entry.group.protocol_type or "",
-                entry.group.state.value,
-                _GROUP_TYPE,
-            )
-            for entry in entries
-            if not states or entry.group.state.value.lower() in states
-        ]
+        groups = []
+        for entry in entries:
+            yield 2
+            group = entry.group
+            if not states or group.state.value.lower() in states:
+                groups.append(
+                    ListedGroup(
+                        group.group_id, group.protocol_type or "", group.state.value, _GROUP_TYPE
+                    )
+                )
         return ListGroupsResponse(error_code=error, groups=groups)
 
-    def delete(self, request: Request) -> Reply:
+    def delete(self, request: Request) -> Steps[Reply]:
         body: DeleteGroupsRequest = request.body
         reply = Reply()
         group_ids = list(dict.fromkeys(body.groups_names))
@@ -227,15 +232,16 @@ class GroupsHandler:
                 reply.resolve(DeleteGroupsResponse(results=results))
 
         for group_id in group_ids:
+            yield GROUP_UNITS + len(group_id) // CHARACTERS_PER_UNIT
             self._coordinator.delete_group(group_id, partial(answer, group_id))
         if not group_ids:
             answer(None, ErrorCode.NONE)
         return reply
 
-    def _described(self, group_id: str, version: int) -> DescribedGroup:
+    def _described(self, group_id: str, version: int) -> Steps[DescribedGroup]:
         error, entry = self._coordinator.describe(group_id)
         if entry is not None:
-            return _described_group(entry)
+            return (yield from _described_group(entry))
         if error is not ErrorCode.GROUP_ID_NOT_FOUND:
             return DescribedGroup(error_code=error, group_id=group_id)
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
@@ -259,16 +265,19 @@ def _join_response(result: JoinResult, version: int) -> JoinGroupResponse:
     )
 
 
-def _described_group(entry: GroupEntry) -> DescribedGroup:
+def _described_group(entry: GroupEntry) -> Steps[DescribedGroup]:
     group = entry.group
     # Outside of Stable the protocol is about to be chosen anew, and with it the metadata.
     protocol = group.protocol_name if group.state is GroupState.STABLE else None
-    return DescribedGroup(
+    described = DescribedGroup(
         group_id=group.group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
         protocol_data=protocol or "",
-        members=[
+    )
+    for member in list(group.members.by_id.values()):
+        yield 2
+        described.members.append(
             DescribedGroupMember(
                 member.member_id,
                 member.instance_id,
@@ -277,6 +286,5 @@ def _described_group(entry: GroupEntry) -> DescribedGroup:
                 b"" if protocol is None else member.metadata(protocol),
                 member.assignment,
             )
-            for member in group.members.by_id.values()
-        ],
-    )
+        )
+    return described

@@ -24,11 +24,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Request
+from broker.api import Api, Request, Steps
 from broker.cluster.balance import Electorate, without_broker
 from broker.cluster.durability import BOOKIE_NODE_ID_MIN
 from broker.handlers.topics import metadata_failure
 from metadata.store import MetadataError
+from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.cluster import (
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     Decide = Callable[[Assigned], Assigned]
 
 _PREFERRED, _UNCLEAN = 0, 1
+
+PARTITIONS_PER_TURN = 200
 
 
 class LeadersHandler:
@@ -139,11 +142,14 @@ class LeadersHandler:
             asked = [(t.name, list(range(t.partition_count))) for t in self._catalog.all()]
         else:
             asked = [(one.topic, one.partitions) for one in body.topic_partitions]
+        slices = Slices(PARTITIONS_PER_TURN)
         electorate = self._electorate()
         decide = partial(
             _preferred if body.election_type == _PREFERRED else _any_leader, electorate
         )
         for name, numbers in asked:
+            if slices.due(1 + len(numbers)):
+                await slices.turn()
             refused = await self._decide(name, dict.fromkeys(numbers, decide))
             results = [
                 PartitionResult(number, *_error(refused.get(number)))
@@ -163,7 +169,10 @@ class LeadersHandler:
             allow_replication_factor_change=body.allow_replication_factor_change
         )
         electorate = self._electorate()
+        slices = Slices(PARTITIONS_PER_TURN)
         for topic in body.topics:
+            if slices.due(1 + len(topic.partitions)):
+                await slices.turn()
             decisions = {
                 one.partition_index: partial(self._reassign, electorate, topic.name, one)
                 for one in topic.partitions
@@ -214,7 +223,7 @@ class LeadersHandler:
             return
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
-    def list_reassignments(self, request: Request) -> ListPartitionReassignmentsResponse:
+    def list_reassignments(self, request: Request) -> Steps[ListPartitionReassignmentsResponse]:
         body: ListPartitionReassignmentsRequest = request.body
         asked: Iterable[tuple[str, Iterable[int]]]
         if body.topics is None:
@@ -223,12 +232,13 @@ class LeadersHandler:
             asked = [(one.name, one.partition_indexes) for one in body.topics]
         response = ListPartitionReassignmentsResponse()
         for name, numbers in asked:
-            found = [(n, self._find(name, n)) for n in numbers]
-            ongoing = [
-                _ongoing(number, assigned)
-                for number, assigned in found
-                if assigned is not None and assigned.before
-            ]
+            yield 3
+            ongoing = []
+            for number in numbers:
+                yield 3
+                assigned = self._find(name, number)
+                if assigned is not None and assigned.before:
+                    ongoing.append(_ongoing(number, assigned))
             if ongoing:
                 response.topics.append(OngoingTopicReassignment(name, ongoing))
         return response

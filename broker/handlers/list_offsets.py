@@ -9,15 +9,23 @@
 | other negative ones, and these before their version | UNSUPPORTED_VERSION |
 | >= 0 | first record with that timestamp or a later one; -1 without one |
 
+From version 10 on a partition that is not found out within `timeout_ms` gets REQUEST_TIMED_OUT: one
+that is being taken over, or whose records have to be read.
+
 The request's leader epochs are checked (KIP-320); the answer names the epoch that wrote the record.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
+
+import trio
 
 from broker.api import Api, Request
 from broker.handlers.fetch import check_leader_epoch
+from broker.log.partition import State
+from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.list_offsets import (
@@ -44,6 +52,7 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 UNKNOWN = -1
+PARTITIONS_PER_TURN = 200
 
 #: The version with which a special timestamp came; before it, it means nothing.
 TIMESTAMP_VERSIONS = {
@@ -69,14 +78,25 @@ class ListOffsetsHandler:
     async def list_offsets(self, request: Request) -> ListOffsetsResponse:
         body: ListOffsetsRequest = request.body
         response = ListOffsetsResponse()
+        deadline = math.inf
+        if body.timeout_ms > 0:  # 0 before version 10
+            deadline = trio.current_time() + body.timeout_ms / 1000
+        slices = Slices(PARTITIONS_PER_TURN)
         for topic in body.topics:
             result = ListOffsetsTopicResponse(name=topic.name)
             response.topics.append(result)
             for wanted in topic.partitions:
+                if slices.due():
+                    await slices.turn()
+                answer = None
                 try:
-                    log = self._logs.get(topic.name, wanted.partition_index)
-                    await log.wait_loaded()
-                    answer = await self._offset(log, wanted, request.version)
+                    with trio.move_on_at(deadline):
+                        log = self._logs.get(topic.name, wanted.partition_index)
+                        if log.state is State.LOADING:
+                            await log.wait_loaded()
+                        answer = await self._offset(log, wanted, request.version)
+                    if answer is None:
+                        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
                 except KafkaError as error:
                     answer = ListOffsetsPartitionResponse(error_code=int(error.code))
                 answer.partition_index = wanted.partition_index
@@ -113,15 +133,19 @@ class ListOffsetsHandler:
     async def offset_for_leader_epoch(self, request: Request) -> OffsetForLeaderEpochResponse:
         body: OffsetForLeaderEpochRequest = request.body
         response = OffsetForLeaderEpochResponse()
+        slices = Slices(PARTITIONS_PER_TURN)
         for topic in body.topics:
             result = OffsetForLeaderTopicResult(topic=topic.topic)
             response.topics.append(result)
             for wanted in topic.partitions:
+                if slices.due():
+                    await slices.turn()
                 answer = EpochEndOffset(partition=wanted.partition)
                 result.partitions.append(answer)
                 try:
                     log = self._logs.get(topic.topic, wanted.partition)
-                    await log.wait_loaded()
+                    if log.state is State.LOADING:
+                        await log.wait_loaded()
                     log.check_online()
                     check_leader_epoch(log, wanted.current_leader_epoch)
                     answer.leader_epoch, answer.end_offset = log.end_offset_for_epoch(

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.api import Api, Request
+from broker.api import Api, Request, Steps, in_slices
 from broker.cluster.catalog import check_name
 from broker.log.partition import State
+from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.message import ZERO_UUID
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from broker.log.partition import PartitionLog
 
 LOAD_WAIT_SECONDS = 5.0
+LOGS_PER_TURN = 1000
+#: What a topic costs, and each of its partitions, in units of `Steps`.
+TOPIC_UNITS = 4
+PARTITION_UNITS = 8
 
 #: Bit sets of AclOperation codes: what Kafka answers without an authorizer.
 ALL_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -71,24 +76,29 @@ class MetadataHandler:
     def apis(self) -> list[Api]:
         return [Api(ApiKey.METADATA, 0, 13, self.metadata)]
 
-    def metadata(self, request: Request) -> MetadataResponse | Awaitable[MetadataResponse]:
+    def metadata(self, request: Request) -> Steps[MetadataResponse | Awaitable[MetadataResponse]]:
         body: MetadataRequest = request.body
         wanted = self._wanted(body, request.version)
+        missing: list[str] = []
+        once: dict[object, MetadataRequestTopic] = {}
+        for item in wanted or ():
+            yield 1
+            once[item.topic_id if item.topic_id != ZERO_UUID else item.name] = item
+            by_id = item.topic_id != ZERO_UUID
+            if request.version < TOPIC_ID_VERSION and (item.name is None or by_id):
+                return (yield from self._refuse(request, wanted or []))
+            if item.name and not by_id and self._find(item) is None:
+                missing.append(item.name)
         if wanted is not None:
-            if request.version < TOPIC_ID_VERSION and any(
-                item.name is None or item.topic_id != ZERO_UUID for item in wanted
-            ):
-                return self._refuse(request, wanted)
-            missing = [
-                item.name
-                for item in wanted
-                if item.name and item.topic_id == ZERO_UUID and self._find(item) is None
-            ]
-            if missing and self._may_create(body, request.version):
-                return self._create_then_answer(request, wanted, missing)
-        if any(log.state is State.LOADING for log in self._logs_of(wanted)):
-            return self._wait_then_answer(request, wanted)
-        return self._answer(request, wanted)
+            wanted = list(once.values())  # as Kafka, which makes a set of them
+            missing = list(dict.fromkeys(missing))
+        if missing and self._may_create(body, request.version):
+            return self._create_then_answer(request, wanted, missing)
+        for log in self._logs_of(wanted):
+            yield 1
+            if log.state is State.LOADING:
+                return self._wait_then_answer(request, wanted)
+        return (yield from self._answer(request, wanted))
 
     # -- what is asked for ---------------------------------------------------------------------
 
@@ -123,7 +133,7 @@ class MetadataHandler:
                     continue
 
     async def _create_then_answer(
-        self, request: Request, wanted: list[MetadataRequestTopic], missing: list[str]
+        self, request: Request, wanted: list[MetadataRequestTopic] | None, missing: list[str]
     ) -> MetadataResponse:
         errors: dict[str, ErrorCode] = {}
         for name in missing:
@@ -140,10 +150,14 @@ class MetadataHandler:
         wanted: list[MetadataRequestTopic] | None,
         errors: dict[str, ErrorCode] | None = None,
     ) -> MetadataResponse:
+        slices = Slices(LOGS_PER_TURN)
         with trio.move_on_after(LOAD_WAIT_SECONDS):
-            for log in list(self._logs_of(wanted)):
-                await log.wait_loaded()
-        return self._answer(request, wanted, errors)
+            for log in self._logs_of(wanted):
+                if slices.due():
+                    await slices.turn()
+                if log.state is State.LOADING:
+                    await log.wait_loaded()
+        return await in_slices(self._answer(request, wanted, errors))
 
     # -- answer --------------------------------------------------------------------------------
 
@@ -152,7 +166,7 @@ class MetadataHandler:
         request: Request,
         wanted: list[MetadataRequestTopic] | None,
         errors: dict[str, ErrorCode] | None = None,
-    ) -> MetadataResponse:
+    ) -> Steps[MetadataResponse]:
         view = self._view
         response = MetadataResponse(
             cluster_id=view.cluster_id,
@@ -167,27 +181,32 @@ class MetadataHandler:
         body: MetadataRequest = request.body
         if body.include_cluster_authorized_operations:
             response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
-        if wanted is None:
-            response.topics = [self._topic(topic) for topic in self._catalog.all()]
-        else:
-            for item in wanted:
-                topic = self._find(item)
-                response.topics.append(
-                    self._missing(item, errors or {}) if topic is None else self._topic(topic)
-                )
-        if body.include_topic_authorized_operations:
-            for answer in response.topics:
-                answer.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+        operations = ALL_TOPIC_OPERATIONS if body.include_topic_authorized_operations else None
+        asked = self._catalog.all() if wanted is None else wanted
+        for item in asked:
+            yield TOPIC_UNITS
+            topic = self._find(item) if isinstance(item, MetadataRequestTopic) else item
+            if topic is None:
+                assert isinstance(item, MetadataRequestTopic)
+                answer = self._missing(item, errors or {})
+            else:
+                answer = yield from self._topic(topic)
+            if operations is not None:
+                answer.topic_authorized_operations = operations
+            response.topics.append(answer)
         return response
 
-    def _refuse(self, request: Request, wanted: list[MetadataRequestTopic]) -> MetadataResponse:
+    def _refuse(
+        self, request: Request, wanted: list[MetadataRequestTopic]
+    ) -> Steps[MetadataResponse]:
         """Versions 10 and 11 can name an id, or neither name nor id, but their answer needs a name.
         As Kafka: INVALID_REQUEST for every topic."""
-        response = self._answer(request, [])
-        response.topics = [
-            MetadataResponseTopic(error_code=int(ErrorCode.INVALID_REQUEST), name=item.name or "")
-            for item in wanted
-        ]
+        response = yield from self._answer(request, [])
+        for item in wanted:
+            yield 1
+            response.topics.append(
+                MetadataResponseTopic(int(ErrorCode.INVALID_REQUEST), name=item.name or "")
+            )
         return response
 
     @staticmethod
@@ -209,13 +228,14 @@ class MetadataHandler:
             error_code=int(code), name=wanted.name, topic_id=wanted.topic_id
         )
 
-    def _topic(self, topic: Topic) -> MetadataResponseTopic:
-        return MetadataResponseTopic(
-            name=topic.name,
-            topic_id=topic.id,
-            is_internal=topic.internal,
-            partitions=[self._partition(topic, n) for n in range(topic.partition_count)],
+    def _topic(self, topic: Topic) -> Steps[MetadataResponseTopic]:
+        answer = MetadataResponseTopic(
+            name=topic.name, topic_id=topic.id, is_internal=topic.internal
         )
+        for number in range(topic.partition_count):
+            yield PARTITION_UNITS
+            answer.partitions.append(self._partition(topic, number))
+        return answer
 
     def _partition(self, topic: Topic, partition: int) -> MetadataResponsePartition:
         placed = self._view.partition(topic.name, partition)

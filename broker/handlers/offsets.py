@@ -26,8 +26,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request
+import trio
+
+from broker.api import STEP_UNITS, Api, Reply, Request, Steps, all_steps, in_slices
 from broker.groups.offsets_core import CommittedOffset, GroupOffsets
+from runtime.config import LONG_MAX
+from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.message import ZERO_UUID
@@ -54,11 +58,35 @@ from wire.kafka.messages.offsets import (
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Awaitable
 
     from broker.groups.coordinator import GroupCoordinator, OffsetToCommit
     from broker.groups.ports import Catalog, Topic
 
 _TOPIC_IDS_FROM = 10
+
+#: Partitions that are committed, deleted or looked up at once: some 3 ms.
+CHUNK_PARTITIONS = 250
+GROUPS_AT_ONCE = 20
+#: What a partition costs, in units of `Steps`, and characters of a group's id: it is hashed.
+PARTITION_UNITS = 5
+CHARACTERS_PER_UNIT = 20
+
+
+class _Parts(Reply):
+    """A reply that is resolved when all of its parts are done, and one more when all were begun."""
+
+    __slots__ = ("outstanding", "response")
+
+    def __init__(self, response: OffsetCommitResponse | OffsetDeleteResponse) -> None:
+        super().__init__()
+        self.response = response
+        self.outstanding = 1
+
+    def one_done(self) -> None:
+        self.outstanding -= 1
+        if not self.outstanding:
+            self.resolve(self.response)
 
 
 class OffsetsHandler:
@@ -77,20 +105,22 @@ class OffsetsHandler:
 
     # --- OffsetCommit
 
-    def commit(self, request: Request) -> Reply:
+    def commit(self, request: Request) -> Steps[Reply]:
         body: OffsetCommitRequest = request.body
-        reply = Reply()
         response = OffsetCommitResponse()
-        offsets: list[OffsetToCommit] = []
-        waiting: list[OffsetCommitResponsePartition] = []
+        parts = _Parts(response)
+        chunk: list[tuple[OffsetCommitResponsePartition, OffsetToCommit]] = []
         now_ms = self._coordinator.timers.wall_ms()
         retention_ms = body.retention_time_ms
-        expire_ms = -1 if retention_ms == -1 else now_ms + retention_ms
+        # A record holds an int64: what lies beyond it is never, and what is gone by is now.
+        expire_ms = -1 if retention_ms == -1 else min(max(now_ms + retention_ms, 0), LONG_MAX)
         for asked in body.topics:
+            yield PARTITION_UNITS
             topic, unknown = self._topic(request.version, asked.name, asked.topic_id)
             answers = OffsetCommitResponseTopic(asked.name, asked.topic_id, [])
             response.topics.append(answers)
             for partition in asked.partitions:
+                yield PARTITION_UNITS
                 number = partition.partition_index
                 answer = OffsetCommitResponsePartition(number)
                 answers.partitions.append(answer)
@@ -101,30 +131,44 @@ class OffsetsHandler:
                 elif self._is_too_large(partition):
                     answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    waiting.append(answer)
                     value = _to_commit(partition, now_ms, expire_ms, topic.id)
-                    offsets.append((topic.name, number, value))
-        if not offsets:
-            reply.resolve(response)
-            return reply
+                    chunk.append((answer, (topic.name, number, value)))
+                    if len(chunk) == CHUNK_PARTITIONS:
+                        self._commit_chunk(request, chunk, parts)
+                        yield CHUNK_PARTITIONS * PARTITION_UNITS
+                        chunk = []
+        if chunk:
+            self._commit_chunk(request, chunk, parts)
+        parts.one_done()
+        return parts
+
+    def _commit_chunk(
+        self,
+        request: Request,
+        chunk: list[tuple[OffsetCommitResponsePartition, OffsetToCommit]],
+        parts: _Parts,
+    ) -> None:
+        """One append's worth of offsets. Nearly always that is all of them; a request of more than
+        a batch's worth is no single batch in Kafka either, which refuses it."""
+        body: OffsetCommitRequest = request.body
 
         def done(error: ErrorCode) -> None:
             if error is ErrorCode.GROUP_ID_NOT_FOUND and request.version < 9:
                 error = ErrorCode.ILLEGAL_GENERATION
             if error:
-                for answer in waiting:
+                for answer, _ in chunk:
                     answer.error_code = error
-            reply.resolve(response)
+            parts.one_done()
 
+        parts.outstanding += 1
         self._coordinator.commit(
             body.group_id,
             body.member_id,
             body.group_instance_id,
             body.generation_id_or_member_epoch,
-            offsets,
+            [offset for _, offset in chunk],
             done,
         )
-        return reply
 
     def _is_too_large(self, partition: OffsetCommitRequestPartition) -> bool:
         # Kafka counts UTF-16 units, not bytes, whatever the setting is called.
@@ -136,10 +180,12 @@ class OffsetsHandler:
 
     # --- OffsetFetch
 
-    def fetch(self, request: Request) -> Reply:
+    def fetch(self, request: Request) -> Reply | Awaitable[OffsetFetchResponse]:
         body: OffsetFetchRequest = request.body
-        reply = Reply()
         asked = body.groups if request.version >= 8 else [_as_group(body)]
+        if _is_large(asked):
+            return self._fetch_in_task(request, asked)
+        reply = Reply()
         answers: list[OffsetFetchResponseGroup | None] = [None] * len(asked)
         left = len(asked)
 
@@ -148,11 +194,11 @@ class OffsetsHandler:
                 nonlocal left
                 answer = OffsetFetchResponseGroup(group.group_id, [], error)
                 if not error:
-                    answer.topics = self._fetched(request, group, offsets)
+                    answer.topics = all_steps(self._fetched(request, group, offsets))
                 answers[at] = answer
                 left -= 1
                 if not left:
-                    reply.resolve(_fetch_response(request.version, answers))
+                    reply.resolve(all_steps(_fetch_response(request.version, answers)))
 
             self._coordinator.fetch(group.group_id, body.require_stable, done)
 
@@ -162,79 +208,132 @@ class OffsetsHandler:
             reply.resolve(OffsetFetchResponse())
         return reply
 
+    async def _fetch_in_task(
+        self, request: Request, asked: list[OffsetFetchRequestGroup]
+    ) -> OffsetFetchResponse:
+        """The same for many partitions, in slices."""
+        answers: list[OffsetFetchResponseGroup | None] = []
+        slices = Slices(STEP_UNITS)
+        for group in asked:
+            if slices.due(PARTITION_UNITS + len(group.group_id) // CHARACTERS_PER_UNIT):
+                await slices.turn()
+            error, offsets = await self._table(request, group.group_id)
+            answer = OffsetFetchResponseGroup(group.group_id, [], error)
+            if not error:
+                answer.topics = await in_slices(self._fetched(request, group, offsets))
+            answers.append(answer)
+        return await in_slices(_fetch_response(request.version, answers))
+
+    async def _table(
+        self, request: Request, group_id: str
+    ) -> tuple[ErrorCode, GroupOffsets | None]:
+        came = trio.Event()
+        found: list[tuple[ErrorCode, GroupOffsets | None]] = []
+
+        def done(error: ErrorCode, offsets: GroupOffsets | None) -> None:
+            found.append((error, offsets))
+            came.set()
+
+        self._coordinator.fetch(group_id, request.body.require_stable, done)
+        if not found:
+            await came.wait()
+        return found[0]
+
     def _fetched(
         self, request: Request, group: OffsetFetchRequestGroup, offsets: GroupOffsets | None
-    ) -> list[OffsetFetchResponseTopics]:
+    ) -> Steps[list[OffsetFetchResponseTopics]]:
         body: OffsetFetchRequest = request.body
         table = GroupOffsets() if offsets is None else offsets
         stable = body.require_stable
         if group.topics is None:
-            return self._fetched_all(request.version, table, stable)
+            return (yield from self._fetched_all(request.version, table, stable))
         topics = []
         for asked in group.topics:
+            yield PARTITION_UNITS
             answer = OffsetFetchResponseTopics(asked.name, asked.topic_id, [])
             topics.append(answer)
-            name, topic_id = asked.name, None
+            name, topic_id, is_known = asked.name, None, True
             if request.version >= _TOPIC_IDS_FROM:
                 topic = self._catalog.get_by_id(asked.topic_id)
-                if topic is None:
-                    answer.partitions = [
-                        OffsetFetchResponsePartitions(each, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)
-                        for each in asked.partition_indexes
-                    ]
-                    continue
-                name, topic_id = topic.name, topic.id
+                is_known = topic is not None
+                if topic is not None:
+                    name, topic_id = topic.name, topic.id
             for number in asked.partition_indexes:
-                answer.partitions.append(_fetched_one(table, name, number, topic_id, stable))
+                yield 2
+                answer.partitions.append(
+                    _fetched_one(table, name, number, topic_id, stable)
+                    if is_known
+                    else OffsetFetchResponsePartitions(
+                        number, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID
+                    )
+                )
         return topics
 
     def _fetched_all(
         self, version: int, table: GroupOffsets, stable: bool
-    ) -> list[OffsetFetchResponseTopics]:
+    ) -> Steps[list[OffsetFetchResponseTopics]]:
         topics = []
-        for name, partitions in table.by_topic.items():
+        for name, partitions in list(table.by_topic.items()):
+            yield PARTITION_UNITS
             topic_id = ZERO_UUID
             if version >= _TOPIC_IDS_FROM:
                 topic = self._catalog.get(name)
                 if topic is None:
                     continue  # it is gone, and its offsets will be
                 topic_id = topic.id
-            answers = [_fetched_one(table, name, each, None, stable) for each in partitions]
-            topics.append(OffsetFetchResponseTopics(name, topic_id, answers))
+            answer = OffsetFetchResponseTopics(name, topic_id, [])
+            topics.append(answer)
+            for number in list(partitions):
+                yield 2
+                answer.partitions.append(_fetched_one(table, name, number, None, stable))
         return topics
 
     # --- OffsetDelete
 
-    def delete(self, request: Request) -> Reply:
+    def delete(self, request: Request) -> Steps[Reply]:
         body: OffsetDeleteRequest = request.body
-        reply = Reply()
         response = OffsetDeleteResponse()
-        keys: list[tuple[str, int]] = []
-        waiting: list[OffsetDeleteResponsePartition] = []
+        parts = _Parts(response)
+        chunk: list[tuple[OffsetDeleteResponsePartition, tuple[str, int]]] = []
+        is_first = True
         for asked in body.topics:
+            yield PARTITION_UNITS
             topic = self._catalog.get(asked.name)
             answers = OffsetDeleteResponseTopic(asked.name, [])
             response.topics.append(answers)
             for partition in asked.partitions:
+                yield PARTITION_UNITS
                 number = partition.partition_index
                 answer = OffsetDeleteResponsePartition(number)
                 answers.partitions.append(answer)
                 if topic is None or not 0 <= number < topic.partition_count:
                     answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                else:
-                    keys.append((asked.name, number))
-                    waiting.append(answer)
+                    continue
+                chunk.append((answer, (asked.name, number)))
+                if len(chunk) == CHUNK_PARTITIONS:
+                    self._delete_chunk(body.group_id, chunk, parts)
+                    chunk, is_first = [], False
+                    yield CHUNK_PARTITIONS * PARTITION_UNITS
+        if chunk or is_first:  # an empty one, too, says whether there is such a group
+            self._delete_chunk(body.group_id, chunk, parts)
+        parts.one_done()
+        return parts
 
+    def _delete_chunk(
+        self,
+        group_id: str,
+        chunk: list[tuple[OffsetDeleteResponsePartition, tuple[str, int]]],
+        parts: _Parts,
+    ) -> None:
         def done(error: ErrorCode, errors: list[ErrorCode]) -> None:
             if error:
-                reply.resolve(OffsetDeleteResponse(error_code=error))
-                return
-            for answer, each in zip(waiting, errors, strict=True):
+                parts.response = OffsetDeleteResponse(error_code=error)
+            for (answer, _), each in zip(chunk, errors, strict=False):
                 answer.error_code = each
-            reply.resolve(response)
+            parts.one_done()
 
-        self._coordinator.delete_offsets(body.group_id, keys, done)
-        return reply
+        parts.outstanding += 1
+        self._coordinator.delete_offsets(group_id, [key for _, key in chunk], done)
 
     def _topic(
         self, version: int, name: str, topic_id: uuid.UUID
@@ -285,30 +384,40 @@ def _as_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     )
 
 
+def _is_large(asked: list[OffsetFetchRequestGroup]) -> bool:
+    """Whether the answer may have more partitions than are looked up at once."""
+    partitions = 0
+    for number, group in enumerate(asked):
+        if group.topics is None or number >= GROUPS_AT_ONCE:
+            return True
+        for topic in group.topics:
+            partitions += 1 + len(topic.partition_indexes)
+            if partitions > CHUNK_PARTITIONS:
+                return True
+    return False
+
+
 def _fetch_response(
     version: int, answers: list[OffsetFetchResponseGroup | None]
-) -> OffsetFetchResponse:
+) -> Steps[OffsetFetchResponse]:
     groups = [answer for answer in answers if answer is not None]
     assert len(groups) == len(answers)
     if version >= 8:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=[
-            OffsetFetchResponseTopic(
-                topic.name,
-                [
-                    OffsetFetchResponsePartition(
-                        each.partition_index,
-                        each.committed_offset,
-                        each.committed_leader_epoch,
-                        each.metadata,
-                        each.error_code,
-                    )
-                    for each in topic.partitions
-                ],
+    response = OffsetFetchResponse(error_code=group.error_code)
+    for topic in group.topics:
+        answer = OffsetFetchResponseTopic(topic.name, [])
+        response.topics.append(answer)
+        for each in topic.partitions:
+            yield 1
+            answer.partitions.append(
+                OffsetFetchResponsePartition(
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.metadata,
+                    each.error_code,
+                )
             )
-            for topic in group.topics
-        ],
-    )
+    return response

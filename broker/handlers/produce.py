@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request
+from broker.api import Api, Reply, Request, Steps
 from broker.log.append_queue import Append
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.produce import (
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 
 TOPIC_ID_VERSION = 13
 ZSTD_VERSION = 7
+#: Of a request with many partitions, so many are submitted in one step; what one costs, in units of
+#: `Steps`.
+PARTITIONS_PER_STEP = 20
+PARTITION_UNITS = 30
 #: Who else may write to internal topics, as in Kafka: a tool that repairs them.
 ADMIN_CLIENT_ID = "__admin_client"
 ACKS_ALL = -1
@@ -132,32 +137,60 @@ class ProduceHandler:
     def apis(self) -> list[Api]:
         return [Api(ApiKey.PRODUCE, 3, TOPIC_ID_VERSION, self.produce, version_min_advertised=0)]
 
-    def produce(self, request: Request) -> Reply:
+    def produce(self, request: Request) -> Reply | Steps[Reply]:
         body: ProduceRequest = request.body
         self.requests_count += 1
         pending = (_Pending if body.acks else _Unanswered)(ProduceResponse(), request)
+        if len(body.topic_data) > 1 or (
+            body.topic_data and len(body.topic_data[0].partition_data) > PARTITIONS_PER_STEP
+        ):
+            return self._steps(request, pending)
         for topic in body.topic_data:
             response = TopicProduceResponse(topic.name, topic.topic_id)
             pending.response.responses.append(response)
-            for data in topic.partition_data:
-                result = PartitionProduceResponse(data.index)
-                response.partition_responses.append(result)
-                records = NO_RECORDS if data.records is None else data.records
-                assert isinstance(records, memoryview)
-                self.bytes_in += len(records)
-                pending.outstanding += 1
-                append = _ProduceAppend(records, self, pending, result)
-                try:
-                    log = self._log_of(request, topic, data.index)
-                    if request.version < ZSTD_VERSION:
-                        _check_codec(records)
-                except KafkaError as error:
-                    append.fail(error)
-                    continue
-                result.log_start_offset = log.log_start_offset
-                log.submit(append)
+            self._submit(request, pending, topic, topic.partition_data, response)
         pending.all_queued()
         return pending
+
+    def _steps(self, request: Request, pending: _Pending) -> Steps[Reply]:
+        """A request for many partitions: nothing of its connection is handled before all of them
+        were submitted, so that the order of requests is still that of offsets."""
+        body: ProduceRequest = request.body
+        for topic in body.topic_data:
+            response = TopicProduceResponse(topic.name, topic.topic_id)
+            pending.response.responses.append(response)
+            for start in range(0, len(topic.partition_data), PARTITIONS_PER_STEP):
+                some = topic.partition_data[start : start + PARTITIONS_PER_STEP]
+                self._submit(request, pending, topic, some, response)
+                yield len(some) * PARTITION_UNITS
+        pending.all_queued()
+        return pending
+
+    def _submit(
+        self,
+        request: Request,
+        pending: _Pending,
+        topic: TopicProduceData,
+        partition_data: list[PartitionProduceData],
+        response: TopicProduceResponse,
+    ) -> None:
+        for data in partition_data:
+            result = PartitionProduceResponse(data.index)
+            response.partition_responses.append(result)
+            records = NO_RECORDS if data.records is None else data.records
+            assert isinstance(records, memoryview)
+            self.bytes_in += len(records)
+            pending.outstanding += 1
+            append = _ProduceAppend(records, self, pending, result)
+            try:
+                log = self._log_of(request, topic, data.index)
+                if request.version < ZSTD_VERSION:
+                    _check_codec(records)
+            except KafkaError as error:
+                append.fail(error)
+                continue
+            result.log_start_offset = log.log_start_offset
+            log.submit(append)
 
     def _log_of(self, request: Request, topic: TopicProduceData, partition: int) -> PartitionLog:
         if request.body.acks not in ACKS_ALLOWED:

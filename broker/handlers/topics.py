@@ -10,7 +10,9 @@ A change is durable when it is answered, so the timeouts of the requests are not
 was compared with Kafka 4.3.1, error by error.
 Known deviations: two names of one request that differ only in '.' and '_' collide with one another
 (Kafka makes both); the first broker of an assignment by hand leads the partition, the others are
-those that are to lead it in its place: the copies are on bookies, wherever those are.
+those that are to lead it in its place: the copies are on bookies, wherever those are; an internal
+topic gets its coordinator's settings and number of partitions where the request says nothing else,
+and no more partitions later, as its keys would be looked for in others.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from broker.api import Api, Request
 from broker.cluster.catalog import PARTITIONS_PER_TOPIC_MAX, Topic
+from broker.cluster.durability import default_factor
+from broker.cluster.internal_topics import making_of
 from metadata.store import MetadataError
+from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.message import ZERO_UUID
@@ -55,6 +60,13 @@ _BY_ID_VERSION_MIN = 6
 _DELETION_DISABLED_VERSION_MIN = 3
 _DEFAULT = -1
 
+#: Before others have the loop: topics that are looked at, and as how many one counts that is
+#: checked, and a setting that is described; values that are counted.
+TOPICS_PER_TURN = 500
+CREATED_COST = 200
+SETTING_COST = 10
+VALUES_PER_TURN = 5000
+
 T = TypeVar("T")
 
 
@@ -73,6 +85,16 @@ def metadata_failure(error: MetadataError) -> KafkaError:
     """Metadata cannot be reached or did not answer: the client may ask again."""
     logger.warning("event=metadata_failed path=%s error=%s", error.path, error)
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "metadata did not answer")
+
+
+async def caught_up(catalog: TopicCatalog) -> KafkaError | None:
+    """For who is about to tell a client that a topic is not there, or is there already: another
+    broker may have told it otherwise just before. The error for that client if metadata is away."""
+    try:
+        await catalog.catch_up()
+    except MetadataError as error:
+        return metadata_failure(error)
+    return None
 
 
 class TopicsHandler:
@@ -95,24 +117,31 @@ class TopicsHandler:
     async def create_topics(self, request: Request) -> CreateTopicsResponse:
         body: CreateTopicsRequest = request.body
         response = CreateTopicsResponse()
-        asked_often = _repeated(topic.name for topic in body.topics)
+        slices = Slices(TOPICS_PER_TURN)
+        asked_often = dict.fromkeys(await _repeated(topic.name for topic in body.topics))
         excessive = self._partitions_asked(body.topics) > PARTITIONS_PER_TOPIC_MAX
         for name in asked_often:
             result = CreatableTopicResult(name=name, error_message=None)
             _refuse(result, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
             response.topics.append(result)
+        is_there = any(self._catalog.get(topic.name) for topic in body.topics)
+        away = await caught_up(self._catalog) if is_there else None
         for topic in body.topics:
+            if slices.due(1 if excessive else CREATED_COST):
+                await slices.turn()
             if topic.name in asked_often:
                 continue
             result = CreatableTopicResult(name=topic.name, error_message=None)
             response.topics.append(result)
             try:
+                if away is not None:
+                    raise away
                 if excessive:
                     raise KafkaError(
                         ErrorCode.POLICY_VIOLATION,
                         f"a request may make {PARTITIONS_PER_TOPIC_MAX} partitions at most",
                     )
-                await self._create_topic(topic, result, validate_only=body.validate_only)
+                await self._create_topic(topic, result, slices, validate_only=body.validate_only)
             except KafkaError as error:
                 _refuse(result, error)
             except MetadataError as error:
@@ -120,15 +149,23 @@ class TopicsHandler:
         return response
 
     def _partitions_asked(self, topics: Sequence[CreatableTopic]) -> int:
-        default = self._registry.broker.num_partitions
         return sum(
             len(topic.assignments)
-            or (default if topic.num_partitions < 0 else topic.num_partitions)
+            or (
+                self._default_partition_count(topic.name)
+                if topic.num_partitions < 0
+                else topic.num_partitions
+            )
             for topic in topics
         )
 
     async def _create_topic(
-        self, asked: CreatableTopic, result: CreatableTopicResult, *, validate_only: bool
+        self,
+        asked: CreatableTopic,
+        result: CreatableTopicResult,
+        slices: Slices,
+        *,
+        validate_only: bool,
     ) -> None:
         self._catalog.check_create(asked.name, 1, {})
         wanted = self._wanted(asked)
@@ -145,16 +182,20 @@ class TopicsHandler:
             result.topic_id = topic.id
         result.num_partitions = wanted.partition_count
         result.replication_factor = wanted.replication_factor
-        result.configs = [
-            CreatableTopicConfigs(
-                name=described.key.name,
-                value=described.value,
-                read_only=described.read_only,
-                config_source=int(described.source),
-                is_sensitive=described.key.sensitive,
+        configs = []
+        for described in self._registry.describe_topic(wanted.configs):
+            if slices.due(SETTING_COST):
+                await slices.turn()
+            configs.append(
+                CreatableTopicConfigs(
+                    name=described.key.name,
+                    value=described.value,
+                    read_only=described.read_only,
+                    config_source=int(described.source),
+                    is_sensitive=described.key.sensitive,
+                )
             )
-            for described in self._registry.describe_topic(wanted.configs)
-        ]
+        result.configs = configs
 
     def _wanted(self, asked: CreatableTopic) -> _Wanted:
         by_hand = None
@@ -165,20 +206,25 @@ class TopicsHandler:
         else:
             partition_count = asked.num_partitions
             if partition_count == _DEFAULT:
-                partition_count = self._registry.broker.num_partitions
+                partition_count = self._default_partition_count(asked.name)
             elif partition_count < 1:
                 raise KafkaError(
                     ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions cannot be made"
                 )
-            replication_factor = self.replication_factor(asked.replication_factor)
-        configs = {}
+            replication_factor = self.replication_factor(asked.name, asked.replication_factor)
+        making = making_of(asked.name, self._registry.broker)
+        configs = {} if making is None else dict(making.configs)
         for config in asked.configs:
             if config.value is None:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} has no value")
             configs[config.name] = config.value
         return _Wanted(asked.name, partition_count, replication_factor, configs, by_hand)
 
-    def replication_factor(self, asked: int) -> int:
+    def _default_partition_count(self, name: str) -> int:
+        making = making_of(name, self._registry.broker)
+        return self._registry.broker.num_partitions if making is None else making.partition_count
+
+    def replication_factor(self, name: str, asked: int) -> int:
         """What -1 stands for, and the check against the live bookies. KafkaError
         INVALID_REPLICATION_FACTOR. `quire.clip.replication.factor` lowers instead."""
         config = self._registry.broker
@@ -187,7 +233,7 @@ class TopicsHandler:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"replication factor {asked}: the least is 1, and -1 means the default",
             )
-        factor = config.default_replication_factor if asked == _DEFAULT else asked
+        factor = (default_factor(name, config) or 1) if asked == _DEFAULT else asked
         live = self._cluster.copies_max
         if factor <= live:
             return factor
@@ -209,7 +255,7 @@ class TopicsHandler:
                     ErrorCode.INVALID_REQUEST, f"an assignment and {what} exclude one another"
                 )
         indexes = [assignment.partition_index for assignment in asked.assignments]
-        if twice := _repeated(indexes):
+        if twice := _more_than_once(Counter(indexes)):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {twice[0]} is assigned twice"
             )
@@ -234,7 +280,7 @@ class TopicsHandler:
         unknown = [broker_id for broker_id in broker_ids if broker_id not in live]
         if not broker_ids:
             problem = "a partition is assigned to no broker"
-        elif twice := _repeated(broker_ids):
+        elif twice := _more_than_once(Counter(broker_ids)):
             problem = f"a partition is assigned to broker {twice[0]} twice"
         elif unknown:
             problem = f"a partition is assigned to broker {unknown[0]}, which is not there"
@@ -249,16 +295,26 @@ class TopicsHandler:
         if request.version < _BY_ID_VERSION_MIN:
             asked = [DeleteTopicState(name=name) for name in body.topic_names]
         names = [state.name for state in asked if state.name is not None]
-        names_often = _repeated(names)
-        ids_often = _repeated(
-            state.topic_id for state in asked if state.name is None and state.topic_id != ZERO_UUID
+        names_often = set(await _repeated(names))
+        ids_often = set(
+            await _repeated(
+                state.topic_id
+                for state in asked
+                if state.name is None and state.topic_id != ZERO_UUID
+            )
         )
+        names_asked = set(names)
+        slices = Slices(TOPICS_PER_TURN)
         response = DeleteTopicsResponse()
         answered: set[object] = set()
         found: list[tuple[DeletableTopicResult, Topic]] = []
+        is_missing = any(self._find(state) is None for state in asked)
+        away = await caught_up(self._catalog) if is_missing else None
         # All are looked up before the first is deleted: what a request says twice is an error,
         # whichever comes first.
         for state in asked:
+            if slices.due():
+                await slices.turn()
             handle = state.topic_id if state.name is None else state.name
             repeated = handle in names_often or handle in ids_often
             if repeated and handle in answered:
@@ -269,9 +325,11 @@ class TopicsHandler:
             try:
                 if repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+                if away is not None:
+                    raise away
                 topic = self._to_delete(state, request.version)
                 result.name, result.topic_id = topic.name, topic.id
-                if state.name is None and topic.name in names:
+                if state.name is None and topic.name in names_asked:
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST, "the request names it by name and by id"
                     )
@@ -298,35 +356,47 @@ class TopicsHandler:
         if state.name is None:
             if state.topic_id == ZERO_UUID:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
-            topic = self._catalog.get_by_id(state.topic_id)
+            topic = self._find(state)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
             return topic
         if state.topic_id != ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "both a name and an id are given")
-        topic = self._catalog.get(state.name)
+        topic = self._find(state)
         if topic is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {state.name!r}"
             )
         return topic
 
+    def _find(self, state: DeleteTopicState) -> Topic | None:
+        if state.name is None:
+            return self._catalog.get_by_id(state.topic_id)
+        return self._catalog.get(state.name)
+
     # -- CreatePartitions -----------------------------------------------------------------------
 
     async def create_partitions(self, request: Request) -> CreatePartitionsResponse:
         body: CreatePartitionsRequest = request.body
         response = CreatePartitionsResponse()
-        asked_often = _repeated(topic.name for topic in body.topics)
+        slices = Slices(TOPICS_PER_TURN)
+        asked_often = dict.fromkeys(await _repeated(topic.name for topic in body.topics))
         for name in asked_often:
             repeated = CreatePartitionsTopicResult(name=name)
             _refuse(repeated, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
             response.results.append(repeated)
+        is_missing = any(self._catalog.get(topic.name) is None for topic in body.topics)
+        away = await caught_up(self._catalog) if is_missing else None
         for topic in body.topics:
+            if slices.due(1 + len(topic.assignments or ())):
+                await slices.turn()
             if topic.name in asked_often:
                 continue
             result = CreatePartitionsTopicResult(name=topic.name)
             response.results.append(result)
             try:
+                if away is not None:
+                    raise away
                 self._check_new_partitions(topic)
                 if not body.validate_only:
                     by_hand = None
@@ -363,5 +433,16 @@ def _refuse(result: _Result, error: KafkaError) -> None:
         result.configs = []
 
 
-def _repeated(values: Iterable[T]) -> list[T]:
-    return [value for value, count in Counter(values).items() if count > 1]
+async def _repeated(values: Iterable[T]) -> list[T]:
+    """Those that come more than once, in the order of their first time; in slices."""
+    counts: Counter[T] = Counter()
+    slices = Slices(VALUES_PER_TURN)
+    for value in values:
+        if slices.due():
+            await slices.turn()
+        counts[value] += 1
+    return _more_than_once(counts)
+
+
+def _more_than_once(counts: Counter[T]) -> list[T]:
+    return [value for value, count in counts.items() if count > 1]

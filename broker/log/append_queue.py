@@ -7,7 +7,9 @@ moves the high watermark over its batches and answers them.
 A ledger is sealed synchronously: everything queued is pushed, then the offset index, then a
 snapshot of producer state, which at that moment describes exactly what was pushed before it. (A
 snapshot that knew of batches behind it would, after a crash, answer a producer's retry of a lost
-batch as a duplicate: a lost record.) For the same reason `push_snapshot` empties the queue first.
+batch as a duplicate: a lost record.) For the same reason `push_snapshot` empties the queue first,
+and a ledger that must not grow any more is protected before batches are numbered: whoever puts
+asks `is_full`, and keeps what he has until the next ledger is there (broker/log/partition.py).
 
 Owner: the event loop's thread; every method is synchronous but `wait_drained`.
 """
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
     from broker.log.settings import LogSettings
     from ledger.writer import LedgerWriter
     from runtime.turn import Turn
+
+
+#: Above every size.
+NO_LIMIT = 1 << 62
 
 
 class Append(ABC):
@@ -106,7 +112,7 @@ class AppendQueue:
         on_progress: Callable[[], None],
         on_lost: Callable[[str], None],
         on_attention: Callable[[], None],
-        take_snapshot: Callable[[], bytes],
+        take_snapshot: Callable[[], Sequence[bytes]],
     ) -> None:
         """`on_progress`: the high watermark moved (once per acknowledged entry). `on_lost`: the
         ledger failed, nothing more will be acknowledged. `on_attention`: the keeper should look (a
@@ -130,7 +136,17 @@ class AppendQueue:
         self.high_watermark = 0
         self.pushed_offset = 0
         self.sealed = True
-        self.roll_bytes = 1 << 62
+        #: The keeper is called when the ledger is as large as this.
+        self.attention_bytes = NO_LIMIT
+        #: How much may be put for one ledger.
+        self.ledger_bytes_max = NO_LIMIT
+        #: What was put for the open ledger, or, if there is none, for the next one.
+        self._ledger_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """What is put from now on is for a ledger that has enough."""
+        return self._ledger_bytes >= self.ledger_bytes_max
 
     @property
     def is_empty(self) -> bool:
@@ -149,7 +165,9 @@ class AppendQueue:
 
     def put(self, append: Append) -> None:
         self._queue.append(append)
-        self._queued_bytes += len(append.records)
+        size = len(append.records)
+        self._queued_bytes += size
+        self._ledger_bytes += size
         if not self._flush_deferred:
             self._flush_deferred = True
             self._turn.defer(self._flush)
@@ -187,6 +205,7 @@ class AppendQueue:
         self._push([head, segment.index.to_bytes()], _Entry([], self.pushed_offset, 0))
         self.push_snapshot()
         self.sealed = True
+        self._ledger_bytes = 0
 
     def push_snapshot(self) -> None:
         """Writes the producers' state behind everything that was put until now."""
@@ -195,9 +214,14 @@ class AppendQueue:
         if self._stopped or writer is None:
             return
         entry_id = writer.last_add_pushed + 1
-        head = pack_header(KIND_SNAPSHOT, self.pushed_offset)
         self._bytes_since_snapshot = 0
-        self._push([head, self._take_snapshot()], _Entry([], self.pushed_offset, 0, entry_id))
+        parts = self._take_snapshot()
+        last = len(parts) - 1
+        for number, part in enumerate(parts):
+            flags = (FLAG_CONTINUED if number else 0) | (FLAG_CONTINUES if number < last else 0)
+            head = pack_header(KIND_SNAPSHOT, self.pushed_offset, flags=flags)
+            noted = entry_id if number == last else -1
+            self._push([head, part], _Entry([], self.pushed_offset, 0, noted))
 
     def stop(self) -> list[Append]:
         """Nothing more is pushed or acknowledged; gives back what was not."""
@@ -231,7 +255,7 @@ class AppendQueue:
         if self._bytes_since_snapshot >= self._settings.snapshot_interval_bytes:
             self.push_snapshot()
         segment = self._segment
-        if segment is not None and segment.size_bytes >= self.roll_bytes:
+        if segment is not None and segment.size_bytes >= self.attention_bytes:
             self._on_attention()
 
     def _push_queued(self, *, limited: bool) -> None:
@@ -317,6 +341,7 @@ class AppendQueue:
         assert segment.index is not None
         segment.index.add(writer.last_add_pushed + 1, first, size, segment.max_timestamp)
         segment.size_bytes += size
+        self._ledger_bytes += HEADER_SIZE
         for append in appends:
             if append.max_timestamp > segment.max_timestamp:
                 segment.max_timestamp = append.max_timestamp

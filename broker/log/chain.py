@@ -17,17 +17,37 @@ document, then the ledgers, so a crash leaks nothing.
 `owner` is who wrote the document last and goes on to: the incarnation that took the partition over;
 null once it has released it (a hand-over: everything is closed, the next may start at once), in a
 partition that nobody held yet, and in documents older than the field.
+
+A long chain would outgrow what metadata take in one node, and each roll would write all of it. So
+the oldest ledgers of a long one move to *archives*: nodes beside the document, made in the same
+multi as the document that names them, never changed, and deleted in the same multi as their names.
+
+    {"format": 2, ..., "archives": [[<number>, <how many ledgers>], ...], "dropped": 3}
+    <document's path>-ledgers-<number>
+    {"format": 2, "ledgers": [[id, base, epoch, created_ms, last, entries, size, max_ts,
+                               max_ts_offset, index, snapshot], ...]}
+
+Of an archive's ledgers those that end at or before the log start are no longer part of the
+partition; the first `dropped` are known to be deleted. A chain without archives is written in
+format 1; a broker that does not know of archives refuses format 2.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.cluster.ownership import Incarnation
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 FORMAT = 1
+ARCHIVED_FORMAT = 2
 NO_TIMESTAMP = -1
 
 
@@ -62,13 +82,31 @@ class LedgerInfo:
         return self.last_offset + 1
 
 
+class Archive(NamedTuple):
+    number: int
+    ledger_count: int
+
+
 @dataclass(slots=True, frozen=True)
 class Chain:
+    """`ledgers` are all that hold records of the partition, those in archives included."""
+
     leader_epoch: int = -1
     log_start_offset: int = 0
     ledgers: tuple[LedgerInfo, ...] = ()
     deleting: tuple[int, ...] = ()
     owner: Incarnation | None = None
+    archives: tuple[Archive, ...] = ()
+    #: What the archives hold, in order: `dropped` ledgers that are known to be deleted, these that
+    #: are to be, and the first `archived_count` of `ledgers`.
+    dropped: int = 0
+    archived_deleting: tuple[int, ...] = ()
+    archived_count: int = 0
+
+    @property
+    def all_deleting(self) -> tuple[int, ...]:
+        """Ledgers that are no longer part of the partition, but perhaps not deleted."""
+        return (*self.archived_deleting, *self.deleting)
 
     @property
     def closed_end_offset(self) -> int:
@@ -113,49 +151,118 @@ class Chain:
     def with_log_start(self, offset: int) -> Chain:
         """Raises the log start; closed ledgers wholly before it go to `deleting`."""
         assert offset >= self.log_start_offset
-        kept = [item for item in self.ledgers if item.is_open or item.end_offset > offset]
-        gone = self.ledgers[: len(self.ledgers) - len(kept)]
+        count = _count_before(self.ledgers, offset)
+        gone = [item.ledger_id for item in self.ledgers[:count]]
+        archived = min(count, self.archived_count)
         return replace(
             self,
             log_start_offset=offset,
-            ledgers=tuple(kept),
-            deleting=(*self.deleting, *(item.ledger_id for item in gone)),
+            ledgers=self.ledgers[count:],
+            deleting=(*self.deleting, *gone[archived:]),
+            archived_deleting=(*self.archived_deleting, *gone[:archived]),
+            archived_count=self.archived_count - archived,
         )
 
     def with_deleted(self, ledger_ids: frozenset[int]) -> Chain:
-        """Those ledgers are really gone."""
-        return replace(self, deleting=tuple(i for i in self.deleting if i not in ledger_ids))
+        """Those ledgers are really gone. Archives that hold no others are not named any more."""
+        count = len(list(takewhile(ledger_ids.__contains__, self.archived_deleting)))
+        archives, dropped = self.archives, self.dropped + count
+        while archives and archives[0].ledger_count <= dropped:
+            dropped -= archives[0].ledger_count
+            archives = archives[1:]
+        return replace(
+            self,
+            deleting=tuple(i for i in self.deleting if i not in ledger_ids),
+            archived_deleting=self.archived_deleting[count:],
+            archives=archives,
+            dropped=dropped,
+        )
+
+    def with_archive(self, number: int, count: int) -> Chain:
+        """The next `count` ledgers, which are closed, are in archive `number` from now on."""
+        assert all(archive.number < number for archive in self.archives)
+        assert not any(item.is_open for item in self.newest[:count])
+        return replace(
+            self,
+            archives=(*self.archives, Archive(number, count)),
+            archived_count=self.archived_count + count,
+        )
+
+    @property
+    def newest(self) -> tuple[LedgerInfo, ...]:
+        """The ledgers that are in the document itself."""
+        return self.ledgers[self.archived_count :]
 
     def to_bytes(self) -> bytes:
-        document = {
-            "format": FORMAT,
+        """The document; archives are written by themselves (`archive_bytes`)."""
+        document: dict[str, Any] = {
+            "format": ARCHIVED_FORMAT if self.archives else FORMAT,
             "leader_epoch": self.leader_epoch,
             "log_start_offset": self.log_start_offset,
             "deleting": self.deleting,
             "owner": self.owner and {"broker": self.owner.node_id, "incarnation": self.owner.token},
             "ledgers": [
                 {name: getattr(info, field) for name, field in _LEDGER_FIELDS.items()}
-                for info in self.ledgers
+                for info in self.newest
             ],
         }
+        if self.archives:
+            document |= {"archives": self.archives, "dropped": self.dropped}
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Chain:
-        """ChainFormatError unless it is a chain of a format that we know, in order."""
+        """Of a document without archives. ChainFormatError unless it is a chain of a format that we
+        know, in order."""
+        document = ChainDocument(data)
+        if document.archives:
+            raise ChainFormatError("the partition document is not whole without its archives")
+        return document.chain()
+
+
+class ChainDocument:
+    """What a stored document says by itself: all but what is in its archives."""
+
+    __slots__ = ("_document", "archives", "leader_epoch", "owner")
+
+    def __init__(self, data: bytes) -> None:
+        """ChainFormatError."""
         try:
             document = json.loads(data)
-            if document["format"] != FORMAT:
+            if document["format"] not in (FORMAT, ARCHIVED_FORMAT):
                 raise ChainFormatError(f"partition document of unknown format {document['format']}")
-            chain = cls(
-                leader_epoch=_integer(document["leader_epoch"]),
-                log_start_offset=_integer(document["log_start_offset"]),
+            self._document: dict[str, Any] = document
+            self.owner = _owner(document.get("owner"))
+            self.leader_epoch = _integer(document["leader_epoch"])
+            self.archives = tuple(
+                Archive(_integer(number), _integer(count))
+                for number, count in document.get("archives", ())
+            )
+        except ChainFormatError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ChainFormatError(f"partition document is damaged: {error!r}") from error
+
+    def chain(self, archived: Sequence[Sequence[LedgerInfo]] = ()) -> Chain:
+        """`archived`: the ledgers of each archive. ChainFormatError."""
+        if tuple(map(len, archived)) != tuple(archive.ledger_count for archive in self.archives):
+            raise ChainFormatError("partition document is damaged: its archives are others")
+        document = self._document
+        try:
+            dropped = _integer(document.get("dropped", 0))
+            log_start_offset = _integer(document["log_start_offset"])
+            before = [info for ledgers in archived for info in ledgers][dropped:]
+            gone_count = _count_before(before, log_start_offset)
+            chain = Chain(
+                leader_epoch=self.leader_epoch,
+                log_start_offset=log_start_offset,
                 deleting=tuple(_integer(value) for value in document["deleting"]),
-                owner=_owner(document.get("owner")),
-                ledgers=tuple(
-                    LedgerInfo(**{field: item[name] for name, field in _LEDGER_FIELDS.items()})
-                    for item in document["ledgers"]
-                ),
+                owner=self.owner,
+                ledgers=(*before[gone_count:], *map(_ledger, document["ledgers"])),
+                archives=self.archives,
+                dropped=dropped,
+                archived_deleting=tuple(info.ledger_id for info in before[:gone_count]),
+                archived_count=len(before) - gone_count,
             )
             _check_order(chain)
         except ChainFormatError:
@@ -164,7 +271,51 @@ class Chain:
             raise ChainFormatError(f"partition document is damaged: {error!r}") from error
         return chain
 
+    def ledger_ids(self) -> tuple[int, ...]:
+        """All that the document itself names. ChainFormatError."""
+        try:
+            deleting = [_integer(value) for value in self._document["deleting"]]
+            return (*(_integer(item["id"]) for item in self._document["ledgers"]), *deleting)
+        except (KeyError, TypeError) as error:
+            raise ChainFormatError(f"partition document is damaged: {error!r}") from error
 
+
+def archive_bytes(ledgers: Sequence[LedgerInfo]) -> bytes:
+    document = {
+        "format": ARCHIVED_FORMAT,
+        "ledgers": [
+            [getattr(info, field) for field in _LEDGER_FIELDS.values()] for info in ledgers
+        ],
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def archive_from_bytes(data: bytes) -> list[LedgerInfo]:
+    """ChainFormatError."""
+    try:
+        document = json.loads(data)
+        if document["format"] != ARCHIVED_FORMAT:
+            raise ChainFormatError(f"archive of unknown format {document['format']}")
+        return [LedgerInfo(*item) for item in document["ledgers"]]
+    except ChainFormatError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
+        raise ChainFormatError(f"archive is damaged: {error!r}") from error
+
+
+def archive_path(path: str, number: int) -> str:
+    """`path`: the document's."""
+    return f"{path}-ledgers-{number}"
+
+
+def is_archive(path: str) -> bool:
+    """Or a name."""
+    return _ARCHIVE_NAME.search(path) is not None
+
+
+_ARCHIVE_NAME = re.compile(r"-ledgers-\d+$", re.ASCII)
+
+#: In the order of the fields of LedgerInfo, which is the order in archives.
 _LEDGER_FIELDS = {
     "id": "ledger_id",
     "base": "base_offset",
@@ -178,6 +329,22 @@ _LEDGER_FIELDS = {
     "index": "index_entry",
     "snapshot": "snapshot_entry",
 }
+
+
+def _ledger(item: dict[str, Any]) -> LedgerInfo:
+    return LedgerInfo(**{field: item[name] for name, field in _LEDGER_FIELDS.items()})
+
+
+def _count_before(ledgers: Sequence[LedgerInfo], offset: int) -> int:
+    """How many closed ledgers, from the first on, hold nothing from `offset` on."""
+    closed = len(ledgers)
+    if ledgers and ledgers[-1].is_open:
+        closed -= 1
+    return bisect_right(ledgers, offset, hi=closed, key=_end_offset)
+
+
+def _end_offset(info: LedgerInfo) -> int:
+    return info.end_offset
 
 
 def _base_offset(info: LedgerInfo) -> int:

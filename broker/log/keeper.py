@@ -6,17 +6,17 @@ took the partition over, and the partition goes offline (design.md §4). Metadat
 reason to: as long as the ledger takes writes the partition serves, and what has to be written
 waits; but nothing is rolled, and who needs a new ledger gets NOT_ENOUGH_REPLICAS.
 
-Order of a roll: seal (synchronous), wait for the acks, close the ledger in metadata, create the
-successor, then one compare-and-set that makes the end of the old final and adds the new. Only then
-does the successor take writes (ledgers.md 2.4).
+Order of a roll: seal (synchronous), wait for the acks, close the ledger in metadata, then one
+compare-and-set that makes the end of the old final and adds the new. Only then does the successor
+take writes. It was made before (broker/log/spare.py), or is made between the two.
+
+A roll holds producers up, and a ledger that waits for it may grow. So it comes before all else:
+what the keeper does is cut into steps of one or two changes in metadata, and after each step it
+looks for the most urgent one again (`_next_step`).
 
 If no bookies take writes (full disks), the partition loses its open ledger, is taken over again and
 is *suspended*: it serves reads, deletions and retention, refuses appends with NOT_ENOUGH_REPLICAS
 (retriable, and true: nothing was stored), makes no ledger, and looks for bookies every second.
-
-Before a producer is told that its sequence number or epoch is wrong, metadata is asked whether the
-partition is still ours: the state of one who was deposed and does not know it is old, and such an
-answer is final for a producer, where NOT_LEADER_OR_FOLLOWER is not.
 
 A hand-over, and a clean stop: appends are refused from now on, the ledger is sealed, drained and
 closed, and the document says in the same compare-and-set that nobody owns the partition.
@@ -27,21 +27,23 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from broker.log.chain import ChainFormatError, LedgerInfo
-from broker.log.document import put_document
+from broker.log.document import write_chain
+from broker.log.doubts import settle_doubts
 from broker.log.offset_index import OffsetIndex
 from broker.log.orphans import stamps_of
 from broker.log.partition import PartitionLog, State
-from broker.log.retention import new_log_start, roll_age_ms
+from broker.log.retention import new_log_start, roll_age_ms, roll_jitter_ms
 from broker.log.segment import Segment
+from broker.log.spare import SpareLedger
 from broker.log.takeover import take_over
 from ledger.errors import LedgerError, LedgerMetadataError, NotEnoughBookiesError
 from metadata.store import (
-    CheckOp,
     MetadataClosedError,
     MetadataError,
     MetadataUnavailableError,
@@ -52,7 +54,7 @@ from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from broker.cluster.durability import Copies
     from broker.cluster.ownership import Incarnation
@@ -69,6 +71,13 @@ logger = logging.getLogger(__name__)
 SUSPENDED_LOOK_SECONDS = 1.0
 #: What could not be written because metadata is away is tried again this often.
 AWAY_RETRY_SECONDS = 0.5
+#: How long a tenure's end may wait for the deletion of what was not used.
+DISCARD_SECONDS = 2.0
+#: Ledgers that may wait for their deletion, before the log start is raised once more: each is named
+#: in the document, which has a limit.
+DELETING_MAX = 10_000
+#: The document is told of so many deletions at once, or when there are no more.
+DELETED_COUNT = 64
 #: How long a take-over may take at first. One that hangs (bookies or metadata that do not answer)
 #: must not keep its place from others; the manager gives it longer each time.
 TAKEOVER_SECONDS = 30.0
@@ -104,6 +113,10 @@ class Keeper:
         self._wanted_start = 0
         self._start_moved: trio.Event | None = None
         self._roll_asked = False
+        self._spare = SpareLedger(log, ledgers)
+        #: Of those that the chain says are to be deleted.
+        self._deleted: set[int] = set()
+        self._deletion_failed = False
         self._closing = self._releasing = False
         self._finished = trio.Event()
         #: Whether the take-over succeeded.
@@ -134,6 +147,7 @@ class Keeper:
             self._finished.set()
             return False
         self.took_over = True
+        log.is_unbounded = self._is_metadata_away()
         log.go_online(taken)
         return True
 
@@ -163,12 +177,14 @@ class Keeper:
         elif self._releasing and log.chain.owner is not None:
             await self._write(log.chain.released())
         log.go_offline("closed")
+        await self.discard_spare()
 
     async def _wait_for_attention(self) -> None:
         log = self._log
         with trio.move_on_after(SUSPENDED_LOOK_SECONDS if log.is_suspended else float("inf")):
             await log.attention.wait()
             log.attention = trio.Event()
+        self._deletion_failed = False
         if log.is_suspended and await self._can_write():
             log.is_suspended = False
             logger.info("partition_resumed", kv(partition=log.name))
@@ -221,45 +237,54 @@ class Keeper:
         bookies for all; one that goes on without a bookie that nobody can replace, at once: its
         metadata still name that bookie, so auto-recovery would fence it."""
         writer = self._writer
+        self._spare.bookies_changed()
         if writer is None or self._roll_asked:
             return
         if writer.is_short or writer.metadata.write_quorum_size < self._log.copies.write_quorum:
             self._roll_asked = True
             self._log.call_keeper()
 
+    def metadata_changed(self) -> None:
+        """It is away, or back: without it no ledger can follow the open one, which takes all."""
+        self._log.is_unbounded = self._is_metadata_away()
+        self._log.call_keeper()
+
+    async def discard_spare(self) -> None:
+        """At the end of the tenure: nobody else would use it."""
+        with trio.move_on_after(DISCARD_SECONDS):
+            await self._spare.discard()
+
     async def _attend(self) -> None:
         log = self._log
-        if log.state is not State.ONLINE:
-            return
-        await self._settle_doubts()
-        if self._roll_due() or await self._widening_due():
-            await self._close_ledger()
-        elif log.queue.needs_ledger:
-            await self._open_ledger(log.chain)
-        await self._note_snapshot()
-        if self._wanted_start > log.log_start_offset:
-            await self._raise_start(self._wanted_start)
-        await self._delete_ledgers()
+        while log.state is State.ONLINE and not self._closing:
+            step = await self._next_step()
+            if step is None:
+                return
+            await step()
 
-    async def _settle_doubts(self) -> None:
-        """A check goes through ZooKeeper's leader, where a read might be a follower's old picture.
-        BadVersionError, NoNodeError: we were deposed, which ends the tenure."""
-        doubted = self._log.take_doubted()
-        if not doubted:
-            return
-        unknown = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        is_certain = not self._is_metadata_away()
-        try:
-            if is_certain:
-                await self._store.multi([CheckOp(self._path, self._version)])
-        except (MetadataUnavailableError, MetadataUnknownOutcomeError):
-            is_certain = False
-        except BaseException:  # deposed, or cancelled: they are not in the log's hands any more
-            for append, _ in doubted:
-                append.fail(unknown)
-            raise
-        for append, error in doubted:
-            append.fail(error if is_certain else unknown)
+    async def _next_step(self) -> Callable[[], Awaitable[None]] | None:
+        """The most urgent thing that is due."""
+        log = self._log
+        while log.release_waiting():
+            await trio.lowlevel.checkpoint()
+        if self._roll_due() or await self._widening_due():
+            return self._close_ledger
+        if log.queue.needs_ledger:
+            return self._open_first_ledger
+        if log.is_doubting:
+            version = None if self._is_metadata_away() else self._version
+            return partial(settle_doubts, log, self._store, self._path, version)
+        if self._spare_due():
+            return self._make_spare
+        if self._wanted_start > log.log_start_offset and len(log.chain.deleting) < DELETING_MAX:
+            return self._raise_start
+        if self._has_new_snapshot():
+            return self._note_snapshot
+        if self._spare.is_unfit:
+            return self._spare.discard
+        if log.chain.all_deleting and not self._deletion_failed:
+            return self._delete_some
+        return None
 
     # -- asked from outside --------------------------------------------------------------------
 
@@ -326,7 +351,10 @@ class Keeper:
             return True
         age_ms = self._env.clock.time_ms() - segment.info.created_ms
         retention_ms = config.retention_ms if "delete" in config.cleanup_policy else -1
-        return age_ms >= roll_age_ms(config.segment_ms, retention_ms)
+        jitter_ms = roll_jitter_ms(
+            config.segment_ms, config.segment_jitter_ms, segment.info.ledger_id
+        )
+        return age_ms >= roll_age_ms(config.segment_ms - jitter_ms, retention_ms)
 
     async def _widening_due(self) -> bool:
         writer = self._writer
@@ -338,10 +366,30 @@ class Keeper:
         self._roll_asked = False
         return writer.is_short or await self._can_create(self._log.copies)
 
+    def _spare_due(self) -> bool:
+        writer, log = self._writer, self._log
+        if writer is None or self._closing or self._is_metadata_away():
+            return False
+        has_enough = log.segments[-1].size_bytes >= self._spare_bytes()
+        return has_enough and self._spare.is_wanted(writer.ledger_id)
+
+    def _spare_bytes(self) -> int:
+        return int(self._log.config.segment_bytes * self._settings.spare_ledger_share)
+
+    async def _make_spare(self) -> None:
+        if self._writer is not None:
+            self._log.queue.attention_bytes = self._log.config.segment_bytes
+            await self._spare.make(self._writer.ledger_id)
+
+    async def _open_first_ledger(self) -> None:
+        await self._open_ledger(self._log.chain)
+
     async def _open_ledger(self, chain: Chain) -> None:
         """Adds a new open ledger to `chain` (whose last one is final) and writes that."""
         log, settings = self._log, self._settings
-        writer = await self._create_ledger()
+        writer = self._spare.take()
+        if writer is None:
+            writer = await self._create_ledger()
         info = LedgerInfo(
             ledger_id=writer.ledger_id,
             base_offset=chain.closed_end_offset,
@@ -362,7 +410,7 @@ class Keeper:
         self._writer = log.writer = writer
         self._noted_snapshot = None
         self._roll_asked = False
-        log.queue.roll_bytes = log.config.segment_bytes
+        log.queue.attention_bytes = self._spare_bytes()
         log.queue.attach(writer, segment)
 
     async def _close_ledger(self) -> None:
@@ -390,22 +438,23 @@ class Keeper:
         else:
             await self._write(chain.released() if self._closing else chain)
 
+    def _has_new_snapshot(self) -> bool:
+        if self._writer is None:
+            return False
+        snapshot_entry = self._log.segments[-1].snapshot_entry
+        return snapshot_entry is not None and snapshot_entry != self._noted_snapshot
+
     async def _note_snapshot(self) -> None:
         """Tells metadata where the newest producer snapshot is: a take-over starts there."""
-        if self._writer is None:
-            return
-        snapshot_entry = self._log.segments[-1].snapshot_entry
-        if snapshot_entry is not None and snapshot_entry != self._noted_snapshot:
-            self._noted_snapshot = snapshot_entry
-            known = self._log.chain.ledgers[-1]
-            await self._write(
-                self._log.chain.with_last(replace(known, snapshot_entry=snapshot_entry))
-            )
+        self._noted_snapshot = snapshot_entry = self._log.segments[-1].snapshot_entry
+        known = self._log.chain.ledgers[-1]
+        await self._write(self._log.chain.with_last(replace(known, snapshot_entry=snapshot_entry)))
 
-    async def _raise_start(self, offset: int) -> None:
+    async def _raise_start(self) -> None:
         log = self._log
-        chain = log.chain.with_log_start(min(offset, log.high_watermark))
-        await self._write(chain)
+        before = log.chain
+        await self._write(before.with_log_start(min(self._wanted_start, log.high_watermark)))
+        chain = log.chain
         kept = {info.ledger_id for info in chain.ledgers}
         log.segments[:] = [item for item in log.segments if item.info.ledger_id in kept]
         logger.info(
@@ -413,7 +462,7 @@ class Keeper:
             kv(
                 partition=log.name,
                 log_start_offset=chain.log_start_offset,
-                ledgers_dropped=len(chain.deleting),
+                ledgers_dropped=len(before.ledgers) - len(chain.ledgers),
             ),
         )
         self._tell_start_moved()
@@ -423,24 +472,31 @@ class Keeper:
             self._start_moved.set()
             self._start_moved = None
 
-    async def _delete_ledgers(self) -> None:
-        """First the chain, then the ledgers; what a crash leaves undone is in `deleting`."""
-        deleting = self._log.chain.deleting
-        if not deleting:
-            return
-        try:
-            for ledger_id in deleting:
+    async def _delete_some(self) -> None:
+        """First the chain, then the ledgers, in its order; what a crash leaves undone is still in
+        the document. One at a time, as a roll may become due meanwhile."""
+        waiting = (each for each in self._log.chain.all_deleting if each not in self._deleted)
+        ledger_id = next(waiting, None)
+        if ledger_id is not None:
+            try:
                 await self._ledgers.delete_ledger(ledger_id)
-        except (MetadataUnavailableError, MetadataUnknownOutcomeError):
-            return  # the document still names them: next time
-        await self._write(self._log.chain.with_deleted(frozenset(deleting)))
+            except (MetadataUnavailableError, MetadataUnknownOutcomeError):
+                self._deletion_failed = True  # the document still names it: next time
+                return
+            self._deleted.add(ledger_id)
+        if len(self._deleted) >= DELETED_COUNT or next(waiting, None) is None:
+            await self._write(self._log.chain)
 
     async def _write(self, chain: Chain) -> None:
-        data = chain.to_bytes()
+        """And what was deleted by now. Errors as `put_document`."""
+        chain = chain.with_deleted(frozenset(self._deleted))
         while True:
             try:
-                self._version = await put_document(self._store, self._path, data, self._version)
+                chain, self._version = await write_chain(
+                    self._store, self._path, self._log.chain, chain, self._version, self._settings
+                )
                 break
             except MetadataError as error:
                 await self._wait_for_metadata(error)
+        self._deleted.clear()
         self._log.chain = chain

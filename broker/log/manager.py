@@ -24,14 +24,17 @@ import trio
 
 from broker.cluster.catalog import PARTITIONS_PATH, TopicChange
 from broker.cluster.ownership import Incarnation, SoleOwner
-from broker.log.chain import Chain, ChainFormatError
+from broker.log.chain import ChainDocument, ChainFormatError
+from broker.log.checking import BatchChecks
 from broker.log.document import DocumentReader
 from broker.log.keeper import TAKEOVER_SECONDS, Keeper
 from broker.log.orphans import sweep_orphans
 from broker.log.partition import PartitionLog, State
+from broker.log.producer_store import Room
 from broker.log.sweep import sweep_deleted
 from metadata.store import MetadataError, SessionState
 from runtime.logs import kv
+from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -106,6 +109,8 @@ class LogManager:
         self._ledgers = ledgers
         self._env = env
         self._settings = settings
+        self.checks = BatchChecks(env)
+        self.producers_room = Room(settings.producers_total_max)
         if ownership is None:
             ownership = SoleOwner(Incarnation(0, env.new_uuid().hex))
         self._ownership = ownership
@@ -186,7 +191,10 @@ class LogManager:
                 task_status.started()
                 while True:
                     await trio.sleep(self._retention_check_seconds)
+                    slices = Slices(2)  # one may forget thousands of producers
                     for held in list(self._held.values()):
+                        if slices.due():
+                            await slices.turn()
                         held.keeper.check_retention()
             finally:
                 unsubscribe()
@@ -203,6 +211,7 @@ class LogManager:
             try:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
+                    nursery.start_soon(self.checks.run)
                     task_status.started()
                     await trio.sleep_forever()
             finally:
@@ -219,6 +228,8 @@ class LogManager:
 
     def _session_changed(self, state: SessionState) -> None:
         self._is_metadata_away = state is not SessionState.CONNECTED
+        for held in self._held.values():
+            held.keeper.metadata_changed()
 
     def refresh_configs(self) -> None:
         """A broker-wide default changed: every topic's settings are looked up anew."""
@@ -296,7 +307,10 @@ class LogManager:
     def _hold(self, topic: Topic, partition: int, epoch: int) -> None:
         if self._nursery is None or self._stopping:
             return
-        log = PartitionLog(topic, partition, self._catalog.config(topic), self._env, self._settings)
+        config = self._catalog.config(topic)
+        log = PartitionLog(
+            topic, partition, config, self._env, self._settings, self.checks, self.producers_room
+        )
         log.failure_count, log.last_failure = self._failures.get((topic.name, partition), (0, ""))
         path = partition_path(topic.id, partition)
         keeper = Keeper(
@@ -337,6 +351,7 @@ class LogManager:
         with held.scope:
             await self._tenure(held)
         held.log.go_offline("given up")
+        await held.keeper.discard_spare()
         delay = 0.0 if held.is_leaving else self._retake_delay(held)
         held.is_resting = not held.is_leaving
         while self._is_current(held):
@@ -363,8 +378,11 @@ class LogManager:
             try:
                 async with self._slots:
                     node = await self._documents.get(held.path)
-                    held.owner = Chain.from_bytes(node.data).owner
+                    held.owner = ChainDocument(node.data).owner
                     if has_waited or not self._is_elsewhere(held.owner):
+                        if not await self._may_fence(held):
+                            held.log.go_offline("another broker's, and not known to be ours")
+                            return
                         held.is_under_way = True
                         limit = takeover_limit_seconds(held.log.failure_count)
                         if not await held.keeper.take_over(node, limit_seconds=limit):
@@ -384,6 +402,14 @@ class LogManager:
         self._follow_assignment(held, epoch)
         await held.keeper.run()
 
+    async def _may_fence(self, held: _Held) -> bool:
+        """What memory knows of assignments and of who lives may be old. Who would fence another
+        broker's ledger asks metadata whether it is still to have the partition. MetadataError."""
+        if held.owner in (None, self._ownership.incarnation):
+            return True
+        log = held.log
+        return await self._ownership.confirm(log.topic.id, log.partition)
+
     def _is_elsewhere(self, owner: Incarnation | None) -> bool:
         ownership = self._ownership
         return owner is not None and owner != ownership.incarnation and ownership.is_alive(owner)
@@ -395,7 +421,7 @@ class LogManager:
             try:
                 while self._is_elsewhere(held.owner):
                     node = await self._documents.get(held.path)
-                    held.owner = Chain.from_bytes(node.data).owner
+                    held.owner = ChainDocument(node.data).owner
                     if self._is_elsewhere(held.owner):
                         await watch.changed()
             finally:

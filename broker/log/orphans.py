@@ -1,5 +1,6 @@
 """Ledgers that no partition has: their maker died between the creation and the chain's
-compare-and-set, and what it made is empty.
+compare-and-set, and what it made is empty. That may be long: the next ledger of a partition is made
+before it is needed (broker/log/spare.py).
 
 Each ledger says for which partition and in which leader epoch it was made (its custom metadata):
 
@@ -21,13 +22,15 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from broker.cluster.topic import PARTITIONS_PATH
-from broker.log.chain import Chain, ChainFormatError
+from broker.log.chain import ChainFormatError
+from broker.log.document import read_chain
 from ledger.errors import LedgerError
 from ledger.ledger_walk import METADATA_BATCH, walk_ledgers
-from metadata.store import MetadataError
+from metadata.store import MetadataError, NoNodeError
 from runtime.logs import kv
 
 if TYPE_CHECKING:
+    from broker.log.chain import Chain
     from broker.log.partition import PartitionLog
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
@@ -87,19 +90,23 @@ async def _delete_orphans(
     """The documents are read after the ledgers: a ledger that was added before is seen in them."""
     paths = list(dict.fromkeys(path for path, _ in candidates.values()))
     nodes = await store.get_many(paths)
-    chains: dict[str, Chain] = {}
+    chains: dict[str, tuple[Chain, set[int]]] = {}
     for path, node in zip(paths, nodes, strict=True):
         try:
             if node is not None:
-                chains[path] = Chain.from_bytes(node.data)
+                chain, _ = await read_chain(store, path, node)
+                ids = {info.ledger_id for info in chain.ledgers}
+                chains[path] = chain, ids.union(chain.all_deleting)
+        except NoNodeError:
+            continue  # its topic was deleted meanwhile
         except ChainFormatError as error:
             logger.warning("orphans_not_swept", kv(document=path, error=error))
     deleted = 0
     for ledger_id, (path, epoch) in candidates.items():
-        chain = chains.get(path)
-        if chain is None or chain.leader_epoch <= epoch or ledger_id in chain.deleting:
+        if path not in chains:
             continue
-        if any(info.ledger_id == ledger_id for info in chain.ledgers):
+        chain, named = chains[path]
+        if chain.leader_epoch <= epoch or ledger_id in named:
             continue
         logger.warning("orphan_deleted", kv(ledger=ledger_id, document=path, leader_epoch=epoch))
         await ledgers.delete_ledger(ledger_id)

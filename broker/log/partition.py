@@ -1,14 +1,21 @@
 """PartitionLog: one partition that this broker holds; the only writer of its chain.
 
-Order is fixed by synchronous code (design.md §3): `append_nowait` checks a batch against the
+Order is fixed by synchronous code: `append_nowait` checks a batch against the
 topic's settings and the producers' state, gives it its offsets, patches them into its header and
-queues it. Everything after that (entries, acks, high watermark) is the AppendQueue's; everything
-that changes the chain in metadata is the Keeper's.
+queues it. A batch that is too long to be checked in this turn of the loop waits in line for that
+(broker/log/checking.py), and so does all that comes behind it. Everything after that (entries,
+acks, high watermark) is the AppendQueue's; everything that changes the chain in metadata is the
+Keeper's.
 
     LOADING --taken over--> ONLINE --fence, conflict, close()--> OFFLINE
 
 OFFLINE is for good: it answers NOT_LEADER_OR_FOLLOWER, and the manager makes a new PartitionLog.
 The high watermark is the last add confirmed, in offsets.
+
+Batches wait without offsets while the partition loads, and while the open ledger has all that it
+may hold and its successor is on its way (`LogSettings.segment_bytes_max`): what was numbered goes
+into the ledger that is open then, in front of its snapshot of the producers, so that a ledger is
+kept from growing here or not at all.
 
 Owner of all state: the event loop's thread.
 """
@@ -24,14 +31,16 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster.durability import copies_of
-from broker.log.append_queue import Append, AppendQueue, CallbackAppend
+from broker.log.append_line import AppendLine
+from broker.log.append_queue import NO_LIMIT, Append, AppendQueue, CallbackAppend
 from broker.log.chain import Chain
+from broker.log.checking import BatchChecks
 from broker.log.producer_state import ProducerState
-from broker.log.validation import recompressed, validated_header
+from broker.log.producer_store import Room
 from ledger.errors import LedgerError
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
-from wire.kafka.records.batch import parse_header, patch, patch_log_append_time
+from wire.kafka.records.batch import patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,14 +51,11 @@ if TYPE_CHECKING:
     from broker.log.segment import Segment
     from broker.log.settings import LogSettings
     from broker.log.takeover import TakenOver
+    from broker.log.validation import Checked
     from ledger.writer import LedgerWriter
     from runtime.env import Env
-    from wire.kafka.records.batch import BatchHeader
 
 logger = logging.getLogger(__name__)
-
-#: Kafka's name for «as the producer sent it», and for none, in compression.type.
-COMPRESSION_OF_PRODUCER = "producer"
 
 
 class State(Enum):
@@ -75,7 +81,11 @@ class PartitionLog:
         config: TopicConfig,
         env: Env,
         settings: LogSettings,
+        checks: BatchChecks | None = None,
+        room: Room | None = None,
     ) -> None:
+        """`checks`: those of the broker, which runs them; without any, of its own that do not run,
+        and then what is too long for a turn of the loop waits for ever. `room`: the broker's."""
         self.topic = topic
         self.partition = partition
         #: In force now; whoever holds the partition replaces it when it changes.
@@ -86,6 +96,8 @@ class PartitionLog:
         #: There are no bookies that take writes: appends that need a new ledger are refused before
         #: they are numbered. The keeper sets it and looks again.
         self.is_suspended = False
+        #: The open ledger takes all that comes, as nobody could make another: metadata is away.
+        self.is_unbounded = False
         #: It is being handed over or stopped: what is here is read, acknowledged and closed, and
         #: nothing more is taken.
         self.is_closing = False
@@ -96,10 +108,12 @@ class PartitionLog:
         self.chain = Chain()
         self.segments: list[Segment] = []
         self.producers = ProducerState(producers_max=settings.producers_max)
+        self._room = Room(settings.producers_total_max) if room is None else room
         self._copies = topic, config, copies_of(topic, config)
         self._env = env
+        self._settings = settings
         self._epoch_start_offset = 0
-        self._loading: list[tuple[Append, bool]] = []
+        self._line = AppendLine(self, BatchChecks(env) if checks is None else checks)
         #: Batches that the producers' state refuses, and why: told once it is certain that this
         #: broker still owns the partition (the keeper asks), as the state may be an old one.
         self._doubted: list[tuple[Append, KafkaError]] = []
@@ -197,11 +211,27 @@ class PartitionLog:
         if self.is_closing:
             append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif self.state is State.ONLINE:
-            self._append(append, internal)
+            if self._line.is_held or self.queue.is_full:
+                self._line.take(append, internal)
+            else:
+                self._line.check(append, internal)
         elif self.state is State.LOADING:
-            self._loading.append((append, internal))
+            self._line.hold(append, internal)
         else:
             append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def has_room(self) -> bool:
+        """Whether a batch may be numbered now: the ledger that is open, or comes next, may hold
+        more; or what comes is refused anyway."""
+        limit = NO_LIMIT
+        if not self.is_unbounded:
+            limit = self._settings.segment_bytes_max(self.config.segment_bytes)
+        self.queue.ledger_bytes_max = limit
+        return not self.queue.is_full or (self.is_suspended and self.queue.sealed)
+
+    def release_waiting(self) -> bool:
+        """Takes up some of the batches that waited, in order; True: there are more, and room."""
+        return self._line.release()
 
     async def append(self, batch: bytes | bytearray) -> Append:
         """For coordinators: appends and waits for the ack. KafkaError."""
@@ -213,74 +243,52 @@ class PartitionLog:
             raise KafkaError(append.error, append.error_message)
         return append
 
-    def _append(self, append: Append, internal: bool) -> None:
-        config = self.config
-        now_ms = self._env.clock.time_ms()
-        try:
-            header = validated_header(append.records, config, now_ms, internal=internal)
-            if header.producer_id >= 0:
-                try:
-                    duplicate = self.producers.check(header, now_ms)
-                except KafkaError as error:
-                    self._doubted.append((append, error))
-                    self.call_keeper()
-                    return
-                if duplicate is not None:
-                    append.base_offset = duplicate.base_offset
-                    append.last_offset = duplicate.base_offset + header.last_offset_delta
-                    # As Kafka: what stands here for a duplicate is the batch's own timestamp.
-                    append.log_append_time_ms = max(
-                        duplicate.log_append_time_ms, header.max_timestamp
-                    )
-                    self.queue.put_duplicate(append)
-                    return
-            if header.size < len(append.records):  # what follows is no batch: Kafka drops it, too
-                append.records = append.records[: header.size]
-            if config.compression_type != COMPRESSION_OF_PRODUCER and not internal:
-                append.records = self._recompressed(append.records, header, config)
-            if self.is_suspended and self.queue.sealed:
-                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no bookies take writes now")
-        except KafkaError as error:
-            append.fail(error)
+    def accept(self, append: Append, checked: Checked) -> None:
+        """Of a batch that is whole: what the producers' state says, then its place in the log."""
+        if self.is_closing:
+            append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
-        self._number(append, header, config, now_ms)
+        header = checked.header
+        append.records = checked.records
+        if header.producer_id >= 0:
+            try:
+                duplicate = self.producers.check(header, checked.now_ms)
+            except KafkaError as error:
+                self._doubted.append((append, error))
+                self.call_keeper()
+                return
+            if duplicate is not None:
+                append.base_offset = duplicate.base_offset
+                append.last_offset = duplicate.base_offset + header.last_offset_delta
+                # As Kafka: what stands here for a duplicate is the batch's own timestamp.
+                append.log_append_time_ms = max(duplicate.log_append_time_ms, header.max_timestamp)
+                self.queue.put_duplicate(append)
+                return
+        if self.is_suspended and self.queue.sealed:
+            refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no bookies take writes now")
+            append.fail(refusal)
+            return
+        self._number(append, checked)
         self.queue.put(append)
 
-    def _number(
-        self, append: Append, header: BatchHeader, config: TopicConfig, now_ms: int
-    ) -> None:
+    def _number(self, append: Append, checked: Checked) -> None:
         """Gives the batch its offsets; from here on it is part of the log's order."""
-        records = append.records
+        header = checked.header
         base_offset = self.next_offset
-        patch(records, 0, base_offset, self.leader_epoch)
+        patch(append.records, 0, base_offset, self.leader_epoch)
         append.base_offset = base_offset
         append.last_offset = base_offset + header.last_offset_delta
         append.max_timestamp = header.max_timestamp
-        if config.message_timestamp_type == "LogAppendTime":
-            patch_log_append_time(records, 0, parse_header(records), now_ms)
-            append.log_append_time_ms = append.max_timestamp = now_ms
+        if checked.append_time_ms >= 0:
+            append.log_append_time_ms = append.max_timestamp = checked.append_time_ms
         if header.producer_id >= 0:
+            append_time_ms = append.log_append_time_ms
             self.producers.append(
-                header, base_offset, now_ms, log_append_time_ms=append.log_append_time_ms
+                header, base_offset, checked.now_ms, log_append_time_ms=append_time_ms
             )
         self.next_offset = append.last_offset + 1
         self.batches_in += 1
-        self.bytes_in += len(records)
-
-    def _recompressed(
-        self, records: memoryview, header: BatchHeader, config: TopicConfig
-    ) -> memoryview:
-        wanted = "none" if config.compression_type == "uncompressed" else config.compression_type
-        if header.compression.name.lower() == wanted:
-            return records
-        result = recompressed(records, header, wanted)
-        if len(result) > config.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"batch of {len(result)} bytes with compression.type={wanted} exceeds"
-                f" max.message.bytes={config.max_message_bytes}",
-            )
-        return memoryview(result)
+        self.bytes_in += len(append.records)
 
     # -- lifecycle (called by the keeper and the manager) -----------------------------------------
 
@@ -290,15 +298,16 @@ class PartitionLog:
         self.chain = taken.chain
         self.segments = taken.segments
         self.producers = taken.producers
+        self.producers.enter(self._room)
         self.leader_epoch = taken.chain.leader_epoch
         end = taken.chain.closed_end_offset
         self.next_offset = self._epoch_start_offset = end
         self.queue.high_watermark = self.queue.pushed_offset = end
         self.state = State.ONLINE
         self._loaded.set()
-        waiting, self._loading = self._loading, []
-        for append, internal in waiting:
-            self._append(append, internal)
+        self.has_room()  # the queue learns what its ledger may hold
+        if self.release_waiting():
+            self.call_keeper()
         self._notify()
 
     def go_offline(self, reason: str) -> None:
@@ -312,16 +321,20 @@ class PartitionLog:
             kv(partition=self.name, leader_epoch=self.leader_epoch, reason=reason),
         )
         self.state = State.OFFLINE
+        self.producers.leave()
         self.last_failure = reason
-        lost = self.queue.stop() + [append for append, _ in self._loading]
+        lost = self.queue.stop() + self._line.clear()
         lost += [append for append, _ in self.take_doubted()]
-        self._loading.clear()
         refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for append in lost:
             append.fail(refusal)
         self._loaded.set()
         self.call_keeper()
         self._notify()
+
+    @property
+    def is_doubting(self) -> bool:
+        return bool(self._doubted)
 
     def take_doubted(self) -> list[tuple[Append, KafkaError]]:
         """Those that wait for certainty by now; the keeper answers them."""
@@ -412,7 +425,9 @@ class PartitionLog:
             except LedgerError as error:
                 self._check_readable(self.log_start_offset)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-            except WireError as error:  # not every record is walked when it is produced
+            except (
+                WireError
+            ) as error:  # our coordinators' batches are not walked, nor were old ones
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
             if found is not None and found[0] < self.high_watermark:
                 return found

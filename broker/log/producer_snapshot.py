@@ -11,12 +11,16 @@ A snapshot, big endian, is what a SNAPSHOT entry of a ledger holds:
        its batches, the oldest first:
           first sequence i32, last sequence i32, base offset i64, log append time i64 (ms)
 
-So 18 bytes, 51 per producer and 24 per batch that is remembered.
+So 18 bytes, 51 per producer and 24 per batch that is remembered. More producers than
+PART_PRODUCERS_MAX make several parts: each is a snapshot of some of them, with the same end offset,
+in an entry of its own (3.4 MB at most; a Java bookie takes 5), one behind the other. All but the
+last of these entries carry FLAG_CONTINUES, all but the first FLAG_CONTINUED.
+
+A producer that has not appended for a while is kept as these bytes, too (`pack_producer`).
 """
 
 import struct
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -34,6 +38,11 @@ _CONTENT_HEAD = struct.Struct(">qI")  # end offset, producer count
 _PRODUCER = struct.Struct(">qhiqqiqqB")
 _BATCH = struct.Struct(">iiqq")
 _RUN_LENGTH_MAX = 2**31 - 1
+#: Of a packed producer: its id, where its transaction began, the number of its batches.
+_FACTS = struct.Struct(">q26xq8xB")
+_LAST_APPEND = struct.Struct(">22xq")
+assert _FACTS.size == _PRODUCER.size
+PART_PRODUCERS_MAX = 20_000
 
 
 class Batch(NamedTuple):
@@ -96,32 +105,64 @@ class Producer:
         self.batches.clear()
 
 
-def encode_snapshot(producers: Mapping[int, Producer], end_offset: int) -> bytes:
-    """The bytes of `producers`, in their order, and of where in the log they are right."""
-    pieces = [_CONTENT_HEAD.pack(end_offset, len(producers))]
-    for producer_id, producer in producers.items():
-        pieces.append(
-            _PRODUCER.pack(
-                producer_id,
-                producer.epoch,
-                producer.coordinator_epoch,
-                producer.last_timestamp,
-                producer.last_append_ms,
-                min(producer.run_length, _RUN_LENGTH_MAX),
-                producer.transaction_start_offset,
-                producer.unsequenced_offset,
-                len(producer.batches),
-            )
-        )
-        pieces.extend([_BATCH.pack(*batch) for batch in producer.batches])
-    content = b"".join(pieces)
-    return _HEAD.pack(SNAPSHOT_VERSION, crc32c(content)) + content
+def pack_producer(producer_id: int, producer: Producer) -> bytes:
+    """A producer's bytes in a snapshot."""
+    batches = producer.batches
+    return _PRODUCER.pack(
+        producer_id,
+        producer.epoch,
+        producer.coordinator_epoch,
+        producer.last_timestamp,
+        producer.last_append_ms,
+        min(producer.run_length, _RUN_LENGTH_MAX),
+        producer.transaction_start_offset,
+        producer.unsequenced_offset,
+        len(batches),
+    ) + b"".join([_BATCH.pack(*batch) for batch in batches])
 
 
-def decode_snapshot(data: Buffer) -> tuple[OrderedDict[int, Producer], int]:
-    """The producers and the end offset that were encoded.
+def unpack_producer(packed: bytes) -> Producer:
+    """The producer of `pack_producer`."""
+    producer = Producer()
+    (
+        _,
+        producer.epoch,
+        producer.coordinator_epoch,
+        producer.last_timestamp,
+        producer.last_append_ms,
+        producer.run_length,
+        producer.transaction_start_offset,
+        producer.unsequenced_offset,
+        _,
+    ) = _PRODUCER.unpack_from(packed)
+    producer.batches = [*map(Batch._make, _BATCH.iter_unpack(packed[_PRODUCER.size :]))]
+    if producer.batches:
+        producer.last_sequence = producer.batches[-1].last_sequence
+    return producer
 
-    WireError if the bytes are damaged, cut short, too many or of a version that is not known.
+
+def last_append_of(packed: bytes) -> int:
+    """When a packed producer appended last (ms)."""
+    last_append_ms: int = _LAST_APPEND.unpack_from(packed)[0]
+    return last_append_ms
+
+
+def encode_snapshot(packed: Sequence[bytes], end_offset: int) -> list[bytes]:
+    """The parts of a snapshot of packed producers, in their order, and of where in the log they
+    are right; one part at least."""
+    parts = []
+    for start in range(0, max(len(packed), 1), PART_PRODUCERS_MAX):
+        some = packed[start : start + PART_PRODUCERS_MAX]
+        content = b"".join([_CONTENT_HEAD.pack(end_offset, len(some)), *some])
+        parts.append(_HEAD.pack(SNAPSHOT_VERSION, crc32c(content)) + content)
+    return parts
+
+
+def decode_snapshot(data: Buffer) -> tuple[int, Iterator[tuple[int, int, bytes]]]:
+    """The end offset of one part, and its producers: (id, where its transaction began, packed).
+
+    WireError if the bytes are damaged or of a version that is not known, at once; if they are cut
+    short or too many for what they say, when iteration arrives there.
     """
     try:
         version, crc = _HEAD.unpack_from(data)
@@ -130,35 +171,23 @@ def decode_snapshot(data: Buffer) -> tuple[OrderedDict[int, Producer], int]:
         if crc32c(memoryview(data)[_HEAD.size :]) != crc:
             raise WireError(f"producer snapshot of {len(data)} bytes fails its CRC")
         end_offset, count = _CONTENT_HEAD.unpack_from(data, _HEAD.size)
-        producers: OrderedDict[int, Producer] = OrderedDict()
-        position = _HEAD.size + _CONTENT_HEAD.size
-        for _ in range(count):
-            producer_id, producer, position = _read_producer(data, position)
-            producers[producer_id] = producer
     except struct.error as error:
         raise WireError(f"producer snapshot of {len(data)} bytes: {error}") from None
-    if position != len(data):
-        raise WireError(f"producer snapshot has {len(data) - position} bytes too many")
-    return producers, end_offset
+    return end_offset, _producers(bytes(data), count)
 
 
-def _read_producer(data: Buffer, position: int) -> tuple[int, Producer, int]:
-    producer = Producer()
-    (
-        producer_id,
-        producer.epoch,
-        producer.coordinator_epoch,
-        producer.last_timestamp,
-        producer.last_append_ms,
-        producer.run_length,
-        producer.transaction_start_offset,
-        producer.unsequenced_offset,
-        batch_count,
-    ) = _PRODUCER.unpack_from(data, position)
-    position += _PRODUCER.size
-    for _ in range(batch_count):
-        producer.batches.append(Batch._make(_BATCH.unpack_from(data, position)))
-        position += _BATCH.size
-    if producer.batches:
-        producer.last_sequence = producer.batches[-1].last_sequence
-    return producer_id, producer, position
+def _producers(data: bytes, count: int) -> Iterator[tuple[int, int, bytes]]:
+    position = _HEAD.size + _CONTENT_HEAD.size
+    size = len(data)
+    for _ in range(count):
+        start = position
+        try:
+            producer_id, transaction_start, batch_count = _FACTS.unpack_from(data, start)
+        except struct.error as error:
+            raise WireError(f"producer snapshot of {size} bytes: {error}") from None
+        position = start + _PRODUCER.size + batch_count * _BATCH.size
+        if position > size:
+            raise WireError(f"producer snapshot of {size} bytes is cut short")
+        yield producer_id, transaction_start, data[start:position]
+    if position != size:
+        raise WireError(f"producer snapshot has {size - position} bytes too many")

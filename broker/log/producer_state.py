@@ -23,12 +23,17 @@ DUPLICATE_SEQUENCE_NUMBER. Clients take that for success without an offset, whic
 broker answers OUT_OF_ORDER_SEQUENCE_NUMBER, for it does not know. Here the state counts how many
 sequence numbers without a gap lead up to the last, so nothing that was lost is called a duplicate.
 
-Bounded: at most `producers_max` producers; the one that has not appended for the longest goes
-first, but never one with an open transaction. About 1.5 KiB each.
+A producer is remembered for producer.id.expiration.ms since its last append, and never forgotten
+earlier: else whoever makes many ids would end the idempotence of all others, without anybody's
+notice. What is bounded is how many begin. At `producers_max` of a partition, or with no `Room` for
+more in the whole broker, a batch of an id that is not known is refused with
+THROTTLING_QUOTA_EXCEEDED (Java's producers retry it; librdkafka's report it), until one expires;
+whoever is known goes on. Kafka has no such bound, and runs out of heap. A replay refuses nothing.
+How they are kept is in broker/log/producer_store.py.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,8 +45,9 @@ from broker.log.producer_snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
+from broker.log.producer_store import HOT_MAX, ProducerStore, Room
 from wire.buffers import Buffer
-from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.errors import ErrorCode, KafkaError, WireError
 from wire.kafka.records.batch import (
     CONTROL_MASK,
     NO_TIMESTAMP,
@@ -53,10 +59,11 @@ from wire.kafka.records.batch import (
 #: As many as a producer may have in flight (KIP-98: max.in.flight.requests.per.connection <= 5).
 BATCHES_KEPT_MAX = 5
 PRODUCER_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
+#: What one call of `expire` forgets, and one step of a restoration takes over: 2 ms each.
+STEP_PRODUCERS = 4_000
 
 # Sequence numbers wrap, so «before» and «behind» are told apart only this far.
 _RUN_MAX = 2**30
-_FOREVER_MS = 2**63
 
 
 class Duplicate(NamedTuple):
@@ -82,29 +89,36 @@ class ProducerInfo:
 
 
 class ProducerState:
-    """The producers of one partition. `producers_max` bounds how many are remembered."""
+    """The producers of one partition. `producers_max` bounds how many may be known when a new one
+    begins. They count in `room` between `enter` and `leave`."""
 
     __slots__ = (
         "_expiration_ms",
-        "_oldest_append_ms",
         "_open_transactions",
-        "_producers",
+        "_store",
         "end_offset",
         "producers_max",
     )
 
-    def __init__(self, *, producers_max: int) -> None:
+    def __init__(self, *, producers_max: int, hot_max: int = HOT_MAX) -> None:
         assert producers_max > 0
         self.producers_max = producers_max
         #: Behind the last batch that the state reflects; it knows all of the log below.
         self.end_offset = 0
-        self._producers: OrderedDict[int, Producer] = OrderedDict()  # last appended last
+        self._store = ProducerStore(hot_max)
         self._open_transactions: OrderedDict[int, int] = OrderedDict()  # id -> first offset
         self._expiration_ms = PRODUCER_EXPIRATION_MS
-        self._oldest_append_ms = _FOREVER_MS  # not above any producer's last append
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self._store)
+
+    def enter(self, room: Room) -> None:
+        """The partition serves: its producers count."""
+        self._store.enter(room)
+
+    def leave(self) -> None:
+        """It does not any more."""
+        self._store.leave()
 
     @property
     def first_open_transaction_offset(self) -> int | None:
@@ -113,15 +127,17 @@ class ProducerState:
 
     def producers(self) -> Iterator[ProducerInfo]:
         """All producers, the one that has not appended for the longest first."""
-        for producer_id, producer in self._producers.items():
-            yield ProducerInfo(
-                producer_id,
-                producer.epoch,
-                producer.last_sequence,
-                producer.last_timestamp,
-                producer.coordinator_epoch,
-                producer.transaction_start_offset,
-            )
+        for producer_id in self._store.ids():
+            producer = self._store.find(producer_id)
+            if producer is not None:
+                yield ProducerInfo(
+                    producer_id,
+                    producer.epoch,
+                    producer.last_sequence,
+                    producer.last_timestamp,
+                    producer.coordinator_epoch,
+                    producer.transaction_start_offset,
+                )
 
     # -- before an append ------------------------------------------------------------------------
 
@@ -141,9 +157,9 @@ class ProducerState:
         producer_id = header.producer_id
         if producer_id < 0:
             return None
-        producer = self._producers.get(producer_id)
+        producer = self._store.find(producer_id)
         if producer is None:
-            self._check_room()
+            self._check_room(now_ms)
             return None
         if (
             header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK
@@ -159,19 +175,19 @@ class ProducerState:
         None if all are new, the duplicates if all are. KafkaError as of `check`, and
         OUT_OF_ORDER_SEQUENCE_NUMBER if only some are duplicates: no answer would suit both.
         """
-        scratch = ProducerState(producers_max=self.producers_max)
+        scratch = ProducerState(producers_max=self.producers_max, hot_max=self.producers_max)
         scratch._expiration_ms = self._expiration_ms
         duplicates: list[Duplicate] = []
         count = 0
         next_offset = self.end_offset
         for header in headers:
-            if header.producer_id not in scratch._producers:
-                known = self._producers.get(header.producer_id)
+            if scratch._store.find(header.producer_id) is None:
+                known = self._store.find(header.producer_id)
                 if known is None:
                     if header.producer_id >= 0:
-                        self._check_room()
+                        self._check_room(now_ms)
                 else:
-                    scratch._producers[header.producer_id] = known.copy()
+                    scratch._store.put(header.producer_id, known.copy())
             count += 1
             duplicate = scratch.check(header, now_ms)
             if duplicate is not None and duplicate.base_offset < self.end_offset:
@@ -190,14 +206,21 @@ class ProducerState:
             )
         return duplicates
 
-    def _check_room(self) -> None:
-        if len(self._producers) < self.producers_max:
+    def _check_room(self, now_ms: int) -> None:
+        room = self._store.room
+        is_full = room is not None and room.count >= room.count_max
+        if len(self._store) < self.producers_max and not is_full:
             return
-        if len(self._open_transactions) >= self.producers_max:
-            raise KafkaError(
-                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"{self.producers_max} producers of this partition have open transactions",
-            )
+        oldest = self._store.oldest(self._open_transactions)
+        if oldest is not None and oldest[1] <= now_ms - self._expiration_ms:
+            return  # it gives its place to the new one
+        if room is not None:
+            room.refused_count += 1
+        raise KafkaError(
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+            f"{len(self)} producers of this partition are remembered, and a new one must wait until"
+            " one expires (producer.id.expiration.ms)",
+        )
 
     def _check_odd(
         self, producer: Producer, header: BatchHeader, now_ms: int, coordinator_epoch: int
@@ -258,13 +281,13 @@ class ProducerState:
         producer_id = header.producer_id
         if producer_id < 0 or base_offset < self.end_offset:
             return
-        producer = self._producers.get(producer_id)
+        producer = self._store.latest(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = Producer()
-            if len(self._producers) > self.producers_max:
-                self._evict(producer_id)
-        else:
-            self._producers.move_to_end(producer_id)
+            room = self._store.room
+            is_full = room is not None and room.count >= room.count_max
+            if is_full or len(self._store) >= self.producers_max:
+                self._expire_oldest(now_ms - self._expiration_ms)
+            producer = self._store.add(producer_id)
         delta = header.last_offset_delta
         attributes = header.attributes
         if header.producer_epoch != producer.epoch:
@@ -290,8 +313,6 @@ class ProducerState:
             producer.unsequenced_offset = base_offset
         producer.last_timestamp = header.max_timestamp
         producer.last_append_ms = now_ms
-        if now_ms < self._oldest_append_ms:
-            self._oldest_append_ms = now_ms
         self.end_offset = base_offset + delta + 1
         if attributes & CONTROL_MASK or (
             attributes & TRANSACTIONAL_MASK and producer.transaction_start_offset < 0
@@ -315,35 +336,26 @@ class ProducerState:
             producer.transaction_start_offset = base_offset
             self._open_transactions[producer_id] = base_offset
 
-    def _evict(self, newest_id: int) -> None:
-        """Forgets the producer that has not appended for the longest, if its transaction is over.
-
-        `check` refuses a new one when all have open transactions; a replay does not, and then they
-        all stay.
-        """
-        for producer_id in self._producers:
-            if producer_id not in self._open_transactions and producer_id != newest_id:
-                del self._producers[producer_id]
-                return
-
     def expire(self, now_ms: int, producer_id_expiration_ms: int) -> int:
-        """Forgets the producers without an append for so long; gives how many they were.
+        """Forgets producers without an append for so long; gives how many they were. When they are
+        STEP_PRODUCERS there may be more, for a next call.
 
         One with an open transaction stays: its marker is still to come.
         """
         self._expiration_ms = producer_id_expiration_ms
         latest_ms = now_ms - producer_id_expiration_ms
-        if self._oldest_append_ms > latest_ms:
-            return 0
-        expired = [
-            producer_id
-            for producer_id, producer in self._producers.items()
-            if producer.last_append_ms <= latest_ms and producer.transaction_start_offset < 0
-        ]
-        for producer_id in expired:
-            del self._producers[producer_id]
-        self._oldest_append_ms = self._find_oldest_append()
-        return len(expired)
+        count = 0
+        while count < STEP_PRODUCERS and self._expire_oldest(latest_ms):
+            count += 1
+        return count
+
+    def _expire_oldest(self, latest_ms: int) -> bool:
+        """Whether there was one to forget."""
+        oldest = self._store.oldest(self._open_transactions)
+        if oldest is None or oldest[1] > latest_ms:
+            return False
+        self._store.remove(oldest[0])
+        return True
 
     # -- rebuilding ------------------------------------------------------------------------------
 
@@ -354,7 +366,9 @@ class ProducerState:
         is gone, or all of the batches that are remembered. Who cares replays the log for them.
         """
         uncertain = []
-        for producer_id, producer in self._producers.items():
+        for producer_id in self._store.ids():
+            producer = self._store.find(producer_id)
+            assert producer is not None
             batches = producer.batches
             known = producer.unsequenced_offset < end_offset
             while batches and batches[-1].base_offset >= end_offset:
@@ -368,8 +382,9 @@ class ProducerState:
             if producer.transaction_start_offset >= end_offset:
                 producer.transaction_start_offset = NO_OFFSET
                 del self._open_transactions[producer_id]
+            self._store.put(producer_id, producer)
         for producer_id in uncertain:
-            del self._producers[producer_id]
+            self._store.remove(producer_id)
             self._open_transactions.pop(producer_id, None)
         self.end_offset = min(self.end_offset, end_offset)
         return uncertain
@@ -383,30 +398,42 @@ class ProducerState:
         for header in headers:
             self.append(header, header.base_offset, now_ms)
 
-    def snapshot(self) -> bytes:
-        """The state as bytes, for `restore`; broker/log/producer_snapshot.py has the format."""
-        return encode_snapshot(self._producers, self.end_offset)
+    def snapshot(self) -> list[bytes]:
+        """The state as the parts of a snapshot, for `restore`; broker/log/producer_snapshot.py has
+        their format."""
+        return encode_snapshot(self._store.packed(), self.end_offset)
 
-    def restore(self, data: Buffer) -> None:
-        """Takes over the state of a snapshot instead of its own.
+    def restore(self, parts: Sequence[Buffer]) -> None:
+        """`restoring` without a pause."""
+        for _ in self.restoring(parts):
+            pass
 
-        WireError, and nothing changed, if the snapshot is damaged, cut short or of a version that
-        is not known. If it has more producers than `producers_max`, the oldest are left out.
+    def restoring(self, parts: Sequence[Buffer]) -> Iterator[None]:
+        """Takes over the state of a snapshot, all parts of it, instead of its own; yields after
+        every STEP_PRODUCERS.
+
+        WireError, and nothing changed, if the snapshot is damaged, cut short, of a version that is
+        not known, or its parts are not of one.
         """
-        self._producers, self.end_offset = decode_snapshot(data)
-        transactions = sorted(
-            (producer.transaction_start_offset, producer_id)
-            for producer_id, producer in self._producers.items()
-            if producer.transaction_start_offset >= 0
-        )
-        self._open_transactions = OrderedDict((pid, offset) for offset, pid in transactions)
-        for _ in range(len(self._producers) - self.producers_max):
-            self._evict(-1)
-        self._oldest_append_ms = self._find_oldest_append()
-
-    def _find_oldest_append(self) -> int:
-        times = (producer.last_append_ms for producer in self._producers.values())
-        return min(times, default=_FOREVER_MS)
+        cold: OrderedDict[int, bytes] = OrderedDict()
+        transactions: list[tuple[int, int]] = []
+        ends: set[int] = set()
+        count = 0
+        for part in parts:
+            end_offset, producers = decode_snapshot(part)
+            ends.add(end_offset)
+            for producer_id, transaction_start, packed in producers:
+                cold[producer_id] = packed
+                if transaction_start >= 0:
+                    transactions.append((transaction_start, producer_id))
+                count += 1
+                if not count % STEP_PRODUCERS:
+                    yield
+        if len(ends) != 1:
+            raise WireError(f"producer snapshot in parts of end offsets {sorted(ends)}")
+        self._store.replace(cold)
+        self._open_transactions = OrderedDict((pid, start) for start, pid in sorted(transactions))
+        self.end_offset = ends.pop()
 
 
 def _out_of_order(header: BatchHeader, why: str) -> KafkaError:

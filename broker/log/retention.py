@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 #: in going, and never more often than once in ROLL_AGE_MS_MIN.
 RETENTION_SHARE = 4
 ROLL_AGE_MS_MIN = 1_000
+#: Fibonacci hashing: neighbouring numbers come to lie far apart in the upper bits.
+_MIX, _MIX_MASK, _MIX_SHIFT = 0x9E37_79B9_7F4A_7C15, (1 << 64) - 1, 20
 
 
 def roll_age_ms(segment_ms: int, retention_ms: int) -> int:
@@ -22,6 +24,13 @@ def roll_age_ms(segment_ms: int, retention_ms: int) -> int:
     if retention_ms < 0:
         return segment_ms
     return min(segment_ms, max(retention_ms // RETENTION_SHARE, ROLL_AGE_MS_MIN))
+
+
+def roll_jitter_ms(segment_ms: int, segment_jitter_ms: int, ledger_id: int) -> int:
+    """By how much earlier a ledger is closed, so that partitions roll apart: below
+    segment.jitter.ms, spread over the ledgers, and the same whenever it is asked for one."""
+    bound = min(segment_ms, segment_jitter_ms)
+    return (((ledger_id + 1) * _MIX & _MIX_MASK) >> _MIX_SHIFT) % bound if bound > 0 else 0
 
 
 def new_log_start(

@@ -15,14 +15,19 @@ from broker.log.entry_format import (
     EntryHeader,
     parse_header,
 )
+from runtime.slices import Slices
 from wire.kafka.records.batch import scan_batches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.log.offset_index import OffsetIndex
     from ledger.reader import LedgerReader
     from wire.kafka.records.batch import BatchHeader
 
 SCAN_BYTES = 1 << 20
+#: Batches that are looked at before others have the loop.
+BATCHES_PER_TURN = 500
 SCAN_ENTRIES = 1024
 
 
@@ -35,13 +40,12 @@ class ScannedEntry:
     size_bytes: int  # payloads, headers included
     body: memoryview  # the batches, back to back
 
-    def batches(self) -> list[tuple[BatchHeader, memoryview]]:
+    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """One by one: there may be ten thousand in an entry."""
         position = 0
-        result = []
         for header in scan_batches(self.body):
-            result.append((header, self.body[position : position + header.size]))
+            yield header, self.body[position : position + header.size]
             position += header.size
-        return result
 
 
 @dataclass(slots=True)
@@ -101,10 +105,13 @@ def _parse(payloads: list[memoryview], first_entry_id: int) -> ScanChunk:
 async def build_index(reader: LedgerReader, index: OffsetIndex) -> None:
     """Fills an empty index by reading the whole ledger."""
     entry_id, max_timestamp = 0, -1
+    slices = Slices(BATCHES_PER_TURN)
     while entry_id <= reader.last_add_confirmed:
         chunk = await scan(reader, entry_id)
         for entry in chunk.entries:
             index.add(entry.entry_id, entry.header.first_offset, entry.size_bytes, max_timestamp)
             for header, _ in entry.batches():
+                if slices.due():
+                    await slices.turn()
                 max_timestamp = max(max_timestamp, header.max_timestamp)
         entry_id = chunk.next_entry_id

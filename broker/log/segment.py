@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.log.batch_walk import Collected, collect
@@ -17,7 +18,10 @@ from broker.log.entry_format import HEADER_SIZE
 from broker.log.offset_index import IndexFormatError, OffsetIndex
 from broker.log.scan import build_index, scan
 from runtime.logs import kv
-from wire.kafka.records.batch import TimestampType, iter_records
+from runtime.slices import Slices
+from wire.kafka.records.batch import TimestampType, records_data
+from wire.kafka.records.compression import Compression
+from wire.kafka.records.record import read_records
 
 if TYPE_CHECKING:
     from broker.log.chain import LedgerInfo
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CURSORS_MAX = 64
+#: Records, or batches that are not looked into, before others have the loop: 1 to 2 ms.
+RECORDS_PER_TURN = 1000
 DECOMPRESSED_BYTES_MAX = 256 << 20
 
 
@@ -161,27 +167,44 @@ class Segment:
         assert self.reader is not None
         assert self.index is not None
         entry_id = self.index.entry_for_timestamp(timestamp_ms)
+        slices = Slices(RECORDS_PER_TURN)
         while entry_id <= self.reader.last_add_confirmed:
             chunk = await scan(self.reader, entry_id)
             for entry in chunk.entries:
                 for header, batch in entry.batches():
+                    if slices.due():
+                        await slices.turn()
                     if header.max_timestamp >= timestamp_ms and header.last_offset >= offset_min:
-                        found = first_record_at(batch, header, timestamp_ms, offset_min)
+                        found = await self._first_record_at(
+                            batch, header, timestamp_ms, offset_min, slices
+                        )
                         if found is not None:
                             return found
             entry_id = chunk.next_entry_id
         return None
 
-
-def first_record_at(
-    batch: memoryview, header: BatchHeader, timestamp_ms: int, offset_min: int
-) -> tuple[int, int] | None:
-    """(offset, timestamp) of the batch's first record with both or more."""
-    if header.timestamp_type == TimestampType.LOG_APPEND_TIME:  # all records have the batch's
-        return max(header.base_offset, offset_min), header.max_timestamp
-    for record in iter_records(batch, header, size_max=DECOMPRESSED_BYTES_MAX):
-        timestamp = header.base_timestamp + record.timestamp_delta
-        offset = header.base_offset + record.offset_delta
-        if timestamp >= timestamp_ms and offset >= offset_min:
-            return offset, timestamp
-    return None
+    async def _first_record_at(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        timestamp_ms: int,
+        offset_min: int,
+        slices: Slices,
+    ) -> tuple[int, int] | None:
+        """(offset, timestamp) of the batch's first record with both or more. A batch of some
+        hundred bytes may have a million of them."""
+        if header.timestamp_type == TimestampType.LOG_APPEND_TIME:  # all records have the batch's
+            return max(header.base_offset, offset_min), header.max_timestamp
+        unpack = partial(records_data, batch, header, size_max=DECOMPRESSED_BYTES_MAX)
+        if header.compression is Compression.NONE:
+            data = unpack()
+        else:
+            data = await self._ledgers.env.disk.run(unpack)
+        for record in read_records(data, header.record_count):
+            if slices.due():
+                await slices.turn()
+            timestamp = header.base_timestamp + record.timestamp_delta
+            offset = header.base_offset + record.offset_delta
+            if timestamp >= timestamp_ms and offset >= offset_min:
+                return offset, timestamp
+        return None

@@ -1,9 +1,10 @@
-"""Limits of the log layer; the composition fills them from the configuration."""
+"""Limits of the log layer; the composition fills them from the configuration, and changes those
+that Kafka lets be changed while a broker runs: every partition has the same object."""
 
 from dataclasses import dataclass
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class LogSettings:
     """Sizes in bytes, times in milliseconds."""
 
@@ -18,10 +19,29 @@ class LogSettings:
     entries_in_flight_eager: int = 2
     entry_bytes_eager: int = 32 << 10
     bytes_in_flight_max: int = 32 << 20
+    #: What a ledger may hold above segment.bytes: this share of it, or an entry, if that is more.
+    #: Batches beyond it wait, without offsets, until there is the next ledger.
+    segment_excess_share: float = 0.25
+    segment_excess_bytes_min: int = 1 << 20
+    #: The next ledger is made once the open one holds this share of segment.bytes.
+    spare_ledger_share: float = 0.5
+    #: A partition's document with more closed ledgers is written with some of them in archives,
+    #: each of so many: about 13 kB, 1 ms of decoding.
+    document_ledgers_max: int = 256
+    archive_ledgers: int = 128
     #: A snapshot of producer state after so many bytes bounds what a take-over scans.
     snapshot_interval_bytes: int = 64 << 20
+    #: producer.id.expiration.ms, which may change at any time.
     producer_expiration_ms: int = 86_400_000
-    producers_max: int = 10_000
+    #: Producers that are remembered, of a partition and of all that a broker serves: 6 and 120 MB,
+    #: and then no new one begins until one expires (broker/log/producer_state.py).
+    producers_max: int = 20_000
+    producers_total_max: int = 400_000
     #: What one read asks of a bookie beyond what the reader wants (index slots are sparse).
     read_slack_bytes: int = 64 << 10
     read_entries_max: int = 4096
+
+    def segment_bytes_max(self, segment_bytes: int) -> int:
+        """With so many bytes of batches a ledger takes no more."""
+        excess_bytes = int(segment_bytes * self.segment_excess_share)
+        return segment_bytes + max(excess_bytes, self.segment_excess_bytes_min)

@@ -11,13 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from broker.cluster.catalog import DELETED_PATH
-from broker.log.chain import Chain, ChainFormatError
+from broker.log.chain import ChainDocument, ChainFormatError, archive_from_bytes, is_archive
 from broker.log.document import READ_COUNT_MAX
 from ledger.errors import LedgerError
 from metadata.store import MetadataError, NoNodeError, NotEmptyError
 from runtime.logs import kv
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
 
@@ -45,6 +47,14 @@ async def sweep_deleted(store: MetadataStore, ledgers: LedgerClient) -> bool:
     return is_done
 
 
+def named_ledgers(path: str, data: bytes) -> Sequence[int]:
+    """By a partition's document, or by one of its archives: each is swept by itself.
+    ChainFormatError."""
+    if is_archive(path):
+        return [info.ledger_id for info in archive_from_bytes(data)]
+    return ChainDocument(data).ledger_ids()
+
+
 async def _sweep_topic(path: str, store: MetadataStore, ledgers: LedgerClient) -> bool:
     names = await store.children(path)
     is_done = True
@@ -54,12 +64,12 @@ async def _sweep_topic(path: str, store: MetadataStore, ledgers: LedgerClient) -
             if node is None:
                 continue
             try:
-                chain = Chain.from_bytes(node.data)
+                ledger_ids = named_ledgers(document, node.data)
             except ChainFormatError as error:  # kept: it may name ledgers
                 logger.warning("sweep_failed", kv(document=document, error=error))
                 is_done = False
                 continue
-            for ledger_id in (*(info.ledger_id for info in chain.ledgers), *chain.deleting):
+            for ledger_id in ledger_ids:
                 await ledgers.delete_ledger(ledger_id)
             with suppress(NoNodeError):
                 await store.delete(document)

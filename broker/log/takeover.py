@@ -20,24 +20,35 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker.log.chain import Chain, LedgerInfo
-from broker.log.document import put_document
-from broker.log.entry_format import HEADER_SIZE, EntryFormatError
+import trio
+
+from broker.log.document import read_chain, write_chain
+from broker.log.entry_format import (
+    FLAG_CONTINUES,
+    HEADER_SIZE,
+    KIND_SNAPSHOT,
+    EntryFormatError,
+    parse_header,
+)
 from broker.log.offset_index import OffsetIndex
-from broker.log.producer_state import ProducerState
-from broker.log.scan import scan
+from broker.log.producer_state import STEP_PRODUCERS, ProducerState
+from broker.log.scan import BATCHES_PER_TURN, scan
 from broker.log.segment import Segment
 from runtime.logs import kv
+from runtime.slices import Slices
 from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:
     from broker.cluster.ownership import Incarnation
+    from broker.log.chain import Chain, LedgerInfo
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
     from metadata.store import MetadataStore, Node
 
 logger = logging.getLogger(__name__)
+
+SEGMENTS_PER_TURN = 500
 
 
 class TakenOver:
@@ -70,19 +81,24 @@ async def take_over(
 
     NoNodeError if the partition is gone, BadVersionError if another broker was quicker,
     LedgerError if its ledgers cannot be recovered, ChainFormatError."""
-    if node is None:
-        node = await store.get(path)
-    chain = Chain.from_bytes(node.data)
+    before, version = await read_chain(store, path, node)
+    chain = before
     producers = ProducerState(producers_max=settings.producers_max)
     recovered: Segment | None = None
     if chain.ledgers and chain.ledgers[-1].is_open:
         chain, recovered = await _recover_last(chain, ledgers, settings, producers, now_ms)
     else:
         await _load_producers(chain, len(chain.ledgers), ledgers, producers, now_ms)
-    producers.expire(now_ms, settings.producer_expiration_ms)
+    while producers.expire(now_ms, settings.producer_expiration_ms) >= STEP_PRODUCERS:
+        await trio.lowlevel.checkpoint()
     chain = chain.with_epoch(max(chain.leader_epoch + 1, epoch_min), incarnation)
-    version = await put_document(store, path, chain.to_bytes(), node.version)
-    segments = [Segment(info, ledgers, settings) for info in chain.ledgers]
+    chain, version = await write_chain(store, path, before, chain, version, settings)
+    segments = []
+    slices = Slices(SEGMENTS_PER_TURN)
+    for info in chain.ledgers:
+        if slices.due():
+            await slices.turn()
+        segments.append(Segment(info, ledgers, settings))
     if recovered is not None and segments and segments[-1].info == recovered.info:
         segments[-1] = recovered
     return TakenOver(chain, version, segments, producers)
@@ -135,12 +151,15 @@ async def _scan_tail(
     end, size = info.base_offset, 0
     max_timestamp, max_timestamp_offset = -1, -1
     entry_id = 0
+    slices = Slices(BATCHES_PER_TURN)
     while entry_id <= reader.last_add_confirmed:
         chunk = await scan(reader, entry_id)
         for entry in chunk.entries:
             index.add(entry.entry_id, entry.header.first_offset, entry.size_bytes, max_timestamp)
             size += entry.size_bytes
             for header, _ in entry.batches():
+                if slices.due():
+                    await slices.turn()
                 if entry.entry_id >= replay_from:
                     producers.append(header, header.base_offset, now_ms)
                 if header.max_timestamp > max_timestamp:
@@ -179,12 +198,22 @@ async def _load_producers(
 
 
 async def _restore(reader: LedgerReader, entry_id: int, producers: ProducerState) -> bool:
-    """Whether the snapshot was there and whole. A recovered ledger may end before it."""
-    if entry_id > reader.last_add_confirmed:
-        return False
-    payloads = await reader.read(entry_id, count_max=1, size_max=1)
+    """Whether the snapshot was there and whole. A recovered ledger may end before it, or in it."""
+    parts: list[memoryview] = []
     try:
-        producers.restore(payloads[0][HEADER_SIZE:])
+        while True:
+            if entry_id > reader.last_add_confirmed:
+                return False
+            [payload] = await reader.read(entry_id, count_max=1, size_max=1)
+            header = parse_header(payload)
+            if header.kind != KIND_SNAPSHOT:
+                raise EntryFormatError(f"entry of kind {header.kind} where a snapshot goes on")
+            parts.append(payload[HEADER_SIZE:])
+            entry_id += 1
+            if not header.flags & FLAG_CONTINUES:
+                break
+        for _ in producers.restoring(parts):
+            await trio.lowlevel.checkpoint()
     except (EntryFormatError, WireError, ValueError) as error:
         logger.warning(
             "snapshot_unusable", kv(ledger=reader.ledger_id, entry=entry_id, error=error)
@@ -196,9 +225,12 @@ async def _restore(reader: LedgerReader, entry_id: int, producers: ProducerState
 async def _replay(
     reader: LedgerReader, entry_id: int, producers: ProducerState, now_ms: int
 ) -> None:
+    slices = Slices(BATCHES_PER_TURN)
     while entry_id <= reader.last_add_confirmed:
         chunk = await scan(reader, entry_id)
         for entry in chunk.entries:
             for header, _ in entry.batches():
+                if slices.due():
+                    await slices.turn()
                 producers.append(header, header.base_offset, now_ms)
         entry_id = chunk.next_entry_id

@@ -1,35 +1,54 @@
 """What a produced batch must be before it is appended; Kafka's error for everything else.
 
-Pure, and the same checks in the same order as Kafka's LogValidator and ProduceRequest, so that a
-client sees the code it knows. Called once per partition of a request: cheap for what is right.
+Pure, and the same checks as Kafka's LogValidator and ProduceRequest, so that a client sees the code
+it knows. What is acknowledged must be readable: every batch of a client is walked whole, a
+compressed one after it was decompressed (wire/kafka/records/walk.py says what is looked at and what
+that costs). Called once per partition of a request; what is too long for the loop is called on a
+worker thread (broker/log/checking.py).
 
-Known deviation: Kafka walks every record of every batch. Here the count must be possible for the
-size, compressed batches are decompressed, and records are walked when there are at most
-WALK_RECORDS_MAX of them, and always on compacted topics; beyond that the batch's own checksum
-vouches for its inside.
+- Records that are not whole, or not as many as the header says: INVALID_RECORD.
+- Records without a key on a compacted topic (INVALID_RECORD), or with a timestamp outside of
+  message.timestamp.before.max.ms and after.max.ms (INVALID_TIMESTAMP, which goes first): their
+  indexes are told, of at most BLAMED_MAX, where Kafka tells all.
+- The header's max timestamp is what the producer says; the records' own is what is stored.
+- With compression.type a batch is packed anew, of the bytes that were walked.
+
+Stricter than Kafka, which would rewrite or pass on what not every consumer reads: offset deltas
+that are not 0, 1, 2 …; null as another negative size than -1; varints with more bits than their
+field; timestamps beyond 64 bits. More than DECOMPRESSED_BYTES_MAX are MESSAGE_TOO_LARGE, so that a
+Java producer splits the batch, where Kafka takes any number.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from broker.log.compression_level import compression_level
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 from wire.kafka.records.batch import (
     BATCH_OVERHEAD,
     BatchHeader,
-    build_batch,
     check_crc,
-    iter_records,
     parse_header,
+    patch_log_append_time,
+    patch_max_timestamp,
     records_data,
+    repack,
 )
-from wire.kafka.records.compression import Compression
+from wire.kafka.records.compression import Compression, SizeLimitError
 from wire.kafka.records.legacy import is_legacy
+from wire.kafka.records.walk import (
+    INT64_MAX,
+    INT64_MIN,
+    RECORD_BYTES_MIN,
+    Walked,
+    fault_text,
+    walk,
+)
 
 if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
 
-WALK_RECORDS_MAX = 16
 MAGIC_BYTE = 16
 #: What a batch's length does not count: base offset and the length itself.
 BATCH_LOG_OVERHEAD = 12
@@ -38,28 +57,69 @@ MAGIC = 2
 COMPRESSION_MASK = 0x07
 #: Attributes that ask for a look: codecs 4 (zstd) to 7, append time, transactional, control.
 UNUSUAL_MASK = 0x3C
-#: A record's length is an int32: a zigzag varint of five bytes at most.
-INT_SHIFT_MAX = 28
-#: Timestamp deltas are the one 64-bit varint of a record.
-LONG_SHIFT_MAX = 63
-#: A length of -1 as a zigzag varint.
-_NULL = 1
-_THREE_ZEROS = bytes(3)
-#: Decompressed size that a walk or a recompression may reach.
+#: What a batch may be when it is decompressed: the most memory that a worker takes, twice.
 DECOMPRESSED_BYTES_MAX = 128 << 20
-#: Length, attributes, two deltas, two lengths, header count: no record is smaller.
-RECORD_BYTES_MIN = 7
-LONG_MAX = (1 << 63) - 1
+#: Kafka's name for «as the producer sent it», in compression.type.
+COMPRESSION_OF_PRODUCER = "producer"
 
 
-def validated_header(
-    records: memoryview, config: TopicConfig, now_ms: int, *, internal: bool
-) -> BatchHeader:
-    """The header of the one batch that `records` is.
+class Checked(NamedTuple):
+    """A batch that may be appended: `records` is all of it and nothing else, in writable memory,
+    as it is to be stored but for its place in the log. `header` has its real max timestamp; where
+    the topic has append times, that is `append_time_ms` (else -1), and only `records` have it.
+    `now_ms` is when it was checked, and `walked_bytes` of records were looked at."""
 
-    KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, with the
-    index of the record that is to blame where it is one. `internal`: from one of our coordinators,
-    not a client."""
+    header: BatchHeader
+    records: memoryview
+    append_time_ms: int
+    now_ms: int
+    walked_bytes: int
+
+
+def checked_batch(
+    records: memoryview,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    internal: bool,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> Checked:
+    """The one batch that `records` begin with, checked whole, and packed as the topic wants it.
+
+    KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP,
+    INVALID_TXN_STATE, UNSUPPORTED_COMPRESSION_TYPE, with the indexes of the records that are to
+    blame where it is them. SizeLimitError, only below DECOMPRESSED_BYTES_MAX: it is more than
+    `decompressed_bytes_max`, and may be tried again with that.
+    `internal`: from one of our coordinators, not a client; its records are not looked into."""
+    header = _checked_header(records, config, internal=internal)
+    if header.size < len(records):  # what follows is no batch: Kafka drops it, too
+        records = records[: header.size]
+    has_append_times = config.message_timestamp_type == "LogAppendTime"
+    walked_bytes = 0
+    if not internal:
+        if header.attributes & COMPRESSION_MASK:
+            inside: memoryview | bytes = _decompressed(records, header, decompressed_bytes_max)
+        else:
+            inside = records[BATCH_OVERHEAD:]
+        walked_bytes = len(inside)
+        max_timestamp = _walked(inside, header, config, now_ms, has_append_times)
+        wanted = config.compression_type
+        if wanted != COMPRESSION_OF_PRODUCER and header.compression is not codec_of(wanted):
+            header = header._replace(max_timestamp=max_timestamp)
+            records = _repacked(inside, header, config)
+        elif max_timestamp != header.max_timestamp:
+            if has_append_times:  # what is stored is patched anyway
+                header = header._replace(max_timestamp=max_timestamp)
+            else:
+                header = patch_max_timestamp(records, 0, header, max_timestamp)
+    if not has_append_times:
+        return Checked(header, records, -1, now_ms, walked_bytes)
+    patch_log_append_time(records, 0, parse_header(records), now_ms)
+    return Checked(header, records, now_ms, now_ms, walked_bytes)
+
+
+def _checked_header(records: memoryview, config: TopicConfig, *, internal: bool) -> BatchHeader:
+    """The header of the one batch that `records` is. KafkaError as of `checked_batch`."""
     size = len(records)
     if size < BATCH_OVERHEAD or records[MAGIC_BYTE] != MAGIC:
         _refuse_start(records)
@@ -69,7 +129,6 @@ def validated_header(
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     if header.size != size:
         _check_size(records, header)
-        records = records[: header.size]
     if size > config.max_message_bytes and not internal:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -95,9 +154,6 @@ def validated_header(
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"producer id with sequence number {header.base_sequence}"
         )
-    if not internal:
-        _check_timestamps(header, config, now_ms)
-        _check_records(records, header, config, now_ms)
     return header
 
 
@@ -144,159 +200,76 @@ def _check_attributes(header: BatchHeader) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
 
 
-def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    if config.message_timestamp_type != "CreateTime":
-        return
-    latest = header.max_timestamp
-    if latest > now_ms + config.message_timestamp_after_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {latest} is later than message.timestamp.after.max.ms allows",
-            record_indexes=(0,) if header.record_count == 1 else (),
-        )
-    before = config.message_timestamp_before_max_ms
-    if before != LONG_MAX and 0 <= header.base_timestamp < now_ms - before:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {header.base_timestamp} is earlier than message.timestamp.before.max.ms"
-            " allows",
-            record_indexes=(0,),
-        )
-
-
-def _check_records(
-    records: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int
-) -> None:
-    compacted = "compact" in config.cleanup_policy
-    if not compacted:
-        # A view, or the decompressed bytes: garbage inside a batch would stop its consumers.
-        inside = (
-            _decompressed(records, header)
-            if header.attributes & COMPRESSION_MASK
-            else records[BATCH_OVERHEAD:]
-        )
-        if header.record_count * RECORD_BYTES_MIN > len(inside):
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD,
-                f"{header.record_count} records do not fit in {len(inside)} bytes",
-            )
-        if header.record_count <= WALK_RECORDS_MAX:
-            check_record_lengths(inside, header.record_count)
-        return
-    seen = 0
-    keyless = []
+def _decompressed(records: memoryview, header: BatchHeader, bytes_max: int) -> bytes:
     try:
-        for record in iter_records(records, header, size_max=DECOMPRESSED_BYTES_MAX):
-            if record.key is None:
-                keyless.append(seen)
-            if record.offset_delta != seen:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD,
-                    f"record {seen} has offset delta {record.offset_delta}",
-                )
-            seen += 1
-    except WireError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-    if seen != header.record_count:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"batch says {header.record_count} records and holds {seen}"
-        )
-    if keyless:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            "compacted topic cannot accept message without key",
-            record_indexes=keyless,
-        )
-
-
-def _decompressed(records: memoryview, header: BatchHeader) -> bytes:
-    try:
-        return records_data(records, header, size_max=DECOMPRESSED_BYTES_MAX)
+        return records_data(records, header, size_max=bytes_max)
+    except SizeLimitError as error:
+        if bytes_max < DECOMPRESSED_BYTES_MAX:
+            raise
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     except WireError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
-def check_record_lengths(records: memoryview | bytes, record_count: int) -> None:
-    """KafkaError INVALID_RECORD unless exactly `record_count` records fill `records`, each with as
-    much key and value as it says, and in order."""
-    position, end = 0, len(records)
-    count = 0
-    try:
-        while position < end:
-            length, position = _varint(records, position)
-            record_end = position + length
-            if length < RECORD_BYTES_MIN - 1 or record_end > end:
-                break
-            # Attributes (unused), timestamp and offset delta: of a lone record mostly three zeros.
-            if not count and records[position : position + 3] == _THREE_ZEROS:
-                position += 3
-            else:
-                _, position = _varint(records, position + 1, LONG_SHIFT_MAX)
-                offset_delta, position = _varint(records, position)
-                if offset_delta != count:
-                    break
-            if records[position] == _NULL:  # the key
-                position += 1
-            else:
-                size, position = _varint(records, position)
-                position += max(size, 0)
-            size, position = _varint(records, position)
-            position += max(size, 0)
-            if position == record_end - 1 and not records[position]:  # no headers, all there
-                position = record_end
-                count += 1
-                continue
-            header_count, position = _varint(records, position)
-            if position > record_end or header_count <= 0:
-                break
-            position = record_end
-            count += 1
-        else:  # no break: whole records fill all of it
-            if count == record_count:
-                return
-    except IndexError:
-        pass  # the last one is cut short
+def _walked(
+    inside: memoryview | bytes,
+    header: BatchHeader,
+    config: TopicConfig,
+    now_ms: int,
+    has_append_times: bool,
+) -> int:
+    """Looks at every record; the largest timestamp of all, -1 if they have none. KafkaError."""
+    count = header.record_count
+    if count * RECORD_BYTES_MIN > len(inside):
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"{count} records do not fit in {len(inside)} bytes"
+        )
+    earliest, latest = INT64_MIN, INT64_MAX
+    if not has_append_times:
+        latest = min(now_ms + config.message_timestamp_after_max_ms, INT64_MAX)
+        if config.message_timestamp_before_max_ms != INT64_MAX:  # Kafka's «no limit»
+            earliest = now_ms - config.message_timestamp_before_max_ms
+    wants_keys = "compact" in config.cleanup_policy
+    found = walk(inside, count, header.base_timestamp, earliest, latest, wants_keys)
+    if found[0] or found[6]:
+        _refuse_walked(Walked._make(found))
+    return found[3]
+
+
+def _refuse_walked(walked: Walked) -> NoReturn:
+    if walked.fault:
+        raise KafkaError(ErrorCode.INVALID_RECORD, fault_text(walked))
+    if walked.late_count:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"{walked.late_count} records have timestamps that message.timestamp.before.max.ms and"
+            " message.timestamp.after.max.ms do not allow",
+            record_indexes=walked.blamed,
+        )
     raise KafkaError(
         ErrorCode.INVALID_RECORD,
-        f"batch says {record_count} records, holds {count} that are whole",
+        "compacted topic cannot accept message without key",
+        record_indexes=walked.blamed,
     )
 
 
-def _varint(
-    records: memoryview | bytes, position: int, shift_max: int = INT_SHIFT_MAX
-) -> tuple[int, int]:
-    """A zigzag varint and where it ends; IndexError at the end of the bytes or if it is endless."""
-    byte = records[position]
-    position += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position
-    value = byte & 0x7F
-    shift = 7
-    while byte & 0x80:
-        if shift > shift_max:
-            raise IndexError("no varint of a record is that long")
-        byte = records[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-    return (value >> 1) ^ -(value & 1), position
+def codec_of(compression_type: str) -> Compression:
+    """Of the setting: «uncompressed» is a codec's name there."""
+    name = "none" if compression_type == "uncompressed" else compression_type
+    return Compression.by_name(name)
 
 
-def recompressed(records: memoryview, header: BatchHeader, compression_type: str) -> bytearray:
-    """The same batch with the topic's own compression.type; KafkaError if it cannot be read.
-
-    Producer id, epoch, sequence and attributes stay, so idempotence holds across the change."""
-    try:
-        return bytearray(
-            build_batch(
-                list(iter_records(records, header, size_max=DECOMPRESSED_BYTES_MAX)),
-                base_timestamp=header.base_timestamp,
-                compression=Compression.by_name(compression_type),
-                producer_id=header.producer_id,
-                producer_epoch=header.producer_epoch,
-                base_sequence=header.base_sequence,
-                is_transactional=header.is_transactional,
-            )
-        )
-    except WireError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+def _repacked(inside: memoryview | bytes, header: BatchHeader, config: TopicConfig) -> memoryview:
+    """The same batch with the topic's own compression.type. KafkaError MESSAGE_TOO_LARGE."""
+    codec = codec_of(config.compression_type)
+    size = BATCH_OVERHEAD + len(inside)
+    if codec is not Compression.NONE or size <= config.max_message_bytes:
+        packed = repack(header, inside, codec, compression_level(config))
+        size = len(packed)
+        if size <= config.max_message_bytes:
+            return memoryview(packed)
+    raise KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"batch of {size} bytes with compression.type={config.compression_type} exceeds"
+        f" max.message.bytes={config.max_message_bytes}",
+    )

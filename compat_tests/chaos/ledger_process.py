@@ -210,7 +210,7 @@ async def main(uri_text: str, command: str, arguments: list[str]) -> int:
         await nursery.start(store.run)
         watcher = BookieWatcher(store, uri.ledgers_root)
         await nursery.start(watcher.run)
-        bookies = NetworkBookieClient(env, watcher.resolve)
+        bookies = NetworkBookieClient.following(env, watcher)
         await nursery.start(bookies.run)
         client = LedgerClient(
             store,

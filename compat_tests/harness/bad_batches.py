@@ -81,6 +81,71 @@ plain(
 )
 plain("varint without end", lambda: batch([b"a"], body=b"\xff" * 40))
 
+
+# Many records: nothing may be taken for right because there is much of it.
+MANY = 100
+
+
+def many(change: Callable[[list[bytes]], list[bytes]], **options: object) -> bytes:
+    """A batch that counts MANY records, and holds what `change` made of them."""
+    records = [record(n, b"v%d" % n) for n in range(MANY)]
+    return batch([b""] * MANY, body=b"".join(change(records)), **options)
+
+
+def lying(name: str, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    """The case as it is, and packed, and for a topic that packs it."""
+    plain(f"many: {name}", lambda: many(change))
+    body = b"".join(change([record(n, b"v%d" % n) for n in range(MANY)]))
+    packed = gzip.compress(body)
+    plain(f"many, gzip: {name}", lambda: batch([b""] * MANY, attributes=1, body=packed))
+    plain(f"many, packed here: {name}", lambda: many(change), compression_type="zstd")
+
+
+lying("right", lambda records: records)
+lying("noise", lambda records: [bytes(7 * n % 251 for n in range(2000))])
+lying("one too few", lambda records: records[:-1])
+lying("one too many", lambda records: [*records, record(MANY, b"more")])
+lying("the last is cut short", lambda records: [*records[:-1], records[-1][:-3]])
+lying(
+    "a value longer than its record",
+    lambda records: [
+        *records[:-1],
+        varint(8) + b"\0\0" + varint(MANY - 1) + b"\1" + varint(50) + b"a\0",
+    ],
+)
+lying(
+    "a header with a null key",
+    lambda records: [*records[:-1], varint(9) + b"\0\0" + varint(MANY - 1) + b"\1\1\2\1\0"],
+)
+lying(
+    "a negative number of headers",
+    lambda records: [*records[:-1], varint(7) + b"\0\0" + varint(MANY - 1) + b"\1\1\1"],
+)
+
+
+def timed(*offsets_ms: int) -> bytes:
+    """Records at these times from now; the header says now."""
+    body = b"".join(record(n, b"v", time_delta=at) for n, at in enumerate(offsets_ms))
+    return batch([b""] * len(offsets_ms), body=body, max_timestamp_ms=now_ms())
+
+
+plain("some ahead, header says now", lambda: timed(0, 2 * HOUR_MS, 0, 5 * HOUR_MS))
+plain(
+    "some too old",
+    lambda: timed(0, -2 * HOUR_MS, 0),
+    message_timestamp_before_max_ms=str(HOUR_MS),
+)
+plain(
+    "some ahead, append time", lambda: timed(0, 2 * HOUR_MS), message_timestamp_type="LogAppendTime"
+)
+plain(
+    "some without keys on a compacted topic",
+    lambda: batch(
+        [b""] * 3, body=record(0, b"a", key=b"k") + record(1, b"b") + record(2, b"c", key=b"k")
+    ),
+    cleanup_policy="compact",
+)
+
 # Attributes.
 plain("codec 5", lambda: batch([b"a"], attributes=5))
 plain("codec 7", lambda: batch([b"a"], attributes=7))

@@ -385,7 +385,7 @@ async def main(uri_text: str, settings: list[str]) -> None:
         await nursery.start(store.run)
         watcher = BookieWatcher(store, uri.ledgers_root)
         await nursery.start(watcher.run)
-        bookies = NetworkBookieClient(env, watcher.resolve, network)
+        bookies = NetworkBookieClient.following(env, watcher, network)
         await nursery.start(bookies.run)
         client = LedgerClient(
             store,

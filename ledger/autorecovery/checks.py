@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ledger.autorecovery.copy_check import CopyChecker
 from ledger.autorecovery.placement_check import Adherence, adherence
 from ledger.autorecovery.replicas_check import check_replicas
+from ledger.copy_check import CopyChecker
 from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.fragments import fragments
 from ledger.ledger_walk import walk_ledgers

@@ -121,6 +121,7 @@ AUTORECOVERY_CONFIGS = ConfigTable(
         ),
         ConfigKey("quire.replication.ledgers", INT, "4", "Repaired at a time.", between(1, 100)),
     ),
+    empty_is_unset=True,
 )
 
 

@@ -7,7 +7,8 @@ rules of copying. In addition to BookKeeper's:
 - What is known to fail is asked for first: an entry that nobody gave the last time, bookies that
   are all gone. Copies in front of it would be made again and again (bk#1908).
 - If two bookies are lost and there is room for one, that one gets its copies.
-- A bookie that answers and lacks entries gets these again where no other bookie is left.
+- A bookie that answers and tells which entries it lacks gets these again itself: another one would
+  have to be given all of the fragment. So does one that lacks all, where no other bookie is left.
 
 If it is to (`racks`), it also moves copies of closed fragments on too few racks, one bookie
 at a time, and only to where the fragment is on more racks then. What cannot be moved is left as it
@@ -19,9 +20,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ledger.autorecovery.copy_check import CopyChecker
 from ledger.autorecovery.placement_check import crowded, spread_of
-from ledger.autorecovery.report import Problem, Reason, no_copy_left, still_open, too_few
+from ledger.autorecovery.report import (
+    Problem,
+    Reason,
+    no_copy_left,
+    still_open,
+    too_few,
+    unfinished,
+)
+from ledger.copy_check import CopyChecker
 from ledger.errors import (
     LedgerError,
     LedgerMetadataError,
@@ -36,11 +44,11 @@ from runtime.logs import kv
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from ledger.autorecovery.copy_check import Missing
     from ledger.autorecovery.statistics import WorkerStatistics
     from ledger.bookie_client import BookieClient, BookieId
     from ledger.bookie_watcher import BookieWatcher
     from ledger.client import LedgerClient
+    from ledger.copy_check import Missing
     from ledger.fragments import Fragment
     from ledger.placement import Placement
     from ledger.replication import Replicator
@@ -99,6 +107,9 @@ class LedgerRepair:
         work = _Work(self, ledger_id, suspects, unreadable)
         for _ in range(PASSES_MAX):
             try:
+                if may_fence:
+                    # Its writer may have replaced the bookie in the last seconds.
+                    await self._client.manager.sync()
                 metadata = (await self._client.manager.read(ledger_id)).metadata
                 problems, is_changed = await work.go_over(metadata, may_fence=may_fence)
             except NoSuchLedgerError:
@@ -224,7 +235,7 @@ class _Work:
     ) -> None:
         self._repair = repair
         self._ledger_id = ledger_id
-        self._suspects = suspects
+        self._suspects = frozenset(suspects)
         self._unreadable = unreadable
         #: (fragment's first entry, ensemble index) that were restored: once is enough.
         self._restored: set[tuple[int, int]] = set()
@@ -245,12 +256,14 @@ class _Work:
                 problems.append(problem)
             else:
                 problems.append(still_open(found[-1], gone))
+        elif not found[-1].is_closed and not self._suspects.isdisjoint(found[-1].ensemble):
+            problems.append(unfinished(found[-1], self._suspects))
         checker = repair.checker(self._ledger_id, metadata)
         is_changed = False
         for fragment in found:
             if not fragment.is_closed:
                 continue
-            missing = await checker.check(fragment, repair.registered(), self._suspects)
+            missing = await checker.check(fragment, repair.registered())
             if missing:
                 problem = await self._mend(fragment, metadata, missing)
                 if problem is None:
@@ -286,6 +299,10 @@ class _Work:
     async def _replace_or_restore(
         self, fragment: Fragment, metadata: LedgerMetadata, missing: list[Missing]
     ) -> Problem | None:
+        if all(each.is_there and each.runs is not None for each in missing):
+            problem = await self._restore_all(fragment, metadata, missing)
+            if problem is None:
+                return None
         lost = {each.bookie for each in missing}
         # All at once, which reads each entry once; else as many as there is room for.
         for wanted in ([lost] if len(lost) > 1 else []) + [{each.bookie} for each in missing]:
@@ -293,6 +310,13 @@ class _Work:
                 return await self._repair.replace(fragment, metadata, wanted)
             except NotEnoughBookiesError:
                 continue
+        return await self._restore_all(fragment, metadata, missing)
+
+    async def _restore_all(
+        self, fragment: Fragment, metadata: LedgerMetadata, missing: list[Missing]
+    ) -> Problem | None:
+        """To the bookies themselves, as far as they are there and take writes."""
+        lost = {each.bookie for each in missing}
         problem: Problem | None = too_few(fragment, lost, self._repair.spare_for(fragment))
         for each in missing:
             place = (fragment.first_entry_id, each.ensemble_index)

@@ -268,7 +268,7 @@ class ReplicationWorker:
     @staticmethod
     def _tell(ledger_id: int, problems: list[Problem]) -> None:
         for problem in problems:
-            is_expected = problem.reason is Reason.OPEN
+            is_expected = problem.reason in (Reason.OPEN, Reason.UNFINISHED)
             logger.log(
                 logging.INFO if is_expected else logging.WARNING,
                 "ledger_not_repaired",

@@ -31,6 +31,9 @@ class Reason(Enum):
     UNREADABLE_ENTRY = "unreadable entry"
     #: Its writer may still replace the lost bookie by itself; then it is fenced.
     OPEN = "open"
+    #: Its writer goes on without bookies of the ensemble: what they lack is settled when it is
+    #: closed. It is not fenced for that.
+    UNFINISHED = "unfinished"
     #: Its end cannot be found: too few bookies of its last ensemble answer.
     NOT_RECOVERED = "not recovered"
     #: The bookies that were to get the copies did not take them.
@@ -98,6 +101,14 @@ def still_open(fragment: Fragment, gone: Collection[BookieId]) -> Problem:
         f"{', '.join(sorted(gone))}, and its writer may replace that"
     )
     return Problem(Reason.OPEN, words, frozenset(gone))
+
+
+def unfinished(fragment: Fragment, suspects: Collection[BookieId]) -> Problem:
+    words = (
+        f"its last ensemble, from entry {fragment.first_entry_id}, is written without "
+        f"{', '.join(sorted(set(fragment.ensemble).intersection(suspects)))}"
+    )
+    return Problem(Reason.UNFINISHED, words)
 
 
 def problems_of(

@@ -179,7 +179,7 @@ class BookieChannel(BookieConnection):
         return answer.status, [memoryview(entry) for entry in answer.entries]
 
     def _fail_all(self) -> None:
-        self._unsent.clear()
+        self._forget_unsent()
         adds, self._adds = self._adds, {}
         reads, self._reads = self._reads, {}
         batches, self._batches = self._batches, {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ledger.bookie_client import FLAG_DEFERRED_SYNC, DiskSpace, LacAnswer, LacRecord
+from ledger.bookie_watcher import Place
 from ledger.network.channel import BookieChannel
 from ledger.network.config import NetworkConfig
 from ledger.network.v3_channel import V3Channel
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ledger.bookie_client import AddDone, BookieId
+    from ledger.bookie_watcher import BookieWatcher
     from ledger.network.connection import BookieConnection
     from runtime.env import Env
     from wire.bookkeeper.entry_set import EntrySet
@@ -69,12 +71,13 @@ class NetworkBookieClient:
     def __init__(
         self,
         env: Env,
-        resolve: Callable[[BookieId], tuple[str, int] | None],
+        resolve: Callable[[BookieId], Place | tuple[str, int] | None],
         config: NetworkConfig | None = None,
     ) -> None:
-        """`resolve(bookie)`: host and port, as they are registered now; None if it is not."""
+        """`resolve(bookie)`: where it is now, as BookieWatcher.resolve says; host and port alone
+        are taken for certain. None: nobody knows."""
         self._env = env
-        self._resolve = resolve
+        self._address = resolve
         self._config = config if config is not None else NetworkConfig()
         self._chunks = ReceiveChunks()
         self._channels: dict[BookieId, BookieChannel] = {}
@@ -99,6 +102,29 @@ class NetworkBookieClient:
             self._nursery = None
             for channel in self._all_channels():
                 channel.close()
+
+    @classmethod
+    def following(
+        cls, env: Env, watcher: BookieWatcher, config: NetworkConfig | None = None
+    ) -> NetworkBookieClient:
+        """With the addresses that the watcher knows at the time."""
+        made = cls(env, watcher.resolve, config)
+        watcher.on_addresses(made.addresses_changed)
+        return made
+
+    def _resolve(self, bookie: BookieId) -> Place | None:
+        found = self._address(bookie)
+        return None if found is None else Place(*found)
+
+    def addresses_changed(self) -> None:
+        """Connections to what is not their bookie's address any more are closed."""
+        for channel in self._all_channels():
+            channel.check_place()
+
+    @property
+    def wrong_bookie_count(self) -> int:
+        """Connections that another bookie answered, or one that might be another."""
+        return sum(channel.wrong_bookie_count for channel in self._all_channels())
 
     def _all_channels(self) -> list[BookieConnection]:
         return [*self._channels.values(), *self._v3_channels.values()]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import trio
 
-from ledger.network.greeting import NotAuthenticatedError, connect_greeted
+from ledger.network.greeting import NotAuthenticatedError, WrongBookieError, connect_greeted
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError
 from wire.bookkeeper.errors import WireError
@@ -23,6 +23,7 @@ from wire.bookkeeper.errors import WireError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ledger.bookie_watcher import Place
     from ledger.network.config import NetworkConfig
     from runtime.env import Env
     from runtime.net import Transport
@@ -31,13 +32,16 @@ if TYPE_CHECKING:
     from wire.bookkeeper.frames import Protocol
     from wire.buffers import Buffers
 
-    Resolve = Callable[[], tuple[str, int] | None]
+    Resolve = Callable[[], Place | None]
 
 logger = logging.getLogger(__name__)
 
 
 class BookieConnection(ABC):
-    """`resolve()` gives the bookie's address at the time, None if unknown."""
+    """`resolve()` gives the bookie's address at the time, None if unknown.
+
+    A connection is used if the other end proved to be that bookie (greeting.py), or if it does not
+    tell and the bookie, and no other one, is registered at that address."""
 
     protocol: ClassVar[Protocol]
 
@@ -61,13 +65,17 @@ class BookieConnection(ABC):
         self._spawn = spawn
         self._tls = tls
         self._transport: Transport | None = None
+        #: What it is connected to.
+        self._place: Place | None = None
         self._receiver = FrameReceiver(chunks, config.frame_bytes_max, self._on_frame)
         self._is_connecting = False
         #: What was asked before there was a connection.
         self._unsent: list[Buffers] = []
+        self._unsent_bytes = 0
         #: No new try to connect before this time.
         self._rest_until = 0.0
         self._failures = 0
+        self.wrong_bookie_count = 0
         #: Whether bytes came since the last `close_if_hanging`.
         self._has_received = False
 
@@ -77,7 +85,7 @@ class BookieConnection(ABC):
 
     @abstractmethod
     def _fail_all(self) -> None:
-        """Everything under way is told EIO; `_unsent` is dropped."""
+        """Everything under way is told EIO; calls `_forget_unsent`."""
 
     @abstractmethod
     def give_up_before(self, time: float) -> None:
@@ -91,21 +99,28 @@ class BookieConnection(ABC):
         return self._queue(frame)
 
     def _queue(self, frame: Buffers) -> bool:
-        """Until there is a connection; false if there will be none soon."""
+        """Until there is a connection; false if there will be none soon, or too much waits."""
+        if self._unsent_bytes > self._config.unsent_bytes_max:
+            return False
         if not self._is_connecting:
             if self._env.clock.monotonic() < self._rest_until or not self._spawn(self):
                 return False
             self._is_connecting = True
         self._unsent.append(frame)
+        self._unsent_bytes += sum(map(len, frame))
         return True
 
     async def connect(self) -> None:
         """One try. What waited is sent, or told EIO."""
-        address = self._resolve()
+        place = self._resolve()
         error: object = "its address is not known"
-        if address is not None:
+        if place is not None:
             try:
-                await self._open(address)
+                await self._open(place)
+            except WrongBookieError as failure:
+                self.wrong_bookie_count += 1
+                logger.warning("wrong_bookie", kv(bookie=self.bookie, error=failure))
+                error = failure
             except NotAuthenticatedError as failure:
                 logger.error("not_authenticated", kv(bookie=self.bookie, error=failure))
                 error = failure
@@ -114,7 +129,7 @@ class BookieConnection(ABC):
             else:
                 self._send_unsent()
                 return
-        logger.info("bookie_unreachable", kv(bookie=self.bookie, address=address, error=error))
+        logger.info("bookie_unreachable", kv(bookie=self.bookie, address=place, error=error))
         self._failures += 1
         pause_ms = self._config.reconnect_backoff_ms << min(self._failures - 1, 10)
         pause_ms = min(pause_ms, self._config.reconnect_backoff_max_ms)
@@ -122,17 +137,36 @@ class BookieConnection(ABC):
         self._is_connecting = False
         self._fail_all()
 
-    async def _open(self, address: tuple[str, int]) -> None:
+    async def _open(self, place: Place) -> None:
         """OSError; trio.TooSlowError."""
-        env, config = self._env, self._config
-        if self._tls is None and config.sasl is None:
-            with trio.fail_after(config.connect_timeout_ms / 1000):
-                await env.net.connect(*address, self._connected)
-            return
-        transport = await connect_greeted(
-            env.net, address, self._chunks, env.rng, self.protocol, config, self._tls
+        env = self._env
+        transport, is_proven = await connect_greeted(
+            env.net,
+            (place.host, place.port),
+            self._chunks,
+            env.rng,
+            self.protocol,
+            self._config,
+            self._tls,
+            self.bookie,
         )
+        if not is_proven and not (place.is_certain and self._resolve() == place):
+            transport.close()
+            raise WrongBookieError("it does not tell which bookie it is, and may be another one")
+        self._place = place
         transport.attach(self._connected(transport))
+
+    def check_place(self) -> None:
+        """To be called when addresses have changed: a connection to where another bookie is
+        registered by now, or to where this one is no more, is closed; what waits is told EIO. One
+        whose bookie is not registered at all goes on: it may still serve."""
+        connected = self._place
+        if self._transport is None or connected is None:
+            return
+        place = self._resolve()
+        if place is None or place.is_contested or place[:2] != connected[:2]:
+            logger.info("bookie_moved", kv(bookie=self.bookie, was=connected, now=place))
+            self.close()
 
     def _connected(self, transport: Transport) -> BookieConnection:
         self._transport = transport
@@ -142,11 +176,15 @@ class BookieConnection(ABC):
         return self
 
     def _send_unsent(self) -> None:
-        unsent, self._unsent = self._unsent, []
+        unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
         if self._transport is None:
             return  # it broke at once, and everybody was told
         for frame in unsent:
             self._transport.write(frame)
+
+    def _forget_unsent(self) -> None:
+        self._unsent.clear()
+        self._unsent_bytes = 0
 
     def receive_buffer(self) -> memoryview:
         return self._receiver.buffer()

@@ -1,4 +1,5 @@
-"""What is said on a new connection before anything else: START_TLS and the handshake, then AUTH.
+"""What is said on a new connection before anything else: START_TLS and the handshake, then AUTH,
+then the question which bookie this is.
 
 START_TLS and its answer are v3's, whatever the channel speaks afterwards: a bookie tells the
 version of what follows by its first frame (PerChannelBookieClient.java, initiateTLS). AUTH is in
@@ -6,6 +7,12 @@ the channel's version already, and goes encrypted if anything does.
 
 A bookie without authentication answers AUTH with AuthDisabledPlugin, and is taken as it is, like
 Java's client does. One that has it proves with its last answer that it knows the password as well.
+
+Which bookie it is: addresses are given to others (containers, DHCP), and what another bookie
+answers about a ledger, «no such entry» above all, must not count as an answer of the one that was
+meant. So each connection asks, by an AUTH with a plugin name of ours. Our bookies answer with their
+id. A Java bookie answers AuthDisabledPlugin to any AUTH of a connection that it serves
+(BookieRequestProcessor.java): it proves nothing, and is what the metadata say of its address.
 
 Owner: the event loop's thread.
 """
@@ -22,7 +29,7 @@ from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError
 from runtime.tls import upgrade
 from wire.bookkeeper import v2, v3
-from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME
+from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME, IDENTITY_PLUGIN_NAME
 from wire.bookkeeper.errors import WireError
 from wire.bookkeeper.frames import Protocol
 from wire.bookkeeper.requests import AuthRequest, StartTlsRequest
@@ -45,11 +52,16 @@ logger = logging.getLogger(__name__)
 #: An answer to START_TLS is some 20 bytes, a step of DIGEST-MD5 some 200, and never 4096.
 FRAME_BYTES_MAX = 8192
 _CNONCE_BYTES = 24
+_IDENTITY = "the question which bookie it is"
 _WITH_PASSWORD = "AUTH with the password (is it right?)"
 
 
 class NotAuthenticatedError(ConnectionError):
     """AUTH came to nothing; the words say why."""
+
+
+class WrongBookieError(ConnectionError):
+    """Another bookie than the one that was meant listens there, or it could not be told."""
 
 
 class Greeting:
@@ -132,6 +144,18 @@ class Greeting:
             raise NotAuthenticatedError(f"AUTH: it has the plugin {answer.plugin_name[:40]!r}")
         return bytes(answer.payload)
 
+    async def check_identity(self, bookie: str, protocol: Protocol) -> bool:
+        """Whether the bookie proved to be `bookie`; false if it does not tell. WrongBookieError if
+        it is another one; ConnectionError."""
+        request = AuthRequest(IDENTITY_PLUGIN_NAME, b"", self._next_id())
+        answer = await self._ask(_IDENTITY, request, is_v2=protocol is Protocol.V2)
+        if not isinstance(answer, AuthResponse) or answer.plugin_name != IDENTITY_PLUGIN_NAME:
+            return False
+        told = bytes(answer.payload)
+        if told != bookie.encode():
+            raise WrongBookieError(f"bookie {told[:100]!r} listens there, not {bookie}")
+        return True
+
     def _next_id(self) -> int:
         self._count += 1
         return self._count
@@ -191,10 +215,12 @@ async def connect_greeted(
     protocol: Protocol,
     config: NetworkConfig,
     tls: Tls | None,
-) -> Transport:
-    """A connection on which START_TLS (with `tls`) and AUTH (with `config.sasl`) were done; whoever
-    attaches to the transport owns it. `protocol` is what is to be spoken. OSError; TimeoutError,
-    which is one, after connect_timeout_ms; NotAuthenticatedError, which is one. If this is
+    bookie: str,
+) -> tuple[Transport, bool]:
+    """A connection on which START_TLS (with `tls`) and AUTH (with `config.sasl`) were done, and
+    whether the other end proved to be `bookie`; whoever attaches to the transport owns it.
+    `protocol` is what is to be spoken. OSError; TimeoutError, which is one, after
+    connect_timeout_ms; NotAuthenticatedError and WrongBookieError, which are, too. If this is
     cancelled the connection is closed."""
     made: list[Greeting] = []
 
@@ -214,8 +240,10 @@ async def connect_greeted(
             if config.sasl is not None:
                 await greeting.authenticate(config.sasl, protocol, rng)
             greeting.check_end()
+            is_proven = await greeting.check_identity(bookie, protocol)
+            greeting.check_end()
             done = True
-            return greeting.transport
+            return greeting.transport, is_proven
     finally:
         if made and not done:
             made[0].transport.close()

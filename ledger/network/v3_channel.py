@@ -164,7 +164,7 @@ class V3Channel(BookieConnection):
         return self._transport is not None
 
     def _fail_all(self) -> None:
-        self._unsent.clear()
+        self._forget_unsent()
         questions, self._questions = self._questions, {}
         adds, self._adds = self._adds, {}
         for _, done, _ in adds.values():

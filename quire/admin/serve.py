@@ -112,7 +112,7 @@ def settings_in_force(config: BookieConfig, values: Mapping[str, ConfigValue]) -
         "ledgerDirectories": ",".join(config.ledger_directories),
     }
     in_force = {key.name: BOOKIE_CONFIGS.default(key.name) for key in BOOKIE_CONFIGS}
-    in_force |= {**own, **values}
+    in_force |= {**values, **own}
     return {
         name: _text(value)
         for name, value in sorted(in_force.items())

@@ -57,7 +57,8 @@ async def bookie_rows(cluster: Cluster, modes: set[str]) -> list[dict[str, Any]]
     for bookie in sorted(cluster.registered() | set(await cluster.cookie_ids())):
         mode = cluster.mode(bookie)
         if mode in modes:
-            host, port = cluster.watcher.resolve(bookie) or (None, None)
+            place = cluster.watcher.resolve(bookie)
+            host, port = (None, None) if place is None else place[:2]
             rows.append({"bookie": bookie, "host": host, "port": port, "mode": mode})
     return rows
 

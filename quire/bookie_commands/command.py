@@ -269,7 +269,8 @@ def is_ready(**options: Any) -> None:  # noqa: ANN401  # click's
 @bookie.command()
 @_target
 def gc(**options: Any) -> None:  # noqa: ANN401  # click's
-    """Deletes what the metadata does not know any more, now."""
+    """Deletes what the metadata does not know any more, now. A running server's ledger goes a
+    minute after it was first found missing."""
     _collect(options, minor=False, major=False)
 
 

@@ -62,7 +62,7 @@ def config_of(target: Target) -> BookieConfig:
         (texts,) = load_tables(target.conf or "", {}, [BOOKIE_CONFIGS]).texts
         values = BOOKIE_CONFIGS.parse(texts)
         return bookie_config(
-            {**values, "ledgerDirectories": ",".join(ledgers), "journalDirectory": journal},
+            {**values, "ledgerDirectories": ",".join(ledgers), "journalDirectories": (journal,)},
             bookie_id=cookie.bookie_id,
             instance_id=cookie.instance_id,
             journal_directory=journal,
@@ -212,7 +212,11 @@ async def _started(target: Target, config: BookieConfig) -> AsyncIterator[Bookie
             store = SqliteStore(str(target.metadata_path), env.disk.run)
             await stack.enter_async_context(running(store.run))
             known = MetadataLedgers(
-                LedgerManager(store, env, LEDGERS_ROOT), config.gc.metadata_rate
+                LedgerManager(store, env, LEDGERS_ROOT),
+                config.gc.metadata_rate,
+                # Nobody else has this file open: what is read there is what there is. There are
+                # two looks nevertheless.
+                absent_seconds=0.0,
             )
         bookie = Bookie(config, env, known_ledgers=known)
         await stack.enter_async_context(running(bookie.run))

@@ -308,6 +308,8 @@ async def delete_cookies(
     """Only if no ledger names the bookie any more: until then it may be wanted back."""
     from metadata.store import NoNodeError
 
+    # What others wrote while copies were made is to be seen.
+    await cluster.store.sync(cluster.root)
     left = [ledger_id async for ledger_id, _ in concerned(cluster, request)]
     if left:
         words = f"{len(left)} ledgers still name it (the first is {left[0]}): the cookie stays"

@@ -59,12 +59,16 @@ class Target:
 
 def _configured(text: str) -> tuple[str, tuple[str, ...]]:
     settings = _properties(text)
-    missing = [n for n in ("journalDirectory", "ledgerDirectories") if not settings.get(n)]
+    # As the bookie itself: the first of several has the journal, and the older name comes last.
+    journal = settings.get("journalDirectories", "").partition(",")[0].strip()
+    journal = journal or settings.get("journalDirectory", "").strip()
+    found = {"journalDirectories": journal, "ledgerDirectories": settings.get("ledgerDirectories")}
+    missing = [name for name, text in found.items() if not text]
     if missing:
         raise click.UsageError(f"--conf: there is no {' and no '.join(missing)}")
     names = settings["ledgerDirectories"].split(",")
     paths = tuple(os.path.abspath(name.strip()) for name in names if name.strip())
-    return os.path.abspath(settings["journalDirectory"]), paths
+    return os.path.abspath(journal), paths
 
 
 def _first_ledger_directory(text: str) -> Path | None:

@@ -20,12 +20,14 @@ POLL_SECONDS = 0.2
 
 
 def collect(target: Target, *, minor: bool, major: bool) -> dict[str, Any]:
-    """The GcReport of one round."""
+    """The GcReport of the second of two rounds: ledgers that are missing from the metadata are
+    looked at twice."""
 
     async def work(bookie: Bookie) -> dict[str, Any]:
         with progress("collecting garbage", None) as step:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_tell, bookie, step)
+                await bookie.collect_garbage()
                 report = await bookie.collect_garbage(force_minor=minor, force_major=major)
                 nursery.cancel_scope.cancel()
         return dataclasses.asdict(report)

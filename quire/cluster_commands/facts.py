@@ -18,7 +18,7 @@ from broker.cluster.assignment import ASSIGNMENTS_PATH, Assignment
 from broker.cluster.controller import CONTROLLER_PATH
 from broker.cluster.membership import BROKERS_PATH, Registration, RegistrationFormatError
 from broker.cluster.topic import PARTITIONS_PATH, TOPICS_PATH
-from broker.log.chain import Chain
+from broker.log.document import read_chain
 from ledger.errors import LedgerError
 from metadata.store import NoNodeError
 from quire.admin.broker import API, PAGES_PATH
@@ -26,6 +26,7 @@ from wire.bookkeeper.entry import parse_header
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
+    from broker.log.chain import Chain
     from quire.ledger_commands.cluster import Cluster
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -139,14 +140,17 @@ async def chains(cluster: Cluster, topic: TopicFacts) -> list[Chain | None]:
     for start in range(0, topic.partition_count, READ_COUNT):
         numbers = range(start, min(start + READ_COUNT, topic.partition_count))
         paths = [f"{PARTITIONS_PATH}/{topic.id}/{number}" for number in numbers]
-        for node in await cluster.store.get_many(paths):
-            found.append(None if node is None else Chain.from_bytes(node.data))
+        nodes = await cluster.store.get_many(paths)
+        for path, node in zip(paths, nodes, strict=True):
+            found.append(None if node is None else (await read_chain(cluster.store, path, node))[0])
     return found
 
 
 async def chain(cluster: Cluster, topic: TopicFacts, number: int) -> Chain | None:
-    node = (await cluster.store.get_many([f"{PARTITIONS_PATH}/{topic.id}/{number}"]))[0]
-    return None if node is None else Chain.from_bytes(node.data)
+    try:
+        return (await read_chain(cluster.store, f"{PARTITIONS_PATH}/{topic.id}/{number}"))[0]
+    except NoNodeError:
+        return None
 
 
 async def ledgers(cluster: Cluster, whole: Chain) -> list[LedgerFacts]:

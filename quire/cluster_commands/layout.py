@@ -178,9 +178,11 @@ class Layout:
         }
 
     def _bookie(self, name: str, home: Path) -> dict[str, str]:
+        settings = dict(self.options.bookie_settings)
+        settings.pop("journalDirectories", None)  # of all bookies together, and it would win
         return {
             **(BOOKIE_DEFAULTS if name in self.bookies else {}),
-            **self.options.bookie_settings,
+            **settings,
             "bookieId": name,
             "bookiePort": str(self.ports[name]),
             "listeningInterface": "lo",
@@ -198,6 +200,7 @@ class Layout:
             "default.replication.factor": copies,
             "offsets.topic.replication.factor": copies,
             "transaction.state.log.replication.factor": copies,
+            "share.coordinator.state.topic.replication.factor": copies,
             **self.options.broker_settings,
             "node.id": name.rpartition("-")[2],
             "listeners": f"PLAINTEXT://{HOST}:{self.ports[name]}",

@@ -39,6 +39,13 @@ async def status(cluster: Cluster) -> dict[str, Any]:
         problems.append("no broker is registered")
     elif controller is None:
         problems.append("there is no controller")
+    cut_off = [
+        str(node_id)
+        for node_id, found in sorted(brokers.items())
+        if not isinstance(found, str) and not found.can_write
+    ]
+    if cut_off:
+        problems.append(f"brokers that reach too few bookies: {', '.join(cut_off)}")
     if gone:
         problems.append(f"bookies with a cookie that are not registered: {', '.join(gone)}")
     if cluster.watcher.read_only:

@@ -18,7 +18,7 @@ from broker.log.entry_format import (
     parse_header,
 )
 from broker.log.offset_index import IndexFormatError, OffsetIndex
-from broker.log.producer_snapshot import decode_snapshot
+from broker.log.producer_snapshot import decode_snapshot, unpack_producer
 from quire.dump.batches import BatchDump, batch_fields, header_of_part
 from wire.bookkeeper.entry import (
     HEADER_SIZE as ENTRY_HEADER_SIZE,
@@ -297,7 +297,8 @@ def show_offset_index(
 def show_snapshot(out: Output, content: memoryview, file: str, position: int, level: int) -> None:
     """A snapshot of a partition's producers: `producer` rows."""
     try:
-        producers, end_offset = decode_snapshot(content)
+        end_offset, packed = decode_snapshot(content)
+        producers = {producer_id: unpack_producer(data) for producer_id, _, data in packed}
     except WireError as error:
         out.damage(file, position, str(error), level)
         return

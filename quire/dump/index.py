@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rocksdict import AccessType, Options, Rdict
 
 from bookie.ledger_table import decode_ledger_state
-from bookie.storage.rocks_index import STAMP_LEDGER_ID
+from bookie.storage.rocks_database import STAMP_LEDGER_ID
 from quire.dump.files import is_rocksdb
 from quire.dump.secrets import lac_packet_text, master_key_text
 
@@ -107,7 +107,7 @@ def _open(path: str, scratch: str) -> Rdict:
 
 
 class _Stamps:
-    """What a `sync` leaves behind (rocks_index.py): numbers without a gap, or a part of the
+    """What a `sync` leaves behind (rocks_database.py): numbers without a gap, or a part of the
     database is lost."""
 
     __slots__ = ("_count", "_first", "_last")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from broker.log.chain import Chain, ChainFormatError
+from broker.log.chain import ChainDocument, ChainFormatError, archive_from_bytes, is_archive
 from metadata.rules import NO_OWNER
 from metadata.sqlite import APPLICATION_ID, FORMAT_VERSION
 from quire.dump.files import LEDGER_METADATA_MAGIC, ReadFile
@@ -135,6 +135,8 @@ def _show_value(
 def _decoder_of(path: str) -> _Decode:
     if _LEDGER.fullmatch(path):
         return _ledger_value
+    if is_archive(path) and _CHAIN.match(path):
+        return _archive_value
     if _CHAIN.fullmatch(path):
         return _chain_value
     if _DOCUMENT.fullmatch(path):
@@ -157,7 +159,14 @@ def _document_value(data: bytes, show_secrets: bool) -> dict[str, Any]:
 
 
 def _chain_value(data: bytes, show_secrets: bool) -> dict[str, Any]:
-    Chain.from_bytes(data)
+    document = ChainDocument(data)
+    if not document.archives:
+        document.chain()  # names what is damaged
+    return {"value": json.loads(data)}
+
+
+def _archive_value(data: bytes, show_secrets: bool) -> dict[str, Any]:
+    archive_from_bytes(data)
     return {"value": json.loads(data)}
 
 

@@ -121,7 +121,7 @@ async def connected(
             await store.children(f"{root}/available")
         watcher = BookieWatcher(store, root)
         await stack.enter_async_context(running(watcher.run))
-        bookies = NetworkBookieClient(env, watcher.resolve, network)
+        bookies = NetworkBookieClient.following(env, watcher, network)
         await stack.enter_async_context(running(bookies.run))
         client = LedgerClient(
             store,

@@ -197,6 +197,11 @@ def _logs(now: BookieStatistics) -> Iterator[Metric]:
 def _garbage(now: GcStatus) -> Iterator[Metric]:
     done = now.statistics
     yield untyped("bookie_DELETED_LEDGER_TOTAL", "Ledgers deleted.", done.deleted_ledgers)
+    yield counter(
+        "quire_bookie_gc_refused_rounds",
+        "Rounds of collection in which metadata could not be trusted, and no ledger was deleted.",
+        done.refused_rounds,
+    )
     yield untyped(
         "bookie_RECLAIM_FAILED_TO_DELETE", "Ledgers not deleted yet.", done.failed_deletes
     )

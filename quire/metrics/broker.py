@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from broker.dispatch import request_name
 from broker.log.partition import State
 from runtime.metrics import counter, counters, gauges, untyped
 from wire.kafka.api_keys import ApiKey
@@ -27,7 +28,7 @@ PARTITION_LABELS = ("topic", "partition")
 
 
 def request_collector(dispatcher: Dispatcher) -> Collector:
-    names = {key: _request_name(ApiKey(key)) for key in dispatcher.counts}
+    names = {key: request_name(ApiKey(key)) for key in dispatcher.counts}
 
     def collect() -> Iterator[Metric]:
         counts = [((names[key],), pair) for key, pair in dispatcher.counts.items()]
@@ -65,11 +66,6 @@ def request_collector(dispatcher: Dispatcher) -> Collector:
     return collect
 
 
-def _request_name(key: ApiKey) -> str:
-    """As Kafka writes it in `request=`: LIST_OFFSETS is ListOffsets."""
-    return "".join(word.capitalize() for word in key.name.split("_"))
-
-
 def partition_collector(logs: LogManager) -> Collector:
     def collect() -> Iterator[Metric]:
         partitions = list(logs.all())
@@ -83,8 +79,30 @@ def partition_collector(logs: LogManager) -> Collector:
             yield gauges(f"kafka_log_log_{name}", text, PARTITION_LABELS, pairs)
         yield from _topics(partitions)
         yield from _states(partitions)
+        yield from _guards(logs)
 
     return collect
+
+
+def _guards(logs: LogManager) -> Iterator[Metric]:
+    """Of what is bounded: the producers that are remembered, and the checks of batches."""
+    room = logs.producers_room
+    yield untyped(
+        "kafka_server_replicamanager_produceridcount", "Producers remembered.", room.count
+    )
+    yield counter(
+        "quire_producers_refused",
+        "Batches of new producers that were refused, as too many are remembered.",
+        room.refused_count,
+    )
+    checks = logs.checks
+    counts = (
+        (("inline",), checks.inline_count),
+        (("delayed",), checks.delayed_count),
+        (("worker",), checks.threaded_count),
+    )
+    text = "Batches checked, by where: on the loop at once, in a later turn, on the worker thread."
+    yield counters("quire_batches_checked", text, ("where",), counts)
 
 
 def _topics(partitions: list[PartitionLog]) -> Iterator[Metric]:

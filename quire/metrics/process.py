@@ -1,4 +1,4 @@
-"""Figures of the process and of its disk."""
+"""Figures of the process, of its loop and of its disk."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import ProcessCollector
 
+from quire.metrics.latency import histogram_family
 from runtime.metrics import counter, counters
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from runtime.loop_watch import LoopWatch
     from runtime.metrics import Collector
     from runtime.real_disk import RealDisk
 
@@ -20,6 +22,17 @@ if TYPE_CHECKING:
 def process_collector() -> Collector:
     """CPU, memory, open files and start time of this process (`process_...`)."""
     return ProcessCollector(registry=None).collect
+
+
+def loop_collector(watch: LoopWatch) -> Collector:
+    def collect() -> Iterator[Metric]:
+        yield histogram_family(
+            "quire_loop_turn_seconds",
+            "How long the loop was held in one piece: a step of a task, a burst of input.",
+            watch.histogram,
+        )
+
+    return collect
 
 
 def disk_collector(disk: RealDisk) -> Collector:

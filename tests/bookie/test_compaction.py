@@ -1,11 +1,13 @@
 """Compaction: what is alive moves, what is dead goes, and nothing in between does harm."""
 
 import errno
+from math import inf
 
 import pytest
 import trio
 
 from bookie.space.gc_config import GcConfig
+from bookie.storage.entry_log import EntryLogs
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
@@ -19,6 +21,11 @@ class Everything:
 
     async def gone(self, ledger_ids):
         return []
+
+    async def confirmed(self):
+        return []
+
+    seconds_to_confirm = inf
 
     async def digest(self, ledger_id):
         return Digest()
@@ -175,6 +182,35 @@ async def test_a_flush_in_between_wins(machine, adds_class, entry_bytes, autojum
         kept = {i: machine.index.get(2, i) for i in range(10)}
         current = bookie._checkpointer.current_log.log_id
         assert any(place >> 32 == current for place in kept.values()) or kept == new
+        await check(bookie, entry_bytes, 2, 30)
+
+
+async def test_a_flush_before_the_index_is_told_wins(machine, adds_class, entry_bytes, monkeypatch):
+    """The same, where the flush surely comes between the copy and the index: all that it wrote
+    stays where it has put it."""
+    written, may_go_on = trio.Event(), trio.Event()
+    write_map = EntryLogs.write_map
+
+    async def write_and_wait(self, log):
+        await write_map(self, log)
+        if log.is_compacting:
+            written.set()
+            await may_go_on.wait()
+
+    monkeypatch.setattr(EntryLogs, "write_map", write_and_wait)
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2), 30)
+        await delete(bookie, 1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: bookie.collect_garbage(force_major=True))
+            await written.wait()
+            adds = adds_class(bookie)
+            for entry_id in range(10):
+                adds.add(2, entry_id, b"\x02" * 500, flags=FLAG_RECOVERY_ADD)
+            await bookie.flush()
+            new = {i: machine.index.get(2, i) for i in range(10)}
+            may_go_on.set()
+        assert {i: machine.index.get(2, i) for i in range(10)} == new
         await check(bookie, entry_bytes, 2, 30)
 
 

@@ -6,6 +6,7 @@ not come back; and when all is done, the space of what was deleted is free.
 """
 
 import random
+from math import inf
 
 import pytest
 import trio
@@ -31,6 +32,11 @@ class Metadata:
         if self.rng.random() < 0.2:
             return []
         return [i for i in ledger_ids if i not in self.ledgers]
+
+    async def confirmed(self):
+        return []
+
+    seconds_to_confirm = inf
 
     async def digest(self, ledger_id):
         return Digest() if self.rng.random() < 0.8 else None

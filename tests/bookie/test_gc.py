@@ -1,8 +1,11 @@
 """The collector: which ledgers and logs go, when it works, what it says."""
 
+from math import inf
+
 import pytest
 import trio
 
+from bookie.known_ledgers import CollectionRefusedError
 from bookie.ledger_table import LedgerTable
 from bookie.space.gc_config import GcConfig
 from bookie.space.gc_config_definitions import GC_KEYS, gc_config
@@ -20,10 +23,30 @@ class Known:
         self.gone_ids = set()
         self.asked = []
         self.answers = True
+        #: Why nothing can be told.
+        self.refusal = ""
+        #: Found missing once.
+        self.missing = set()
+        self.missing_at = inf
 
     async def gone(self, ledger_ids):
         self.asked.append(list(ledger_ids))
+        self._refuse()
         return [i for i in ledger_ids if i in self.gone_ids] if self.answers else []
+
+    async def confirmed(self):
+        self.asked.append("confirmed")
+        self._refuse()
+        self.missing_at = inf
+        return sorted(self.missing)
+
+    def _refuse(self):
+        if self.refusal:
+            raise CollectionRefusedError(self.refusal)
+
+    @property
+    def seconds_to_confirm(self):
+        return max(self.missing_at - trio.current_time(), 0.0)
 
     async def digest(self, ledger_id):
         return Digest()
@@ -367,3 +390,60 @@ async def test_compacting_entry_locations_by_hand_and_by_time(
         assert bookie.gc.status().last_location_ms is not None
         await trio.sleep(35)
         assert 3 <= len(calls) <= 4
+
+
+async def test_metadata_that_cannot_be_trusted_keeps_all_and_is_told_once(
+    machine, known, adds_class, caplog
+):
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2))
+        known.gone_ids = {1}
+        known.refusal = "LAYOUT is missing"
+        for _ in range(3):
+            report = await bookie.collect_garbage()
+            assert (report.deleted_ledgers, report.refusal) == (0, "LAYOUT is missing")
+        assert bookie.list_ledgers() == [1, 2]
+        assert bookie.gc.statistics.refused_rounds == 3
+        told = [each for each in caplog.records if "LAYOUT is missing" in each.getMessage()]
+        assert len(told) == 1
+        known.refusal = ""
+        report = await bookie.collect_garbage()
+        assert (report.deleted_ledgers, report.refusal) == (1, "")
+        known.refusal = "again"
+        await bookie.collect_garbage()
+        assert [each.getMessage() for each in caplog.records if "again" in each.getMessage()][-1:]
+
+
+async def test_what_was_missing_once_is_looked_at_again_before_the_next_round(
+    machine, known, adds_class, autojump_clock
+):
+    """gcWaitTime is ten minutes; the second look comes when it may, and is at nothing else."""
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2, 3))
+        known.asked.clear()
+        known.missing, known.missing_at = {2, 77}, trio.current_time() + 60
+        await bookie.collect_garbage()
+        assert bookie.list_ledgers() == [1, 2, 3]
+        await trio.sleep(70)
+        assert bookie.list_ledgers() == [1, 3]
+        assert known.asked == [[1, 2, 3], "confirmed"]
+        assert bookie.gc.statistics.failed_deletes == 0
+        await trio.sleep(600)
+        assert known.asked[2:] == [[1, 3]]
+
+
+async def test_a_second_look_that_is_refused_waits_for_the_next_round(
+    machine, known, adds_class, autojump_clock
+):
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2))
+        known.asked.clear()
+        known.missing, known.missing_at = {2}, trio.current_time() + 60
+        await bookie.collect_garbage()
+        known.refusal = "no metadata"
+        await trio.sleep(500)
+        assert known.asked == [[1, 2], "confirmed"]
+        known.refusal = ""
+        await trio.sleep(200)
+        assert known.asked == [[1, 2], "confirmed", [1, 2], "confirmed"]
+        assert bookie.list_ledgers() == [1]

@@ -31,7 +31,8 @@ from bookie.health.log_salvage import LogSalvager
 from bookie.health.rebuild_index import IndexRebuild, MetadataLedger
 from bookie.ledger_table import LedgerState, decode_ledger_state
 from bookie.storage.entry_log_format import pack_header, pack_ledgers_map
-from bookie.storage.rocks_index import RocksIndex, read_ledgers
+from bookie.storage.rocks_database import read_ledgers
+from bookie.storage.rocks_index import RocksIndex
 from quire.bookie_commands.rebuild_index import rebuild_index
 from runtime.real_disk import RealDisk
 from runtime.sim_disk import SimDisk

@@ -12,7 +12,7 @@ from bookie.health.digest_guess import DigestGuess, crc32_matches
 from bookie.health.scrub import FILE_NAME
 from bookie.storage.entry_log_format import log_name
 from wire.bookkeeper.entry import Digest, DigestType
-from wire.bookkeeper.status import Status
+from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
 SCRUB_FILE = f"/ledgers/current/{FILE_NAME}"
 
@@ -84,6 +84,38 @@ async def test_flipped_bits_of_payloads_and_headers(machine_class, adds_class, k
         assert (status, len(found)) == (Status.EOK, 5)
         status, found = await bookie.read_entries(1, 31, 0, 1 << 20)
         assert (status, len(found)) == (Status.EOK, 29)
+
+
+async def test_damaged_entries_are_told_and_not_listed_until_they_are_written_again(
+    machine, adds_class
+):
+    """Also a reader that goes on from the entry in front of it is given the new copy."""
+    entry = sealed(DigestType.CRC32C)
+    await fill(machine, adds_class, entry=entry)
+    for key in ((1, 30), (1, 31), (2, 59)):
+        path, offset = place(machine, *key)
+        machine.disk.flip_bit(path, offset + 50, 3)
+    async with machine.running() as bookie:
+        told = []
+        bookie.on_damage(told.append)
+        assert list(await bookie.sound_entries(1)) == list(range(60))
+        await bookie.scrubber.scrub()
+        assert set(told) == {1, 2}
+        count = len(told)
+        await bookie.scrubber.scrub()
+        assert len(told) == count, "it is known, for a while"
+        assert list(await bookie.sound_entries(1)) == [*range(30), *range(32, 60)]
+        assert list(await bookie.sound_entries(2)) == list(range(59))
+        assert list(await bookie.sound_entries(3)) == list(range(60))
+        assert await bookie.sound_entries(4) is None
+        adds = adds_class(bookie)
+        adds.add(1, 30, flags=FLAG_RECOVERY_ADD, entry=[entry(1, 30)])
+        await adds.wait(1)
+        assert list(await bookie.sound_entries(1)) == [*range(31), *range(32, 60)]
+        await bookie.flush()
+        assert list(await bookie.sound_entries(1)) == [*range(31), *range(32, 60)]
+        statuses = [(await bookie.read_entry(1, entry_id))[0] for entry_id in range(28, 34)]
+        assert statuses == [Status.EOK] * 3 + [Status.EIO] + [Status.EOK] * 2
 
 
 async def test_entries_with_a_mac_cannot_be_checked_and_are_not_blamed(machine, adds_class):

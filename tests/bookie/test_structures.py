@@ -53,7 +53,7 @@ def read(cache, ledger_id, first, count_max=1 << 60, size_max=1 << 60):
     return [bytes(entry) for entry in entries]
 
 
-def test_write_cache_is_a_map(tiny):
+async def test_write_cache_is_a_map(tiny):
     rng = random.Random(3)
     cache = WriteCache(tiny(write_cache_size_bytes=1 << 20))
     model = {}
@@ -86,9 +86,9 @@ def test_write_cache_is_a_map(tiny):
             assert read(cache, ledger_id, first, size_max=200) == fitting
     generation = cache.active
     for ledger_id, run in generation.runs.items():
-        ids = [entry for entry, _ in run.sorted_places()]
+        ids = [entry for entry, _ in await run.sorted_places()]
         assert ids == sorted(set(ids))
-        for entry, place in run.sorted_places():
+        for entry, place in await run.sorted_places():
             assert bytes(generation.entry(place)) == model[ledger_id, entry]
 
 
@@ -162,12 +162,12 @@ def test_ledgers_map_bytes():
     assert header[:20].hex() == "424b4c4f00000001000000000000138800000002"
 
 
-def test_ledgers_map_in_batches(disk, tiny):
+async def test_ledgers_map_in_batches(disk, tiny):
     ledgers = {i: i * 10 for i in range(25_000)}
     file = disk.open("/d/5.log", create=True)
     file.pwrite([pack_header(1024, len(ledgers)), pack_ledgers_map(ledgers)], 0)
     logs = EntryLogs(tiny(), disk, "/d")
-    logs.load(-1)
+    await logs.load(-1)
     assert logs.get(5).ledgers == ledgers
     # A header that is not true must not make ledgers vanish (bookkeeper PR 4607).
     whole = pack_header(1024, len(ledgers))
@@ -178,15 +178,15 @@ def test_ledgers_map_in_batches(disk, tiny):
     ):
         file.pwrite([header], 0)
         logs = EntryLogs(tiny(), disk, "/d")
-        logs.load(-1)
+        await logs.load(-1)
         assert logs.get(5).ledgers in (None, ledgers)
-        assert header == whole or logs.drop_ledgers([]) == 0
+        assert header == whole or await logs.drop_ledgers([]) == 0
         assert disk.exists("/d/5.log")
 
 
 async def test_log_ids_are_never_used_twice(disk, tiny):
     logs = EntryLogs(tiny(), disk, "/d")
-    logs.load(9)
+    await logs.load(9)
     await EntryLogWriter(tiny(), disk, logs).start_log()
     assert disk.list("/d") == ["a.log"]
     for log_id in (0, 10, 255, 1 << 40):
@@ -197,7 +197,7 @@ async def test_log_ids_are_never_used_twice(disk, tiny):
 
 async def test_open_files_are_limited(disk, tiny):
     logs = EntryLogs(tiny(entry_log_open_files_max=3), disk, "/d")
-    logs.load(-1)
+    await logs.load(-1)
     writer = EntryLogWriter(logs._config, disk, logs)
     for _ in range(8):
         await writer.start_log()
@@ -211,7 +211,7 @@ async def test_open_files_are_limited(disk, tiny):
 async def test_only_so_much_of_what_was_written_stays_in_the_page_cache(tmp_path, tiny):
     disk = RealDisk()
     logs = EntryLogs(tiny(entry_log_cached_size_bytes=130 << 10), disk, str(tmp_path))
-    logs.load(-1)
+    await logs.load(-1)
     writer = EntryLogWriter(logs._config, disk, logs)
     written = []  # (log, offset)
     for count in range(40):

@@ -268,6 +268,9 @@ def start_server(nursery, tmp_path, monkeypatch, caplog):
         module = standalone if name == "Bookie" else broker_parts
         monkeypatch.setattr(module, name, _remembering(getattr(module, name), parts))
 
+    # Nobody waits a minute here to see that space comes back; there are two looks nevertheless.
+    monkeypatch.setattr(standalone, "ABSENT_SECONDS_MIN", 0.0)
+
     async def start(settings=None, *, directory="data"):
         parts.clear()
         options = StandaloneOptions(

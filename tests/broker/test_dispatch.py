@@ -4,26 +4,42 @@ import struct
 
 import pytest
 import trio
+import trio.testing
 
-from broker.api import Api, ConnectionInfo, Reply
+from broker.api import STEP_UNITS, Abandonable, Api, ConnectionInfo, Reply
 from broker.connection import REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, KafkaConnection
-from broker.dispatch import Dispatcher
+from broker.dispatch import (
+    ELEMENTS_INLINE,
+    ELEMENTS_MAX,
+    OTHER_FRAME_BYTES_MAX,
+    REQUEST_UNITS,
+    STRANGER_FRAME_BYTES_MAX,
+    TRAILING_BYTES_MAX,
+    Dispatcher,
+)
 from broker.handlers.api_versions import ApiVersionsHandler
 from runtime.receive import ReceiveChunks
 from runtime.request_memory import RequestMemory
-from runtime.turn import Turn
+from runtime.turn import SPENT_UNITS, Turn
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.headers import decode_response, encode_request
 from wire.kafka.messages import (
     ApiVersionsRequest,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FetchRequest,
     HeartbeatRequest,
     HeartbeatResponse,
     ListGroupsRequest,
     ListGroupsResponse,
     MetadataRequest,
     MetadataResponse,
+    ProduceRequest,
+    ProduceResponse,
 )
+from wire.kafka.messages.groups import DescribedGroup
+from wire.kafka.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
 
 
 class Wire:
@@ -69,9 +85,14 @@ class World:
         self.replies = []
         self.versions = ApiVersionsHandler()
         self.release = trio.Event()
+        self.ended = trio.Event()
+        self.steps = 0
         apis = [
             Api(ApiKey.HEARTBEAT, 0, 4, self.later),
             Api(ApiKey.LIST_GROUPS, 0, 5, self.slow),
+            Api(ApiKey.PRODUCE, 3, 13, self.later),
+            Api(ApiKey.DESCRIBE_GROUPS, 0, 6, self.in_steps),
+            Api(ApiKey.FETCH, 4, 18, self.abandonable),
             Api(ApiKey.METADATA, 0, 13, lambda request: MetadataResponse()),
             *self.versions.apis(),
         ]
@@ -90,10 +111,31 @@ class World:
         )
         self.dispatcher.connection_opened(self.connection)
 
+    def in_steps(self, request):
+        """As many steps as groups were named, each as dear as its name says."""
+        groups = []
+        for group_id in request.body.groups:
+            self.steps += 1
+            yield int(group_id)
+            if int(group_id) < 0:
+                raise RuntimeError("a bug in a step")
+            groups.append(DescribedGroup(group_id=group_id))
+        return DescribeGroupsResponse(groups=groups)
+
+    def abandonable(self, request):
+        async def wait():
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.ended.set()
+
+        return Abandonable(wait())
+
     def later(self, request):
-        if request.body.group_id == "broken":
+        group_id = getattr(request.body, "group_id", "")
+        if group_id == "broken":
             raise RuntimeError("a bug")
-        if request.body.group_id == "silent":
+        if group_id == "silent":
             return None
         reply = Reply()
         self.replies.append(reply)
@@ -120,6 +162,15 @@ def world(nursery):
 
 def heartbeat(correlation_id, group="g"):
     return encode_request(HeartbeatRequest(group_id=group), 4, correlation_id, "c")
+
+
+def produce(correlation_id):
+    return encode_request(ProduceRequest(acks=-1), 9, correlation_id, "c")
+
+
+def describe(correlation_id, costs):
+    request = DescribeGroupsRequest(groups=[str(cost) for cost in costs])
+    return encode_request(request, 5, correlation_id, "c")
 
 
 def metadata(correlation_id):
@@ -152,10 +203,13 @@ async def test_api_versions_lists_exactly_what_is_served(world):
     correlation_id, response = decode_response(ApiKey.API_VERSIONS, 3, world.wire.frames()[0])
     assert correlation_id == 7
     assert [(e.api_key, e.min_version, e.max_version) for e in response.api_keys] == [
-        (3, 0, 13),
-        (12, 0, 4),
-        (16, 0, 5),
-        (18, 0, 4),
+        (ApiKey.PRODUCE, 3, 13),
+        (ApiKey.FETCH, 4, 18),
+        (ApiKey.METADATA, 0, 13),
+        (ApiKey.HEARTBEAT, 0, 4),
+        (ApiKey.DESCRIBE_GROUPS, 0, 6),
+        (ApiKey.LIST_GROUPS, 0, 5),
+        (ApiKey.API_VERSIONS, 0, 4),
     ]
     assert world.connection.info.client_software_name == "a-client"
 
@@ -167,7 +221,7 @@ async def test_api_versions_of_the_future_is_answered_in_version_0(world):
     body = world.wire.frames()[0]
     assert struct.unpack_from(">ih", body) == (9, ErrorCode.UNSUPPORTED_VERSION)
     _, response = decode_response(ApiKey.API_VERSIONS, 0, body)
-    assert {entry.api_key for entry in response.api_keys} == {3, 12, 16, 18}
+    assert {entry.api_key for entry in response.api_keys} == {0, 1, 3, 12, 15, 16, 18}
     assert not world.wire.is_closed
     world.send(metadata(10))
     assert world.wire.correlation_ids() == [9, 10]
@@ -219,13 +273,13 @@ async def test_no_reply_takes_no_place(world):
 
 async def test_memory_pauses_and_resumes(nursery):
     world = World(nursery, memory=40)
-    world.send(b"".join(heartbeat(number) for number in range(1, 9)))
+    world.send(b"".join(produce(number) for number in range(1, 9)))
     assert world.wire.is_paused
     assert len(world.replies) == 2, "requests behind the limit are not even looked at"
     for _ in range(8):
         for reply in world.replies:
             if reply.message is None:
-                reply.resolve(HeartbeatResponse())
+                reply.resolve(ProduceResponse())
         world.turn.run()
     assert not world.wire.is_paused
     assert world.memory.used_bytes == 0
@@ -234,6 +288,7 @@ async def test_memory_pauses_and_resumes(nursery):
 
 async def test_a_long_line_pauses_reading(world):
     world.memory.limit_bytes = 1 << 30
+    world.turn.spent_units = -(1 << 40)  # one burst does all of it
     count = REQUESTS_IN_FLIGHT_MAX + 500
     world.send(b"".join(heartbeat(number) for number in range(count)))
     assert world.wire.is_paused
@@ -308,3 +363,241 @@ async def test_a_stopped_dispatcher_still_answers_appends_and_takes_no_more():
     world.send(encode_request(ListGroupsRequest(), 4, 3, None))
     assert world.wire.is_closed
     assert world.wire.correlation_ids() == [1]
+
+
+# -- what requests hold, and for how long -------------------------------------------------------
+
+
+async def test_what_waits_does_not_hold_its_frame(world):
+    """A heartbeat that is answered later was copied out of its frame when it was parsed."""
+    world.send(heartbeat(1))
+    assert world.replies
+    assert world.memory.used_bytes == 0
+    world.send(produce(2))
+    assert world.memory.used_bytes > 0, "records are views into theirs"
+
+
+async def test_what_follows_a_body_is_refused_but_for_a_few_bytes(world):
+    def followed(correlation_id, count):
+        request = metadata(correlation_id)
+        (size,) = struct.unpack_from(">i", request)
+        return struct.pack(">i", size + count) + request[4:] + bytes(count)
+
+    world.send(followed(1, TRAILING_BYTES_MAX))
+    assert world.wire.correlation_ids() == [1]
+    world.send(followed(2, TRAILING_BYTES_MAX + 1))
+    assert world.wire.is_closed
+    assert world.wire.correlation_ids() == [1]
+
+
+async def test_a_stranger_begins_with_a_small_frame_unless_it_produces(nursery):
+    def begins(key, version, size, *, known=False):
+        world = World(nursery)
+        world.connection._receiver.frame_bytes_max = 100 << 20
+        if known:
+            world.send(metadata(1))
+        world.send(struct.pack(">ihhi", size, key, version, 2) + bytes(100))
+        return not world.wire.is_closed
+
+    large = STRANGER_FRAME_BYTES_MAX + 1
+    assert begins(ApiKey.METADATA, 12, STRANGER_FRAME_BYTES_MAX)
+    assert not begins(ApiKey.METADATA, 12, large)
+    assert begins(ApiKey.METADATA, 12, large, known=True)
+    assert not begins(ApiKey.METADATA, 12, OTHER_FRAME_BYTES_MAX + 1, known=True)
+    assert begins(ApiKey.PRODUCE, 9, 100 << 20)
+    assert not begins(ApiKey.PRODUCE, 99, large)
+    assert not begins(999, 0, large)
+
+
+async def test_frames_that_are_never_finished_leave_room_for_others(nursery):
+    """Five half-sent frames of 100 MiB took 350 MB; now all together have half of the limit, but
+    for the oldest, and whoever is not let in is not read."""
+    world = World(nursery, memory=8 << 20)
+    connections, wires = [], []
+    for number in range(5):
+        wire = Wire()
+        connection = KafkaConnection(
+            wire,
+            world.dispatcher,
+            world.memory,
+            ReceiveChunks(),
+            ConnectionInfo(str(number), "127.0.0.1", "PLAINTEXT"),
+            100 << 20,
+        )
+        world.dispatcher.connection_opened(connection)
+        connections.append(connection)
+        wires.append(wire)
+        world.connection, world.wire = connection, wire
+        start = struct.pack(">ihhi", 100 << 20, ApiKey.PRODUCE, 9, 1)
+        for data in [start] + [bytes(1 << 20)] * 20:
+            if not wire.is_paused:
+                world.send(data)
+    # The oldest one may go on, so that something can be finished; of the rest:
+    assert not wires[0].is_paused
+    assert all(wire.is_paused for wire in wires[1:])
+    oldest = world.memory._unfinished[connections[0]]
+    assert world.memory.unfinished_bytes - oldest <= 4 << 20
+    # Others are served meanwhile.
+    world.memory.take(3 << 20)
+    assert not world.memory.is_full
+    world.memory.give(3 << 20)
+    # In the end those that never finish are given up.
+    overdue = []
+    for _ in range(20):
+        overdue = overdue or world.memory.overdue()
+    assert connections[0] in overdue
+    for connection in connections:
+        connection.closed()
+    assert world.memory.used_bytes == 0
+
+
+async def test_a_frame_that_waited_for_memory_goes_on(nursery):
+    world = World(nursery, memory=4 << 20)
+
+    class Other:
+        def memory_free(self):
+            pass
+
+    first, second = Other(), Other()
+    assert world.memory.take_unfinished(first, 1 << 20)
+    assert world.memory.take_unfinished(second, 1 << 19)
+    world.connection._receiver.frame_bytes_max = 100 << 20
+    large = struct.pack(">ihhi", 3 << 20, ApiKey.PRODUCE, 9, 1)
+    world.send(large)
+    assert world.wire.is_paused
+    assert not world.wire.is_closed
+    world.memory.give_unfinished(first)
+    world.turn.run()
+    assert not world.wire.is_paused
+    world.memory.give_unfinished(second)
+    world.send(bytes((3 << 20) - 8))
+    assert world.wire.is_closed, "it is no request; but it came in whole"
+
+
+async def test_a_task_may_end_with_its_connection(world):
+    world.send(encode_request(FetchRequest(), 12, 1, "c"))
+    await trio.testing.wait_all_tasks_blocked()
+    assert world.memory.used_bytes == 0
+    world.connection.closed()
+    with trio.fail_after(5):
+        await world.ended.wait()
+
+
+# -- long requests ------------------------------------------------------------------------------
+
+
+async def until_answered(world, count):
+    with trio.fail_after(30):
+        while len(world.wire.correlation_ids()) < count:
+            await trio.lowlevel.checkpoint()
+            world.turn.run()
+
+
+async def test_cheap_steps_are_answered_at_once(world):
+    world.send(describe(1, [10] * 100) + metadata(2))
+    assert world.wire.correlation_ids() == [1, 2]
+
+
+async def test_dear_steps_are_sliced_and_what_follows_waits_its_turn(world):
+    world.send(describe(1, [STEP_UNITS // 2] * 20) + metadata(2))
+    assert world.steps == 2
+    assert world.wire.correlation_ids() == []
+    assert world.dispatcher.counts[ApiKey.METADATA][0] == 0, "the connection is held"
+    await until_answered(world, 2)
+    assert world.wire.correlation_ids() == [1, 2]
+    assert world.memory.used_bytes == 0
+
+
+async def test_steps_end_with_their_connection(world):
+    world.send(describe(1, [STEP_UNITS] * 50))
+    world.connection.closed()
+    await trio.testing.wait_all_tasks_blocked()
+    assert world.steps < 5
+    assert world.memory.used_bytes == 0
+
+
+async def test_a_bug_in_a_later_step_closes_or_answers_as_any(nursery, caplog):
+    world = World(nursery, strict=False)
+    world.send(describe(1, [STEP_UNITS, STEP_UNITS, STEP_UNITS, -1]))
+    await trio.testing.wait_all_tasks_blocked()
+    assert world.wire.is_closed
+    assert "a bug in a step" in caplog.text
+
+
+async def test_many_elements_are_decoded_in_slices_and_in_order(world):
+    many = ELEMENTS_INLINE * 10
+    world.connection._receiver.frame_bytes_max = 100 << 20
+    asked = [MetadataRequestTopic(name="t") for _ in range(many)]
+    world.send(metadata(1))
+    world.send(encode_request(MetadataRequest(topics=asked), 12, 2, "c"))
+    assert world.wire.is_paused
+    assert world.wire.correlation_ids() == [1]
+    await until_answered(world, 2)
+    assert not world.wire.is_paused
+    world.send(metadata(3))
+    await until_answered(world, 3)
+    assert world.wire.correlation_ids() == [1, 2, 3]
+    assert world.memory.used_bytes == 0
+
+
+@pytest.mark.parametrize("what", ["elements", "tags", "tags of elements"])
+async def test_more_elements_than_any_request_has_are_refused(world, what):
+    def varint(value):
+        out = bytearray()
+        while value > 127:
+            out.append(value & 127 | 128)
+            value >>= 7
+        return bytes(out) + bytes([value])
+
+    head = struct.pack(">hhihB", ApiKey.METADATA, 12, 2, 0, 0)
+    topic = bytes(16) + b"\0"
+    if what == "elements":
+        body = varint(ELEMENTS_MAX + 1) + (topic + b"\0") * ELEMENTS_MAX + bytes(3)
+    elif what == "tags":
+        body = varint(1) + bytes(2) + varint(100_000) + b"\x63\0" * 100_000
+    else:
+        tagged = topic + varint(200) + b"\x63\0" * 200
+        body = varint(2001) + tagged * 2000 + bytes(3)
+    frame = head + body
+    world.connection._receiver.frame_bytes_max = 100 << 20
+    world.send(metadata(1))
+    world.send(struct.pack(">i", len(frame)) + frame)
+    with trio.fail_after(30):
+        while not world.wire.is_closed:
+            await trio.lowlevel.checkpoint()
+    assert world.memory.used_bytes == 0
+
+
+async def test_a_response_of_many_elements_is_encoded_in_slices(world):
+    topics = [MetadataResponseTopic(name=f"t{n}") for n in range(ELEMENTS_INLINE * 5)]
+    world.dispatcher._routes.clear()
+    world.dispatcher._apis[ApiKey.METADATA] = Api(
+        ApiKey.METADATA, 0, 13, lambda request: MetadataResponse(topics=list(topics))
+    )
+    world.send(metadata(1) + heartbeat(2))
+    assert world.wire.correlation_ids() == []
+    await until_answered(world, 1)
+    _, response = decode_response(ApiKey.METADATA, 12, world.wire.frames()[0])
+    assert response.topics == topics
+    world.replies[0].resolve(HeartbeatResponse())
+    assert world.wire.correlation_ids() == [1, 2]
+
+
+async def test_a_pipeline_does_not_hold_the_loop(world, nursery):
+    """So many requests that each is short and all together are not: others come in between."""
+    nursery.start_soon(world.turn.serve)
+    count = 5 * SPENT_UNITS // REQUEST_UNITS
+    world.turn.begin()
+    world.send(b"".join(metadata(number) for number in range(count)))
+    world.turn.run()
+    handled = world.dispatcher.counts[ApiKey.METADATA]
+    assert handled[0] < count / 2
+    assert world.wire.is_paused
+    steps = 0
+    with trio.fail_after(10):
+        while handled[0] < count:
+            steps += 1
+            await trio.lowlevel.checkpoint()
+    assert steps >= 3
+    assert world.wire.correlation_ids() == list(range(count))
+    nursery.cancel_scope.cancel()

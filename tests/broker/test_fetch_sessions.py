@@ -35,9 +35,21 @@ def keys(context):
     return [(wanted.topic, wanted.request.partition) for wanted in context.wanted]
 
 
+class Clock:
+    now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+
 @pytest.fixture
-def sessions():
-    return FetchSessions(3, random.Random(1))
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def sessions(clock):
+    return FetchSessions(3, random.Random(1), clock)
 
 
 def code_of(sessions, body, version=12):
@@ -79,11 +91,13 @@ def test_a_session_remembers_and_changes(sessions):
     assert sessions.partitions_count == 2
 
 
-def test_forgetting_all_leaves_an_empty_session(sessions):
+def test_forgetting_all_ends_the_session(sessions):
     number = sessions.context(request(("t", 0, 5)), 12).session_id
     context = sessions.context(request(session=number, epoch=1, forget=[("t", 0)]), 12)
-    assert context.wanted == []
-    assert sessions.context(request(("t", 0, 5), session=number, epoch=2), 12).incremental
+    assert (context.wanted, context.session_id) == ([], 0)
+    assert (len(sessions), sessions.partitions_count) == (0, 0)
+    again = request(("t", 0, 5), session=number, epoch=2)
+    assert code_of(sessions, again) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_forgotten_and_wanted_in_one_request_is_wanted(sessions):
@@ -142,14 +156,77 @@ def test_a_full_fetch_ends_the_session_it_names(sessions, epoch):
     )
 
 
-def test_the_session_that_was_unused_longest_goes(sessions):
-    numbers = [sessions.context(request(("t", 0, 5)), 12).session_id for _ in range(3)]
-    sessions.context(request(session=numbers[0], epoch=1), 12)
-    sessions.context(request(("t", 0, 5)), 12)
-    assert sessions.evictions_count == 1
-    assert len(sessions) == 3
-    gone = [n for n in numbers if n not in sessions._sessions]
-    assert gone == [numbers[1]]
+def test_more_consumers_than_slots_do_not_evict_each_other(clock):
+    """Three consumers and two slots: two have sessions, the third none, and no fetch fails."""
+    sessions = FetchSessions(2, random.Random(1), clock)
+    state = [(0, 0)] * 3
+    for _ in range(400):
+        for consumer, (number, epoch) in enumerate(state):
+            wanted = [] if epoch else [(f"t{consumer}", 0, 0)]
+            context = sessions.context(request(*wanted, session=number, epoch=epoch), 12)
+            number = context.session_id
+            state[consumer] = (number, epoch + 1 if number else 0)
+        clock.now += 1
+    assert sessions.evictions_count == 0
+    assert [epoch > 0 for _, epoch in state] == [True, True, False]
+
+
+def parts(count, topic="t"):
+    return [(topic, number, 0) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("age", "unused", "size", "goes"),
+    [
+        (119, 119, 9, None),  # all are young
+        (121, 121, 1, 1),  # the second was unused longest, for more than two minutes
+        (121, 119, 2, None),  # none is smaller
+        (121, 119, 3, 0),  # the first has two partitions
+        (121, 119, 9, 0),
+    ],
+)
+def test_who_gives_place_to_a_new_session(sessions, clock, age, unused, size, goes):
+    """Three sessions, of 2, 3 and 4 partitions, as old as `age` seconds and unused for `unused`
+    (the second; the others were used now): which of them goes for one of `size` partitions."""
+    numbers = [sessions.context(request(*parts(n)), 12).session_id for n in (2, 3, 4)]
+    clock.now += age - unused
+    sessions.context(request(session=numbers[1], epoch=1), 12)
+    clock.now += unused
+    for number in (numbers[0], numbers[2]):
+        sessions.context(request(session=number, epoch=1), 12)
+    made = sessions.context(request(*parts(size)), 12)
+    assert bool(made.session_id) == (goes is not None)
+    assert sessions.evictions_count == (goes is not None)
+    assert [number in sessions._sessions for number in numbers] == [
+        number != goes for number in range(3)
+    ]
+    expected = [2, 3, 4] if goes is None else [*(n for n in (2, 3, 4) if n - 2 != goes), size]
+    assert sessions.partitions_count == sum(expected)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 90)), max_size=60))
+def test_any_history_of_many_sessions(steps):
+    """Counts and the order of eviction are what they are by looking at all sessions anew."""
+    clock = Clock()
+    sessions = FetchSessions(3, random.Random(1), clock)
+    known = {}
+    for consumer, size, seconds in steps:
+        clock.now += seconds
+        number, epoch, had = known.pop(consumer, (0, 0, 0))
+        if number not in sessions._sessions:
+            number = epoch = had = 0
+        forget = [(f"t{consumer}", n) for n in range(size, had)] if epoch else ()
+        body = request(*parts(size, f"t{consumer}"), session=number, epoch=epoch, forget=forget)
+        context = sessions.context(body, 12)
+        if context.session_id:
+            known[consumer] = (context.session_id, epoch + 1, size)
+        found = sessions._sessions.values()
+        assert len(found) <= 3
+        assert sessions.partitions_count == sum(len(one.partitions) for one in found)
+        assert sessions._evictable == sorted(
+            (one.size, one.session_id) for one in found if one.is_evictable
+        )
+        assert [one.used_seconds for one in found] == sorted(one.used_seconds for one in found)
 
 
 def news(context, **changes):
@@ -202,7 +279,7 @@ def test_rotation_moves_who_was_served_and_survives_who_was_forgotten(sessions):
 )
 def test_any_history_of_one_session(history):
     """A dict is the model: forget, then set."""
-    sessions = FetchSessions(1, random.Random(1))
+    sessions = FetchSessions(1, random.Random(1), Clock())
     number = sessions.context(request(("a", 0, 0)), 12).session_id
     model = {("a", 0): 0}
     for epoch, (wanted, forget) in enumerate(history, 1):
@@ -211,6 +288,9 @@ def test_any_history_of_one_session(history):
         for topic, partition, offset in wanted:
             model[topic, partition] = offset
         context = sessions.context(request(*wanted, session=number, epoch=epoch, forget=forget), 12)
+        if not model:
+            assert context.session_id == 0
+            return
         got = {
             (one.topic, one.request.partition): one.request.fetch_offset for one in context.wanted
         }

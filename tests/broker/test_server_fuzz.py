@@ -404,3 +404,51 @@ def test_error_codes_finds_them():
     assert list(error_codes(answer)) == [-1]
     with pytest.raises(WireError):
         decode_response(ApiKey.PRODUCE, 9, b"")
+
+
+def number_paths(cls, version, path=()):
+    """((field, field, …), bits) of each number that a request of this version may carry."""
+    for name, spec in carried_fields(cls, version):
+        kind = spec.kind.element if isinstance(spec.kind, Array) else spec.kind
+        if not isinstance(kind, Primitive):
+            yield from number_paths(kind, version, (*path, name))
+        elif kind.value.removeprefix("u").startswith("int") and not isinstance(spec.kind, Array):
+            yield (*path, name), int(kind.value.removeprefix("u").removeprefix("int"))
+
+
+def put(value, path, number):
+    """Sets it in every element; whether there was any."""
+    name, *rest = path
+    if not rest:
+        setattr(value, name, number)
+        return True
+    inner = getattr(value, name)
+    found = [
+        put(one, rest, number) for one in (inner if isinstance(inner, list) else [inner]) if one
+    ]
+    return any(found)
+
+
+async def test_every_number_may_be_extreme(server, good, all_settled):
+    """One number of a plausible request after the other, times among them, at both ends of its
+    type: a sum or a product of it must fit in what carries it on. No handler fails."""
+    rng = random.Random(13)
+    maker = Maker(rng, [server.parts["LogManager"].get("t", 0).topic.id])
+
+    async def ask(key, version, path, number):
+        body = maker.make(request_class(key), version)
+        while not put(body, path, number):
+            body = maker.make(request_class(key), version)
+        await throw(server, encode_request(body, version, 7, "c"), seconds=0.2)
+
+    newest = dict(sorted(served(server)))
+    oldest = dict(sorted(served(server), reverse=True))
+    for key, version in sorted({*newest.items(), *oldest.items(), (ApiKey.OFFSET_COMMIT, 4)}):
+        async with trio.open_nursery() as nursery:
+            for path, bits in number_paths(request_class(key), version):
+                for number in (2 ** (bits - 1) - 1, -(2 ** (bits - 1))):
+                    if path[-1] not in BOUNDED or number < 0:
+                        for _ in range(3):
+                            nursery.start_soon(ask, key, version, path, number)
+        await good.check()
+    await all_settled()

@@ -13,6 +13,7 @@ from ledger.errors import LedgerFencedError, NotEnoughBookiesError
 from ledger.pipeline import LOOK_SECONDS
 from ledger.underreplication import UnderReplication
 from ledger.writer_core import CHANGE, NOTHING, WriterCore
+from metadata.store import MetadataUnavailableError
 from wire.bookkeeper.status import Status
 
 OK, EIO = Status.EOK, Status.EIO
@@ -201,6 +202,126 @@ async def test_one_of_three_dies_and_nobody_waits(nursery, new_world, acks, auto
     marked = await UnderReplication(world.store).ledger(writer.ledger_id)
     assert marked is not None
     assert marked.replicas == ("a",)
+
+
+async def _marked(world, writer):
+    marked = await UnderReplication(world.store).ledger(writer.ledger_id)
+    return None if marked is None else marked.replicas
+
+
+async def test_a_writer_says_at_once_what_it_goes_on_without(
+    nursery, new_world, acks, autojump_clock
+):
+    """It may die before it closes the ledger."""
+    world, writer = await _three(nursery, new_world)
+    await _append(writer, 2, acks)
+    world.bookies.dead.add("a")
+    await _append(writer, 5, acks)
+    assert acks.ids == list(range(7))
+    await trio.sleep(0.1)
+    assert await _marked(world, writer) == ("a",)
+
+
+async def test_the_mark_is_made_when_the_metadata_are_back(
+    nursery, new_world, acks, autojump_clock, monkeypatch
+):
+    world, writer = await _three(nursery, new_world)
+    original, tries = UnderReplication.mark, []
+
+    async def away(self, ledger_id, missing, time_ms, **keywords):
+        tries.append(set(missing))
+        if len(tries) < 4:
+            raise MetadataUnavailableError("/", "no metadata")
+        return await original(self, ledger_id, missing, time_ms, **keywords)
+
+    monkeypatch.setattr(UnderReplication, "mark", away)
+    world.bookies.dead.add("a")
+    # Nobody waits for it.
+    await _append(writer, 50, acks)
+    assert acks.ids == list(range(50))
+    await trio.sleep(60)
+    assert tries == [{"a"}] * 4
+    assert await _marked(world, writer) == ("a",)
+    await _append(writer, 50, acks)
+    await trio.sleep(60)
+    assert len(tries) == 4
+
+
+async def test_who_recovers_a_ledger_says_what_its_bookies_lack(
+    nursery, new_world, acks, autojump_clock
+):
+    """The writer, and with it what it knew, is gone: the metadata were away till it died."""
+    world, writer = await _three(nursery, new_world)
+    await _append(writer, 7, acks)
+    # «a» takes its adds in some time, and this writer will not live so long.
+    world.bookies.held.add("a")
+    for _ in range(50):
+        await _append(writer, 1, acks)
+    assert acks.ids == list(range(57))
+    assert len(world.bookies.bookies["a"].ledgers[writer.ledger_id].entries) == 7
+    writer.abandon()
+    world.bookies.held.clear()
+    world.bookies.queue.clear()
+    reader = await world.client.open_ledger(writer.ledger_id, recover=True)
+    assert reader.metadata.last_entry_id == 56
+    assert reader.metadata.segments == writer.metadata.segments
+    await trio.sleep(0.1)
+    assert await _marked(world, writer) == ("a",)
+
+
+async def test_who_recovers_a_ledger_asks_a_bookie_that_is_away_again(
+    nursery, new_world, acks, autojump_clock
+):
+    world, writer = await _three(nursery, new_world)
+    await _append(writer, 7, acks)
+    writer.abandon()
+    await world.client.open_ledger(writer.ledger_id, recover=True)
+    world.bookies.dead.add("a")
+    await trio.sleep(2)
+    world.bookies.dead.clear()
+    await trio.sleep(60)
+    assert await _marked(world, writer) is None
+    # One that stays away counts as one that lacks something.
+    other = await world.create(3, 3, 2)
+    await _append(other, 7, lambda *told: None)
+    other.abandon()
+    await world.client.open_ledger(other.ledger_id, recover=True)
+    world.bookies.dead.add("b")
+    await trio.sleep(60)
+    assert await _marked(world, other) == ("b",)
+
+
+async def test_a_recovery_that_goes_on_without_a_bookie_says_so(
+    nursery, new_world, acks, autojump_clock
+):
+    world, writer = await _three(nursery, new_world)
+    await _append(writer, 7, acks)
+    writer.abandon()
+    for entry_id in range(7):
+        world.bookies.answers["a", entry_id] = Status.EREADONLY
+    await world.client.open_ledger(writer.ledger_id, recover=True)
+    await trio.sleep(0.1)
+    assert await _marked(world, writer) == ("a",)
+
+
+async def test_what_was_tolerated_is_marked_too(nursery, new_world, acks, autojump_clock):
+    """With delayed ensemble changes an entry may be confirmed in spite of a refusal, which comes
+    before or afterwards."""
+    world, writer = await _three(nursery, new_world, delay_ensemble_change=True)
+    world.bookies.answers["a", 3] = Status.EIO
+    await _append(writer, 6, acks)
+    assert acks.ids == list(range(6))
+    assert not writer.is_short
+    await trio.sleep(0.1)
+    assert await _marked(world, writer) == ("a",)
+    late = await world.create(3, 3, 2)
+    world.bookies.held.add("b")
+    world.bookies.answers["b", 1] = Status.EIO
+    await _append(late, 2, lambda *told: None)
+    world.bookies.release()
+    world.bookies.held.clear()
+    await late.close()
+    assert await _marked(world, late) == ("b",)
 
 
 async def test_a_ledger_that_misses_nothing_is_not_marked(nursery, new_world, acks, autojump_clock):

@@ -114,8 +114,10 @@ async def test_deleting_takes_empty_directories_along(manager, store):
 
 
 async def test_listing(manager, store):
-    assert await manager.ledger_ids() == []
+    with pytest.raises(LedgerMetadataError, match="/ledgers is missing"):
+        await manager.ledger_ids()
     await manager.ensure_layout()
+    assert await manager.ledger_ids() == []
     expected = [(await manager.create(METADATA))[0] for _ in range(3)]
     for ledger_id in (12_345, 2**31 - 2, 2**31 - 1, 2**40 + 5):
         await store.create(ledger_path("/ledgers", ledger_id), b"", make_parents=True)

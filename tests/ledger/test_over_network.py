@@ -16,7 +16,10 @@ from ledger.network.config import NetworkConfig
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
 from runtime.env import real_env
+from wire.bookkeeper import v2
+from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME
 from wire.bookkeeper.entry import Digest, DigestType, master_key
+from wire.bookkeeper.responses import AuthResponse
 from wire.bookkeeper.status import Status
 
 MIB = 1024 * 1024
@@ -367,7 +370,7 @@ async def test_what_only_v3_can_ask(world):
 
 
 async def test_what_a_hanging_bookie_does_not_take_is_bounded(world):
-    """As one that was stopped: the kernel connects, and nobody reads."""
+    """As one that is stopped right after the first request."""
     unsent_bytes_max = 4 * MIB
     bookies = await world.bookie_client(unsent_bytes_max=unsent_bytes_max, add_timeout_ms=4_000)
     with trio.socket.socket() as listener:
@@ -382,9 +385,18 @@ async def test_what_a_hanging_bookie_does_not_take_is_bounded(world):
             if len(told) == 400:
                 finished.set()
 
-        started = trio.current_time()
-        for entry_id in range(400):
+        def add(entry_id):
             bookies.add_entry("b1", 7, entry_id, b"k" * 20, (bytes(64 * 1024),), 0, done)
+
+        started = trio.current_time()
+        add(0)
+        accepted, _ = await listener.accept()
+        await accepted.recv(1000)
+        answer = AuthResponse(Status.EOK, DISABLED_PLUGIN_NAME, b"")
+        await accepted.send(b"".join(v2.encode_response(answer)))
+        await trio.sleep(0.05)
+        for entry_id in range(1, 400):
+            add(entry_id)
         await trio.sleep(0.05)
         assert bookies._channels["b1"]._transport.unsent_bytes > unsent_bytes_max
         with trio.fail_after(10):
@@ -392,6 +404,24 @@ async def test_what_a_hanging_bookie_does_not_take_is_bounded(world):
         assert set(told) == {Status.EIO}
         assert trio.current_time() - started < 3
         assert bookies._channels["b1"]._transport is None
+        accepted.close()
+
+
+async def test_what_waits_for_a_connection_is_bounded(world):
+    """As one that was stopped before: the kernel connects, and nobody reads."""
+    bookies = await world.bookie_client(unsent_bytes_max=4 * MIB, connect_timeout_ms=1_000)
+    with trio.socket.socket() as listener:
+        await listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        world.nodes["b1"].address = listener.getsockname()
+        told = []
+        for entry_id in range(400):
+            bookies.add_entry("b1", 7, entry_id, b"k" * 20, (bytes(64 * 1024),), 0, told.append)
+        assert 300 < len(told) < 340
+        with trio.fail_after(10):
+            while len(told) < 400:
+                await trio.sleep(0.05)
+        assert set(told) == {Status.EIO}
 
 
 async def test_a_client_that_was_stopped_reads_its_answers_first(world):

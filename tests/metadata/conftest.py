@@ -7,6 +7,7 @@ Java; compat_tests/test_zookeeper.py starts one and runs this folder against it.
 import os
 import random
 import uuid
+from functools import partial
 
 import pytest
 import trio
@@ -32,6 +33,9 @@ class MemoryHarness:
         await self._nursery.start(store.run)
         return store
 
+    async def beside(self, store):
+        return await self.open()
+
 
 class FaultyHarness:
     """The simulation's, without faults: only far away."""
@@ -45,6 +49,27 @@ class FaultyHarness:
         await self._nursery.start(store.run)
         return store
 
+    async def beside(self, store):
+        return await self.open()
+
+
+class LaggingHarness:
+    """The simulation's, which reads from a server that is behind."""
+
+    def __init__(self, nursery, directory, *, does_wait):
+        self._tree = MemoryTree()
+        self._nursery = nursery
+        self._does_wait = does_wait
+
+    async def open(self):
+        store = FaultyStore(self._tree, random.Random(7))
+        store.follower.lag(0.02 if self._does_wait else 1.0, does_wait=self._does_wait)
+        await self._nursery.start(store.run)
+        return store
+
+    async def beside(self, store):
+        return await self.open()
+
 
 class SqliteHarness:
     def __init__(self, nursery, directory):
@@ -55,6 +80,11 @@ class SqliteHarness:
         store = SqliteStore(self._file, RealDisk().run)
         await self._nursery.start(store.run)
         return store
+
+    async def beside(self, store):
+        session = store.session()
+        await self._nursery.start(session.run)
+        return session
 
 
 class SqliteSessionHarness:
@@ -72,6 +102,9 @@ class SqliteSessionHarness:
         session = self._store.session()
         await self._nursery.start(session.run)
         return session
+
+    async def beside(self, store):
+        return await self.open()
 
 
 class RemoteHarness:
@@ -99,6 +132,9 @@ class RemoteHarness:
         await self._nursery.start(store.run)
         return store
 
+    async def beside(self, store):
+        return await self.open()
+
 
 class ZooKeeperHarness:
     """A chroot of its own for every test."""
@@ -114,10 +150,15 @@ class ZooKeeperHarness:
         await self._nursery.start(store.run)
         return store
 
+    async def beside(self, store):
+        return await self.open()
+
 
 HARNESSES = {
     "memory": MemoryHarness,
     "faulty": FaultyHarness,
+    "lagging": partial(LaggingHarness, does_wait=True),
+    "lagging_by_leaps": partial(LaggingHarness, does_wait=False),
     "sqlite": SqliteHarness,
     "sqlite_session": SqliteSessionHarness,
     "remote": RemoteHarness,
@@ -128,7 +169,8 @@ if "QUIRE_TEST_ZOOKEEPER" in os.environ:
 
 @pytest.fixture(params=HARNESSES.values(), ids=HARNESSES)
 def harness(request, nursery, tmp_path):
-    """`await harness.open()` begins a session; close the one before first."""
+    """`await harness.open()` begins a session; close the one before first. `beside(store)` begins
+    one while that store's lives."""
     return request.param(nursery, tmp_path)
 
 

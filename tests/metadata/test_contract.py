@@ -451,3 +451,58 @@ async def test_a_thousand_at_once(store):
     assert sorted(made) == [f"/t/{n:04d}" for n in range(1_200)]
     nodes = await store.get_many([f"/t/{n:04d}" for n in range(1_200)])
     assert [node.data for node in nodes] == [b"%d" % n for n in range(1_200)]
+
+
+async def test_what_others_changed_is_read_after_a_sync(store, harness):
+    other = await harness.beside(store)
+    for number in range(10):
+        await other.create(f"/folder/{number}", b"it", make_parents=True)
+        if number % 2:
+            await other.delete(f"/folder/{number}")
+        await store.sync(f"/folder/{number}")
+        assert await store.exists(f"/folder/{number}") == (number % 2 == 0)
+        assert len(await store.children("/folder")) == number // 2 + 1
+    await other.aclose()
+
+
+async def test_what_others_changed_is_read_after_a_refusal(store, harness):
+    """Whoever lost a compare-and-set reads what he lost it to."""
+    other = await harness.beside(store)
+    await store.create("/a", b"one")
+    await other.put("/a", b"two", 0)
+    with pytest.raises(BadVersionError):
+        await store.put("/a", b"mine", 0)
+    assert await store.get("/a") == Node(b"two", 1)
+    await other.create("/b", b"theirs")
+    with pytest.raises(NodeExistsError):
+        await store.create("/b", b"mine")
+    assert (await store.get_many(["/b"]))[0] == Node(b"theirs", 0)
+    await other.delete("/b")
+    with pytest.raises(NoNodeError):
+        await store.multi([CheckOp("/b", 0)])
+    assert not await store.exists("/b")
+    await other.aclose()
+
+
+async def test_what_a_watch_told_of_is_read(store, harness):
+    other = await harness.beside(store)
+    await store.create("/a", b"one")
+    watch = store.watch("/a")
+    assert (await store.get("/a")).data == b"one"
+    await other.put("/a", b"two", 0)
+    with trio.fail_after(30):
+        await watch.changed()
+    assert (await store.get("/a")).data == b"two"
+    watch.close()
+    await other.aclose()
+
+
+async def test_a_sync_asks_for_no_node_and_changes_nothing(store):
+    await store.sync("/not/there")
+    await store.sync("/")
+    assert not await store.exists("/not")
+    with pytest.raises(ValueError, match="start"):
+        await store.sync("nowhere")
+    await store.aclose()
+    with pytest.raises(MetadataClosedError):
+        await store.sync("/a")

@@ -270,10 +270,10 @@ async def test_answers_larger_than_a_frame_come_in_parts(tmp_path):
     path = str(tmp_path / "socket")
     async with _world(path) as (env, _, _, nursery):
         store = await _client(env, path, nursery)
-        data = bytes(3 << 20)
+        data = bytes(1_000_000)
         for number in range(6):
             await store.create(f"/{number}", data)
-        paths = [f"/{number % 7}" for number in range(14)]
+        paths = [f"/{number % 7}" for number in range(42)]
         nodes = await store.get_many(paths)
         assert [node is None for node in nodes] == [path == "/6" for path in paths]
         await store.aclose()

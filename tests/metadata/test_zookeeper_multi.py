@@ -8,8 +8,9 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 
+from metadata.limits import multi_bytes
 from metadata.store import CreateOp, DeleteOp, PutOp
-from metadata.zookeeper_multi import parents, parents_to_look_for, plan, refusal, size_bytes
+from metadata.zookeeper_multi import parents, parents_to_look_for, plan, refusal
 
 
 def paths(steps):
@@ -63,4 +64,4 @@ def test_who_was_refused_and_whether_to_plan_anew():
 
 
 def test_the_size_counts_names_and_data():
-    assert size_bytes([PutOp("/a", bytes(1000), 0), DeleteOp("/b")]) > 1000
+    assert multi_bytes([PutOp("/a", bytes(1000), 0), DeleteOp("/b")]) > 1000

@@ -88,7 +88,7 @@ async def admin(tmp_path, nursery, monkeypatch):
     nursery.start_soon(turn.serve)
     store = MemoryStore()
     bookie = Bookie(
-        config, env, known_ledgers=MetadataLedgers(LedgerManager(store, env), 1_000_000)
+        config, env, known_ledgers=MetadataLedgers(LedgerManager(store, env), 1_000_000, 0.0)
     )
     await nursery.start(bookie.run)
     ledgers = LedgerClient(

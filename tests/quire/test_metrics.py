@@ -15,14 +15,16 @@ from bookie.config import BookieConfig
 from broker.api import Api
 from broker.dispatch import Dispatcher
 from broker.log.partition import State
+from broker.log.producer_store import Room
 from ledger.statistics import LedgerStatistics
 from quire.metrics.bookie import bookie_collector
 from quire.metrics.broker import partition_collector, request_collector
 from quire.metrics.client import ledger_client_collector
 from quire.metrics.latency import RecentLatencies, java_summary, quantile
-from quire.metrics.process import disk_collector, process_collector
+from quire.metrics.process import disk_collector, loop_collector, process_collector
 from runtime.env import Env, RealClock
 from runtime.histogram import LatencyHistogram
+from runtime.loop_watch import watch_of_run
 from runtime.metrics import Metrics
 from runtime.real_disk import RealDisk
 from runtime.turn import Turn
@@ -60,6 +62,8 @@ async def test_a_bookie_that_was_written_to(tmp_path, nursery):
         journal_size_bytes=16 << 20,
     )
     bookie = Bookie(config, env)
+    turn.watch = watch_of_run()
+    turn.watch.start()
     nursery.start_soon(turn.serve)
     await nursery.start(bookie.run)
     statuses = []
@@ -79,6 +83,7 @@ async def test_a_bookie_that_was_written_to(tmp_path, nursery):
 
     metrics = Metrics()
     metrics.register(process_collector())
+    metrics.register(loop_collector(turn.watch))
     metrics.register(disk_collector(disk))
     metrics.register(bookie_collector(bookie, config, env.clock))
     text = await metrics.render()
@@ -90,6 +95,7 @@ async def test_a_bookie_that_was_written_to(tmp_path, nursery):
     assert values["bookie_journal_JOURNAL_WRITE_BYTES",] > 10_000
     assert values["bookie_write_cache_count",] == 10
     assert values["bookie_ledgers_count",] == 1
+    assert values["quire_loop_turn_seconds_bucket", "+Inf"] >= 10
     assert values["process_resident_memory_bytes",] > 1e6
     syncs = disk.statistics()
     assert syncs.syncs_inline + syncs.syncs_threaded > 0
@@ -127,7 +133,11 @@ async def test_requests_and_partitions():
     ]
     metrics = Metrics()
     metrics.register(request_collector(dispatcher))
-    metrics.register(partition_collector(SimpleNamespace(all=lambda: iter(held))))
+    room = Room(100)
+    room.count, room.refused_count = 7, 3
+    checks = SimpleNamespace(inline_count=50, delayed_count=4, threaded_count=2)
+    logs = SimpleNamespace(all=lambda: iter(held), producers_room=room, checks=checks)
+    metrics.register(partition_collector(logs))
     text = await metrics.render()
     values = figures(text)
     expected = {
@@ -143,6 +153,10 @@ async def test_requests_and_partitions():
         ("kafka_controller_kafkacontroller_globaltopiccount",): 2,
         ("kafka_controller_kafkacontroller_offlinepartitionscount",): 1,
         ("kafka_server_replicamanager_leadercount",): 2,
+        ("kafka_server_replicamanager_produceridcount",): 7,
+        ("quire_producers_refused_total",): 3,
+        ("quire_batches_checked_total", "inline"): 50,
+        ("quire_batches_checked_total", "worker"): 2,
         ("kafka_server_socketservermetrics_connection_count",): 0,
     }
     assert expected.items() <= values.items()

@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
 )
 
 import quire.testing
+from quire import standalone
 
 MIB = 1 << 20
 WRITTEN_BYTES = 24 * MIB
@@ -26,6 +27,12 @@ CONFIG = {
     "logSizeLimit": str(12 * MIB),
     "flushInterval": "500",
 }
+
+
+@pytest.fixture(autouse=True)
+def seconds_instead_of_a_minute(monkeypatch):
+    """A ledger goes once it was missing twice, a minute apart."""
+    monkeypatch.setattr(standalone, "ABSENT_SECONDS_MIN", 1.0)
 
 
 def used_bytes(server):

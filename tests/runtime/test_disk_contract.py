@@ -71,48 +71,36 @@ async def test_write_of_more_buffers_than_one_call_takes(place):
     file.close()
 
 
-async def test_view_outlives_growth_close_and_removal(place):
+async def test_what_was_read_outlives_growth_close_and_removal(place):
     file = place.file(content=b"0123456789")
-    early = file.view(4, 2)
-    assert bytes(early) == b"2345"
+    early = file.read_cached(4, 2)
     assert early.readonly
+    assert bytes(early) == b"2345"
     file.pwrite([b"x" * 100_000], 10)
-    late = file.view(3, 99_000)
+    late = file.read_cached(3, 99_000)
+    file.truncate(3)
     file.close()
     place.disk.remove(place.path("file"))
     assert bytes(early) == b"2345"
     assert bytes(late) == b"xxx"
 
 
-@pytest.mark.parametrize("is_viewed", [False, True])
-async def test_discard_closes_what_is_unlinked_and_spares_views(place, is_viewed):
+async def test_discard_closes_what_is_unlinked(place):
     content = bytes(range(256)) * (1 << 16)
     file = place.file(content=content)
-    view = file.view(len(content), 0) if is_viewed else content
+    read = file.read_cached(len(content), 0)
     place.disk.remove(place.path("file"))
     await place.disk.run(file.discard)
-    assert view == content
+    assert read == content[: len(read)]
     with pytest.raises(OSError, match="descriptor"):
         file.size()
 
 
-async def test_view_beyond_the_end_is_refused(place):
-    file = place.file(content=b"0123456789")
-    assert bytes(file.view(10, 0)) == b"0123456789"
-    assert bytes(file.view(0, 10)) == b""
-    with pytest.raises(ValueError, match="view ends at 11"):
-        file.view(2, 9)
-    empty = place.file("empty")
-    assert bytes(empty.view(0, 0)) == b""
-    file.close()
-    empty.close()
-
-
-async def test_read_nowait_of_cached_bytes_is_a_read_or_none(place):
+async def test_what_is_cached_is_the_start_of_a_read(place):
     file = place.file(content=b"0123456789" * 1000)
     for size, offset in ((10, 0), (10_000, 0), (50, 9_990), (5, 10_000)):
-        got = file.pread_nowait(size, offset)
-        assert got is None or got == file.pread(size, offset)
+        got = bytes(file.read_cached(size, offset))
+        assert got == file.pread(size, offset)[: len(got)]
     assert file.is_cached(10_000, 0) in (True, False)
     file.prefetch(10_000, 0)
     file.close()
@@ -120,11 +108,10 @@ async def test_read_nowait_of_cached_bytes_is_a_read_or_none(place):
 
 async def test_truncate_cuts_and_grows(place):
     file = place.file(content=b"0123456789")
-    assert bytes(file.view(10, 0)) == b"0123456789"
+    assert bytes(file.read_cached(10, 0)) == b"0123456789"
     file.truncate(4)
     assert file.size() == 4
-    with pytest.raises(ValueError, match="the file at 4"):
-        file.view(5, 0)
+    assert bytes(file.read_cached(10, 0)) == b"0123"
     file.truncate(6)
     assert file.pread(10, 0) == b"0123\0\0"
     file.close()
@@ -284,7 +271,7 @@ async def test_any_sequence_of_calls_behaves_like_a_bytearray(place, seed):
                 assert file.pread(size, offset) == model[offset : offset + size]
             case 3 if offset < len(model):
                 size = rng.randrange(len(model) - offset)
-                assert file.view(size, offset) == model[offset : offset + size]
+                assert file.read_cached(size, offset) == model[offset : offset + size]
             case 4 if rng.random() < 0.2:
                 file.truncate(offset)
                 del model[offset:]

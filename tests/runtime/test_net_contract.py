@@ -183,6 +183,28 @@ async def test_close_sends_what_was_written_first(net):
     assert caller.transport.unsent_bytes == 0
 
 
+async def test_a_listener_that_pauses_keeps_callers_waiting(net):
+    accepted = []
+
+    def accept(transport):
+        accepted.append(Peer(transport, echo))
+        listener.pause_accepting()
+        return accepted[-1]
+
+    listener = net.listen("127.0.0.1", 0, accept)
+    first = await net.connect(*listener.address, Peer)
+    second = await net.connect(*listener.address, Peer)
+    second.transport.write([b"early"])
+    first.transport.write([b"first"])
+    await first.until(lambda peer: peer.got == b"first")
+    await trio.sleep(0.05)
+    assert len(accepted) == 1
+    assert second.got == b""
+    listener.resume_accepting()
+    await second.until(lambda peer: peer.got == b"early")
+    assert len(accepted) == 2
+
+
 async def test_refused_connection_and_taken_address(net):
     listener = net.listen("127.0.0.1", 0, Peer)
     with pytest.raises(OSError, match="in use"):

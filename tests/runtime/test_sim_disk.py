@@ -206,7 +206,7 @@ def test_bit_rot_is_durable():
 def test_cold_reads():
     disk = make_disk(cached_share=0.5)
     file = synced_file(disk, content=b"x")
-    assert {file.pread_nowait(1, 0) for _ in range(50)} == {None, b"x"}
+    assert {bytes(file.read_cached(1, 0)) for _ in range(50)} == {b"", b"x"}
     assert {file.is_cached(1, 0) for _ in range(50)} == {True, False}
 
 
@@ -220,3 +220,57 @@ def test_same_seed_same_crash():
 
     assert run(4) == run(4)
     assert run(4) != run(5)
+
+
+def test_a_latent_error_stays_until_its_bytes_are_written_again():
+    disk = make_disk()
+    file = synced_file(disk, content=b"0123456789")
+    disk.make_unreadable("/file", 4, 2)
+    assert file.pread(4, 0) == b"0123"
+    assert file.pread(4, 6) == b"6789"
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            file.pread(2, 3)
+        assert caught.value.errno == errno.EIO
+    assert not file.is_cached(2, 5)
+    assert file.is_cached(2, 6)
+    disk.crash()
+    file = disk.open("/file")
+    file.pwrite([b"x"], 4)  # a part of it: the rest is as lost as before
+    with pytest.raises(OSError, match="Input/output error"):
+        file.pread(1, 5)
+    file.pwrite([b"yz"], 4)
+    assert file.pread(10, 0) == b"0123yz6789"
+    assert disk.read_error_count == 4
+
+
+def test_transient_read_errors():
+    disk = make_disk(read_error_share=0.5)
+    file = synced_file(disk, content=b"data")
+    fates = []
+    for _ in range(100):
+        try:
+            fates.append(file.pread(4, 0))
+        except OSError as error:
+            fates.append(error.errno)
+    assert set(fates) == {b"data", errno.EIO}
+    disk.faults.read_error_share = 0.0
+    assert file.pread(4, 0) == b"data"
+
+
+def test_what_is_durable_is_known():
+    disk = make_disk()
+    file = synced_file(disk, "/a", b"one")
+    file.pwrite([b" two"], 3)
+    assert disk.is_durable(b"one", "/")
+    assert not disk.is_durable(b"two", "/")
+    assert disk.durable_content("/a") == b"one"
+    file.sync(lambda error: None)
+    assert disk.is_durable(b"one two", "/")
+    assert not disk.is_durable(b"one two", "/other/")
+    other = disk.open("/b", create=True)
+    other.pwrite([b"nameless"], 0)
+    other.sync(lambda error: None)
+    assert not disk.is_durable(b"nameless", "/"), "its name is not"
+    disk.sync_directory("/")
+    assert disk.is_durable(b"nameless", "/")

@@ -137,10 +137,10 @@ class Client:
         clock = world.bookies[0].clock
         self.env = Env(clock=clock, rng=world.rng_for(name), net=net, disk=disk, turn=self.turn)
         self._watcher = BookieWatcher(self.store, LEDGERS)
-        self._network = NetworkBookieClient(
-            self.env, self._watcher.resolve, preset.network_config()
+        self.network = NetworkBookieClient.following(
+            self.env, self._watcher, preset.network_config()
         )
-        self.fates = Fates(self._network)
+        self.fates = Fates(self.network)
         self.ledgers = LedgerClient(
             self.store,
             self.fates,
@@ -152,9 +152,13 @@ class Client:
         self.acked = {}
         self.errors = {}
 
+    @property
+    def writable(self):
+        return self._watcher.writable
+
     async def start(self, stack):
         await stack.enter_async_context(running(self.turn.serve, needs_start=False))
-        for service in (self.env.net, self.store, self._watcher, self._network, self.ledgers):
+        for service in (self.env.net, self.store, self._watcher, self.network, self.ledgers):
             await stack.enter_async_context(running(service.run))
         await self.ledgers.manager.ensure_layout()
 
@@ -174,8 +178,8 @@ class Client:
 class LedgerWorld(World):
     """Bookies only; the script does the rest."""
 
-    def __init__(self, script, bookies):
-        shape = Shape(bookies=bookies, brokers=0, spare_brokers=0)
+    def __init__(self, script, bookies, witness):
+        shape = Shape(bookies=bookies, brokers=0, spare_brokers=0, witness=witness)
         super().__init__(1, [], shape, Trace(), StoreFaults())
         self._script = script
 
@@ -227,10 +231,10 @@ class LedgerWorld(World):
 
 @pytest.fixture
 def run_script():
-    """`run_script(script, bookies=5)`: raises what `await script(world)` raised."""
+    """`run_script(script, bookies=5, witness=0)`: raises what `await script(world)` raised."""
 
-    def run(script, bookies=5):
-        result = run_world(LedgerWorld(script, bookies))
+    def run(script, bookies=5, witness=0):
+        result = run_world(LedgerWorld(script, bookies, witness))
         if result.outcome is not Outcome.FINE:
             raise result.error
 

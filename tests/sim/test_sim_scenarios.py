@@ -10,6 +10,7 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from bookie.ledger_operations import LedgerOperations
 from bookie.ledger_table import LedgerTable
 from ledger.distribution import Schedule
 from ledger.errors import LedgerReadError, NotEnoughBookiesError
@@ -17,8 +18,9 @@ from ledger.recovery_core import EndCore, EntryCore
 from ledger.writer import LedgerWriter
 from ledger.writer_core import WriterCore
 from sim.history import Violation
+from sim.nodes import BOOKIE_PORT
 from wire.bookkeeper.ledger_metadata import LedgerState
-from wire.bookkeeper.status import Status
+from wire.bookkeeper.status import FLAG_DO_FENCING, LAST_ADD_CONFIRMED_ENTRY, Status
 
 THREE = {"ensemble_size": 3, "write_quorum_size": 3, "ack_quorum_size": 2}
 
@@ -267,3 +269,44 @@ def test_deleted_under_its_writer(run_script, monkeypatch):
     monkeypatch.setattr(LedgerTable, "is_deleted", lambda *_: False)
     with pytest.raises(Violation, match="lost: entry 1 "):
         run_script(deleted_under_its_writer)
+
+
+async def fence_and_power(world):
+    """Disks are slow. As soon as a bookie has answered a fencing read its power fails. What was
+    not synced may outlive that, so it is done again and again."""
+    for number in range(4):
+        client = await world.ledger_client(f"writer-{number}")
+        other = await world.ledger_client(f"other-{number}")
+        writer = await client.ledgers.create_ledger(**THREE)
+        client.append(writer)
+        await world.until(lambda client=client: client.acked)
+        key = writer._master_key
+        for node in world.bookies[:3]:
+            node.disk.faults.sync_seconds = (0.3, 0.3)
+            status, _ = await other.fates.read_entry(
+                f"{node.name}:{BOOKIE_PORT}",
+                writer.ledger_id,
+                LAST_ADD_CONFIRMED_ENTRY,
+                flags=FLAG_DO_FENCING,
+                master_key=key,
+            )
+            assert status is Status.EOK
+            node.crash(is_silent=True)
+        await world.start_again(1, 2, 3)
+        fenced = [node.bookie.is_fenced(writer.ledger_id, key) for node in world.bookies[:3]]
+        if not all(fenced):
+            raise Violation("unfenced", f"fences were answered, and are there: {fenced}")
+        await world.until(lambda client=client: len(client.writable) == len(world.bookies))
+
+
+def test_fence_and_power(run_script, monkeypatch):
+    run_script(fence_and_power)
+
+    async def at_once(_self, _group):
+        return True
+
+    monkeypatch.setattr(LedgerOperations, "_is_made_durable", at_once)
+    with pytest.raises(Violation, match="unfenced: "):
+        run_script(fence_and_power)
+    with pytest.raises(Violation, match="early answer: "):
+        run_script(fence_and_power, witness=1)

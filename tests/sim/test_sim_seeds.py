@@ -137,7 +137,7 @@ class SlowBlackout(Case):
 
     @property
     def full_shape(self):
-        return Shape(**{"bookies": 3, "plain_producers": 0, **dict(self.shape)})
+        return Shape(**{"bookies": 3, "plain_producers": 0, "witness": 0, **dict(self.shape)})
 
 
 def test_the_canary_is_found_and_made_small(ack_before_sync):
@@ -161,7 +161,7 @@ def test_the_canary_is_found_and_made_small(ack_before_sync):
 def test_a_replay_that_forgets_is_found(monkeypatch):
     """No part of the code can tell this one: only the history can."""
     monkeypatch.setattr(ReplayTarget, "_apply_entry", lambda *_: True)
-    shape = Shape(bookies=3, idempotent_producers=0, plain_producers=2, admins=0)
+    shape = Shape(bookies=3, idempotent_producers=0, plain_producers=2, admins=0, witness=0)
     result = run_seed(1, plan=SLOW_BLACKOUT, shape=shape)
     assert result.outcome is Outcome.CORRECTNESS, explain(result)
     assert result.error.kind in ("lost", "diverging")

@@ -8,8 +8,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from broker.cluster.assignment import ASSIGNMENTS_PATH, Assignment
 from broker.groups.coordinator_partition import CoordinatorPartition
-from sim.faults import Fault
+from sim.faults import Fault, Faults
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape, draw_shape
 from wire.bookkeeper.entry import Digest
@@ -54,7 +55,7 @@ CLUSTER_NAMES = ("broker-1", "broker-2", "broker-3")
 ROT = [Fault(n, 3.0 + n, "bit-rot", 0.3 * n % 1, 0.95, 1.0) for n in range(1, 7)]
 #: Nothing is in memory, so all reads are from the disk.
 ROTTEN = Shape(bookies=3, idempotent_producers=0, plain_producers=2, consumers=2, admins=0,
-               small_caches=1)  # fmt: skip
+               small_caches=1, witness=0)  # fmt: skip
 
 
 def test_what_rots_on_one_disk_is_read_from_another():
@@ -91,7 +92,8 @@ def test_a_digest_that_nobody_checks_is_found(monkeypatch):
 
     monkeypatch.setattr(Digest, "open", unchecked)
     monkeypatch.setattr(Digest, "open_run", unchecked_run)
-    assert run_seed(1, plan=ROT, shape=ROTTEN).outcome is not Outcome.FINE
+    outcomes = (run_seed(seed, plan=ROT, shape=ROTTEN).outcome for seed in range(1, 7))
+    assert any(outcome is not Outcome.FINE for outcome in outcomes)
 
 
 def test_lost_bookies_are_repaired():
@@ -117,3 +119,49 @@ def test_seeds_draw_all_kinds_of_worlds():
     for name in ("cluster", "recoverers", "lookers", "retention", "short_queues", "small_caches"):
         assert {getattr(shape, name) for shape in shapes} == {0, 1}, name
     assert {shape.members for shape in shapes} == {0, 1, 2, 3}
+
+
+def leaders(world):
+    """By topic and partition, as metadata have it."""
+    table = world.tree.table
+    found = {}
+    for topic_id in table.children(ASSIGNMENTS_PATH):
+        assignment = Assignment.from_bytes(table.find(f"{ASSIGNMENTS_PATH}/{topic_id}").data)
+        for number, one in enumerate(assignment.partitions):
+            found[assignment.topic, number] = one.leader
+    return found
+
+
+def cut_off(names):
+    """A fault: these brokers reach no bookie, and no bookie them; metadata and clients they do."""
+
+    def begin(self, fault):
+        network = self._world.network
+        for name in names:
+            for bookie in self._world.bookies:
+                network.cut(name, bookie.name)
+                network.cut(bookie.name, name)
+
+    return begin
+
+
+@pytest.mark.parametrize("names", [["broker-1"], ["broker-1", "broker-2"]])
+def test_a_broker_that_is_cut_off_from_the_bookies_is_deposed(monkeypatch, names):
+    """Only if the other one is not."""
+    seen = []
+    monkeypatch.setattr(Faults, "_cut_off", cut_off(names), raising=False)
+    monkeypatch.setattr(
+        Faults, "_look", lambda self, fault: seen.append(leaders(self._world)), raising=False
+    )
+    plan = [
+        Fault(1, 3.0, "look", 0.0, 0.0, 0.1),
+        Fault(2, 3.1, "cut-off", 0.0, 0.0, 0.1),
+        Fault(3, 60.0, "look", 0.0, 0.0, 0.1),
+    ]
+    fine(run_seed(1, plan=plan, shape=CLUSTER))
+    before, after = seen
+    assert 1 in before.values()
+    if len(names) == 1:
+        assert set(after.values()) == {2}
+    else:
+        assert {key: after[key] for key in before} == before

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 #: What a server that asks for no authentication answers to a client that offers some.
 DISABLED_PLUGIN_NAME = "AuthDisabledPlugin"
+#: Ours, and no authentication: the answer's payload is the bookie's id, in UTF-8. Whoever does not
+#: know it (a Java bookie, once it has admitted the connection) answers with DISABLED_PLUGIN_NAME.
+IDENTITY_PLUGIN_NAME = "quire.BookieIdentity"
 
 
 def encode_auth_message(plugin_name: str, payload: bytes) -> bytes:

@@ -10,20 +10,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 # Importing the package fills the registries that this module looks classes up in.
 import wire.kafka.messages  # noqa: F401
-from wire.kafka.decoder import compile_decoder
-from wire.kafka.encoder import compile_encoder, explain_unfit
+from wire.kafka.decoder import compile_decoder, compile_sliced_decoder
+from wire.kafka.encoder import compile_encoder, compile_sliced_encoder, explain_unfit
 from wire.kafka.errors import WireError
 from wire.kafka.message import REQUESTS, RESPONSES, Message
+from wire.kafka.primitives import UNLIMITED
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from wire.buffers import Buffer
-    from wire.kafka.decoder import Decoder
-    from wire.kafka.encoder import Encoder
+    from wire.kafka.decoder import Decoder, SlicedDecoder
+    from wire.kafka.encoder import Encoder, SlicedEncoder
 
 M = TypeVar("M", bound=Message)
 
 _DECODERS: dict[tuple[type[Message], int], Decoder] = {}
 _ENCODERS: dict[tuple[type[Message], int], Encoder] = {}
+_SLICED_DECODERS: dict[tuple[type[Message], int], SlicedDecoder] = {}
+_SLICED_ENCODERS: dict[tuple[type[Message], int], SlicedEncoder] = {}
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple[M, int]:
@@ -44,6 +49,36 @@ def decoder_of(cls: type[M], version: int) -> Decoder:
     if decoder is None:
         decoder = _DECODERS[cls, version] = compile_decoder(cls, _declared(cls, version))
     return decoder
+
+
+def sliced_decoder_of(cls: type[Message], version: int) -> SlicedDecoder:
+    """The decoder of messages with many elements: (buffer, offset, elements allowed) is a generator
+    that yields after each slice and gives the message and the offset after it. WireError."""
+    decoder = _SLICED_DECODERS.get((cls, version))
+    if decoder is None:
+        decoder = compile_sliced_decoder(cls, _declared(cls, version))
+        _SLICED_DECODERS[cls, version] = decoder
+    return decoder
+
+
+def encode_sliced(
+    message: Message, version: int, *, by_reference: bool
+) -> Generator[None, None, list[Buffer]]:
+    """Encodes a body of many elements: yields after each slice, and gives the buffers that follow
+    one another. The message must not change meanwhile. EncodeError."""
+    cls = type(message)
+    encoder = _SLICED_ENCODERS.get((cls, version))
+    if encoder is None:
+        encoder = compile_sliced_encoder(cls, _declared(cls, version))
+        _SLICED_ENCODERS[cls, version] = encoder
+    pieces: list[Buffer] = []
+    parts: list[Buffer] = []
+    for _ in encoder(message, pieces, parts if by_reference else None):
+        yield
+        parts.append(b"".join(pieces))
+        pieces.clear()
+    parts.append(b"".join(pieces))
+    return parts
 
 
 def encoder_of(cls: type[Message], version: int) -> Encoder:
@@ -75,12 +110,15 @@ def encode_parts(message: Message, version: int) -> list[Buffer]:
     return encode_after(b"", message, version)
 
 
-def encode_after(prefix: bytes, message: Message, version: int) -> list[Buffer]:
-    """`encode_parts` with `prefix` in front of the first buffer."""
+def encode_after(
+    prefix: bytes, message: Message, version: int, elements: int = UNLIMITED
+) -> list[Buffer]:
+    """`encode_parts` with `prefix` in front of the first buffer. ManyElementsError if there are
+    more than `elements` in all arrays."""
     parts: list[Buffer] = []
     pieces: list[Buffer] = [prefix]
 
-    encoder_of(type(message), version)(message, pieces, parts)
+    encoder_of(type(message), version)(message, pieces, parts, elements)
     if pieces:
         try:
             parts.append(b"".join(pieces))

@@ -7,6 +7,10 @@ called for a varint of one byte or an empty tag section.
 
 What makes them safe: every length and count is compared with what is left before anything is
 allocated; nesting is the schema's; what goes wrong leaves as `WireError`.
+
+What keeps them short: elements of arrays, and tagged fields, are counted for the whole message. A
+decoder that is given a number and finds more raises ManyElementsError at the array that exceeds it;
+the same layout compiled as a generator then decodes it in slices, for as many as are allowed.
 """
 
 from __future__ import annotations
@@ -28,8 +32,13 @@ from wire.kafka.errors import WireError
 from wire.kafka.message import FRESH, Array, Message, Primitive, Struct
 from wire.kafka.primitives import (
     STRING_SIZE_MAX,
+    TAGS_MAX,
+    UNLIMITED,
     MalformedError,
+    ManyElementsError,
     bad_length,
+    many_elements,
+    many_tags,
     read_varint,
     skip_tags,
     too_long,
@@ -39,31 +48,46 @@ from wire.kafka.primitives import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from wire.buffers import Buffer
     from wire.kafka.message import FieldSpec
 
-    Decoder = Callable[[Buffer, int], tuple[Any, int]]
+    #: (buffer, offset, elements allowed = UNLIMITED) -> (message, offset after it)
+    Decoder = Callable[..., tuple[Any, int]]
+    #: (buffer, offset, elements allowed) -> yields after each slice, gives the same
+    SlicedDecoder = Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]]
+
+#: Elements between two yields of a sliced coder: some 1 to 2 ms.
+SLICE_ELEMENTS = 1000
 
 #: What reading beyond the end or nonsense raises inside a decoder.
 EXPECTED = (MalformedError, struct.error, IndexError, UnicodeDecodeError)
 
 
 def compile_decoder(cls: type[Message], version: int) -> Decoder:
-    """The decoder of one version: (buffer, offset) -> (message, offset after it)."""
-    return _DecoderGenerator(cls, version).generate()
+    """The decoder of one version: (buffer, offset, elements allowed = UNLIMITED) -> (message,
+    offset after it). ManyElementsError if there are more."""
+    return _DecoderGenerator(cls, version, sliced=False).generate()  # type: ignore[no-any-return]
+
+
+def compile_sliced_decoder(cls: type[Message], version: int) -> SlicedDecoder:
+    """The same as a generator that yields after each SLICE_ELEMENTS; WireError if there are more
+    elements than allowed."""
+    return _DecoderGenerator(cls, version, sliced=True).generate()  # type: ignore[no-any-return]
 
 
 class _DecoderGenerator:
-    """Writes one decoder. In its code: b the buffer, e its end, o the offset, n a length or count.
+    """Writes one decoder. In its code: b the buffer, e its end, o the offset, n a length or count,
+    left the elements that are still allowed, turn those until the next yield.
 
     `_pending` holds (format, target, conversion) of fixed-size fields that will be unpacked
     together by the next `_flush`.
     """
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, sliced: bool) -> None:
         self._cls = cls
+        self._sliced = sliced
         self._version = version
         self._flexible = cls.INFO.flexible.covers(version)
         self._by_reference = carries_records(cls, version)
@@ -79,11 +103,14 @@ class _DecoderGenerator:
             too_long=too_long,
             too_many=too_many,
             bad_length=bad_length,
+            many_elements=many_elements,
+            many_tags=many_tags,
+            ManyElementsError=ManyElementsError,
             MalformedError=MalformedError,
             EXPECTED=EXPECTED,
         )
 
-    def generate(self) -> Decoder:
+    def generate(self) -> Any:  # noqa: ANN401  # a Decoder or a SlicedDecoder
         source = self._source
         cls, version = self._cls, self._version
         places: list[str] = []
@@ -97,7 +124,12 @@ class _DecoderGenerator:
             return WireError(f"{describe(cls, version, place)}, near byte {offset}: {reason}")
 
         source.names["explain"] = explain
-        with source.block("def decode(b, o):"):
+        with source.block(f"def decode(b, o, left={UNLIMITED}):"):
+            if self._sliced:
+                source.add("allowed = left")
+                source.add(f"turn = {SLICE_ELEMENTS}")
+                with source.block("if False:"):
+                    source.add("yield")  # a generator, even without an array
             if self._by_reference:
                 # A view, so that `records` stay where they are.
                 with source.block("if type(b) is not memoryview:"):
@@ -114,7 +146,7 @@ class _DecoderGenerator:
             source.add(f"return {target}, o")
         decode, lines = source.compile("decode", f"{cls.__name__} v{version} decoder")
         places.extend(lines)
-        return decode  # type: ignore[no-any-return]
+        return decode
 
     # -- structs ----------------------------------------------------------------------------
 
@@ -152,10 +184,14 @@ class _DecoderGenerator:
         self._flush("B", "n")
         with source.block("if n:"):
             if not tagged:
+                self._count("n")
                 source.add("o = skip_tags(b, o, n, e)")
                 return
             with source.block("if n > 127:"):
                 source.add("n, o = varint_rest(b, o, n)")
+                with source.block(f"if n > {TAGS_MAX}:"):
+                    source.add("raise many_tags(n)")
+            self._count("n")
             end = source.fresh("p")
             with source.block(f"for {source.fresh('i')} in range(n):"):
                 source.add("t, o = read_varint(b, o)")
@@ -171,6 +207,25 @@ class _DecoderGenerator:
                             source.add("raise MalformedError('a tagged field of another size')")
                         source.add("continue")
                 source.add(f"o = {end}")
+
+    def _count(self, elements: str) -> None:
+        """Code that takes `elements` from those that are allowed."""
+        source = self._source
+        source.add(f"left -= {elements}")
+        with source.block("if left < 0:"):
+            if self._sliced:
+                source.add("raise many_elements(allowed)")
+            else:
+                source.add("raise ManyElementsError")
+
+    def _pause(self) -> None:
+        """Code for the front of each element: gives the loop away in time."""
+        if self._sliced:
+            source = self._source
+            source.add("turn -= 1")
+            with source.block("if turn < 0:"):
+                source.add(f"turn = {SLICE_ELEMENTS}")
+                source.add("yield")
 
     # -- fields -----------------------------------------------------------------------------
 
@@ -284,6 +339,7 @@ class _DecoderGenerator:
         with source.block("if n > 1:"):
             with source.block(f"if (n - 1) * {width} > e - o:"):
                 source.add("raise too_many(n - 1, e - o)")
+            self._count("n")
             if isinstance(element, Primitive) and element in FORMATS:
                 self._fixed_elements(target, element, width)
             else:
@@ -306,6 +362,7 @@ class _DecoderGenerator:
         items = source.fresh("a")
         source.add(f"{items} = {target} = []")
         with source.block(f"for {source.fresh('i')} in range(n - 1):"):
+            self._pause()
             if isinstance(element, Primitive):
                 assert element is Primitive.STRING or element is Primitive.BYTES
                 if element is Primitive.STRING:

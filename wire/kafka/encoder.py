@@ -2,7 +2,8 @@
 
 An encoder appends pieces to a list that its caller joins. Neighbouring fixed-size fields and the
 length or count that follows them are one `pack`; `records` are appended as they are, and large ones
-need never be copied: see `compile_encoder`.
+need never be copied: see `compile_encoder`. Elements are counted as in decoder.py: what has more
+than it was allowed is encoded by a generator, in slices.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from wire.kafka.compiling import FORMATS, Source, carried_fields, describe, tagged_fields
+from wire.kafka.decoder import SLICE_ELEMENTS
 from wire.kafka.errors import EncodeError
 from wire.kafka.message import FRESH, Array, Message, Primitive, Struct
-from wire.kafka.primitives import string_varint, varint
+from wire.kafka.primitives import UNLIMITED, ManyElementsError, string_varint, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from wire.buffers import Buffer
     from wire.kafka.message import FieldSpec, RecordsValue
 
-    Encoder = Callable[[Any, list[Buffer], list[Buffer] | None], None]
+    #: (message, pieces, parts or None, elements allowed = UNLIMITED)
+    Encoder = Callable[..., None]
+    #: (message, pieces, parts) -> yields after each slice
+    SlicedEncoder = Callable[[Any, list[Buffer], list[Buffer] | None], Generator[None, None, None]]
 
 #: Records smaller than this are copied with what surrounds them: a buffer of their own in
 #: `sendmsg` costs more than the copy.
@@ -35,9 +40,15 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
     """The encoder of one version: (message, pieces, parts) appends to `pieces`.
 
     With `parts` not None, what is in `pieces` goes there joined, before each records value of
-    `INLINE_RECORDS_MAX` bytes or more, and then that value as it is.
+    `INLINE_RECORDS_MAX` bytes or more, and then that value as it is. ManyElementsError if the
+    message has more elements than are allowed; `pieces` and `parts` are of no use then.
     """
-    return _EncoderGenerator(cls, version).generate()
+    return _EncoderGenerator(cls, version, sliced=False).generate()  # type: ignore[no-any-return]
+
+
+def compile_sliced_encoder(cls: type[Message], version: int) -> SlicedEncoder:
+    """The same as a generator that yields after each slice, when all of `pieces` may be taken."""
+    return _EncoderGenerator(cls, version, sliced=True).generate()  # type: ignore[no-any-return]
 
 
 def records_size(value: RecordsValue) -> int:
@@ -115,8 +126,9 @@ class _EncoderGenerator:
     expressions of bytes that the next `_emit` appends. Both are empty wherever control branches.
     """
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, sliced: bool) -> None:
         self._cls = cls
+        self._sliced = sliced
         self._version = version
         self._flexible = cls.INFO.flexible.covers(version)
         self._pending: list[tuple[str, str]] = []
@@ -127,21 +139,26 @@ class _EncoderGenerator:
             string_varint=string_varint,
             records_size=records_size,
             pack=struct.pack,
+            ManyElementsError=ManyElementsError,
             EXPECTED=EXPECTED,
         )
 
-    def generate(self) -> Encoder:
+    def generate(self) -> Any:  # noqa: ANN401  # an Encoder or a SlicedEncoder
         source = self._source
         cls, version = self._cls, self._version
         source.names["explain"] = explain_unfit
-        with source.block("def encode(m, out, parts):"):
+        with source.block(f"def encode(m, out, parts, left={UNLIMITED}):"):
+            if self._sliced:
+                source.add(f"turn = {SLICE_ELEMENTS}")
+                with source.block("if False:"):
+                    source.add("yield")
             with source.block("try:"):
                 self._struct("m", cls)
                 source.add("pass")
             with source.block("except EXPECTED as error:"):
                 source.add(f"raise explain(m, {version}, error) from error")
         encode, _ = source.compile("encode", f"{cls.__name__} v{version} encoder")
-        return encode  # type: ignore[no-any-return]
+        return encode
 
     # -- output -----------------------------------------------------------------------------
 
@@ -349,7 +366,16 @@ class _EncoderGenerator:
             return
         self._emit()
         item = source.fresh("s")
+        if not self._sliced:
+            source.add(f"left -= len({items})")
+            with source.block("if left < 0:"):
+                source.add("raise ManyElementsError")
         with source.block(f"for {item} in {items}:"):
+            if self._sliced:
+                source.add("turn -= 1")
+                with source.block("if turn < 0:"):
+                    source.add(f"turn = {SLICE_ELEMENTS}")
+                    source.add("yield")
             if not isinstance(element, Primitive):
                 self._struct(item, element)
             elif element is Primitive.STRING:

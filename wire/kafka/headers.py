@@ -19,6 +19,7 @@ from wire.kafka.codec import (
     decode,
     encode,
     encode_after,
+    encode_sliced,
     encoder_of,
     flexible,
     request_class,
@@ -26,10 +27,10 @@ from wire.kafka.codec import (
 )
 from wire.kafka.encoder import explain_unfit
 from wire.kafka.errors import UnsupportedVersionError, WireError
-from wire.kafka.primitives import MalformedError, skip_tags
+from wire.kafka.primitives import UNLIMITED, MalformedError, skip_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from wire.buffers import Buffer
     from wire.kafka.message import Message
@@ -108,11 +109,13 @@ def _learn_layout(key: int, version: int, correlation_id: int) -> bool:
 
 
 def encode_response(
-    message: Message, api_key: int, version: int, correlation_id: int
+    message: Message, api_key: int, version: int, correlation_id: int, elements: int = UNLIMITED
 ) -> list[Buffer]:
-    """A response frame as buffers for one `sendmsg`: size, header, body; records by reference."""
+    """A response frame as buffers for one `sendmsg`: size, header, body; records by reference.
+    ManyElementsError if there are more than `elements`."""
     tagged = _has_tagged_header(api_key, version)
-    parts = encode_after(_SIZE_ID_TAGS.pack(0, 0, 0) if tagged else bytes(8), message, version)
+    head_space = _SIZE_ID_TAGS.pack(0, 0, 0) if tagged else bytes(8)
+    parts = encode_after(head_space, message, version, elements)
     head = bytearray(parts[0])
     size = sum(map(len, parts)) - 4
     _SIZE_AND_ID.pack_into(head, 0, size, correlation_id)
@@ -130,23 +133,36 @@ def encode_response_bytes(
     return _SIZE_AND_ID.pack(len(body) + 4, correlation_id) + body
 
 
+def encode_response_sliced(
+    message: Message, api_key: int, version: int, correlation_id: int
+) -> Generator[None, None, list[Buffer]]:
+    """A response frame of many elements; yields after each slice. The message must not change."""
+    by_reference = api_key == ApiKey.FETCH
+    parts = yield from encode_sliced(message, version, by_reference=by_reference)
+    size = sum(map(len, parts))
+    if _has_tagged_header(api_key, version):
+        return [_SIZE_ID_TAGS.pack(size + 5, correlation_id, 0), *parts]
+    return [_SIZE_AND_ID.pack(size + 4, correlation_id), *parts]
+
+
 def response_encoder(
     api_key: int, version: int, *, by_reference: bool
-) -> Callable[[Message, int], list[Buffer]]:
-    """(response, correlation id) -> frame, with all that depends on key and version looked up once.
+) -> Callable[[Message, int, int], list[Buffer]]:
+    """(response, correlation id, elements allowed) -> frame, with all that depends on key and
+    version looked up once. ManyElementsError: encode it with `encode_response_sliced`.
 
     `by_reference`: `records` are not copied, and the frame is several buffers."""
     if by_reference:
-        return lambda message, correlation_id: encode_response(
-            message, api_key, version, correlation_id
+        return lambda message, correlation_id, elements: encode_response(
+            message, api_key, version, correlation_id, elements
         )
     encoder = encoder_of(response_class(api_key), version)
     tagged = _has_tagged_header(api_key, version)
     header_size = 5 if tagged else 4
 
-    def encode_frame(message: Message, correlation_id: int) -> list[Buffer]:
+    def encode_frame(message: Message, correlation_id: int, elements: int) -> list[Buffer]:
         pieces: list[Buffer] = []
-        encoder(message, pieces, None)
+        encoder(message, pieces, None, elements)
         try:
             body = b"".join(pieces)
         except TypeError as error:  # a `bytes` value that is no buffer

@@ -20,8 +20,19 @@ VARINT_MAX = (1 << 32) - 1
 STRING_SIZE_MAX = 0x7FFF
 
 
+#: Unknown tagged fields in one section: no protocol has a tenth, and each costs a microsecond.
+TAGS_MAX = 256
+
+#: Elements of all arrays of a message together, if nobody says otherwise: no limit.
+UNLIMITED = 1 << 62
+
+
 class MalformedError(Exception):
     """What a compiled decoder raises inside; it leaves as `WireError`, with the place added."""
+
+
+class ManyElementsError(Exception):
+    """A message has more elements than were allowed at once: it is coded in slices instead."""
 
 
 def varint_rest(buffer: Buffer, offset: int, first: int) -> tuple[int, int]:
@@ -77,6 +88,8 @@ def skip_tags(buffer: Buffer, offset: int, count: int, end: int) -> int:
     """Skip a section of `count` tagged fields, none of which is known; its end."""
     if count > 127:
         count, offset = varint_rest(buffer, offset, count)
+        if count > TAGS_MAX:
+            raise many_tags(count)
     for _ in range(count):
         _tag, offset = read_varint(buffer, offset)
         size, offset = read_varint(buffer, offset)
@@ -102,6 +115,16 @@ def too_long(size: int, left: int) -> MalformedError:
 def too_many(count: int, left: int) -> MalformedError:
     """An array count whose elements cannot be in what is left, whatever they hold."""
     return MalformedError(f"an array of {count} elements, {left} bytes are left")
+
+
+def many_tags(count: int) -> MalformedError:
+    """More tagged fields than anybody sends."""
+    return MalformedError(f"{count} tagged fields in one place; {TAGS_MAX} are allowed")
+
+
+def many_elements(limit: int) -> MalformedError:
+    """More elements in a message than are taken at all."""
+    return MalformedError(f"more than {limit} elements in all arrays together")
 
 
 def bad_length(size: int) -> MalformedError:

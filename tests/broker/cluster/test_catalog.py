@@ -5,6 +5,7 @@ import time
 import pytest
 import trio
 
+from broker.cluster import documents
 from broker.cluster.catalog import TopicChange, check_name
 from metadata.store import MetadataUnknownOutcomeError, NoNodeError
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -296,3 +297,157 @@ async def test_event_topics_are_what_is_now(node):
     assert seen == [True, True, False, False]
     with pytest.raises(NoNodeError):
         await node.store.get("/quire/topics/t")
+
+
+# -- topics that are larger than one request ----------------------------------------------------
+
+MANY = 10_000
+
+
+async def children(node, path):
+    try:
+        return await node.store.children(path)
+    except NoNodeError:
+        return []
+
+
+async def is_whole(node, topic, count):
+    numbers = {str(n) for n in range(count)}
+    return set(await children(node, f"/quire/partitions/{topic.id}")) == numbers
+
+
+@pytest.mark.timeout(120)
+async def test_a_topic_of_10_000_partitions(node, open_node):
+    """As many as are allowed: larger than ZooKeeper takes in one request."""
+    topic = await node.catalog.create("t", MANY)
+    assert await is_whole(node, topic, MANY)
+    assert await children(node, "/quire/staged") == []
+    another = await open_node()
+    assert another.catalog.get("t").partition_count == MANY
+    await node.catalog.delete("t")
+    assert len(await children(node, f"/quire/deleted/{topic.id}")) == MANY
+    assert await children(node, f"/quire/partitions/{topic.id}") == []
+
+
+@pytest.mark.timeout(120)
+async def test_a_topic_grows_to_10_000_partitions(node, open_node):
+    topic = await node.catalog.create("t", 2)
+    # Left over from a broker that died while it added some.
+    await node.store.create(f"/quire/partitions/{topic.id}/17", DOCUMENT)
+    grown = await node.catalog.add_partitions("t", MANY)
+    assert grown.partition_count == MANY
+    assert await is_whole(node, topic, MANY)
+
+
+async def test_left_over_documents_do_not_stop_a_small_growth(node):
+    topic = await node.catalog.create("t", 2)
+    await node.store.create(f"/quire/partitions/{topic.id}/2", DOCUMENT)
+    with trio.fail_after(5):
+        assert (await node.catalog.add_partitions("t", 4)).partition_count == 4
+
+
+@pytest.fixture
+def small_portions(monkeypatch):
+    monkeypatch.setattr("broker.cluster.documents.PORTION_BYTES", 1000)
+
+
+class Stop(BaseException):
+    """The process ends here."""
+
+
+def broken(store, at, error):
+    """The multi number `at` fails with `error`, and nothing is done after it."""
+    inner = store.tree
+    count = 0
+
+    class Broken(type(store)):
+        async def multi(self, ops):
+            nonlocal count
+            count += 1
+            if count >= at:
+                raise error
+            await super().multi(ops)
+
+    made = Broken(inner)
+    return made
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+async def test_a_maker_that_dies_leaves_no_half_topic(node, open_node, small_portions, at):
+    node.catalog._store = broken(node.store, at, Stop())
+    if at < 8:  # seven portions and the end
+        with pytest.raises(Stop):
+            await node.catalog.create("t", 30)
+    else:
+        await node.catalog.create("t", 30)
+    another = await open_node()
+    topics = another.catalog.all()
+    assert [topic.partition_count for topic in topics] == ([30] if at == 8 else [])
+    assert await children(node, "/quire/staged") == []
+    for topic in topics:
+        assert await is_whole(node, topic, 30)
+    ids = {str(topic.id) for topic in topics}
+    assert set(await children(node, "/quire/partitions")) == ids
+    await another.catalog.create("u", 30)
+
+
+async def test_a_broker_that_starts_meanwhile_ends_what_is_being_made(
+    node, open_node, small_portions
+):
+    """It cannot know whether the maker lives; the maker is told, and no half of it stays."""
+    count = 0
+    multi = type(node.store).multi
+
+    class Interrupted(type(node.store)):
+        async def multi(self, ops):
+            nonlocal count
+            count += 1
+            if count == 4:
+                await open_node()
+            await multi(self, ops)
+
+    node.catalog._store = Interrupted(node.store.tree)
+    with refused(ErrorCode.REQUEST_TIMED_OUT):
+        await node.catalog.create("t", 30)
+    assert await children(node, "/quire/partitions") == []
+    assert await children(node, "/quire/staged") == []
+    assert node.catalog.get("t") is None
+    node.catalog._store = node.store
+    topic = await node.catalog.create("t", 30)
+    assert await is_whole(node, topic, 30)
+
+
+async def test_who_gives_up_too_late_changes_nothing(node, small_portions):
+    topic = await node.catalog.create("t", 30)
+    assert not await documents.give_up(node.store, topic.id)
+    assert await is_whole(node, topic, 30)
+    await node.catalog.add_partitions("t", 31)
+
+
+async def test_the_end_of_a_topic_whose_name_is_used_again_leaves_no_gap(node, open_node):
+    """Another broker deletes it and makes it anew, and this one hears of both at once."""
+    other = await open_node()
+    old = await node.catalog.create("t", 1)
+    seen = []
+    node.catalog.subscribe(lambda event: seen.append((event, node.catalog.get("t"))))
+    await other.catalog.catch_up()
+    await other.catalog.delete("t")
+    new = await other.catalog.create("t", 2)
+    await node.catalog._reread("t")
+    assert [(event.change, event.topic.id, now.id) for event, now in seen] == [
+        (TopicChange.DELETED, old.id, new.id),
+        (TopicChange.CREATED, new.id, new.id),
+    ]
+
+
+async def test_catching_up_tells_what_others_made_and_deleted(node, open_node):
+    other = await open_node()
+    await node.catalog.create("mine", 1)
+    await node.catalog.create("kept", 1)
+    await other.catalog.catch_up()
+    assert {topic.name for topic in other.catalog.all()} == {"mine", "kept"}
+    await other.catalog.delete("mine")
+    await other.catalog.create("theirs", 1)
+    assert node.catalog.get("theirs") is None
+    await node.catalog.catch_up()
+    assert {topic.name for topic in node.catalog.all()} == {"kept", "theirs"}

@@ -47,9 +47,7 @@ def test_names_that_point_at_others_exist():
     for field in fields(BrokerConfig):
         assert BROKER_CONFIGS[field.name.replace("_", ".")].has_effect
     for field in fields(TopicConfig):
-        assert TOPIC_CONFIGS[field.name.replace("_", ".")].has_effect or (
-            field.name == "min_insync_replicas"
-        )
+        assert TOPIC_CONFIGS[field.name.replace("_", ".")].has_effect
 
 
 def test_broker_and_bookie_share_no_name():
@@ -95,13 +93,12 @@ def test_older_names():
     assert BrokerConfig.parse({}).node_id == 0
     assert BrokerConfig.parse({"broker.id": "7"}).node_id == 7
     assert BrokerConfig.parse({"broker.id": "7", "node.id": "8"}).node_id == 8
-    assert BrokerConfig.parse({"log.dir": "/a"}).log_dirs == ("/a",)
 
 
 def test_a_file_for_both():
     node = load(
         "num.partitions=4\njournalMaxSizeMB=64\nprocess.roles=broker,controller\n"
-        "listener.name.internal.ssl.keystore.type=PEM\npageSize=8192",
+        "listener.name.internal.num.network.threads=4\npageSize=8192",
         {"num.partitions": "5"},
         BOOKIE_CONFIGS,
     )
@@ -110,7 +107,7 @@ def test_a_file_for_both():
     assert node.bookie_values["journalMaxSizeMB"] == 64
     assert [(note.split()[0], "Kafka" in note, "BookKeeper" in note) for note in node.notes] == [
         ("process.roles", True, False),
-        ("listener.name.internal.ssl.keystore.type", True, False),
+        ("listener.name.internal.num.network.threads", True, False),
         ("pageSize", False, True),
     ]
 
@@ -175,15 +172,15 @@ async def test_a_dynamic_change_is_in_force_at_once_and_after_a_restart(open_nod
     node = await open_node({"message.max.bytes": "1000"})
     topic = await node.catalog.create("t", 1)
     heard = []
-    node.registry.subscribe(lambda: heard.append(node.registry.broker.message_max_bytes))
+    node.registry.subscribe(lambda: heard.append(node.registry.topic_config({}).max_message_bytes))
     assert node.catalog.config(topic).max_message_bytes == 1000
     await node.registry.change(Room.BROKERS, "0", lambda _: {"message.max.bytes": "2000"})
     assert heard == [2000]
     assert node.catalog.config(topic).max_message_bytes == 2000
     again = await open_node({"message.max.bytes": "1000"})
-    assert again.registry.broker.message_max_bytes == 2000
+    assert again.registry.topic_config({}).max_message_bytes == 2000
     await again.registry.change(Room.BROKERS, "0", lambda _: {})
-    assert again.registry.broker.message_max_bytes == 1000
+    assert again.registry.topic_config({}).max_message_bytes == 1000
     # An empty node stays (a version never means two things), and sets nothing.
     assert (await again.store.get("/quire/configs/brokers/0")).data == b"{}"
 
@@ -191,7 +188,7 @@ async def test_a_dynamic_change_is_in_force_at_once_and_after_a_restart(open_nod
 async def test_another_brokers_settings_are_not_ours(open_node):
     node = await open_node()
     await node.registry.change(Room.BROKERS, "7", lambda _: {"message.max.bytes": "2000"})
-    assert node.registry.broker.message_max_bytes == 1_048_588
+    assert node.registry.topic_config({}).max_message_bytes == 1_048_588
 
 
 async def test_a_lost_race_is_run_again(open_node):

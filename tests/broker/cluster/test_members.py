@@ -97,8 +97,8 @@ class LossyStore(MemoryStore):
 
 
 class Broker:
-    def __init__(self, world, node_id, rack=None, listeners=None):
-        self.world, self.node_id, self.rack = world, node_id, rack
+    def __init__(self, world, node_id, rack=None, listeners=None, place=""):
+        self.world, self.node_id, self.rack, self.place = world, node_id, rack, place
         world.life_count += 1
         self.incarnation = Incarnation(node_id, f"{world.life_count:032x}")
         self.listeners = listeners or {"PLAINTEXT": (f"host{node_id}", 9092, "PLAINTEXT")}
@@ -151,7 +151,9 @@ class Broker:
             self.ended.set()
 
     async def register(self):
-        await self.membership.register(Registration(self.incarnation, self.listeners, self.rack))
+        await self.membership.register(
+            Registration(self.incarnation, self.listeners, self.rack, place=self.place)
+        )
 
     async def kill(self):
         """Its session ends with it: nothing is tidied up."""
@@ -385,24 +387,145 @@ async def test_moves_of_many_topics_are_few_writes(world, autojump_clock):
     assert brokers[1].store.change_count - before <= 6
 
 
+async def die(broker):
+    """Its process ends; the session lives on for a while."""
+    broker.store.is_away = True
+    broker.scope.cancel()
+    await broker.ended.wait()
+
+
+def registered(world):
+    return Registration.from_bytes(1, world.tree.table.find(f"{BROKERS_PATH}/1").data)
+
+
 async def test_a_former_life_is_replaced_and_a_stranger_is_not(world, autojump_clock):
-    first = await world.start(1)
+    first = await world.start(1, place="machine 127.0.0.1:9092")
     await settle()
-    # Its process dies; the session lives on for a while.
-    first.store.is_away = True
-    first.scope.cancel()
-    await first.ended.wait()
+    await die(first)
     stranger = Broker(world, 1, listeners={"PLAINTEXT": ("elsewhere", 9092, "PLAINTEXT")})
     with pytest.raises(ExceptionGroup) as raised:
         await stranger.run()
     assert raised.group_contains(ConfigError, match="another live broker")
-    data = world.tree.table.find(f"{BROKERS_PATH}/1").data
-    assert Registration.from_bytes(1, data).incarnation == first.incarnation
-    again = Broker(world, 1)
+    assert registered(world).incarnation == first.incarnation
+    again = Broker(world, 1, place="machine 127.0.0.1:9092")
     with trio.fail_after(1):
         await world.nursery.start(again.run)
     assert again.membership.is_alive(again.incarnation)
     assert not again.membership.is_alive(first.incarnation)
+
+
+@pytest.mark.parametrize("place", ["", "another machine 127.0.0.1:9092"])
+async def test_who_does_not_answer_is_replaced(world, autojump_clock, place):
+    """The same configuration on another machine, or an older version's registration."""
+    first = await world.start(1, place="" if not place else "machine 127.0.0.1:9092")
+    await settle()
+    await die(first)
+    again = Broker(world, 1, place=place)
+    with trio.fail_after(10):
+        await world.nursery.start(again.run)
+    assert again.membership.is_alive(again.incarnation)
+    assert await again.store.children(BROKERS_PATH) == ["1"]
+
+
+@pytest.mark.parametrize("place", ["", "another machine 127.0.0.1:9092"])
+async def test_a_rival_does_not_drive_a_healthy_broker_out(world, autojump_clock, place):
+    """The same id and the same addresses, as where a configuration was copied."""
+    first = await world.start(1, place="" if not place else "machine 127.0.0.1:9092")
+    other = await world.start(2)
+    await settle()
+    topic = await first.catalog.create("t", 4, {}, 2)
+    await settle()
+    before = world.owners(topic)
+    rival = Broker(world, 1, place=place)
+    with pytest.raises(ExceptionGroup) as raised:
+        await rival.run()
+    assert raised.group_contains(ConfigError, match="another live broker")
+    await settle()
+    assert registered(world).incarnation == first.incarnation
+    assert other.membership.is_alive(first.incarnation)
+    assert world.owners(topic) == before
+    assert await first.store.children(BROKERS_PATH) == ["1", "2"]
+
+
+async def test_a_rival_follows_a_broker_that_dies_while_it_waits(world, autojump_clock):
+    first = await world.start(1)
+    await settle()
+    rival = Broker(world, 1)
+    world.nursery.start_soon(rival.run)
+    await settle(20)
+    assert registered(world).incarnation == first.incarnation
+    await first.kill()
+    await settle()
+    assert registered(world).incarnation == rival.incarnation
+
+
+async def test_the_partitions_of_a_broker_that_cannot_write_move(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2, 3)]
+    await settle()
+    topic = await brokers[0].catalog.create("t", 9, {}, 2)
+    await settle()
+    before = world.owners(topic)
+    brokers[0].membership.set_can_write(False)
+    await settle()
+    assert world.owners(topic) == before, "it may recover, or the others may be as bad"
+    other = await brokers[0].catalog.create("u", 4, {}, 2)
+    await settle(1)
+    assert [1] not in world.owners(other)
+    await settle(20)
+    after = world.owners(topic)
+    assert [1] not in after
+    for (old,), (new,) in zip(before, after, strict=True):
+        assert new == old if old != 1 else new != 1
+    # Back again it is given what it is asked to lead.
+    brokers[0].membership.set_can_write(True)
+    for broker in world.brokers.values():
+        broker.rebalance_seconds = 60
+    await settle(130)
+    assert world.owners(topic) == before
+
+
+async def test_nothing_moves_if_no_broker_can_write(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2, 3)]
+    await settle()
+    topic = await brokers[0].catalog.create("t", 9, {}, 2)
+    await settle()
+    before = world.owners(topic)
+    for broker in brokers:
+        broker.membership.set_can_write(False)
+        await settle(2)
+    await settle(60)
+    assert world.owners(topic) == before
+    # One of them reaches bookies again: now there is somebody.
+    brokers[2].membership.set_can_write(True)
+    await settle(5)
+    assert world.owners(topic) == [[3]] * 9
+
+
+async def test_one_that_recovers_in_time_keeps_what_it_has(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    topic = await brokers[0].catalog.create("t", 4, {}, 2)
+    await settle()
+    before = world.owners(topic)
+    for _ in range(6):
+        brokers[0].membership.set_can_write(False)
+        await settle(18)
+        brokers[0].membership.set_can_write(True)
+        await settle(1)
+    assert world.owners(topic) == before
+
+
+async def test_the_dead_ones_partitions_go_to_one_that_cannot_write_rather_than_to_none(
+    world, autojump_clock
+):
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    topic = await brokers[0].catalog.create("t", 2, {}, 2)
+    brokers[1].membership.set_can_write(False)
+    await settle()
+    await brokers[0].kill()
+    await settle()
+    assert world.owners(topic) == [[2], [2]]
 
 
 async def test_a_deleted_registration_comes_back(world, autojump_clock):

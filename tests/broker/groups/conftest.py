@@ -3,6 +3,7 @@ must always hold (a request is answered once; invariants of the member table).""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import random
 import uuid
@@ -15,7 +16,7 @@ import pytest
 import trio
 import trio.testing
 
-from broker.api import ConnectionInfo, Reply, Request
+from broker.api import ConnectionInfo, Reply, Request, all_steps
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from broker.groups.group_core import ClassicGroup
@@ -406,6 +407,8 @@ class World:
             answers.append(again)
 
         result = api.handle(request)
+        if inspect.isgenerator(result):
+            result = all_steps(result)
         if isinstance(result, Reply):
             if result.message is not None:
                 answer(result.message)

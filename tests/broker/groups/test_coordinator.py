@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 import trio
@@ -385,6 +387,7 @@ async def test_a_commit_is_answered_and_seen_when_it_is_durable(autojump_clock, 
     assert (await fetched(world))[("t", 0)][0] == 1
     log.ack()
     assert commit_errors(committing[0]) == [E.NONE]
+    await world.settle()
     assert stable[0].groups[0].topics[0].partitions[0].committed_offset == 2
     assert (await fetched(world))[("t", 0)][0] == 2
 
@@ -539,6 +542,19 @@ async def test_a_late_word_of_a_deletion_spares_the_new_topic_of_that_name(autoj
     world.coordinator.topic_deleted(old)
     await world.settle()
     assert await fetched(world) == {("t", 1): (71, 3, "m")}
+
+
+async def test_the_new_topics_offsets_come_before_word_of_either_topic(autojump_clock, world):
+    """The coordinator has the commits of a topic that was made anew, and its broker's picture of
+    the topics is older: it has the end of the old one, and not yet the new one."""
+    new = world.catalog.add("t", 1)
+    await world.ask(*commit_request(world, offset=70))
+    old = SimpleNamespace(id=UUID(int=777), name="t", partition_count=1)
+    del world.catalog.topics["t"]
+    world.coordinator.topic_deleted(old)
+    world.catalog.topics["t"] = new
+    await world.settle()
+    assert await fetched(world) == {("t", 0): (70, 3, "m")}
 
 
 # --- expiry

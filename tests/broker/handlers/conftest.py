@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.api import ConnectionInfo, Request
+from broker.api import ConnectionInfo, Request, all_steps
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.registry import ConfigRegistry
 from broker.cluster.view import StandaloneView
@@ -69,6 +69,8 @@ class Broker:
             body=decode(type(body), version, encode(body, version))[0],
         )
         response = api.handle(request)
+        if inspect.isgenerator(response):
+            response = all_steps(response)
         if inspect.isawaitable(response):
             response = await response
         assert response.throttle_time_ms == 0

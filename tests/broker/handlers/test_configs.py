@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from broker.cluster.registry import Room
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.configs import (
     AlterConfigsRequest,
@@ -81,6 +82,7 @@ class Admin:
 
     def outcome(self, response, kind, name):
         (result,) = response.responses
+        self.message = result.error_message
         assert (result.resource_type, result.resource_name) == (kind, name)
         assert (result.error_message is None) == (result.error_code == 0)
         return ErrorCode(result.error_code).name
@@ -340,3 +342,47 @@ async def test_list_resources(admin):
     assert await listed(version=0) == ("NONE", [("m", METRICS)])
     assert await listed(TOPIC, GROUP) == ("NONE", [("g", GROUP), ("a1", TOPIC)])
     assert await listed(9) == ("UNSUPPORTED_VERSION", [])
+
+
+@pytest.mark.parametrize("name", ["", "0"])
+@pytest.mark.parametrize(
+    ("setting", "value", "reason"),
+    [
+        ("max.connections", "5", "acts at the start only"),
+        ("max.connections.per.ip", "5", "acts at the start only"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:5", "of all of them alike"),
+        ("max.connection.creation.rate", "5", "is not limited"),
+    ],
+)
+async def test_a_change_that_would_not_be_done_is_refused(admin, setting, value, reason, name):
+    assert await admin.change(BROKER, name, (setting, SET, value)) == "INVALID_CONFIG"
+    assert reason in admin.message
+    assert await admin.replace(BROKER, name, (setting, value)) == "INVALID_CONFIG"
+    assert reason in admin.message
+    assert admin.broker.registry.stored(Room.BROKERS, name or "default") == {}
+    before = await admin.one(BROKER, name or "0", "max.connections")
+    assert before[0] == str(2**31 - 1)
+
+
+async def test_a_brokers_own_security_is_refused(admin):
+    change = ("ssl.client.auth", SET, "required")
+    assert await admin.change(BROKER, "0", change) == "INVALID_CONFIG"
+    assert "TLS is not served" in admin.message
+
+
+async def test_what_has_no_effect_is_told(admin, caplog):
+    caplog.set_level(logging.WARNING)
+    changes = [
+        (BROKER, "0", ("num.io.threads", SET, "9"), ("log.retention.ms", SET, "9")),
+        (GROUP, "g", ("consumer.session.timeout.ms", SET, "46000")),
+        (METRICS, "m", ("interval.ms", SET, "1000")),
+    ]
+    for kind, name, *operations in changes:
+        assert await admin.change(kind, name, *operations) == "NONE"
+        assert await admin.change(kind, name, *operations) == "NONE"  # as it is: nothing to tell
+    told = [one.args for one in caplog.records if one.getMessage() == "setting_without_effect"]
+    assert [(note["owner"], note["settings"]) for note in told] == [
+        ("brokers/0", "num.io.threads"),
+        ("groups/g", "consumer.session.timeout.ms"),
+        ("client-metrics/m", "interval.ms"),
+    ]

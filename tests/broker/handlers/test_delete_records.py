@@ -180,3 +180,27 @@ async def test_retention_by_size(start_server, wait_until):
     start = (await client.list_offset("t", -2)).offset
     assert start <= 7  # never below the wanted size
     assert (await client.fetch("t", start)).error_code == 0
+
+
+async def test_what_takes_longer_than_the_client_waits_is_told_and_goes_on(
+    client, monkeypatch, wait_until
+):
+    """The time-out was not looked at: a metadata store that stalls kept the client for ever."""
+    await client.produce("t", [b"a", b"b"])
+    log = client.server.parts["LogManager"].get("t", 0)
+    keeper = client.server.parts["LogManager"]._find("t", 0).keeper
+    may_go_on = trio.Event()
+    raise_start = keeper._raise_start
+
+    async def slowly(offset):
+        await may_go_on.wait()
+        await raise_start(offset)
+
+    monkeypatch.setattr(keeper, "_raise_start", slowly)
+    asked = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(0, 1)])
+    answer = await client.call(DeleteRecordsRequest(topics=[asked], timeout_ms=50), 2)
+    result = answer.topics[0].partitions[0]
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert log.log_start_offset == 0
+    may_go_on.set()
+    await wait_until(lambda: log.log_start_offset == 1)

@@ -5,6 +5,8 @@ import uuid
 import pytest
 import trio
 
+from broker.handlers import fetch
+from broker.log.partition import State
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import DeleteTopicsRequest, MetadataRequest
@@ -202,6 +204,38 @@ async def test_min_bytes(client, requests, waiting):
         await waiting(client.server, 1)
         await other.produce("t", [b"x" * 1000])
         assert handler_of(client.server).waiting_count == 1 - n
+    answer = await client.receive()
+    assert len(scan_batches(answer.responses[0].partitions[0].records)) == 2
+
+
+@pytest.mark.parametrize("cut_by", ["partition_max_bytes", "max_bytes"])
+async def test_what_does_not_fit_counts_for_min_bytes(client, requests, cut_by):
+    """Whole batches fall short of the limit, and of min_bytes just below it: what else is there
+    counts up to the partition's limit, so that nothing is waited for."""
+    for _ in range(4):
+        await client.produce("t", [b"x" * 300_000])
+    limits = {"partition_max_bytes": 1 << 20, cut_by: 700_000}
+    wanted = requests.fetch(("t", 0, 0), max_wait_ms=3_600_000, min_bytes=690_000, **limits)
+    answer = await client.call(wanted, 12)  # which waits 15 s at most
+    assert len(scan_batches(answer.responses[0].partitions[0].records)) == 2
+    assert handler_of(client.server).waiting_count == 0
+
+
+async def test_what_does_not_fit_is_looked_at_once_while_it_is_too_little(
+    client, requests, waiting
+):
+    """With less there than the limit and min_bytes, a fetch waits, and looks when more comes."""
+    other = await client.server.connect()
+    await other.produce("t", [b"x" * 300_000])
+    await client.send(
+        requests.fetch(
+            ("t", 0, 0), max_wait_ms=3_600_000, min_bytes=690_000, partition_max_bytes=700_000
+        ),
+        version=12,
+    )
+    for _ in range(2):
+        await waiting(client.server, 1)
+        await other.produce("t", [b"x" * 300_000])
     answer = await client.receive()
     assert len(scan_batches(answer.responses[0].partitions[0].records)) == 2
 
@@ -408,3 +442,50 @@ def handler_of(server):
 def waiting(wait_until):
     """await waiting(server, count): so many fetches are parked."""
     return lambda server, count: wait_until(lambda: handler_of(server).waiting_count == count)
+
+
+async def test_a_fetch_on_a_partition_that_loads_ends_with_its_connection(
+    client, requests, monkeypatch, wait_until
+):
+    """It went on waiting, with its request, for as long as the client had said."""
+    server = client.server
+    log = server.parts["LogManager"].get("t", 0)
+    nursery = server.parts["Dispatcher"]._nursery
+    monkeypatch.setattr(log, "state", State.LOADING)
+    monkeypatch.setattr(log, "_loaded", trio.Event())
+    other = await server.connect()
+    await other.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    await wait_until(lambda: nursery.child_tasks)
+    assert server.parts["KafkaServer"].memory.used_bytes == 0, "its frame is not held"
+    await other.aclose()
+    await wait_until(lambda: not nursery.child_tasks)
+
+
+async def test_a_fetch_of_many_partitions_is_answered_and_waits_as_any(
+    client, requests, waiting, wait_until
+):
+    await client.create_topic("many", 300)
+    wanted = [("many", number, 0) for number in range(300)]
+    answer = await client.call(requests.fetch(*wanted, max_wait_ms=0), 12)
+    assert sum(len(topic.partitions) for topic in answer.responses) == 300
+    other = await client.server.connect()
+    await other.send(requests.fetch(*wanted, max_wait_ms=LONG_MS), version=12)
+    await waiting(client.server, 1)
+    await client.produce("many", [b"x"], partition=299)
+    answer = await other.receive()
+    last = answer.responses[-1].partitions[-1]
+    assert requests.values(last.records) == [(0, b"x")]
+    await other.send(requests.fetch(*wanted[:299], max_wait_ms=LONG_MS), version=12)
+    await waiting(client.server, 1)
+    await other.aclose()
+    await waiting(client.server, 0)
+
+
+async def test_what_waits_is_bounded(client, requests, monkeypatch):
+    monkeypatch.setattr(fetch, "WAITING_PARTITIONS_MAX", 0)
+    watch = Watch()
+    await client.call(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), 12)
+    assert watch.seconds < MARGIN_SECONDS
+    monkeypatch.setattr(fetch, "PARTITIONS_MAX", 1)
+    answer = await client.call(requests.fetch(("t", 0, 0), ("t", 1, 0)), 12)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST

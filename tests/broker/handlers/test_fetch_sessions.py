@@ -118,17 +118,18 @@ async def test_closing_and_beginning_anew(client, requests, name):
     assert name(answer.error_code) == "FETCH_SESSION_ID_NOT_FOUND"
 
 
-async def test_eviction(start_server, requests, name):
+async def test_more_consumers_than_slots(start_server, requests, name):
+    """The third of three consumers has no session, and no fetch of anybody fails."""
     server = await start_server({"max.incremental.fetch.session.cache.slots": "2"})
     client = await server.connect()
     await client.create_topic("t")
-    sessions = []
-    for _ in range(3):
-        sessions.append((await begin(client, requests, ("t", 0, 0))).session_id)
-    answers = [await client.call(more(session, 1), 12) for session in sessions]
-    assert [name(answer.error_code) for answer in answers] == [
-        "FETCH_SESSION_ID_NOT_FOUND", "NONE", "NONE",
-    ]  # fmt: skip
+    fetch = requests.fetch(("t", 0, 0), session_epoch=0)
+    sessions = [(await client.call(fetch, 12)).session_id for _ in range(3)]
+    assert [bool(session) for session in sessions] == [True, True, False]
+    for epoch in range(1, 5):
+        for session in sessions:
+            answer = await client.call(more(session, epoch) if session else fetch, 12)
+            assert (name(answer.error_code), answer.session_id) == ("NONE", session)
 
 
 async def test_no_slots_means_no_sessions(start_server, requests):

@@ -6,7 +6,7 @@ import random
 import pytest
 import trio
 
-from broker.api import ConnectionInfo, Request
+from broker.api import ConnectionInfo, Request, all_steps
 from broker.cluster.assigned import AssignedOwnership
 from broker.cluster.assignment import ASSIGNMENTS_PATH, Assigned, Assignment
 from broker.cluster.balance import BrokerState
@@ -91,6 +91,8 @@ class Broker:
             body=decode(type(body), version, encode(body, version))[0],
         )  # fmt: skip
         response = api.handle(request)
+        if inspect.isgenerator(response):
+            response = all_steps(response)
         if inspect.isawaitable(response):
             response = await response
         return decode(type(response), version, encode(response, version))[0]

@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+import trio
 from crc32c import crc32c
 
 from wire.kafka.errors import ErrorCode
@@ -115,11 +116,13 @@ async def test_unknown_partitions_and_epochs(client, name):
 
 
 async def test_records_that_cannot_be_read_are_corrupt_not_a_failure(client, requests, name):
-    """Garbage inside a batch whose own checksum is right: nobody walked it when it came."""
+    """Garbage inside a batch whose own checksum is right: clients' are walked when they come, but
+    what is in a log may be from before that, or damaged."""
     good = requests.batch([b"x"] * 100)
     bad = bytearray(good[:300] + b"\0" * (len(good) - 300))
     struct.pack_into(">I", bad, 17, crc32c(bytes(bad[21:])))
-    assert (await client.produce("t", bytes(bad))).error_code == 0
+    assert name((await client.produce("t", bytes(bad))).error_code) == "INVALID_RECORD"
+    await client.server.parts["LogManager"].get("t", 0).append(bytes(bad))
     answer = await client.list_offset("t", 1_700_000_000_050)  # in the garbage
     assert name(answer.error_code) == "CORRUPT_MESSAGE"
     answer = await client.list_offset("t", MAX_TIMESTAMP)
@@ -165,3 +168,23 @@ async def test_offset_for_leader_epoch(start_server, name):
     missing = await epoch_end(client, 0, topic="missing")
     assert name(missing.error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
     assert (await client.list_offset("t", EARLIEST)).leader_epoch == last - 2
+
+
+async def test_what_takes_longer_than_the_client_waits_is_told(filled, monkeypatch):
+    """From version 10 on the client says how long it waits (KIP-1075)."""
+    log = filled.server.parts["LogManager"].get("t", 0)
+
+    async def slowly(_timestamp):
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(log, "offset_for_timestamp", slowly)
+    wanted = [
+        ListOffsetsPartition(partition_index=0, timestamp=1000),
+        ListOffsetsPartition(partition_index=1, timestamp=LATEST),
+    ]
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=wanted)], timeout_ms=50
+    )
+    answer = await filled.call(request, 11)
+    errors = [one.error_code for one in answer.topics[0].partitions]
+    assert errors == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE], "what needs no waiting is told"

@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import FindCoordinatorRequest, InitProducerIdRequest, MetadataRequest
-from wire.kafka.records.batch import parse_header, scan_batches
+from wire.kafka.records.batch import build_batch, parse_header, scan_batches
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record
 
@@ -172,7 +172,7 @@ REFUSED = {
         "INVALID_TXN_STATE",
     ),
     "from the future": (
-        lambda good: resealed(good, max_timestamp=1 << 60), "INVALID_TIMESTAMP",
+        lambda good: resealed(good, base_timestamp=1 << 60), "INVALID_TIMESTAMP",
     ),
 }  # fmt: skip
 
@@ -441,3 +441,70 @@ async def test_a_batch_of_many_megabytes_spans_entries(client, requests):
     got = await client.fetch("big", 1, partition_max_bytes=1000)
     assert requests.values(got.records) == [(1, value)]
     assert requests.values((await client.fetch("big", 2)).records) == [(2, b"after")]
+
+
+def zipped(value, count=1, **options):
+    """A gzip batch of `count` records with that value, which are much longer unpacked."""
+    records = [Record(n, 0, b"k", value, []) for n in range(count)]
+    return build_batch(records, compression=Compression.GZIP, **options)
+
+
+async def test_what_is_too_long_for_the_loop_keeps_its_place(client, requests):
+    """32 KiB that unpack to 32 MiB are checked on a worker thread; what one connection sends to
+    the same partition behind it gets the offsets behind it, and so do sequence numbers."""
+    checks = client.server.parts["LogManager"].checks
+    batches = []
+    for number in range(8):
+        options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number}
+        value = bytes(32 << 20) if number in (2, 3) else b"%d" % number
+        make = zipped if number in (2, 3) else _one
+        batches.append(make(value, **options))
+    before = checks.threaded_count
+    await client.send(*(requests.produce(("t", 0, data)) for data in batches), version=9)
+    results = [
+        (await client.receive()).responses[0].partition_responses[0] for _ in range(len(batches))
+    ]
+    assert [(result.error_code, result.base_offset) for result in results] == [
+        (0, number) for number in range(8)
+    ]
+    assert checks.threaded_count - before == 2
+    assert checks.delayed_count >= 1
+    stored = scan_batches((await client.fetch("t", 0)).records)
+    assert [header.base_sequence for header in stored] == list(range(8))
+
+
+def _one(value, **options):
+    return build_batch([Record(0, 0, None, value, [])], **options)
+
+
+async def test_a_bomb_is_refused_and_nobody_else(client, requests, name):
+    """130 KB that unpack to more than a batch may have: MESSAGE_TOO_LARGE, with a reason. Bad and
+    good batches behind it are answered as if it had not been there."""
+    bomb = zipped(bytes(32 << 20), 5)
+    await client.send(
+        requests.produce(("t", 0, bomb)),
+        requests.produce(("t", 0, b"\0" * 100)),
+        requests.produce(("t", 0, [b"good"])),
+        version=9,
+    )
+    told = []
+    for _ in range(3):
+        [result] = (await client.receive()).responses[0].partition_responses
+        told.append((name(result.error_code), result.base_offset))
+        if result.error_code:
+            assert result.error_message
+    assert told == [("MESSAGE_TOO_LARGE", -1), ("INVALID_RECORD", -1), ("NONE", 0)]
+
+
+async def test_compression_of_the_topic_stores_what_was_numbered(client, name):
+    """A batch whose records are fewer than it says is refused, not packed anew and numbered."""
+    await client.create_topic("packed", compression_type="zstd")
+    records = [Record(n, n, None, b"v", []) for n in range(40)]
+    good = build_batch(records)
+    lying = build_batch([*records[:-1], Record(99, 0, None, b"v", [])])
+    assert name((await client.produce("packed", lying)).error_code) == "INVALID_RECORD"
+    for _ in range(2):
+        assert (await client.produce("packed", good)).error_code == 0
+    headers = scan_batches((await client.fetch("packed", 0)).records)
+    assert [(header.base_offset, header.record_count) for header in headers] == [(0, 40), (40, 40)]
+    assert {header.compression for header in headers} == {Compression.ZSTD}

@@ -25,6 +25,7 @@ from metadata.store import MetadataUnavailableError, MetadataUnknownOutcomeError
 from runtime.env import Env
 from runtime.turn import Turn
 from wire.bookkeeper.entry import parse_header
+from wire.bookkeeper.entry_set import EntrySet
 from wire.bookkeeper.status import (
     FLAG_DO_FENCING,
     FLAG_RECOVERY_ADD,
@@ -152,6 +153,14 @@ class MemoryBookies:
             return Status.ENOENTRY, memoryview(b"")
         return Status.EOK, memoryview(entries[entry_id])
 
+    def list(self, bookie, ledger_id):
+        if bookie in self.down:
+            return Status.EIO, None
+        entries = self.ledgers[bookie].get(ledger_id)
+        if entries is None:
+            return Status.ENOLEDGER, None
+        return Status.EOK, EntrySet.of_entries(sorted(entries))
+
 
 class BookieWire:
     """One broker's BookieClient: adds arrive in order, later, and are answered later."""
@@ -195,6 +204,12 @@ class BookieWire:
             entries.append(entry)
         await self.wire.travel()
         return (Status.EOK, entries) if entries else (status, [])
+
+    async def list_entries(self, bookie, ledger_id):
+        await self.wire.travel()
+        answer = self.bookies.list(bookie, ledger_id)
+        await self.wire.travel()
+        return answer
 
 
 class VirtualClock:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.cluster.ownership import Incarnation
 from broker.log.chain import Chain, ChainFormatError, LedgerInfo
-from broker.log.retention import new_log_start, roll_age_ms
+from broker.log.retention import new_log_start, roll_age_ms, roll_jitter_ms
 
 
 def chain_of(*sizes, open_last=False, now=1000):
@@ -133,3 +133,13 @@ def test_roll_age_lets_a_short_retention_act():
     assert roll_age_ms(604_800_000, 60_000) == 15_000
     assert roll_age_ms(5_000, 60_000) == 5_000
     assert roll_age_ms(604_800_000, 10) == 1_000
+
+
+def test_jitter_spreads_rolls_below_its_limit():
+    found = [roll_jitter_ms(60_000, 1_000, ledger_id) for ledger_id in range(5_000)]
+    assert found == [roll_jitter_ms(60_000, 1_000, ledger_id) for ledger_id in range(5_000)]
+    assert (min(found), max(found)) == (0, 999)
+    for start in range(0, 1_000, 100):
+        assert 350 < sum(start <= one < start + 100 for one in found) < 650
+    assert {roll_jitter_ms(60_000, 0, ledger_id) for ledger_id in range(9)} == {0}
+    assert max(roll_jitter_ms(5, 2**63 - 1, ledger_id) for ledger_id in range(99)) == 4

@@ -4,7 +4,7 @@ A naive list of (offset, value) is the model; whatever was acknowledged must be 
 """
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -14,9 +14,12 @@ import trio
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from broker.cluster.ownership import Incarnation
+from broker.log import producer_snapshot
 from broker.log.chain import Chain
+from broker.log.entry_format import FLAG_CONTINUED, FLAG_CONTINUES, KIND_SNAPSHOT, parse_header
 from broker.log.keeper import Keeper
 from broker.log.partition import PartitionLog, State
+from broker.log.retention import roll_jitter_ms
 from broker.log.settings import LogSettings
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
@@ -24,7 +27,7 @@ from ledger.placement import RandomPlacement
 from ledger.reader import LedgerReader
 from metadata.memory import MemoryStore
 from quire.local_bookie import LocalBookieClient
-from runtime.env import real_env
+from runtime.env import RealClock, real_env
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import build_batch, iter_records, scan_batches
 from wire.kafka.records.record import Record
@@ -38,6 +41,7 @@ class Config:
     retention_ms: int = -1
     retention_bytes: int = -1
     segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
     segment_bytes: int = 1 << 30
     max_message_bytes: int = 8 << 20
     message_timestamp_type: str = "CreateTime"
@@ -354,6 +358,37 @@ async def test_retention_by_time_rolls_so_that_it_can_act(world):
     assert await world.values() == [(1, b"new")]
 
 
+class ClockAt(RealClock):
+    """Stands still, for who asks what time it is."""
+
+    def __init__(self, now_ms):
+        self._now_ms = now_ms
+
+    def time_ms(self):
+        return self._now_ms
+
+
+async def test_a_ledger_rolls_earlier_by_its_jitter(world):
+    """An hour's segment with an hour's jitter less what is left of it after now."""
+    world.config.segment_ms = 3_600_000
+    await world.append(b"x", timestamp=1000)
+    info = world.log.chain.ledgers[-1]
+    assert roll_jitter_ms(3_600_000, 3_600_000, info.ledger_id) > 0
+    world.keeper.check_retention()
+    assert world.log.chain.ledgers[-1].is_open
+    left_ms = 3_600_000 - roll_jitter_ms(3_600_000, 3_600_000, info.ledger_id)
+    world.config.segment_jitter_ms = 3_600_000
+    world.keeper._env = replace(world.env, clock=ClockAt(info.created_ms + left_ms - 1))
+    world.keeper.check_retention()
+    await trio.sleep(0.05)
+    assert world.log.chain.ledgers[-1].is_open
+    world.keeper._env = replace(world.env, clock=ClockAt(info.created_ms + left_ms))
+    world.keeper.check_retention()
+    with trio.fail_after(10):
+        while world.log.chain.ledgers[-1].is_open:
+            await trio.sleep(0.01)
+
+
 async def test_delete_records(world):
     for number in range(10):
         await world.append(b"%d" % number)
@@ -488,3 +523,38 @@ async def test_without_bookies_that_take_writes_it_waits_and_serves_the_rest(wor
     assert (await world.append(b"three", base_sequence=2, **producer)).base_offset == 2
     assert await world.values() == [(1, b"two"), (2, b"three")]
     assert world.log.leader_epoch == epoch
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+async def test_producers_of_a_snapshot_in_parts_come_back(world, monkeypatch, how):
+    """More producers than a part holds: every one's retry is a duplicate after a take-over, also
+    of those that appended behind the snapshot."""
+    monkeypatch.setattr(producer_snapshot, "PART_PRODUCERS_MAX", 3)
+
+    async def send(producer_id, sequence):
+        return await world.append(
+            b"v", producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+        )
+
+    placed = {}
+    for producer_id in range(10):
+        placed[producer_id, 0] = (await send(producer_id, 0)).base_offset
+    if how == "crash":
+        world.log.queue.push_snapshot()
+        await world.log.queue.wait_drained()
+    placed[4, 1] = (await send(4, 1)).base_offset
+    placed[77, 0] = (await send(77, 0)).base_offset
+    for _ in range(2):
+        await getattr(world, how)()
+        assert len(world.log.producers) == 11
+        for (producer_id, sequence), offset in placed.items():
+            assert (await send(producer_id, sequence)).base_offset == offset
+    assert world.log.next_offset == 12
+    entries = await world.ledgers.open_ledger(world.log.segments[0].info.ledger_id, recover=False)
+    kinds = []
+    for entry_id in range(entries.last_add_confirmed + 1):
+        [payload] = await entries.read(entry_id, count_max=1, size_max=1)
+        header = parse_header(payload)
+        if header.kind == KIND_SNAPSHOT:
+            kinds.append(header.flags)
+    assert kinds[:4] == [FLAG_CONTINUES] + [FLAG_CONTINUES | FLAG_CONTINUED] * 2 + [FLAG_CONTINUED]

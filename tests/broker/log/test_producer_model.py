@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.log.producer_state import Duplicate, ProducerState
+from broker.log.producer_store import Room
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import BatchHeader, build_batch, parse_header
 from wire.kafka.records.control import EndTransactionMarker, build_end_transaction_batch
@@ -83,11 +84,14 @@ COUNTS = st.integers(1, 4)
 
 
 class ProducerStateMachine(RuleBasedStateMachine):
-    """Random producers against the model, with snapshots, replays, expiry and eviction."""
+    """Random producers against the model, with snapshots, replays, expiry and refusals; most of
+    them are bytes, not objects."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = ProducerState(producers_max=3)
+        self.state = ProducerState(producers_max=3, hot_max=1)
+        self.room = Room(100)
+        self.state.enter(self.room)
         self.models: dict[int, Model] = {}  # the one that appended last is last
         self.now_ms = NOW
         self.end = 0
@@ -104,11 +108,6 @@ class ProducerStateMachine(RuleBasedStateMachine):
         model = self.models.pop(pid, None) or Model()
         self.models[pid] = model
         model.appended = self.now_ms
-        if len(self.models) > 3:
-            idle = [each for each, known in self.models.items() if known.transaction is None]
-            idle = [each for each in idle if each != pid]
-            if idle:
-                del self.models[idle[0]]
         return model
 
     def _send(self, pid: int, first: int, count: int, epoch: int, transactional: bool) -> None:
@@ -121,9 +120,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         model = self.models.get(pid)
         if model is not None:
             expected = model.expected(first, count, epoch, transactional)
-        elif len(self.models) >= 3 and all(
-            each.transaction is not None for each in self.models.values()
-        ):
+        elif len(self.models) >= 3:
             expected = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         else:
             expected = None
@@ -197,12 +194,15 @@ class ProducerStateMachine(RuleBasedStateMachine):
     @rule()
     def take_over(self):
         """Another broker: the last snapshot, and what the log holds behind it."""
-        other = ProducerState(producers_max=3)
+        other = ProducerState(producers_max=3, hot_max=1)
         other.restore(self.last_snapshot)
         other.rebuild(self.since_snapshot, self.now_ms)
         assert other.end_offset == self.state.end_offset
         assert list(other.producers()) == list(self.state.producers())
+        self.state.leave()
+        assert self.room.count == 0
         self.state = other
+        self.state.enter(self.room)
         for header in self.since_snapshot:  # the log does not tell when it was appended
             if header.producer_id in self.models:
                 self.models[header.producer_id].appended = self.now_ms
@@ -211,6 +211,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
     def same_facts(self):
         shown = {each.producer_id: each for each in self.state.producers()}
         assert list(shown) == list(self.models)
+        assert self.room.count == len(self.state) == len(shown)
         for pid, model in self.models.items():
             assert shown[pid].producer_epoch == model.epoch
             assert shown[pid].last_sequence == (model.run[-1] if model.run else -1)

@@ -6,13 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.log.producer_snapshot import PART_PRODUCERS_MAX
 from broker.log.producer_state import (
     BATCHES_KEPT_MAX,
     PRODUCER_EXPIRATION_MS,
+    STEP_PRODUCERS,
     Duplicate,
     ProducerInfo,
     ProducerState,
 )
+from broker.log.producer_store import Room
+from broker.log.settings import LogSettings
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 from wire.kafka.records.batch import BatchHeader, TimestampType, build_batch, parse_header
 from wire.kafka.records.control import EndTransactionMarker, build_end_transaction_batch
@@ -199,12 +203,11 @@ def test_expire(state):
     put(state, batch(0, pid=1), NOW)
     put(state, batch(0, pid=2, transactional=True), NOW)
     put(state, batch(0, pid=3), NOW + 500)
-    put(state, batch(0, pid=4), NOW - 200)  # the clock went back
-    assert state.expire(NOW + 799, 1000) == 0
-    assert state.expire(NOW + 800, 1000) == 1
+    put(state, batch(0, pid=4), NOW - 200)  # the clock went back: late, but never early
+    assert state.expire(NOW + 999, 1000) == 0
     assert state.expire(NOW + 1000, 1000) == 1
-    assert [each.producer_id for each in state.producers()] == [2, 3]
-    assert state.expire(NOW + 10_000, 1000) == 1
+    assert [each.producer_id for each in state.producers()] == [2, 3, 4]
+    assert state.expire(NOW + 10_000, 1000) == 2
     assert [each.producer_id for each in state.producers()] == [2]
     assert state.check(batch(50, pid=1), NOW) is None
 
@@ -220,39 +223,94 @@ def test_expired_but_not_swept(state):
     assert refused(state, batch(9, pid=8, epoch=5), later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_oldest_producer_goes_first():
-    state = ProducerState(producers_max=3)
+def test_who_is_known_is_never_forgotten_for_others():
+    """10,000 other ids: an old producer's retry is still a duplicate, and new ones are refused."""
+    state = ProducerState(producers_max=10_000, hot_max=10)
+    put(state, batch(0, pid=1))
+    for pid in range(2, 10_001):
+        put(state, batch(0, pid=pid))
+    for pid in range(10_001, 10_100):
+        assert code_of_new(state, pid) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert len(state) == 10_000
+    assert state.check(batch(0, pid=1), NOW) == Duplicate(0, -1)
+    put(state, batch(1, pid=1))
+    assert refused(state, batch(5, pid=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    with pytest.raises(KafkaError):
+        state.check_all([batch(0, pid=10_001)], NOW)
+
+
+def code_of_new(state, pid, now_ms=NOW):
+    with pytest.raises(KafkaError) as caught:
+        state.check(batch(0, pid=pid), now_ms)
+    return caught.value.code
+
+
+def test_who_is_expired_gives_its_place():
+    state = ProducerState(producers_max=3, hot_max=1)
+    state.expire(NOW, 1000)
     put(state, batch(0, pid=1, transactional=True))
     put(state, batch(0, pid=2))
-    put(state, batch(0, pid=3))
-    put(state, batch(1, pid=2))
-    put(state, batch(0, pid=4))
-    assert [each.producer_id for each in state.producers()] == [1, 2, 4]
-    put(state, batch(0, pid=5, transactional=True))
-    put(state, batch(0, pid=6, transactional=True))
-    assert [each.producer_id for each in state.producers()] == [1, 5, 6]
-    with pytest.raises(KafkaError) as caught:
-        state.check(batch(0, pid=7), NOW)
-    assert caught.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    with pytest.raises(KafkaError):
-        state.check_all([batch(0, pid=7)], NOW)
-    assert state.check(batch(1, pid=5, transactional=True), NOW) is None
-    put(state, marker(pid=5))
-    put(state, batch(0, pid=7))
-    assert [each.producer_id for each in state.producers()] == [1, 6, 7]
+    put(state, batch(0, pid=3), NOW + 1)
+    assert code_of_new(state, 4, NOW + 999) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    put(state, batch(0, pid=4), NOW + 1000)
+    assert [each.producer_id for each in state.producers()] == [1, 3, 4]
+    assert code_of_new(state, 5, NOW + 1000) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    put(state, batch(0, pid=5), NOW + 1001)
+    assert [each.producer_id for each in state.producers()] == [1, 4, 5]
+
+
+def test_a_broker_has_room_for_so_many():
+    room = Room(3)
+    states = [ProducerState(producers_max=100, hot_max=1) for _ in range(2)]
+    put(states[0], batch(0, pid=1))
+    for state in states:
+        state.enter(room)
+    for pid in (2, 3):
+        put(states[1], batch(0, pid=pid))
+    assert (room.count, room.refused_count) == (3, 0)
+    for state in states:
+        assert code_of_new(state, 9) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert room.refused_count == 2
+    put(states[0], batch(1, pid=1))  # who is known goes on
+    states[1].leave()
+    assert room.count == 1
+    put(states[0], batch(0, pid=9))
+    assert states[0].expire(NOW + 5000, 1000) == 2
+    assert room.count == 0
+
+
+def test_a_replay_refuses_nobody():
+    state = ProducerState(producers_max=2)
+    state.enter(Room(1))
+    for pid in range(5):
+        state.append(batch(0, pid=pid), pid, NOW)
+    assert len(state) == 5
 
 
 def test_memory_per_producer():
-    state = ProducerState(producers_max=2000)
+    """Of those that are not hot: bytes, and what finds them."""
+    state = ProducerState(producers_max=5000, hot_max=10)
     headers = [batch(first) for first in range(6)]
     tracemalloc.start()
-    for pid in range(3000):
+    for pid in range(5000):
         for header in headers:
             put(state, header._replace(producer_id=10**6 + pid))
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert len(state) == 2000
-    assert size / 2000 < 1500
+    assert len(state) == 5000
+    assert size / 5000 < 400
+
+
+def test_expiry_looks_at_the_oldest_alone():
+    """However many there are; what is to go goes in steps."""
+    state = ProducerState(producers_max=3 * STEP_PRODUCERS)
+    for pid in range(2 * STEP_PRODUCERS + 5):
+        put(state, batch(0, pid=pid), NOW + pid // 5)
+    assert state.expire(NOW + 1000, 1000) == 5
+    assert state.expire(NOW + 1000, 1000) == 0
+    assert [state.expire(NOW + 99_999, 1000) for _ in range(3)] == [
+        STEP_PRODUCERS, STEP_PRODUCERS, 0,
+    ]  # fmt: skip
 
 
 def test_replay_of_what_is_known_changes_nothing(state):
@@ -319,13 +377,13 @@ def _filled() -> ProducerState:
 
 def test_snapshot_round_trip():
     state = _filled()
-    data = state.snapshot()
+    [data] = state.snapshot()
     assert len(data) == 18 + 3 * 51 + 10 * 24
     other = ProducerState(producers_max=100)
     put(other, batch(0, pid=99))
-    other.restore(memoryview(data))
+    other.restore([memoryview(data)])
     assert list(other.producers()) == list(state.producers())
-    assert other.snapshot() == data
+    assert other.snapshot() == [data]
     assert other.end_offset == state.end_offset
     assert other.first_open_transaction_offset == state.first_open_transaction_offset == 14
     assert other.check(batch(14, 1, pid=4, epoch=4), NOW) == Duplicate(43, NOW)
@@ -336,14 +394,43 @@ def test_snapshot_round_trip():
     assert len(empty) == 0
 
 
-def test_restore_into_a_smaller_one():
+def test_restore_into_a_smaller_one_forgets_nobody():
     small = ProducerState(producers_max=1)
     small.restore(_filled().snapshot())
-    assert [each.producer_id for each in small.producers()] == [3]
+    assert [each.producer_id for each in small.producers()] == [3, 5, 4]
+    assert code_of_new(small, 99) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+@pytest.mark.parametrize("count", [0, 1, PART_PRODUCERS_MAX, PART_PRODUCERS_MAX + 1, 45_000])
+def test_snapshots_of_many_come_in_parts(count):
+    """Each fits an entry; together they are the state, and no part alone or doubled is."""
+    state = ProducerState(producers_max=100_000, hot_max=7)
+    header = batch(0)
+    for pid in range(count):
+        state.append(header._replace(producer_id=pid), pid, NOW + pid)
+    parts = state.snapshot()
+    assert len(parts) == max(-(-count // PART_PRODUCERS_MAX), 1)
+    assert max(map(len, parts)) < LogSettings().entry_bytes_max
+    other = ProducerState(producers_max=1)
+    steps = sum(1 for _ in other.restoring(parts))
+    assert steps == count // STEP_PRODUCERS
+    assert other.end_offset == state.end_offset == count
+    assert len(other) == count
+    assert other.snapshot() == parts
+    if count:
+        assert other.check(batch(0, pid=count - 1), NOW) == Duplicate(count - 1, -1)
+
+
+def test_parts_of_two_snapshots_are_none():
+    first, second = _filled(), _filled()
+    put(second, batch(0, pid=99))
+    with pytest.raises(WireError, match="end offsets"):
+        first.restore([*first.snapshot(), *second.snapshot()])
+    assert first.snapshot() == _filled().snapshot()
 
 
 def test_snapshot_damage_is_seen():
-    data = _filled().snapshot()
+    [data] = _filled().snapshot()
     state = ProducerState(producers_max=10)
     put(state, batch(0, pid=99))
     before = state.snapshot()
@@ -351,18 +438,18 @@ def test_snapshot_damage_is_seen():
         damaged = bytearray(data)
         damaged[position] ^= 0x10
         with pytest.raises(WireError, match="producer snapshot"):
-            state.restore(damaged)
+            state.restore([damaged])
     for size in range(len(data)):
         with pytest.raises(WireError, match="producer snapshot"):
-            state.restore(data[:size])
+            state.restore([data[:size]])
     with pytest.raises(WireError, match="fails its CRC"):
-        state.restore(data + b"\0")
+        state.restore([data + b"\0"])
     with pytest.raises(WireError, match="has version 2, not 1"):
-        state.restore(b"\0\2" + data[2:])
+        state.restore([b"\0\2" + data[2:]])
     assert state.snapshot() == before
 
 
 @given(data=st.binary(max_size=200))
 def test_snapshot_of_any_bytes(data):
     with pytest.raises(WireError):
-        ProducerState(producers_max=10).restore(data)
+        ProducerState(producers_max=10).restore([data])

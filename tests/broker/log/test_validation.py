@@ -6,6 +6,7 @@ for the deviations that compat_tests/test_bad_batches.py names.
 
 import random
 import struct
+import tracemalloc
 from dataclasses import dataclass
 
 import pytest
@@ -13,11 +14,11 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.validation import check_record_lengths, recompressed, validated_header
+from broker.log.validation import DECOMPRESSED_BYTES_MAX, checked_batch
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import build_batch, iter_records, parse_header
-from wire.kafka.records.compression import Compression, compress
-from wire.kafka.records.record import Record
+from wire.kafka.records.compression import Compression, SizeLimitError, compress
+from wire.kafka.records.record import Record, encode_record
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
@@ -44,6 +45,10 @@ class Config:
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = (1 << 63) - 1
     message_timestamp_after_max_ms: int = HOUR_MS
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
 
 
 def batch(count=2, *, key=b"k", value=b"v", timestamp=NOW_MS, **options):
@@ -71,10 +76,18 @@ def with_body(body, count=1, attributes=0):
     )  # fmt: skip
 
 
-def check(data, *, internal=False, **config):
-    return validated_header(
-        memoryview(bytearray(data)), Config(**config), NOW_MS, internal=internal
+def checked(data, *, internal=False, bytes_max=DECOMPRESSED_BYTES_MAX, **config):
+    return checked_batch(
+        memoryview(bytearray(data)),
+        Config(**config),
+        NOW_MS,
+        internal=internal,
+        decompressed_bytes_max=bytes_max,
     )
+
+
+def check(data, **options):
+    return checked(data, **options).header
 
 
 def code_of(data, *, internal=False, **config):
@@ -245,63 +258,158 @@ def test_coordinators_may_write_what_clients_may_not():
     assert code_of(change(batch(), max_timestamp=1, seal=False), internal=True) != "NONE"
 
 
-@given(st.integers(1, 16), st.integers(0, 2**32), st.sampled_from(list(Compression)))
+@given(st.integers(1, 60), st.integers(0, 2**32), st.sampled_from(list(Compression)))
 def test_any_damage_is_a_kafka_error_or_harmless(count, seed, codec):
     """Random bytes changed under a checksum that is right: never another exception, and what
-    passes at up to 16 records can be read."""
+    passes can be read: as many records as are numbered, with deltas in step."""
     rng = random.Random(seed)
     data = bytearray(batch(count, compression=codec, value=rng.randbytes(rng.randrange(30))))
     for _ in range(rng.choice([1, 1, 3])):
         data[rng.randrange(len(data))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
     struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
-    for policy in (("delete",), ("compact",)):
-        code = code_of(data, cleanup_policy=policy, message_timestamp_after_max_ms=2**63)
-        assert code != "UNKNOWN_SERVER_ERROR"
-        if code == "NONE":
-            header = parse_header(data)
-            assert header.record_count == header.last_offset_delta + 1
-            if policy == ("compact",):
-                size = header.size
-                assert list(iter_records(bytes(data[:size]), header, size_max=1 << 20))
+    for config in (
+        {}, {"cleanup_policy": ("compact",)}, {"compression_type": "zstd"},
+        {"message_timestamp_type": "LogAppendTime"},
+    ):  # fmt: skip
+        refusal = code_of(data, message_timestamp_after_max_ms=2**63, **config)
+        assert refusal != "UNKNOWN_SERVER_ERROR"
+        if refusal != "NONE":
+            continue
+        passed = checked(data, message_timestamp_after_max_ms=2**63, **config)
+        stored = bytes(passed.records)
+        header = parse_header(stored)
+        assert header.size == len(stored)
+        records = list(iter_records(stored, header, size_max=1 << 20))
+        assert [record.offset_delta for record in records] == list(
+            range(header.last_offset_delta + 1)
+        )
+        latest = max(map(header.timestamp_of, records))
+        assert header.max_timestamp == max(latest, -1)
 
 
-@given(st.lists(st.binary(max_size=300), min_size=1, max_size=30), st.integers(0, 2**32))
-def test_record_lengths_against_the_real_walk(values, seed):
-    """Cutting records anywhere is seen; whole ones always pass."""
-    records = [Record(n, n, None, value, []) for n, value in enumerate(values)]
-    body = build_batch(records)[61:]
-    check_record_lengths(body, len(values))
-    cut = random.Random(seed).randrange(len(body))
-    with pytest.raises(KafkaError):
-        check_record_lengths(body[:cut], len(values))
-    for count in (len(values) - 1, len(values) + 1):
-        with pytest.raises(KafkaError):
-            check_record_lengths(body, count)
+LYING_BODIES = {
+    "noise": lambda count: random.Random(1).randbytes(20 * count),
+    "offset deltas all zero": lambda count: RECORD * count,
+    "one record too few": lambda count: body_of(count - 1),
+    "one record too many": lambda count: body_of(count + 1),
+    "last offset delta too large": lambda count: body_of(count - 1) + encode_record(
+        Record(count, 0, None, b"v", [])
+    ),
+    "header with a null key": lambda count: body_of(count - 1) + varint(10)
+    + b"\0\0" + varint(count - 1) + varint(-1) + varint(0) + varint(1) + varint(-1) + varint(0)
+    + b"\0" * (3 if count < 65 else 2),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("wanted", ["none", "gzip", "snappy", "lz4", "zstd"])
+def body_of(count):
+    return b"".join(encode_record(Record(n, 0, None, b"v", [])) for n in range(count))
+
+
+@pytest.mark.parametrize("compression_type", ["producer", "zstd"])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+@pytest.mark.parametrize("what", LYING_BODIES)
+@pytest.mark.parametrize("count", [2, 17, 1000])
+def test_records_that_lie_are_refused_however_many_they_are(count, what, codec, compression_type):
+    body = LYING_BODIES[what](count)
+    packed = body if codec is Compression.NONE else compress(codec, body)
+    data = with_body(packed, count=count, attributes=int(codec))
+    assert code_of(data, compression_type=compression_type) == "INVALID_RECORD"
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_the_timestamps_of_the_records_count_not_the_headers(codec):
+    """A header that promises less than a record has, or more: records are judged by their own
+    times, all that are wrong are named, and what is stored says what is in it."""
+    records = [Record(n, (n % 20 == 7) * 2 * HOUR_MS, None, b"v", []) for n in range(50)]
+    data = build_batch(records, base_timestamp=NOW_MS, max_timestamp=NOW_MS, compression=codec)
+    with pytest.raises(KafkaError) as caught:
+        checked(data)
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert list(caught.value.record_indexes) == [7, 27, 47]
+    assert code_of(data, message_timestamp_type="LogAppendTime") == "NONE"
+    for claimed in (NOW_MS - 1, NOW_MS + 31 * 365 * 24 * HOUR_MS):
+        data = batch(20, timestamp=NOW_MS - 50, max_timestamp=claimed, compression=codec)
+        passed = checked(data)
+        stored = parse_header(passed.records)
+        assert passed.header == stored
+        assert stored.max_timestamp == NOW_MS - 50 + 19
+        assert check(passed.records) == stored
+
+
+def test_early_records_are_named():
+    records = [Record(n, -n * HOUR_MS, None, b"v", []) for n in range(5)]
+    data = build_batch(records, base_timestamp=NOW_MS)
+    with pytest.raises(KafkaError) as caught:
+        checked(data, message_timestamp_before_max_ms=3 * HOUR_MS)
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert list(caught.value.record_indexes) == [4]
+    # -1 is no timestamp, and other negative ones are early.
+    assert code_of(batch(1, timestamp=-1), message_timestamp_before_max_ms=HOUR_MS) == "NONE"
+    early = batch(1, timestamp=-2)
+    assert code_of(early, message_timestamp_before_max_ms=HOUR_MS) == "INVALID_TIMESTAMP"
+
+
+def test_a_wrong_time_goes_before_a_missing_key():
+    records = [Record(0, 0, None, b"v", []), Record(1, 2 * HOUR_MS, b"k", b"v", [])]
+    with pytest.raises(KafkaError) as caught:
+        checked(build_batch(records, base_timestamp=NOW_MS), cleanup_policy=("compact",))
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert list(caught.value.record_indexes) == [0, 1]
+
+
+def test_times_beyond_64_bits_are_refused():
+    data = build_batch([Record(0, 10, None, b"v", [])], base_timestamp=2**63 - 5, max_timestamp=0)
+    for config in ({"message_timestamp_after_max_ms": 2**63 - 1}, {"message_timestamp_type": "X"}):
+        assert code_of(data, **config) == "INVALID_TIMESTAMP"
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_a_bomb_is_refused_and_its_rest_never_made(codec):
+    """What is larger than a worker may hold is MESSAGE_TOO_LARGE: a Java producer splits it."""
+    size = DECOMPRESSED_BYTES_MAX + 1
+    bomb = with_body(compress(codec, bytes(size)), count=9, attributes=int(codec))
+    tracemalloc.start()
+    try:
+        assert code_of(bomb, max_message_bytes=1 << 30) == "MESSAGE_TOO_LARGE"
+        assert tracemalloc.get_traced_memory()[1] < 2.2 * DECOMPRESSED_BYTES_MAX
+        tracemalloc.reset_peak()
+        with pytest.raises(SizeLimitError):
+            checked(bomb, bytes_max=100_000, max_message_bytes=1 << 30)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("codec", list(Compression))
 def test_recompressed_is_the_same_but_for_its_codec(wanted, codec):
     data = batch(
         20, compression=codec, producer_id=7, producer_epoch=3, base_sequence=9, value=b"v" * 99
     )
     header = parse_header(data)
-    again = recompressed(memoryview(data), header, wanted)
+    passed = checked(data, compression_type=wanted)
+    again = passed.records
     after = parse_header(again)
-    assert after.compression == Compression.by_name(wanted)
+    assert after.compression.name.lower() == ("none" if wanted == "uncompressed" else wanted)
     for name in (
         "producer_id", "producer_epoch", "base_sequence", "record_count", "last_offset_delta",
         "base_timestamp", "max_timestamp",
     ):  # fmt: skip
         assert getattr(after, name) == getattr(header, name), name
+        assert getattr(passed.header, name) == getattr(header, name), name
     assert list(iter_records(again, after, size_max=1 << 20)) == list(
         iter_records(data, header, size_max=1 << 20)
     )
     assert check(again) == after
 
 
+def test_recompressed_beyond_the_limit():
+    data = batch(20, value=b"v" * 9999, compression=Compression.ZSTD)
+    code = code_of(data, compression_type="uncompressed", max_message_bytes=10_000)
+    assert code == "MESSAGE_TOO_LARGE"
+    assert code_of(data, compression_type="gzip", max_message_bytes=10_000) == "NONE"
+
+
 def test_recompressing_what_cannot_be_read():
     data = with_body(b"no gzip at all", attributes=1)
-    with pytest.raises(KafkaError) as caught:
-        recompressed(memoryview(data), parse_header(data), "zstd")
-    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert code_of(data, compression_type="zstd") == "CORRUPT_MESSAGE"

@@ -6,6 +6,7 @@ from ledger.autorecovery.report import Reason
 from ledger.replication import ReplicationConfig
 from ledger.underreplication import UnderReplication
 from metadata.memory import MemoryStore
+from wire.bookkeeper.status import Status
 
 
 async def test_copies_of_a_lost_bookie_are_made_again(cluster, autojump_clock):
@@ -186,6 +187,51 @@ async def test_entries_that_a_bookie_lacks(cluster, autojump_clock):
     for each in (writer, striped):
         await cluster.check_copies(each.ledger_id)
     assert service.audit_statistics.ledgers_below_write_quorum >= 1
+
+
+async def test_what_is_missing_in_the_middle_is_found_by_default(cluster, autojump_clock):
+    """Nobody has marked it: writer and recoverer died. The bookie gets only what it lacks."""
+    writer = await cluster.write(count=50)
+    striped = await cluster.write(count=30, sizes=(6, 2, 2))
+    bookie = writer.metadata.last_segment[1][1]
+    for each in (writer, striped):
+        entries = cluster.world.bookies.bookies[bookie].ledgers[each.ledger_id].entries
+        for entry_id in sorted(entries)[2:5]:
+            del entries[entry_id]
+    ensembles = await cluster.ensembles(writer.ledger_id)
+    service = await cluster.start(ledger_check_interval_s=1000)
+    await trio.sleep(20)
+    assert await cluster.marked() == []
+    for each in (writer, striped):
+        await cluster.check_copies(each.ledger_id)
+    assert await cluster.ensembles(writer.ledger_id) == ensembles
+    assert service.work_statistics.entries_written == 6
+
+
+async def test_a_ledger_that_goes_on_without_a_bookie_is_repaired_when_it_is_closed(
+    cluster, autojump_clock
+):
+    """Its mark is kept till then, and it is not fenced: the bookie is there, and refuses."""
+    writer = await cluster.write(close=False, sizes=(6, 6, 4))
+    for entry_id in range(10, 13):
+        cluster.world.bookies.answers["c", entry_id] = Status.EREADONLY
+    told = []
+    for _ in range(3):
+        writer.append_nowait([b"more"], lambda *each: told.append(each))
+    service = await cluster.start()
+    await trio.sleep(100)
+    assert told == [(10, None), (11, None), (12, None)]
+    assert await cluster.marked() == [writer.ledger_id]
+    assert service.worker.held[writer.ledger_id].problems[0].reason is Reason.UNFINISHED
+    cluster.world.bookies.answers.clear()
+    # It takes entries again, so that both ends look well.
+    for _ in range(2):
+        writer.append_nowait([b"more"], lambda *each: told.append(each))
+        await trio.sleep(1)
+    assert told[-1] == (14, None)
+    await writer.close()
+    await cluster.wait_whole()
+    await cluster.check_copies(writer.ledger_id)
 
 
 async def test_damage_is_found_by_the_check_of_all_ledgers(cluster, autojump_clock):

@@ -5,11 +5,11 @@ import random
 import pytest
 
 from ledger.autorecovery.config import AUTORECOVERY_CONFIGS, AutoRecoveryConfig, autorecovery_config
-from ledger.autorecovery.copy_check import NOT_REGISTERED, CopyChecker
 from ledger.autorecovery.lost_bookies import LostBookies
 from ledger.autorecovery.placement_check import Adherence, adherence
 from ledger.autorecovery.replicas_check import check_replicas
 from ledger.autorecovery.report import Reason, entries_without_copy, problems_of
+from ledger.copy_check import NOT_REGISTERED, CopyChecker
 from ledger.fragments import fragments, schedule_of
 from runtime.config import ConfigError
 from wire.bookkeeper.entry import Digest, DigestType
@@ -136,9 +136,9 @@ async def test_what_a_bookie_lists_says_which_runs_are_missing(world):
     metadata = metadata_of((1, 1, 1), (0, ("a",)), last=9)
     checker = CopyChecker(Lister({"a": [0, 1, 4, 5, 9]}), 1, metadata, world.env.rng)
     (fragment,) = fragments(1, metadata)
-    (missing,) = await checker.check(fragment, "a", suspects="a")
+    (missing,) = await checker.check(fragment, "a")
     assert missing.runs == (range(2, 4), range(6, 9))
-    (gone,) = await checker.check(fragment, "", suspects="a")
+    (gone,) = await checker.check(fragment, "")
     assert (gone.reason, gone.is_there, gone.runs) == (NOT_REGISTERED, False, None)
 
 
@@ -169,7 +169,7 @@ async def test_some_entries_are_read(world, sizes):
             answers, lambda entry_id: digest.seal(1, entry_id, -1, 3, [b"abc"], 3) + b"abc"
         )
         checker = CopyChecker(reader, 1, metadata, world.env.rng, percentage=percentage)
-        return await checker.check(fragment, names, suspects=names), reader.asked
+        return await checker.check(fragment, names), reader.asked
 
     missing, asked = await found({})
     assert missing == []

@@ -16,7 +16,7 @@ from broker.log.entry_format import (
 )
 from broker.log.entry_format import pack_header as payload_header
 from broker.log.offset_index import OffsetIndex
-from broker.log.producer_snapshot import Batch, Producer, encode_snapshot
+from broker.log.producer_snapshot import Batch, Producer, encode_snapshot, pack_producer
 from wire.kafka.records.batch import TimestampType, build_batch
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.control import EndTransactionMarker, build_end_transaction_batch
@@ -247,7 +247,7 @@ def test_snapshots_and_offset_indexes(tmp_path, log_of, dump):
     producer = Producer()
     producer.epoch, producer.last_timestamp, producer.run_length = 3, 55, 9
     producer.batches.append(Batch(4, 8, 100, 66))
-    snapshot = encode_snapshot({12: producer}, 777)
+    [snapshot] = encode_snapshot([pack_producer(12, producer)], 777)
     path = log_of(
         [
             payload_header(KIND_BATCHES, 0, 1) + build_batch(RECORDS[:1]),

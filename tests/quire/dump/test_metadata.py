@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 import trio
 
-from broker.log.chain import Chain, LedgerInfo
+from broker.log.chain import Chain, LedgerInfo, archive_bytes
 from metadata.sqlite import SqliteStore
 from quire.dump.sqlite_view import open_view
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, serialize
@@ -30,6 +30,8 @@ CHAIN = Chain(3, 5, (LedgerInfo(7, 0, 2, 1000, 99, 12), LedgerInfo(8, 100, 3, 20
 NODES = {
     "/ledgers/00/0000/L0007": serialize(LEDGER),
     "/quire/partitions/5d6c/0": CHAIN.to_bytes(),
+    "/quire/partitions/5d6c/1": CHAIN.with_archive(3, 1).to_bytes(),
+    "/quire/partitions/5d6c/1-ledgers-3": archive_bytes(CHAIN.ledgers[:1]),
     "/quire/topics/t": b'{"format":1,"id":"x","partitions":1,"configs":{"a":"b"}}',
     "/quire/configs/broker/0": b'{"k":"v"}',
     "/quire/cluster-id": "clüster".encode(),
@@ -72,6 +74,9 @@ async def test_a_running_a_killed_and_a_stopped_store(tmp_path, dump, state_of):
         assert nodes["/other/bytes"]["value"] == "fffe"
         chain = nodes["/quire/partitions/5d6c/0"]["value"]
         assert chain == json.loads(NODES["/quire/partitions/5d6c/0"])
+        assert nodes["/quire/partitions/5d6c/1"]["value"]["archives"] == [[3, 1]]
+        archive = nodes["/quire/partitions/5d6c/1-ledgers-3"]["value"]
+        assert [item[0] for item in archive["ledgers"]] == [7]
         assert nodes["/quire/topics/t"]["value"]["configs"] == {"a": "b"}
         ledger = nodes["/ledgers/00/0000/L0007"]["value"]
         assert (ledger["format"], ledger["state"], ledger["last_entry"]) == (3, "CLOSED", 9)

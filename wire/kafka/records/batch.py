@@ -220,6 +220,43 @@ def patch_log_append_time(
     )
 
 
+def patch_max_timestamp(
+    buffer: bytearray | memoryview, offset: int, header: BatchHeader, timestamp_ms: int
+) -> BatchHeader:
+    """Make the batch's max timestamp that of its records; gives its new header, with a new CRC.
+    The whole batch must be in the buffer."""
+    end = offset + header.size
+    assert end <= len(buffer)
+    _OFFSET.pack_into(buffer, offset + _MAX_TIMESTAMP_OFFSET, timestamp_ms)
+    crc = crc32c(memoryview(buffer)[offset + _CRC_START : end])
+    _CRC.pack_into(buffer, offset + _CRC_OFFSET, crc)
+    return header._replace(max_timestamp=timestamp_ms, crc=crc)
+
+
+def repack(
+    header: BatchHeader, data: Buffer, compression: Compression, level: int | None = None
+) -> bytearray:
+    """A batch of the same records, which are `data`, compressed in another way, at `level` (None:
+    the codec's default). All else of the header is as it was, so producer, sequence numbers, deltas
+    and timestamps stay.
+
+    EncodeError if the batch exceeds 2 GiB.
+    """
+    packed = data if compression is Compression.NONE else compress(compression, data, level)
+    batch = bytearray(BATCH_OVERHEAD)
+    batch += packed
+    changed = header._replace(
+        batch_length=len(batch) - LENGTH_OVERHEAD,
+        attributes=header.attributes & ~COMPRESSION_MASK | compression,
+    )
+    try:
+        _HEADER.pack_into(batch, 0, *changed)
+    except struct.error as error:
+        raise EncodeError(f"record batch of {len(batch)} bytes: {error}") from None
+    _CRC.pack_into(batch, _CRC_OFFSET, crc32c(memoryview(batch)[_CRC_START:]))
+    return batch
+
+
 def records_data(batch: Buffer, header: BatchHeader, *, size_max: int) -> bytes:
     """The batch's records as bytes, decompressed: at most `size_max` of them.
 

@@ -8,7 +8,7 @@ Invariants:
   only for zstd), however large the claim in the input's own header is;
 - one stream per batch: bytes after the end of a gzip, lz4 or zstd stream (a second member or
   frame included) are an error, for clients differ in what they make of them;
-- whatever the input is, the only exception for bad data is WireError.
+- whatever the input is, the only exceptions for bad data are WireErrors.
 
 Formats, as Kafka's Java client writes and reads them (CompressionType, KIP-390 for the levels):
 gzip is RFC 1952; lz4 is the frame format with independent blocks of 64 KiB; zstd is one frame;
@@ -27,6 +27,10 @@ import zstandard
 
 from wire.buffers import Buffer
 from wire.kafka.errors import WireError
+
+
+class SizeLimitError(WireError):
+    """More comes out than whoever asked would take."""
 
 
 class Compression(IntEnum):
@@ -101,8 +105,8 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 def decompress(codec: Compression, data: Buffer, size_max: int) -> bytes:
     """The uncompressed bytes.
 
-    WireError if they are more than `size_max`, or `data` is empty, cut short, followed by other
-    bytes, or not of this codec at all.
+    SizeLimitError if they are more than `size_max`; WireError if `data` is empty, cut short,
+    followed by other bytes, or not of this codec at all.
     """
     assert size_max >= 0
     if codec is Compression.NONE:
@@ -111,11 +115,16 @@ def decompress(codec: Compression, data: Buffer, size_max: int) -> bytes:
         return bytes(data)
     if len(data) == 0:
         raise WireError(f"{codec.name.lower()} data is empty")
-    return _DECOMPRESSORS[codec](memoryview(data), size_max)
+    try:
+        return _DECOMPRESSORS[codec](memoryview(data), size_max)
+    except WireError as error:
+        # Else what was made by then would live in its frames, as long as the error does.
+        error.__context__ = None
+        raise error.with_traceback(None)  # noqa: B904 - the same error
 
 
-def _too_large(codec: Compression, size_max: int) -> WireError:
-    return WireError(f"{codec.name.lower()} data is larger than {size_max} bytes decompressed")
+def _too_large(codec: Compression, size_max: int) -> SizeLimitError:
+    return SizeLimitError(f"{codec.name.lower()} data is larger than {size_max} bytes decompressed")
 
 
 def _bad(codec: Compression, error: Exception) -> WireError:

@@ -1,9 +1,10 @@
 """Which bookies of a fragment miss copies (LedgerChecker.java).
 
-A bookie that is not registered misses all. Of the others some entries are read, the first and the
-last at least, and their digests are checked; or, where somebody has said that copies are missing
-there, they are asked which entries they have (which Java's DbLedgerStorage does not answer: then
-entries are read). A bookie that gives no answer counts as one that is not there.
+A bookie that is not registered misses all. The others are asked which entries they have: one
+question for a ledger and bookie, which a bookie of ours answers from its index. Where nothing is
+missing by that, and of bookies that do not answer it (Java's DbLedgerStorage), some entries are
+read, the first and the last at least, and their digests are checked. A bookie that gives no answer
+to a read counts as one that is not there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import trio
 
 from ledger.errors import LedgerMetadataError
 from ledger.fragments import schedule_of
+from runtime.slices import Slices
 from wire.bookkeeper.entry import Digest, DigestMismatchError
 from wire.bookkeeper.status import Status
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 NOT_REGISTERED = "not registered"
 #: Entries that are read at a time of one bookie; and looked for before others get a turn.
 READS_AT_A_TIME = 8
-LOOKS_PER_TURN = 10_000
+LOOKS_PER_TURN = 2_000
 #: Entries that are read of a bookie and fragment, whatever the percentage.
 SAMPLE_MAX = 100_000
 #: More missing entries of a striped ledger than these are not told one by one.
@@ -71,20 +73,22 @@ class CopyChecker:
         self._schedule = schedule_of(metadata)
         self._rng = rng
         self._percentage = percentage
+        #: What a bookie said that it has: once for all fragments.
+        self._listed: dict[BookieId, tuple[Status, EntrySet | None]] = {}
+        self._listing: dict[BookieId, trio.Event] = {}
 
     async def check(
         self,
         fragment: Fragment,
         registered: Collection[BookieId],
-        suspects: Collection[BookieId] = (),
     ) -> list[Missing]:
         """By ensemble index. Of an open fragment only who is not registered."""
         found: list[Missing] = []
 
         async def check_one(index: int, bookie: BookieId) -> None:
-            missing = await self._check_bookie(
-                fragment, index, bookie, is_suspect=bookie in suspects
-            )
+            missing = await self._check_list(fragment, index, bookie)
+            if missing is None or not missing.is_there:
+                missing = await self._check_sample(fragment, index, bookie)
             if missing is not None:
                 found.append(missing)
 
@@ -96,20 +100,48 @@ class CopyChecker:
                     nursery.start_soon(check_one, index, bookie)
         return sorted(found, key=lambda missing: missing.ensemble_index)
 
-    async def _check_bookie(
-        self, fragment: Fragment, index: int, bookie: BookieId, *, is_suspect: bool
-    ) -> Missing | None:
-        if is_suspect:
-            status, listed = await self._bookies.list_entries(bookie, self._ledger_id)
-            if status is Status.ENOLEDGER:
-                if next(fragment.entry_ids(self._schedule, (index,)), None) is None:
-                    return None
-                return Missing(index, bookie, status.name, is_there=True)
-            if status is Status.EOK and listed is not None:
-                runs = await self._not_listed(fragment, index, listed)
-                if runs is None or runs:
-                    return Missing(index, bookie, Status.ENOENTRY.name, is_there=True, runs=runs)
-        return await self._check_sample(fragment, index, bookie)
+    async def check_lists(self, fragment: Fragment, wanted: Collection[BookieId]) -> list[Missing]:
+        """Of a closed fragment, by what the bookies of `wanted` say that they have; `is_there` is
+        false of who gave no answer. Nothing of who refuses to tell."""
+        found: list[Missing] = []
+
+        async def check_one(index: int, bookie: BookieId) -> None:
+            missing = await self._check_list(fragment, index, bookie)
+            if missing is not None:
+                found.append(missing)
+
+        async with trio.open_nursery() as nursery:
+            for index, bookie in enumerate(fragment.ensemble):
+                if bookie in wanted:
+                    nursery.start_soon(check_one, index, bookie)
+        return sorted(found, key=lambda missing: missing.ensemble_index)
+
+    async def _check_list(self, fragment: Fragment, index: int, bookie: BookieId) -> Missing | None:
+        if next(fragment.entry_ids(self._schedule, (index,)), None) is None:
+            return None
+        status, listed = await self._list(bookie)
+        if status is Status.ENOLEDGER:
+            return Missing(index, bookie, status.name, is_there=True)
+        if status is Status.EIO:
+            return Missing(index, bookie, status.name, is_there=False)
+        if status is Status.EOK and listed is not None:
+            runs = await self._not_listed(fragment, index, listed)
+            if runs is None or runs:
+                return Missing(index, bookie, Status.ENOENTRY.name, is_there=True, runs=runs)
+        return None
+
+    async def _list(self, bookie: BookieId) -> tuple[Status, EntrySet | None]:
+        while bookie not in self._listed:
+            if (under_way := self._listing.get(bookie)) is not None:
+                await under_way.wait()
+                continue
+            done = self._listing[bookie] = trio.Event()
+            try:
+                self._listed[bookie] = await self._bookies.list_entries(bookie, self._ledger_id)
+            finally:
+                del self._listing[bookie]
+                done.set()
+        return self._listed[bookie]
 
     async def _not_listed(
         self, fragment: Fragment, index: int, listed: EntrySet
@@ -119,13 +151,14 @@ class CopyChecker:
         if not self._schedule.is_striped:
             return tuple(_gaps(fragment.first_entry_id, fragment.last_entry_id, listed))
         missing: list[int] = []
-        for count, entry_id in enumerate(fragment.entry_ids(self._schedule, (index,)), 1):
+        slices = Slices(LOOKS_PER_TURN)
+        for entry_id in fragment.entry_ids(self._schedule, (index,)):
+            if slices.due():
+                await slices.turn()
             if entry_id not in listed:
                 missing.append(entry_id)
                 if len(missing) > LISTED_MAX:
                     return None
-            if count % LOOKS_PER_TURN == 0:
-                await trio.lowlevel.checkpoint()
         return (tuple(missing),) if missing else ()
 
     async def _check_sample(

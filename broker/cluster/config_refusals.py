@@ -1,0 +1,101 @@
+"""Settings of Kafka that promise safety, a limit or a deletion which this server does not give.
+
+Owner of what is refused, and why. A setting that merely tunes something that is not here may be
+ignored with a line in the log; one that somebody relies on must not be. So a value other than
+Kafka's default ends the start, and a dynamic one is refused. The default promises nothing.
+
+`check_refusals` is for the file and the command line, `check_dynamic` for changes while a broker
+runs; what both say nothing about acts, or is told to have no effect.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from runtime.config import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NO_TLS = "TLS is not served to Kafka's clients; a proxy in front of the listener can do it"
+_NO_SASL = "SASL is not served: nobody is asked who they are"
+_NO_RIGHTS = "nobody is asked for rights: every client may do everything"
+_NO_POLICY = "policies are not asked: what it forbids would be done"
+_NO_PRINCIPALS = "clients have no principals"
+_NO_RATE = "the rate of new connections is not limited"
+_NO_TIERS = "tiered storage is not served: nothing would be copied, or deleted after it was"
+
+_BY_NAME: Mapping[str, str] = {
+    "alter.config.policy.class.name": _NO_POLICY,
+    "authorizer.class.name": _NO_RIGHTS,
+    "client.quota.callback.class": "quotas are not served: no client is slowed down",
+    "config.providers": "values are taken as they are written, and not looked up",
+    "connections.max.reauth.ms": _NO_SASL,
+    "create.topic.policy.class.name": _NO_POLICY,
+    "delegation.token.secret.key": "delegation tokens are not served",
+    "max.connection.creation.rate": _NO_RATE,
+    "principal.builder.class": _NO_PRINCIPALS,
+    "remote.log.storage.system.enable": _NO_TIERS,
+    "security.inter.broker.protocol": "brokers speak with bookies and the metadata only, whose"
+    " security has settings of its own",
+    "security.providers": _NO_TLS,
+}
+_BY_PREFIX: Mapping[str, str] = {"sasl.": _NO_SASL, "ssl.": _NO_TLS}
+#: What Kafka lets be said of one listener only, and limits connections to it.
+_LISTENER_LIMITS: Mapping[str, str] = {
+    "max.connections": "max.connections limits the connections of all listeners together only",
+    "max.connection.creation.rate": _NO_RATE,
+}
+_OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)", re.ASCII)
+#: Of one SASL mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config.
+_OF_A_MECHANISM = re.compile(r"[^.]+\.(?P<rest>(sasl|connections)\..+)", re.ASCII)
+
+
+class RefusedConfigError(ConfigError):
+    """A known setting with a value of the right form, whose promise would not be kept."""
+
+
+def refusal(name: str, text: str) -> str | None:
+    """Why this must not be set, or None. `text` as it is written."""
+    listener = _OF_A_LISTENER.fullmatch(name)
+    if listener is not None:
+        rest = listener["rest"]
+        mechanism = _OF_A_MECHANISM.fullmatch(rest)
+        rest = rest if mechanism is None else mechanism["rest"]
+        return _LISTENER_LIMITS.get(rest) or _reason(rest, text)
+    return _reason(name, text)
+
+
+def check_refusals(texts: Mapping[str, str]) -> None:
+    """RefusedConfigError for the first that is refused at the start."""
+    for name, text in texts.items():
+        reason = refusal(name, text)
+        if reason is not None:
+            raise RefusedConfigError(name, f"{name} cannot be kept: {reason}")
+
+
+def check_dynamic(name: str, text: str) -> None:
+    """The same, of a change while the broker runs. RefusedConfigError."""
+    reason = refusal(name, text)
+    if reason is not None:
+        raise RefusedConfigError(name, f"{name} cannot be kept: {reason}")
+
+
+def _reason(name: str, text: str) -> str | None:
+    reason = _BY_NAME.get(name)
+    if reason is None:
+        reason = next((why for begin, why in _BY_PREFIX.items() if name.startswith(begin)), None)
+    if reason is None:
+        return None
+    key = BROKER_CONFIGS.get(name)
+    if key is None:
+        return reason
+    default = key.parse_default()
+    try:
+        value = key.parse(text)
+    except ConfigError:
+        return None  # whoever parses it says so
+    # An empty one is none, as Kafka has it for classes, names and passwords.
+    return None if value == default or (default is None and value in ("", ())) else reason

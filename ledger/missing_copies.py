@@ -1,0 +1,112 @@
+"""MissingCopies: what a client knows of copies that are missing, told to auto-recovery.
+
+What a writer confirmed without a bookie is in the middle of the ledger, where an auditor's look at
+both ends sees nothing; and a writer may die before it closes the ledger. So it says so at once, by
+an under-replication mark that names the bookie. Whoever recovers a ledger does not know what its
+writer knew: he asks all bookies which entries they have, after the recovery, and marks what they
+lack. That finds also what a writer had sent and nobody acknowledged when it died.
+
+Nobody waits for any of this: it runs in the client's tasks, a few ledgers at a time, and is tried
+again while the metadata, or a bookie, is away. What is forgotten when the client ends is found by
+the auditor's check of all ledgers (ledger/autorecovery/checks.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from ledger.copy_check import CopyChecker
+from ledger.errors import LedgerError
+from ledger.fragments import fragments
+from runtime.logs import kv
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from ledger.bookie_client import BookieClient, BookieId
+    from ledger.metadata import LedgerManager
+    from ledger.pipeline import Spawn
+    from runtime.env import Rng
+    from wire.bookkeeper.ledger_metadata import LedgerMetadata
+
+logger = logging.getLogger(__name__)
+
+LEDGERS_AT_A_TIME = 8
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 30.0
+#: A bookie that gave no answer so often after a recovery is taken for one that lacks entries.
+ASKED_MAX = 5
+
+
+class MissingCopies:
+    def __init__(
+        self, manager: LedgerManager, bookies: BookieClient, rng: Rng, spawn: Spawn
+    ) -> None:
+        self._manager = manager
+        self._bookies = bookies
+        self._rng = rng
+        self._spawn = spawn
+        self._places = trio.Semaphore(LEDGERS_AT_A_TIME)
+
+    def tell(self, ledger_id: int, bookies: Iterable[BookieId]) -> None:
+        """Has the ledger marked for these bookies, soon."""
+        self._spawn(partial(self._mark, ledger_id, frozenset(bookies)))
+
+    async def _mark(self, ledger_id: int, bookies: frozenset[BookieId]) -> None:
+        pause = PAUSE_SECONDS
+        while True:
+            async with self._places:
+                if await self._manager.mark_under_replicated(ledger_id, bookies):
+                    return
+            await trio.sleep(pause)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    def look_after(
+        self, ledger_id: int, metadata: LedgerMetadata, left_out: Collection[BookieId]
+    ) -> None:
+        """Has a ledger that was recovered just now marked for those of its bookies that lack
+        entries; `left_out` are known to."""
+        self._spawn(partial(self._look_after, ledger_id, metadata, frozenset(left_out)))
+
+    async def _look_after(
+        self, ledger_id: int, metadata: LedgerMetadata, left_out: frozenset[BookieId]
+    ) -> None:
+        lacking = set(left_out)
+        wanted = {bookie for _, ensemble in metadata.segments for bookie in ensemble} - lacking
+        pause = PAUSE_SECONDS
+        for attempt in range(ASKED_MAX):
+            if attempt:
+                await trio.sleep(pause)
+                pause *= 2
+            try:
+                async with self._places:
+                    silent = await self._ask(ledger_id, metadata, wanted, lacking)
+            except LedgerError as error:
+                logger.info("copies_not_counted", kv(ledger=ledger_id, error=error))
+                break
+            wanted = silent
+            if not wanted:
+                break
+        lacking |= wanted
+        if lacking:
+            words = kv(ledger=ledger_id, bookies=",".join(sorted(lacking)))
+            logger.warning("recovered_without_copies", words)
+            await self._mark(ledger_id, frozenset(lacking))
+
+    async def _ask(
+        self,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        wanted: set[BookieId],
+        lacking: set[BookieId],
+    ) -> set[BookieId]:
+        """Adds to `lacking`; returns who gave no answer. LedgerMetadataError."""
+        checker = CopyChecker(self._bookies, ledger_id, metadata, self._rng)
+        silent: set[BookieId] = set()
+        for fragment in fragments(ledger_id, metadata):
+            for missing in await checker.check_lists(fragment, wanted):
+                (lacking if missing.is_there else silent).add(missing.bookie)
+        return silent - lacking

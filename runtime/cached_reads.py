@@ -1,0 +1,62 @@
+"""CachedReads: what is in the page cache of a file, copied into memory that is used again.
+
+Not a mapping: there a page that the disk cannot read, or that was cut off, is a signal which ends
+the process (SIGBUS), for whoever looks into it and whenever; and a page that is not in memory makes
+the loop wait. Here the kernel copies what it has, up to the first page that it would have to read
+(preadv2, RWF_NOWAIT), and an error is an OSError. The copy costs about what mapping the pages did.
+
+Owner: the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from runtime.spare_memory import SpareMemory
+
+#: Smaller ones are made and thrown away.
+POOLED_SIZE_MIN_BYTES = 16 << 10
+#: Memory that is kept for each of the sizes, which are powers of four.
+KEPT_BYTES_MAX = 8 << 20
+POOLED_SIZE_MAX_BYTES = 1 << 20
+
+_EMPTY = memoryview(b"")
+_NOWAIT_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+
+class CachedReads:
+    __slots__ = ("_pools",)
+
+    def __init__(self) -> None:
+        self._pools: dict[int, SpareMemory] = {}
+
+    def read(self, fd: int, size: int, offset: int, *, is_memory: bool) -> memoryview:
+        """See `runtime.disk.File.read_cached`. `is_memory`: the file system never waits."""
+        memory = self._memory(size)
+        view = memoryview(memory)[:size]
+        try:
+            count = os.preadv(fd, [view], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            count = 0
+        except OSError as error:
+            if error.errno not in _NOWAIT_UNSUPPORTED:
+                raise
+            count = os.preadv(fd, [view], offset) if is_memory else 0
+        if not count:
+            return _EMPTY
+        return view[:count].toreadonly()
+
+    def _memory(self, size: int) -> bytearray:
+        if not POOLED_SIZE_MIN_BYTES <= size <= POOLED_SIZE_MAX_BYTES:
+            return bytearray(size)
+        pooled_size = POOLED_SIZE_MIN_BYTES
+        while pooled_size < size:
+            pooled_size *= 4
+        pool = self._pools.get(pooled_size)
+        if pool is None:
+            pool = self._pools[pooled_size] = SpareMemory(KEPT_BYTES_MAX)
+        memory = pool.take(pooled_size)
+        # Kept at once: it is taken again only when nobody looks into it.
+        pool.keep(memory)
+        return memory

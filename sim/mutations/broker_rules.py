@@ -1,0 +1,196 @@
+"""Rules of a partition, its owner and its coordinators, and each one broken."""
+
+from __future__ import annotations
+
+from sim.mutations.mutation import Mutation, Patch
+
+KEEPER = "broker.log.keeper"
+QUEUE = "broker.log.append_queue"
+PARTITION = "broker.log.partition"
+TAKEOVER = "broker.log.takeover"
+NAMED = "tests/sim/test_sim_named.py"
+
+BROKER_RULES = (
+    Mutation(
+        "ack-before-bookies",
+        "a batch is acknowledged when it was sent to the bookies",
+        (
+            Patch(
+                QUEUE,
+                "            writer.append_nowait(payload, self._entry_done)",
+                "            writer.append_nowait(payload, self._entry_done)\n"
+                "            for append in entry.appends:\n"
+                "                append.finished()\n"
+                "            entry.appends = []",
+            ),
+        ),
+        ("tests/broker/log/test_partition.py",),
+    ),
+    Mutation(
+        "duplicate-early",
+        "a duplicate is answered before its original is acknowledged",
+        (Patch(QUEUE, "if append.last_offset < self.high_watermark:", "if True:"),),
+        ("tests/broker/log/test_partition.py",),
+    ),
+    Mutation(
+        "snapshot-of-the-future",
+        "a snapshot of producers knows of batches that stand behind it",
+        (
+            Patch(
+                QUEUE,
+                'that was put until now."""\n        self._push_queued(limited=False)',
+                'that was put until now."""',
+            ),
+        ),
+        ("tests/broker/log/test_partition.py",),
+    ),
+    Mutation(
+        "snapshot-only",
+        "a take-over does not look at the batches behind the last snapshot",
+        (
+            Patch(
+                TAKEOVER,
+                "if entry.entry_id >= replay_from:",
+                "if entry.entry_id >= replay_from and not replay_from:",
+            ),
+        ),
+        ("tests/broker/log/test_partition.py",),
+    ),
+    Mutation(
+        "producers-forgotten",
+        "a take-over knows no producers",
+        (
+            Patch(
+                TAKEOVER,
+                "return TakenOver(chain, version, segments, producers)",
+                "producers = ProducerState(producers_max=settings.producers_max)\n"
+                "    return TakenOver(chain, version, segments, producers)",
+            ),
+        ),
+        ("tests/broker/log/test_partition.py",),
+    ),
+    Mutation(
+        "log-end-served",
+        "what was sent to the bookies is served before it is acknowledged",
+        (
+            Patch(
+                PARTITION,
+                "        return self.queue.high_watermark\n",
+                "        return self.queue.pushed_offset\n",
+            ),
+        ),
+        ("tests/broker/log/test_partition.py",),
+    ),
+    Mutation(
+        "chain-without-version",
+        "two owners: a partition's document is written whatever its version is",
+        (
+            Patch(
+                "broker.log.document",
+                "return await store.put(path, data, version)",
+                "return await store.put(path, data, (await store.get(path)).version)",
+            ),
+        ),
+        ("tests/broker/log/test_partition.py", "tests/broker/log/test_cluster_histories.py"),
+    ),
+    Mutation(
+        "take-over-unrecovered",
+        "a take-over opens the last ledger without recovering it",
+        (
+            Patch(
+                TAKEOVER,
+                "reader = await ledgers.open_ledger(info.ledger_id, recover=True)",
+                "reader = await ledgers.open_ledger(info.ledger_id, recover=False)",
+            ),
+        ),
+        (f"{NAMED}::test_rivals_are_told_apart",),
+    ),
+    Mutation(
+        "write-before-chain",
+        "a new ledger takes writes before the chain has it",
+        (
+            Patch(
+                KEEPER,
+                "        try:\n            await self._write(chain.with_ledger(info))",
+                "        log.segments.append(segment)\n"
+                "        log.queue.attach(writer, segment)\n"
+                "        try:\n            await self._write(chain.with_ledger(info))",
+            ),
+            Patch(
+                KEEPER,
+                "        log.segments.append(segment)\n        self._writer = log.writer",
+                "        self._writer = log.writer",
+            ),
+            Patch(
+                KEEPER,
+                "        log.queue.roll_bytes = log.config.segment_bytes\n"
+                "        log.queue.attach(writer, segment)\n",
+                "        log.queue.roll_bytes = log.config.segment_bytes\n",
+            ),
+        ),
+        ("tests/broker/log/test_partition.py",),
+    ),
+    Mutation(
+        "ledgers-before-chain",
+        "retention deletes ledgers that the chain still has",
+        (
+            Patch(
+                KEEPER,
+                "        await self._write(chain)\n        kept",
+                "        for ledger_id in chain.deleting:\n"
+                "            await self._ledgers.delete_ledger(ledger_id)\n"
+                "        await self._write(chain)\n        kept",
+            ),
+        ),
+        ("tests/broker/log/test_partition.py",),
+    ),
+    Mutation(
+        "fence-misnamed",
+        "a fence reaches the producer as UNKNOWN_SERVER_ERROR (KoP)",
+        (
+            Patch(
+                PARTITION,
+                "refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)",
+                "refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)",
+            ),
+        ),
+        (f"{NAMED}::test_rivals_are_told_apart",),
+    ),
+    Mutation(
+        "doubt-answered",
+        "a broker that may be deposed answers OUT_OF_ORDER_SEQUENCE_NUMBER from memory",
+        (
+            Patch(
+                PARTITION,
+                "                    self._doubted.append((append, error))\n"
+                "                    self.call_keeper()\n",
+                "                    append.fail(error)\n",
+            ),
+        ),
+        ("tests/broker/log/test_doubts.py",),
+    ),
+    Mutation(
+        "coordinator-forgets",
+        "a coordinator forgets the groups that it loads",
+        (
+            Patch(
+                "broker.groups.coordinator_partition",
+                '        """A record of the log, when it is loaded."""\n',
+                "        return\n",
+            ),
+        ),
+        ("tests/broker/groups/test_on_ledgers.py",),
+    ),
+    Mutation(
+        "copies-before-metadata",
+        "a new bookie is put into the ensemble before it has the copies",
+        (
+            Patch(
+                "ledger.replication",
+                "        copied = await self._copy(copying, ids, step)\n        versioned",
+                "        copied = await self._copy(copying, (), step)\n        versioned",
+            ),
+        ),
+        ("tests/ledger/test_replication.py",),
+    ),
+)

@@ -1,0 +1,9 @@
+"""All mutations, by name."""
+
+from __future__ import annotations
+
+from sim.mutations.bookie_rules import BOOKIE_RULES
+from sim.mutations.broker_rules import BROKER_RULES
+from sim.mutations.ledger_rules import LEDGER_RULES
+
+MUTATIONS = {rule.name: rule for rule in (*LEDGER_RULES, *BOOKIE_RULES, *BROKER_RULES)}

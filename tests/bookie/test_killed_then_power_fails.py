@@ -1,0 +1,151 @@
+"""A bookie is killed, which leaves what it wrote in the page cache; it starts again and counts on
+that; then the power fails. What the second life showed or built upon is there in the third."""
+
+import random
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from bookie.bookie import Bookie
+from runtime.env import Env, RealClock
+from runtime.sim_disk_life import DiskLife
+from runtime.turn import Turn
+from wire.bookkeeper.status import Status
+
+KEY = b"k" * 20
+KIB = 1024
+
+
+@asynccontextmanager
+async def life(machine, *, with_power: bool):
+    """A bookie that serves until its process (or the power) ends, without notice."""
+    machine.turn = Turn()
+    env = Env(
+        clock=RealClock(),
+        rng=machine.rng,
+        net=None,
+        disk=DiskLife(machine.disk),
+        turn=machine.turn,
+    )
+    bookie = Bookie(machine.config, env, index=machine.index)
+    has_ended = []
+
+    async def run(task_status):
+        try:
+            await bookie.run(task_status=task_status)
+        except OSError:
+            if not has_ended:
+                raise
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(machine.turn.serve)
+        await nursery.start(run)
+        try:
+            yield bookie
+        finally:
+            has_ended.append(True)
+            if with_power:
+                machine.crash()
+            else:
+                machine.disk.kill()  # the index's puts are in the page cache, too
+            bookie.crash()
+            nursery.cancel_scope.cancel()
+
+
+async def killed_in_a_sync(machine, adds_class):
+    """One journal's worth of entries is durable; as much again was written, and not synced."""
+    async with life(machine, with_power=False) as bookie:
+        adds = adds_class(bookie)
+        for entry_id in range(12):
+            adds.add(1, entry_id, bytes(1000))
+            await adds.wait(entry_id + 1)
+        adds.add(1, 12, bytes(1000))  # the second journal is in use, and the third is made
+        await trio.sleep(1)
+        machine.disk.faults.sync_seconds = (1.0, 1.0)
+        for entry_id in range(13, 20):
+            adds.add(1, entry_id, bytes(1000))
+        await trio.sleep(0.5)
+        assert len(adds.answers) == 13
+    machine.disk.faults.sync_seconds = (0.0, 0.0)
+
+
+async def all_of(bookie):
+    status, entries = await bookie.read_entries(1, 0, 0, 1 << 20)
+    assert status is Status.EOK
+    return [bytes(entry) for entry in entries]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_what_was_replayed_on_a_full_disk_survives_a_power_failure(
+    seed, machine_class, adds_class, entry_bytes, autojump_clock
+):
+    """There is room for a journal and not for the entries: they are served from memory."""
+    machine = machine_class(
+        seed,
+        write_cache_size_bytes=64 * KIB,
+        journal_queue_size_max_bytes=64 * KIB,
+        flush_entry_log_bytes=64 * KIB,
+        entry_log_size_limit_bytes=64 * KIB,
+    )
+    await killed_in_a_sync(machine, adds_class)
+    expected = [entry_bytes(1, i, bytes(1000)) for i in range(20)]
+    machine.disk.faults.capacity_bytes = machine.disk.used_bytes + 18 * KIB
+    async with life(machine, with_power=True) as bookie:
+        assert bookie._checkpointer.is_full
+        served = await all_of(bookie)
+        assert len(served) > 13
+        assert served == expected[: len(served)]
+        assert await bookie.delete_ledger(7) is Status.EOK
+    machine.disk.faults.capacity_bytes = 1 << 40
+    async with life(machine, with_power=True) as bookie:
+        assert await all_of(bookie) == served
+
+
+class PowerFailsError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_a_start_after_a_kill_may_lose_power_anywhere(
+    seed, machine_class, adds_class, entry_bytes, autojump_clock
+):
+    """A deletion that only the page cache knew of must not be half of what the next start finds:
+    a log that is gone, entries in the journal, and no key."""
+    rng = random.Random(seed)
+    machine = machine_class(seed, journal_size_bytes=64 * KIB, flush_interval_ms=600_000)
+    async with life(machine, with_power=False) as bookie:
+        adds = adds_class(bookie)
+        for ledger_id in (1, 2):
+            adds.add(ledger_id, 0, bytes(1000))
+        await adds.wait(2)
+        await bookie.flush()
+        for ledger_id in (1, 2):
+            adds.add(ledger_id, 1, bytes(1000))
+        await adds.wait(4)
+        machine.disk.faults.sync_seconds = (1.0, 1.0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bookie.delete_ledger, 1)
+            nursery.start_soon(bookie.delete_ledger, 3)
+            await trio.sleep(0.5)
+            nursery.cancel_scope.cancel()
+    machine.disk.faults.sync_seconds = (0.0, 0.0)
+    left = [rng.randrange(40)]
+
+    def observe(event, detail):
+        left[0] -= 1
+        if left[0] == 0:
+            machine.crash()
+            raise PowerFailsError
+
+    machine.disk.observe = observe
+    try:
+        async with life(machine, with_power=True):
+            pass
+    except* PowerFailsError:
+        pass
+    machine.disk.observe = lambda _event, _detail: None
+    async with life(machine, with_power=True) as bookie:
+        expected = [entry_bytes(2, i, bytes(1000)) for i in range(2)]
+        status, entries = await bookie.read_entries(2, 0, 0, 1 << 20)
+        assert (status, [bytes(each) for each in entries]) == (Status.EOK, expected)

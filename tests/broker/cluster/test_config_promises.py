@@ -1,0 +1,206 @@
+"""Every setting acts, or says that it has no effect, or ends the start for what it promises."""
+
+import ast
+import logging
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from bookie.config_definitions import BOOKIE_CONFIGS
+from broker.cluster.config import BrokerConfig, TopicConfig
+from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from broker.cluster.config_definitions_topic import BROKER_NAMES, TOPIC_CONFIGS
+from broker.cluster.config_file import load
+from broker.cluster.config_refusals import RefusedConfigError, refusal
+from broker.cluster.registry import DEFAULT_BROKER, Room
+from runtime.config import ConfigError, ConfigType, Scope
+
+ROOT = Path(__file__).parents[3]
+#: Older names of others, which `BrokerConfig.of` looks at.
+ALIASES = {"broker.id"}
+
+#: Kafka's config/server.properties, as distributed with 4.3: what a first try starts with.
+KAFKAS_OWN_FILE = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,\
+SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+#: A value that is not the default, and is right.
+REFUSED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "alter.config.policy.class.name": "com.example.Policy",
+    "create.topic.policy.class.name": "com.example.Policy",
+    "client.quota.callback.class": "com.example.Quotas",
+    "config.providers": "file",
+    "connections.max.reauth.ms": "3600000",
+    "delegation.token.secret.key": "secret",
+    "max.connection.creation.rate": "10",
+    "principal.builder.class": "com.example.Principals",
+    "remote.log.storage.system.enable": "true",
+    "security.inter.broker.protocol": "SSL",
+    "security.providers": "com.example.Provider",
+    "ssl.client.auth": "required",
+    "ssl.keystore.location": "/k.jks",
+    "ssl.truststore.password": "secret",
+    "ssl.enabled.protocols": "TLSv1.3",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "sasl.jaas.config": "x required;",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.internal.ssl.client.auth": "required",
+    "listener.name.internal.ssl.keystore.location": "/k.jks",
+    "listener.name.internal.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.internal.plain.sasl.jaas.config": "x required;",
+    "listener.name.internal.plain.connections.max.reauth.ms": "10",
+    "listener.name.internal.principal.builder.class": "com.example.Principals",
+    "listener.name.internal.max.connections": "3",
+    "listener.name.internal.max.connection.creation.rate": "3",
+}
+
+
+def attributes_read():
+    """Names of all attributes that broker and composition read, but for how the configuration is
+    made of texts."""
+    found = set()
+    for room in ("broker", "quire"):
+        for path in (ROOT / room).rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            is_config = path == ROOT / "broker/cluster/config.py"
+            for node in ast.walk(tree):
+                if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+                    continue
+                # There the values' own methods count, and not the checks whether values fit.
+                is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+                if not is_config or is_own:
+                    found.add(node.attr)
+    return found
+
+
+def test_what_claims_an_effect_is_read():
+    read = attributes_read()
+    broker, topic = ({field.name for field in fields(cls)} for cls in (BrokerConfig, TopicConfig))
+    assert broker | topic <= read
+    weaker = {one.name: name for name, names in BROKER_NAMES.items() for one in names}
+    for key in BROKER_CONFIGS:
+        if key.name in weaker:
+            assert key.has_effect == TOPIC_CONFIGS[weaker[key.name]].has_effect or (
+                key.name.replace(".", "_") in broker
+            )
+        elif key.has_effect:
+            assert key.name in ALIASES or key.name.replace(".", "_") in broker, key.name
+    for key in TOPIC_CONFIGS:
+        assert key.has_effect == (key.name.replace(".", "_") in topic), key.name
+
+
+def test_kafkas_own_file_is_taken():
+    node = load(KAFKAS_OWN_FILE, {}, BOOKIE_CONFIGS)
+    assert node.broker.node_id == 1
+    told = {note.split()[0] for note in node.notes}
+    assert {"log.dirs", "socket.send.buffer.bytes", "process.roles"} <= told
+    assert not told & {"num.partitions", "offsets.topic.replication.factor"}
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED.items())
+def test_a_promise_that_would_not_be_kept_ends_the_start(name, value):
+    with pytest.raises(RefusedConfigError, match=f"^{name} cannot be kept: .") as caught:
+        load("", {name: value}, BOOKIE_CONFIGS)
+    assert caught.value.name == name
+    with pytest.raises(RefusedConfigError):
+        load(f"{name}={value}\n", {}, BOOKIE_CONFIGS)
+
+
+def test_every_name_of_tls_and_sasl_is_refused():
+    begun = [key for key in BROKER_CONFIGS if key.name.startswith(("ssl.", "sasl."))]
+    assert len(begun) > 60
+    assert [key.name for key in begun if refusal(key.name, other_value(key)) is None] == []
+
+
+def other_value(key):
+    """A right value that is not the default."""
+    if key.type is ConfigType.BOOLEAN:
+        return "false" if key.default == "true" else "true"
+    candidates = {
+        ConfigType.LIST: ("x", "classic", "uniform", "PLAINTEXT://127.0.0.1:1", "delete"),
+        ConfigType.DOUBLE: ("0.25", "0.75"),
+    }.get(key.type, ("7", "8", "x", "4096", "2097152", "50000", "zstd", "LogAppendTime", "upgrade"))
+    for text in (*candidates, "A:PLAINTEXT", "127.0.0.1:5", "compact", "gzip", "1"):
+        try:
+            if key.parse(text) != key.parse_default():
+                return text
+        except ConfigError:
+            continue
+    raise AssertionError(f"no other value known for {key.name}")
+
+
+def test_each_setting_acts_is_noted_or_is_refused():
+    """And the default is never refused."""
+    outcomes = {"acts": 0, "noted": 0, "refused": 0}
+    for key in BROKER_CONFIGS:
+        if key.default is not None:
+            assert refusal(key.name, key.default) is None
+        assert refusal(key.name, " ") is None or key.default not in (None, "")
+        text = other_value(key)
+        if refusal(key.name, text) is not None:
+            assert not key.has_effect, key.name
+            outcomes["refused"] += 1
+        elif key.has_effect:
+            outcomes["acts"] += 1
+        else:
+            (note,) = load("", {key.name: text}, BOOKIE_CONFIGS).notes
+            assert note == f"{key.name} is a setting of Kafka that has no effect here"
+            outcomes["noted"] += 1
+    assert all(outcomes.values())
+    assert sum(outcomes.values()) == len(BROKER_CONFIGS)
+
+
+def test_what_may_be_changed_while_running_acts_then():
+    """Whoever adds one says here that it does; of others a change is refused."""
+    acts_at_once = {
+        *("cordoned.log.dirs", "producer.id.expiration.ms", "max.connections"),
+        *("max.connections.per.ip", "max.connections.per.ip.overrides"),
+        *(one.name for names in BROKER_NAMES.values() for one in names),
+    }
+    for key in BROKER_CONFIGS:
+        if key.has_effect and key.scope is not Scope.READ_ONLY:
+            is_refused = refusal(key.name, other_value(key)) is not None
+            assert is_refused == (key.name not in acts_at_once), key.name
+
+
+async def test_a_refused_change_is_not_stored(open_node):
+    registry = (await open_node()).registry
+    name = "max.connection.creation.rate"
+    with pytest.raises(RefusedConfigError, match=name):
+        registry.check_broker(DEFAULT_BROKER, {name: "5"}, {name})
+
+
+async def test_one_that_an_earlier_version_stored_is_told_and_can_be_taken_back(open_node, caplog):
+    caplog.set_level(logging.WARNING)
+    stored = {"max.connection.creation.rate": "5", "num.io.threads": "9"}
+    await (await open_node()).registry.change(Room.BROKERS, "0", lambda _: stored)
+    registry = (await open_node()).registry
+    notes = [one.args for one in caplog.records if one.getMessage() == "stored_setting_not_kept"]
+    assert [note["setting"] for note in notes] == ["max.connection.creation.rate"]
+    registry.check_broker("0", {}, set(stored))

@@ -1,0 +1,310 @@
+"""No request holds the loop: every API is sent its dearest legal requests, and the histogram of the
+loop's turns is read.
+
+The server runs in this process; its client is in a thread, so that the turns are the server's own.
+A turn is measured by the thread's processor time: on a busy machine others take the processor at
+any moment, for longer than all that is looked for here. The target is 5 ms; the bound is generous.
+`pytest -s` prints the table; QUIRE_TURNS_ELEMENTS asks for larger requests.
+"""
+
+import gc
+import os
+import socket
+import struct
+import time
+import uuid
+
+import pytest
+import trio
+
+from quire.role import GC_THRESHOLD
+from runtime.loop_watch import watch_of_run
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.codec import (
+    encode_sliced,
+    request_class,
+    response_class,
+    sliced_decoder_of,
+)
+from wire.kafka.headers import decode_response, encode_request
+from wire.kafka.message import Array, Primitive, fields_of
+from wire.kafka.messages import ApiVersionsRequest, ListOffsetsRequest, MetadataRequest
+from wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+from wire.kafka.messages.metadata import MetadataRequestTopic
+from wire.kafka.records.batch import build_batch
+from wire.kafka.records.compression import Compression
+from wire.kafka.records.record import Record
+
+ELEMENTS = int(os.environ.get("QUIRE_TURNS_ELEMENTS", "3000"))
+PARTITIONS = 200
+TURN_SECONDS_MAX = 0.1
+ANSWER_SECONDS = 120
+RECORDS = 500_000
+
+#: What a field of that name is filled with, where zero, "" or a number in turn would be refused at
+#: once, or would stop the server (a deletion of the topics that the others ask for).
+VALUES = {
+    "acks": -1,
+    "timeout_ms": 20_000,
+    "validate_only": True,
+    "include_synonyms": True,
+    "include_documentation": True,
+    "include_cluster_authorized_operations": True,
+    "include_topic_authorized_operations": True,
+    "include_authorized_operations": True,
+    "endpoint_type": 1,
+    "response_partition_limit": 2000,
+    "session_epoch": -1,
+    "replica_id": -1,
+    "current_leader_epoch": -1,
+    "partition_max_bytes": 1 << 20,
+    "max_bytes": 1 << 20,
+    "max_wait_ms": 0,
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 10_000,
+    "generation_id": -1,
+    "generation_id_or_member_epoch": -1,
+    "retention_time_ms": -1,
+    "timestamp": 0,
+    "resource_type": 2,
+    "resource_types": 2,
+    "replication_factor": 1,
+    "num_partitions": 1,
+    "count": PARTITIONS + 1,
+    "protocol_type": "consumer",
+    "transactional_id": None,
+    "producer_id": -1,
+    "producer_epoch": -1,
+    "client_software_name": "x",
+    "client_software_version": "1",
+    "cursor": None,
+    "replica_state": None,
+    "reason": None,
+}
+#: Fields that name a topic, and those that name anything else, each time another.
+TOPIC_FIELDS = {"topic", "topic_name", "topic_names", "resource_name"}
+TOPICS_BY_NAME = {
+    ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH, ApiKey.DELETE_RECORDS, ApiKey.OFFSET_DELETE,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+}  # fmt: skip
+
+
+class Filler:
+    """Builds a request of one API with about so many elements: `wide` many at the top and one in
+    each, else one at the top and many in that."""
+
+    def __init__(self, key, version, topic_id, *, wide):
+        self.key, self.version, self.topic_id, self.wide = key, version, topic_id, wide
+        self.number = 0
+
+    def message(self):
+        cls = request_class(self.key)
+        inner = any(self._has_array(spec) for _, spec in fields_of(cls))
+        return self._struct(cls, depth=0, is_deep=inner and not self.wide)
+
+    def _has_array(self, spec):
+        kind = spec.kind
+        if not isinstance(kind, Array) or isinstance(kind.element, Primitive):
+            return False
+        return any(
+            isinstance(each.kind, Array) and each.versions.covers(self.version)
+            for _, each in fields_of(kind.element)
+        )
+
+    def _struct(self, cls, depth, is_deep):
+        value = cls()
+        for name, spec in fields_of(cls):
+            if spec.versions.covers(self.version):
+                setattr(value, name, self._value(name, spec, depth, is_deep))
+        return value
+
+    def _value(self, name, spec, depth, is_deep):
+        kind = spec.kind
+        if isinstance(kind, Array):
+            if name == "assignments" and self.key != ApiKey.SYNC_GROUP:
+                return None if spec.nullable.covers(self.version) else []
+            if name in ("configs", "configuration_keys") and self.key != ApiKey.DESCRIBE_CONFIGS:
+                return []
+            count = ELEMENTS if depth == is_deep else 1
+            return [self._element(name, kind.element, depth, is_deep) for _ in range(count)]
+        return self._element(name, kind, depth, is_deep)
+
+    def _element(self, name, kind, depth, is_deep):
+        self.number += 1
+        if name in VALUES and not (name == "timeout_ms" and depth != 0):
+            return VALUES[name]
+        if not isinstance(kind, Primitive):
+            return self._struct(kind, depth + 1, is_deep)
+        if kind is Primitive.STRING:
+            if name in TOPIC_FIELDS or (name == "name" and self.key in TOPICS_BY_NAME):
+                # Half of them are not there; a name that comes twice is looked up once by some.
+                return "many" if self.number % 2 else f"none-{self.number}"
+            return f"{name}-{self.number}"
+        if kind is Primitive.UUID:
+            return self.topic_id if self.number % 2 else uuid.UUID(int=self.number)
+        if kind in (Primitive.BYTES, Primitive.RECORDS):
+            return b""
+        if kind is Primitive.BOOL:
+            return False
+        if kind is Primitive.FLOAT64:
+            return 0.0
+        if name in ("partition", "partition_index", "index", "partition_indexes", "partitions"):
+            return self.number % PARTITIONS
+        return 0
+
+
+class Caller:
+    """A blocking client, for a thread."""
+
+    def __init__(self, address):
+        self.address = address
+        self.socket = None
+
+    def call(self, frames, count):
+        """Sends frames and reads that many answers; fewer if the server closes."""
+        if self.socket is None:
+            self.socket = socket.create_connection(self.address, timeout=ANSWER_SECONDS)
+        answers = []
+        try:
+            hello = encode_request(ApiVersionsRequest("turns", "1"), 3, 0, "turns")
+            self.socket.sendall(hello + b"".join(frames))
+            for _ in range(count + 1):
+                (size,) = struct.unpack(">i", self._read(4))
+                answers.append(self._read(size))
+        except OSError:
+            self.close()
+        return answers[1:]
+
+    def _read(self, count):
+        data = bytearray()
+        while len(data) < count:
+            piece = self.socket.recv(count - len(data))
+            if not piece:
+                raise ConnectionResetError
+            data += piece
+        return bytes(data)
+
+    def close(self):
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+
+
+@pytest.fixture
+async def turns(start_server):
+    """turns(name, frames) sends them and notes the longest turn until all are answered."""
+    # As in a process of ours (quire/role.py): a look through everything is no request's.
+    before = gc.get_threshold()
+    server = await start_server({"group.min.session.timeout.ms": "6000"})
+    client = await server.connect()
+    server.topic_id = await client.create_topic("many", PARTITIONS)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    caller = Caller(server.address)
+    watch = watch_of_run()
+    watch.clock = time.thread_time
+    table = {}
+
+    async def measure(name, frames, answers=None):
+        count = len(frames) if answers is None else answers
+        watch.longest_by_name = {}
+        watch.histogram.max_seconds = 0.0
+        got = await trio.to_thread.run_sync(caller.call, frames, count)
+        longest = watch.histogram.max_seconds
+        by = max(watch.longest_by_name, key=watch.longest_by_name.get, default="")
+        table[name] = max(table.get(name, (0.0, "")), (longest, by))
+        return got
+
+    measure.server, measure.client = server, client
+    yield measure
+    caller.close()
+    gc.unfreeze()
+    gc.set_threshold(*before)
+    print()
+    for name, (seconds, by) in sorted(table.items(), key=lambda item: -item[1][0]):
+        print(f"{seconds * 1000:8.1f} ms  {name:40} {by}")
+    too_long = {name: found for name, found in table.items() if found[0] > TURN_SECONDS_MAX}
+    assert not too_long
+
+
+@pytest.mark.timeout(900)
+async def test_every_api_at_its_dearest(turns):
+    served = await turns.client.call(ApiVersionsRequest("turns", "1"), 3)
+    for api in served.api_keys:
+        key, version = ApiKey(api.api_key), api.max_version
+        # Coders are compiled once, when they are used first.
+        sliced_decoder_of(request_class(key), version)
+        list(encode_sliced(response_class(key)(), version, by_reference=False))
+        for wide in (True, False):
+            filler = Filler(key, version, turns.server.topic_id, wide=wide)
+            message = await trio.to_thread.run_sync(filler.message)
+            frame = await trio.to_thread.run_sync(encode_request, message, version, 1, "turns")
+            for answer in await turns(f"{key.name} {'wide' if wide else 'deep'}", [frame]):
+                correlation_id, _ = await trio.to_thread.run_sync(
+                    decode_response, key, version, answer
+                )
+                assert correlation_id == 1
+
+
+async def test_answers_to_small_requests_that_are_large_or_dear(turns):
+    # All topics, and the same again and again in one burst.
+    await turns(
+        "METADATA of everything", [encode_request(MetadataRequest(topics=None), 12, 1, "c")]
+    )
+    one = encode_request(MetadataRequest(topics=[MetadataRequestTopic(name="many")]), 12, 1, "c")
+    await turns("METADATA 50 times in a burst", [one] * 50)
+    configs = request_class(ApiKey.DESCRIBE_CONFIGS)()
+    resource = fields_of(type(configs))[0][1].kind.element
+    for number in range(50):
+        configs.resources.append(resource(resource_type=4, resource_name="0" * (number + 1)))
+    configs.include_synonyms = configs.include_documentation = True
+    await turns("DESCRIBE_CONFIGS of a broker", [encode_request(configs, 4, 1, "c")])
+    find = request_class(ApiKey.FIND_COORDINATOR)()
+    find.coordinator_keys = [f"{number}" + "k" * 32_000 for number in range(50)]
+    frame = encode_request(find, 6, 1, "c")
+    await turns("FIND_COORDINATOR of long keys", [frame])
+    await turns("FIND_COORDINATOR of long keys", [frame])
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
+async def test_a_small_batch_of_many_records_is_searched_by_time(turns, codec):
+    """450 bytes, 500,000 records: 0.85 s in one piece."""
+    batch = await trio.to_thread.run_sync(many_records, codec)
+    client = turns.client
+    await client.create_topic("t", 1)
+    assert (await client.produce("t", batch)).error_code == 0
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=2_000_000)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[wanted])]
+    )
+    (answer,) = await turns(f"LIST_OFFSETS by time, {codec.name}", [
+        encode_request(request, 9, 1, "c")
+    ])  # fmt: skip
+    _, response = decode_response(ApiKey.LIST_OFFSETS, 9, answer)
+    assert response.topics[0].partitions[0].offset == RECORDS - 1
+
+
+def many_records(codec):
+    records = [Record(delta, 0, None, None) for delta in range(RECORDS - 1)]
+    records.append(Record(RECORDS - 1, 1_000_000, None, None))
+    return build_batch(records, base_timestamp=1_000_000, compression=codec)
+
+
+def test_the_filler_knows_only_fields_that_there_are():
+    known = set()
+
+    def look(cls):
+        for name, spec in fields_of(cls):
+            known.add(name)
+            kind = spec.kind.element if isinstance(spec.kind, Array) else spec.kind
+            if not isinstance(kind, Primitive):
+                look(kind)
+
+    for key in ApiKey:
+        try:
+            look(request_class(key))
+        except Exception:
+            continue
+    assert set(VALUES) <= known

@@ -1,0 +1,235 @@
+"""Whose address it is: registrations that come and go, and bookies that take others' places."""
+
+import pytest
+import trio
+
+from bookie.bookie import Bookie
+from bookie.config import BookieConfig
+from bookie.server.server import BookieServer, BookieServerSettings
+from ledger.bookie_watcher import BookieWatcher, Place
+from ledger.network.client import NetworkBookieClient
+from metadata.memory import MemoryStore
+from runtime.env import real_env
+from wire.bookkeeper.entry import Digest, DigestType
+from wire.bookkeeper.records import BookieServiceInfo, Endpoint, encode_service_info
+from wire.bookkeeper.status import FLAG_DO_FENCING, Status
+
+MIB = 1024 * 1024
+
+
+async def register(store, name, host, port, parent="available"):
+    info = BookieServiceInfo((Endpoint("bookie", host, port),))
+    path = f"/ledgers/{parent}/{name}"
+    await store.create(path, encode_service_info(info), make_parents=True)
+
+
+@pytest.fixture
+async def watched():
+    """(store, watcher, what it told)"""
+    store = MemoryStore()
+    watcher = BookieWatcher(store)
+    told = []
+    watcher.on_addresses(lambda: told.append(dict(watcher._addresses)))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watcher.run)
+        yield store, watcher, told
+        nursery.cancel_scope.cancel()
+
+
+async def seen(watcher, *bookies):
+    with trio.fail_after(5):
+        while watcher.writable | watcher.read_only != set(bookies):
+            await trio.sleep(0.01)
+
+
+async def test_an_address_goes_with_the_registration(watched):
+    store, watcher, told = watched
+    assert watcher.resolve("b1") is None
+    await register(store, "b1", "host", 1)
+    await seen(watcher, "b1")
+    assert watcher.resolve("b1") == ("host", 1, True, False)
+    assert watcher.resolve("b1").is_certain
+    await store.delete("/ledgers/available/b1")
+    await seen(watcher)
+    # For one that proves to be b1.
+    assert watcher.resolve("b1") == Place("host", 1, is_registered=False)
+    assert not watcher.resolve("b1").is_certain
+    await register(store, "b2", "host", 1)
+    await seen(watcher, "b2")
+    assert watcher.resolve("b1") is None
+    assert watcher.resolve("b2").is_certain
+    await register(store, "b1", "host", 2, "available/readonly")
+    await seen(watcher, "b1", "b2")
+    assert watcher.resolve("b1") == Place("host", 2)
+    assert told == [
+        {"b1": ("host", 1)},
+        {},
+        {"b2": ("host", 1)},
+        {"b1": ("host", 2), "b2": ("host", 1)},
+    ]
+
+
+async def test_two_registered_at_one_address(watched):
+    store, watcher, _ = watched
+    await register(store, "b1", "host", 1)
+    await register(store, "b2", "host", 1)
+    await seen(watcher, "b1", "b2")
+    for bookie in ("b1", "b2"):
+        assert watcher.resolve(bookie) == Place("host", 1, is_contested=True)
+        assert not watcher.resolve(bookie).is_certain
+    await store.delete("/ledgers/available/b1")
+    await seen(watcher, "b2")
+    assert watcher.resolve("b2").is_certain
+    assert watcher.resolve("b1") is None
+
+
+async def test_an_id_that_is_an_address(watched):
+    """As BookKeeper's resolver; but the bookie there has to prove that it is the one."""
+    store, watcher, _ = watched
+    assert watcher.resolve("host:3181") == Place("host", 3181, is_registered=False)
+    assert watcher.resolve("host:name") is None
+    await register(store, "b2", "host", 3181)
+    await seen(watcher, "b2")
+    assert watcher.resolve("host:3181") is None
+
+
+class Node:
+    """A bookie with its server, in a nursery of its own that `stop` ends."""
+
+    def __init__(self, env, directory, name, port):
+        config = BookieConfig(
+            bookie_id=name,
+            instance_id="",
+            journal_directory=str(directory / name / "journal"),
+            ledger_directory=str(directory / name / "ledgers"),
+            journal_size_bytes=8 * MIB,
+            journal_group_size_max_bytes=MIB,
+            write_cache_size_bytes=16 * MIB,
+        )
+        self.bookie = Bookie(config, env)
+        settings = BookieServerSettings(port=port)
+        self.server = BookieServer(self.bookie, env, settings, lambda: (1000, 500))
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+
+    async def run(self, *, task_status):
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.bookie.run)
+                self.address = await nursery.start(self.server.run)
+                task_status.started()
+        self._ended.set()
+
+    async def stop(self):
+        self._scope.cancel()
+        await self._ended.wait()
+
+
+class World:
+    def __init__(self, env, nursery, directory):
+        self.env = env
+        self.nursery = nursery
+        self.store = MemoryStore()
+        self._directory = directory
+
+    async def node(self, name, port=0):
+        node = Node(self.env, self._directory, name, port)
+        await self.nursery.start(node.run)
+        return node
+
+
+@pytest.fixture
+async def world(tmp_path):
+    env = real_env()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(env.turn.serve)
+        await nursery.start(env.poller.run)
+        await nursery.start(env.net.run)
+        made = World(env, nursery, tmp_path)
+        made.first = await made.node("b1")
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+async def following_client(world):
+    watcher = BookieWatcher(world.store)
+    await world.nursery.start(watcher.run)
+    bookies = NetworkBookieClient.following(world.env, watcher)
+    await world.nursery.start(bookies.run)
+    return watcher, bookies
+
+
+async def other_at_the_port_of_b1(world):
+    """b5, an empty bookie; b1's registration stays."""
+    node = world.first
+    address = node.address
+    await node.stop()
+    await world.node("b5", address[1])
+    return address
+
+
+async def answers_of_b1(bookies, key=b"k" * 20):
+    status, _ = await bookies.read_entry("b1", 7, 0)
+    fenced, _ = await bookies.read_entry("b1", 7, -1, flags=FLAG_DO_FENCING, master_key=key)
+    batch, _ = await bookies.read_entries("b1", 7, 0, count_max=1, size_max=100)
+    added = []
+    bookies.add_entry("b1", 7, 0, key, entry_of(7, 0), 0, added.append)
+    while not added:
+        await trio.sleep(0.01)
+    listed, _ = await bookies.list_entries("b1", 7)
+    return [status, fenced, batch, *added, listed, (await bookies.bookie_info("b1")).status]
+
+
+def entry_of(ledger_id, entry_id):
+    digest = Digest(DigestType.CRC32C, b"")
+    return digest.seal(ledger_id, entry_id, -1, 1, (b"x",), 1), b"x"
+
+
+@pytest.mark.parametrize("is_registered", [False, True])
+async def test_another_bookie_at_the_port_does_not_answer_for_the_first(world, is_registered):
+    """In both versions of the protocol, whatever the metadata say of the address."""
+    await register(world.store, "b1", *world.first.address)
+    watcher, bookies = await following_client(world)
+    assert (await bookies.bookie_info("b1")).status is Status.EOK
+    assert (await bookies.read_entry("b1", 7, 0))[0] is Status.ENOLEDGER
+    address = await other_at_the_port_of_b1(world)
+    if is_registered:
+        await register(world.store, "b5", *address)
+        await world.store.delete("/ledgers/available/b1")
+        while watcher.writable != {"b5"}:
+            await trio.sleep(0.01)
+    # Connections that broke are made anew after a moment.
+    for _ in range(20):
+        assert await answers_of_b1(bookies) == [Status.EIO] * 6
+        await trio.sleep(0.05)
+    if is_registered:
+        assert (await bookies.bookie_info("b5")).status is Status.EOK
+
+
+async def test_connections_to_an_address_with_a_new_owner_are_closed(world):
+    """What is under way on them is unknown, at once, and the old bookie's process may hang on."""
+    node = world.first
+    await register(world.store, "b1", *node.address)
+    watcher, bookies = await following_client(world)
+    assert (await bookies.read_entry("b1", 7, 0))[0] is Status.ENOLEDGER
+    # As a process that was stopped (SIGSTOP).
+    node.server._processor.read = lambda connection, *request: None
+    answers = []
+
+    async def ask():
+        answers.append((await bookies.read_entry("b1", 7, 0))[0])
+
+    world.nursery.start_soon(ask)
+    await trio.sleep(0.05)
+    # Its registration is gone for a moment: it still serves who is connected.
+    await world.store.delete("/ledgers/available/b1")
+    while watcher.writable:
+        await trio.sleep(0.01)
+    await trio.sleep(0.05)
+    assert not answers
+    await register(world.store, "b5", *node.address)
+    with trio.fail_after(1):
+        while not answers:
+            await trio.sleep(0.01)
+    assert answers == [Status.EIO]
+    assert watcher.resolve("b1") is None

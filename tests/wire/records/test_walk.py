@@ -1,0 +1,165 @@
+"""The walk over a batch's records: its Python is right, and its C says the same of everything."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wire.kafka.errors import WireError
+from wire.kafka.records import walk as walk_module
+from wire.kafka.records.record import Record, encode_record, encode_varint, read_records
+from wire.kafka.records.walk import (
+    BLAMED_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    Fault,
+    Walked,
+    fault_text,
+    walk,
+    walk_pure,
+)
+
+ANY_TIME = INT64_MIN, INT64_MAX
+needs_compiled = pytest.mark.skipif(
+    not walk_module.IS_COMPILED, reason="installed where there was no compiler"
+)
+
+deltas = st.one_of(st.integers(-70, 70), st.integers(-(2**63), 2**63 - 1))
+blobs = st.one_of(st.none(), st.binary(max_size=6), st.binary(min_size=60, max_size=140))
+headers = st.lists(st.tuples(st.text(max_size=3), blobs), max_size=3)
+
+
+@st.composite
+def bodies(draw):
+    """(bytes of records as a producer numbers them, the records)."""
+    made = draw(st.lists(st.tuples(deltas, blobs, blobs, headers), max_size=12))
+    start = draw(st.sampled_from([0, 0, 0, 1]))  # now and then all offset deltas are wrong
+    records = [Record(start + n, *fields) for n, fields in enumerate(made)]
+    return b"".join(map(encode_record, records)), records
+
+
+@given(bodies(), st.integers(-(2**40), 2**40), st.booleans())
+def test_whole_records_are_whole(body, base, wants_keys):
+    data, records = body
+    if records and records[0].offset_delta:
+        assert walk_pure(data, len(records), base, *ANY_TIME, wants_keys).fault == Fault.BAD_OFFSET
+        return
+    got = walk_pure(data, len(records), base, *ANY_TIME, wants_keys)
+    assert (got.fault, got.record_index, got.position) == (Fault.NONE, len(records), len(data))
+    times = [base + record.timestamp_delta for record in records]
+    fits = [INT64_MIN <= time <= INT64_MAX for time in times]
+    inside = [time for time, fit in zip(times, fits, strict=True) if fit]
+    assert got.max_timestamp == max([-1, *inside])
+    assert got.late_count == fits.count(False)
+    keyless = [wants_keys and record.key is None for record in records]
+    assert got.keyless_count == keyless.count(True)
+    assert list(got.blamed) == [
+        n for n, (fit, key) in enumerate(zip(fits, keyless, strict=True)) if key or not fit
+    ]
+
+
+@given(bodies(), st.integers(-1, 13), st.integers(0, 2**32))
+def test_what_is_called_whole_can_be_read(body, count, seed):
+    """Whatever passes, `read_records` reads; and whole records that are changed by one byte are
+    called whole only if that reads them, too."""
+    data, records = body
+    rng = random.Random(seed)
+    damaged = bytearray(data)
+    if damaged:
+        for _ in range(rng.choice([0, 1, 2])):
+            damaged[rng.randrange(len(damaged))] = rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF])
+        if rng.random() < 0.2:
+            del damaged[rng.randrange(len(damaged)) :]
+    for number in (count, len(records)):
+        got = walk_pure(damaged, number, 0, *ANY_TIME, False)
+        try:
+            read = list(read_records(bytes(damaged), number))
+        except WireError:
+            assert got.fault
+            continue
+        in_step = [record.offset_delta for record in read] == list(range(number))
+        assert not got.fault or not in_step or got.fault == Fault.LONG_VARINT
+
+
+@needs_compiled
+@given(
+    bodies(), st.integers(0, 2**32), st.integers(INT64_MIN, INT64_MAX),
+    st.integers(-100, 100), st.integers(-100, 100), st.booleans(),
+)  # fmt: skip
+def test_compiled_says_what_python_says(body, seed, base, earliest, latest, wants_keys):
+    """Of whole and of damaged records: the fault, where it is, times, counts and indexes."""
+    data, records = body
+    rng = random.Random(seed)
+    damaged = bytearray(data)
+    for _ in range(rng.choice([0, 0, 1, 1, 3])):
+        if damaged:
+            damaged[rng.randrange(len(damaged))] = rng.choice(
+                [0, 1, 2, 0x7F, 0x80, 0x81, 0xFF, rng.randrange(256)]
+            )
+    if rng.random() < 0.3:
+        del damaged[rng.randrange(len(damaged) + 1) :]
+    if rng.random() < 0.1:
+        damaged += rng.randbytes(5)
+    for count in {len(records), rng.randrange(-1, 15), 2**31 - 1}:
+        for base_timestamp in (base, 0, rng.randrange(-100, 100)):
+            for bounds in (ANY_TIME, (earliest, latest)):
+                args = count, base_timestamp, *bounds, wants_keys
+                assert walk(damaged, *args) == walk_pure(damaged, *args)
+
+
+@needs_compiled
+@given(st.binary(max_size=60), st.integers(0, 9))
+def test_compiled_says_what_python_says_of_noise(noise, count):
+    args = noise, count, 0, *ANY_TIME, True
+    assert walk(*args) == walk_pure(*args)
+
+
+LONG = b"\x80\x80\x80\x80"
+VARINTS = {
+    "five bytes": (LONG + b"\x00", Fault.NONE),
+    "five bytes with four bits": (LONG + b"\x0f", Fault.BAD_KEY),
+    "five bytes with five bits": (LONG + b"\x10", Fault.LONG_VARINT),
+    "six bytes": (LONG + b"\x80\x00", Fault.LONG_VARINT),
+}
+
+
+@pytest.mark.parametrize("name", VARINTS)
+@pytest.mark.parametrize("function", [walk, walk_pure])
+def test_varints_have_32_bits(name, function):
+    """As Java's ByteUtils: five bytes at most, however many of their bits are zero."""
+    size, fault = VARINTS[name]
+    rest = b"\0\0\0" + size + b"\x01\0"
+    data = encode_varint(len(rest)) + rest
+    assert function(data, 1, 0, *ANY_TIME, False)[0] == fault
+
+
+@pytest.mark.parametrize("function", [walk, walk_pure])
+def test_no_more_than_some_records_are_blamed(function):
+    data = b"".join(encode_record(Record(n, 0, None, b"", [])) for n in range(2000))
+    got = Walked._make(function(data, 2000, 7, 8, 9, True))
+    assert (got.late_count, got.keyless_count, got.max_timestamp) == (2000, 2000, 7)
+    assert got.blamed == tuple(range(BLAMED_MAX))
+    none = Walked._make(function(data, 2000, -1, 8, 9, False))  # without a timestamp: always right
+    assert (none.late_count, none.blamed, none.max_timestamp) == (0, (), -1)
+
+
+@pytest.mark.parametrize("function", [walk, walk_pure])
+def test_long_records_are_walked_from_any_memory(function):
+    """Above 64 KiB the compiled walk runs without the interpreter's lock."""
+    data = encode_record(Record(0, 5, b"k" * 200_000, b"v" * 70_000, [("h", b"x" * 20_000)]))
+    for memory in (data, bytearray(data), memoryview(data), memoryview(b"12" + data)[2:]):
+        assert function(memory, 1, 10, *ANY_TIME, True)[:4] == (Fault.NONE, 1, len(data), 15)
+
+
+def test_every_fault_says_where():
+    data = b"".join(encode_record(Record(n, 0, None, b"abc", [])) for n in range(3))
+    for fault in Fault:
+        if fault is not Fault.NONE:
+            text = fault_text(Walked(fault, 2, 22, -1, 0, 0, ()))
+            assert "2" in text
+            assert "22" in text
+    got = Walked._make(walk(data[:-1], 3, 0, *ANY_TIME, False))
+    assert fault_text(got) == f"record 2, which begins at byte {len(data) // 3 * 2}, " + (
+        "has another length than its fields"
+    )
