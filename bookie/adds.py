@@ -1,4 +1,4 @@
-"""The path of an add, and what is not an ordinary one (ledgers.md 2.5.1).
+"""The path of an add, and what is not an ordinary one (invariant B1).
 
 One add is one synchronous section: fence and key check, the copy into the write cache, the
 journal's queue. At the end of the burst the journal writes and syncs all of it at once and calls
@@ -120,7 +120,7 @@ class AddPath:
         flags: int,
         done: Done,
     ) -> None:
-        """Stores one entry (features.md #1's bytes, in pieces); `done(Status.EOK)` once it is
+        """Stores one entry (feature 1's bytes, in pieces); `done(Status.EOK)` once it is
         durable, in the order of the calls; with FLAG_DEFERRED_SYNC once it is written, and then it
         is durable when `force_ledger` returned. Other answers: EBADREQ (these are no bytes of that
         entry), EUA, EFENCED, ETOOMANYREQUESTS, EREADONLY (full or stopping), EIO (failed). The

@@ -1,4 +1,4 @@
-"""Bookie: a storage node (design.md §3).
+"""Bookie: a storage node (docs/architecture.md).
 
 Composition of the parts in this folder, their start, end and failure. Everything here runs on the
 event loop's thread.

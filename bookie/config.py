@@ -21,11 +21,11 @@ WRITE_CACHE_SEGMENT_SIZE_BYTES = 4 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieConfig:
-    #: Stable and explicit (ledgers.md 7); in the cookie.
+    #: Stable and explicit; in the cookie (invariant K1).
     bookie_id: str
     #: Of the cluster (INSTANCEID); in the cookie. "" where there is none.
     instance_id: str
-    #: journalDirectory, ledgerDirectories: best on different disks (features.md #35).
+    #: journalDirectory, ledgerDirectories: best on different disks (feature 35).
     journal_directory: str
     ledger_directory: str
     #: The others of ledgerDirectories; they hold entry logs only (storage/ledger_directories.py).
@@ -121,8 +121,8 @@ class BookieConfig:
 
     #: With the 32 bytes of header and the digest. BookKeeper: nettyMaxFrameSizeBytes, 5 MiB.
     entry_size_max_bytes: int = 5 * MIB
-    #: Every entry is of a ledger with CRC32C digests: check them before the journal (features.md
-    #: D, BP-31). A bookie is not told a ledger's digest type, so only who composes it knows.
+    #: Every entry is of a ledger with CRC32C digests: check them before the journal (BP-31).
+    #: A bookie is not told a ledger's digest type, so only who composes it knows.
     verify_digest_on_write: bool = False
 
     #: dbStorage_rocksDB_blockCacheSize

@@ -2,7 +2,7 @@
 
 Sizes are as BookKeeper's option says (MB in names that end in MB or Mb, otherwise bytes), times in
 milliseconds. Names that BookKeeper 4.17 knows and that have no effect here are accepted with a line
-in the log (ledgers.md 3).
+in the log.
 """
 
 from __future__ import annotations

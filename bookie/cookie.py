@@ -1,10 +1,10 @@
-"""The cookie: a bookie's identity, kept in each of its directories (ledgers.md 2.8).
+"""The cookie: a bookie's identity, kept in each of its directories (invariants K).
 
 An empty disk must not come back as a bookie that answers «no such entry» for all it once had, and
 a disk of another bookie or cluster must not be served. So all directories have the same cookie, or
 none has one and none has anything else: then it is a new bookie.
 
-The text is BookKeeper's (bookkeeper.md §5, Cookie.java): a version line, then a protobuf text.
+The text is BookKeeper's (Cookie.java): a version line, then a protobuf text.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ class BookieStartError(Exception):
 
 
 class CorruptionError(BookieStartError):
-    """Bytes on disk that are not what was written (design.md §6). At replay it refuses the start:
+    """Bytes on disk that are not what was written (invariants E). At replay it refuses the start:
     only a torn tail, of which nothing was acknowledged, is ever cut."""
 
     def __init__(self, file: str, offset: int, reason: str) -> None:
@@ -23,7 +23,7 @@ class CorruptionError(BookieStartError):
 
 class DamagedRecordError(Exception):
     """A record of an entry log that cannot be the entry it should be; answered EIO, never
-    ENOENTRY, so that the reader asks another replica (ledgers.md 2.5.4)."""
+    ENOENTRY, so that the reader asks another replica (invariant B4)."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         """`offset`: of the record in the file, its length included."""

@@ -1,4 +1,4 @@
-"""What is done to a ledger as a whole: fence, force, explicit LAC, delete (ledgers.md 2.5, 2.7).
+"""What is done to a ledger as a whole: fence, force, explicit LAC, delete (invariants B, D).
 
 Each is a record in the journal, and its answer waits for the sync.
 """

@@ -4,7 +4,7 @@ All of it is in memory; what changed is written to the index with each checkpoin
 LedgerData message (DbLedgerStorageDataFormats.proto): exists 1, fenced 2, masterKey 3,
 explicitLac 4, limbo 5.
 
-Owner: the event loop's thread. Invariants (ledgers.md 2.5): the first master key sticks; a fenced
+Owner: the event loop's thread. Invariants (B): the first master key sticks; a fenced
 ledger stays fenced; a deleted ledger stays refused, as long as it is remembered.
 """
 

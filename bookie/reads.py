@@ -1,4 +1,4 @@
-"""The path of a read: what a bookie answers (ledgers.md 2.5).
+"""The path of a read: what a bookie answers (invariants B).
 
 «No such entry» and «no such ledger» are said only when that is certain: what is damaged is EIO, and
 a ledger in limbo, of which nobody knows whether all of it is here, is EUNKNOWNLEDGERSTATE.
@@ -96,7 +96,7 @@ class ReadPath:
         self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes | None = None
     ) -> tuple[Status, memoryview]:
         """One entry; LAST_ADD_CONFIRMED_ENTRY is the one with the highest id. FLAG_DO_FENCING
-        fences first, and answers when that is durable (ledgers.md 2.5.1-2)."""
+        fences first, and answers when that is durable (invariants B1, B2)."""
         if flags & FLAG_DO_FENCING:
             status = await self._operations.fence(ledger_id, master_key)
             if status is not Status.EOK:

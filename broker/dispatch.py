@@ -1,6 +1,6 @@
 """Dispatch: one frame -> header -> API table -> version check -> decode -> handler -> reply.
 
-The only catch-all of the server is here (design.md §6): an exception that escapes a handler is our
+The only catch-all of the server is here (invariants E): an exception that escapes a handler is our
 bug, is logged with the request's id and answered UNKNOWN_SERVER_ERROR, where the response has a
 place for it, or with a closed connection where it has not. `strict` (tests) lets it through.
 

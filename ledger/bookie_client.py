@@ -5,7 +5,7 @@ over sockets (ledger/network/client.py). Adds are callbacks because they are the
 answer comes on the loop's thread, possibly before the call returns, and never more than once. Reads
 are awaited, with a `_nowait` twin for what can be answered without waiting.
 
-Answers are statuses, not exceptions: the ledger's cores decide what they mean (design.md §6).
+Answers are statuses, not exceptions: the ledger's cores decide what they mean (invariants E).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BookieClient(Protocol):
         flags: int,
         done: AddDone,
     ) -> None:
-        """Sends one entry (features.md #1's bytes, in pieces). The pieces may be changed by the
+        """Sends one entry (feature 1's bytes, in pieces). The pieces may be changed by the
         caller once `done` was called, not before. `flags`: FLAG_RECOVERY_ADD, FLAG_HIGH_PRIORITY,
         FLAG_DEFERRED_SYNC."""
 

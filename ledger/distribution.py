@@ -1,7 +1,7 @@
-"""Which bookies of an ensemble have an entry, and how many must answer (features.md #3).
+"""Which bookies of an ensemble have an entry, and how many must answer (feature 3).
 
 Pure. An entry goes to the Qw bookies that follow `entry_id mod E` in the ensemble
-(RoundRobinDistributionSchedule.java). «Covered» follows ledgers.md 2.2: a property holds for enough
+(RoundRobinDistributionSchedule.java). «Covered» follows invariants C: a property holds for enough
 bookies when no Qa of a write set could lack it.
 """
 

@@ -2,7 +2,7 @@
 
 Two parts, each bounded in bytes and evicted oldest first:
 
-- the tail: what this client's writers appended, put there as it is sent (features.md 36,
+- the tail: what this client's writers appended, put there as it is sent (feature 36,
   EntryCacheImpl). Readers of the end of a partition never go to a bookie.
 - what was read: runs that one reader fetched, for the others that read the same old data. A scan
   evicts only what was read before, never the tail.

@@ -1,4 +1,4 @@
-"""What can become of an operation on a ledger (design.md §6). The broker maps these to Kafka's.
+"""What can become of an operation on a ledger (invariants E). The broker maps these to Kafka's.
 
 Whatever the kind: an append that failed may or may not be in the ledger (fenced = outcome unknown,
 like a timeout); only the ledger's end after its close or recovery tells.

@@ -1,7 +1,7 @@
 """Fragments: which entries of a ledger are on which ensemble. Pure.
 
 A segment of the metadata says from where on an ensemble holds; a fragment also where that ends. It
-is closed when that is final: another segment follows, or the ledger is closed (ledgers.md 2.9).
+is closed when that is final: another segment follows, or the ledger is closed (invariants A).
 """
 
 from __future__ import annotations

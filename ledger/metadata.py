@@ -1,4 +1,4 @@
-"""LedgerManager: ledgers' metadata in BookKeeper's tree (bookkeeper.md §5; features.md #4).
+"""LedgerManager: ledgers' metadata in BookKeeper's tree (feature 4; docs/formats.md).
 
     /ledgers/LAYOUT, INSTANCEID           what the tree is
     /ledgers/idgen/ID-                    its sequence numbers are the ledger ids
@@ -6,7 +6,7 @@
     /ledgers/000/0001/0995/1162/L7781     of ids from 2^31-1 on (`%019d` split 3-4-4-4-4)
 
 All changes are compare-and-set on the node's version. A change whose outcome is unknown is read
-back before anything is decided (ledgers.md 2.1.8, 2.1.9).
+back before anything is decided (invariants W8, W9).
 """
 
 from __future__ import annotations

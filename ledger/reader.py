@@ -104,7 +104,7 @@ class LedgerReader:
         """Metadata of the same ledger: other ensembles, or its end. Older than what is known
         already says nothing.
 
-        An ensemble changes from the first entry on that is not confirmed (ledgers.md 2.1.4): what
+        An ensemble changes from the first entry on that is not confirmed (invariant W4): what
         is in front of the last segment is, whether or not a bookie is left that would say so."""
         if versioned.version <= self._version:
             return

@@ -1,4 +1,4 @@
-"""Recovery: fence a ledger, find its end, make it final (ledgers.md 2.3, bookkeeper.md §6).
+"""Recovery: fence a ledger, find its end, make it final (invariants R).
 
 1. OPEN -> IN_RECOVERY by compare-and-set.
 2. Fencing read of the last entry from every bookie of the last segment, until no Qa bookies of any

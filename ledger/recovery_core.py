@@ -1,4 +1,4 @@
-"""What the answers to recovery's questions mean (ledgers.md 2.2, 2.3). Pure.
+"""What the answers to recovery's questions mean (invariants C, R). Pure.
 
 Two questions: «what do you know of this ledger's end?» to all bookies of the last ensemble, and
 «do you have this entry?» to one entry's write set. Silence and errors are *unknown*; only an

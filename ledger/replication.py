@@ -1,6 +1,6 @@
-"""Re-replication: copies what a lost bookie had to another one (features.md #38, #40).
+"""Re-replication: copies what a lost bookie had to another one (features 38, 40).
 
-The rules (ledgers.md 2.9; LedgerFragmentReplicator.java, BookKeeperAdmin.java):
+The rules (invariants A; LedgerFragmentReplicator.java, BookKeeperAdmin.java):
 
 1. Only closed fragments are copied: one that another follows, or the last of a closed ledger. The
    open end of a ledger is recovered (fenced and closed) first, even if the lost bookie had nothing

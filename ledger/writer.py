@@ -281,7 +281,7 @@ class LedgerWriter(AddPipeline):
 
     async def _store_ensemble(self, request: ChangeRequest, ensemble: tuple[str, ...]) -> None:
         """Compare-and-set while the ledger is OPEN and the failed bookies are where they were
-        (ledgers.md 2.1.4d): a new ensemble is used only once it is durable (bk#1591)."""
+        (invariant W4): a new ensemble is used only once it is durable (bk#1591)."""
 
         def transform(metadata: LedgerMetadata) -> LedgerMetadata | None:
             self._check_open(metadata)

@@ -1,4 +1,4 @@
-"""The rules of writing one ledger (ledgers.md 2.1). Pure: no loop, sockets, clock or entropy.
+"""The rules of writing one ledger (invariants W). Pure: no loop, sockets, clock or entropy.
 
 Owner of: the entries in flight, the LAC, the ensemble that is written to. The shell (`pipeline`)
 sends what it is told to, hands in every reply, and acts on the flags that come back:

@@ -1,4 +1,4 @@
-"""WriterCore for the two other ways of writing a ledger (ledgers.md 2.7). Pure.
+"""WriterCore for the two other ways of writing a ledger (invariants D). Pure.
 
 `AdvCore`: the caller gives entry ids, in any order (LedgerHandleAdv.java). Acks are told in the
 order of ids, so an entry waits for all lower ids to be given and acked. Lengths count in the order

@@ -1,4 +1,4 @@
-"""BookKeeper's `metadataServiceUri` (bookkeeper.md §5): where the metadata is, and of what layout.
+"""BookKeeper's `metadataServiceUri`: where the metadata is, and of what layout.
 
     zk+hierarchical://host1:2181;host2:2181/ledgers
     zk+null://host1,host2/a/folder/ledgers          take the layout that is there

@@ -7,7 +7,7 @@ ZooKeeper's, so that kazoo is one implementation; `memory` and `sqlite` are the 
 contract suite (tests/metadata/test_contract.py) runs against all.
 
 Every change is durable when the call returns. A call that raises `MetadataUnknownOutcome` may or
-may not have happened: the caller re-reads before it decides (ledgers.md 2.1.8, 2.1.9).
+may not have happened: the caller re-reads before it decides (invariants W8, W9).
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Pure functions. They are asked after a new connection was made and `sync` was called, when nothing
 of the old connection can happen any more. `lost_zxid` is the highest transaction id that the old
 connection had told of. ZooKeeper serves the requests of a session in order, so that a lost change,
-if it happened, has a greater one: a node that is not newer was not touched by it (ledgers.md 2.1.8,
-2.1.9).
+if it happened, has a greater one: a node that is not newer was not touched by it (W8, W9).
 
 What cannot be told apart: two clients that write the *same bytes* to the same node at the same
 version. Callers to whom that matters put something of their own into the data (a creator token).

@@ -11,7 +11,7 @@ Three kinds of calls:
   simulation, where a thread would not advance virtual time).
 
 A sync that failed is never retried: the kernel may have dropped the dirty pages, so the file's
-state is unknown (features.md #5, ledgers.md 2.5.7). Callers end the bookie.
+state is unknown (feature 5, invariant B7). Callers end the bookie.
 
 A write that finds no space is different: nothing is unknown, and it may be tried again. `is_full`
 tells it from all other errors, because a sync that fails for want of space (delayed allocation, a
@@ -77,7 +77,7 @@ class File(Protocol):
 
     def allocate(self, size: int, offset: int) -> None:
         """Reserves space with zeros written to it, so that a later sync of it need not change the
-        file's metadata (design.md §3). ENOSPC if there is none."""
+        file's metadata (docs/architecture.md). ENOSPC if there is none."""
 
     def truncate(self, size: int) -> None: ...
 

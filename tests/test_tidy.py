@@ -190,3 +190,47 @@ def test_catch_alls_are_few():
                 if not any("#" in line or '"""' in line for line in around):
                     found.append(where(path, node.lineno))
     none(found)
+
+
+PAGE = re.compile(r"(?<![\w/.-])((?:[a-z_]+/)*[A-Za-z][\w-]*\.md)\b")
+#: Pages that commands write: `make test-long`, and tests of commands.
+WRITTEN_PAGES = {"docs/long-tests.md", "long-tests.md", "page.md"}
+RULES = re.compile(r"\binvariants?\s+((?:[A-Z]\d*)(?:,\s+[A-Z]\d+)*)\b")
+FEATURES = re.compile(r"\bfeatures?\s+(\d+(?:(?:,\s+|-)\d+)*)")
+
+
+def prose():
+    """(path, text) of all that people read: modules and pages."""
+    for path in python_files(*PACKAGES, *WORKSHOPS):
+        if path != Path(__file__):
+            yield path, path.read_text(encoding="utf-8")
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        yield path, path.read_text(encoding="utf-8")
+
+
+def test_cited_pages_exist():
+    none(
+        [
+            f"{path.relative_to(ROOT)}: {page}"
+            for path, text in prose()
+            for page in set(PAGE.findall(text)) - WRITTEN_PAGES
+            if not any((folder / page).exists() for folder in (ROOT, path.parent, ROOT / "docs"))
+        ]
+    )
+
+
+def test_cited_invariants_and_features_exist():
+    rules = (ROOT / "docs/invariants.md").read_text(encoding="utf-8")
+    rows = (ROOT / "docs/features.md").read_text(encoding="utf-8")
+    found = []
+    for path, text in prose():
+        for names in RULES.findall(text):
+            for name in re.split(r",\s+", names):
+                known = f"**{name}.**" if name[1:] else f"({name})"
+                if known not in rules:
+                    found.append(f"{path.relative_to(ROOT)}: invariant {name}")
+        for numbers in FEATURES.findall(text):
+            for number in re.split(r",\s+|-", numbers):
+                if f"\n| {number} |" not in rows:
+                    found.append(f"{path.relative_to(ROOT)}: feature {number}")
+    none(found)

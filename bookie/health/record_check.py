@@ -1,4 +1,4 @@
-"""RecordCheck: whether the bytes of a record are the entry that was stored (features.md D, BP-31).
+"""RecordCheck: whether the bytes of a record are the entry that was stored (BP-31).
 
 For who reads records that nobody asked for: compaction, and the look at logs whose map is lost. A
 ledger's digest is asked of the metadata once and remembered, for a bounded number of ledgers.

@@ -1,5 +1,5 @@
 """The scrub: looks at all entry logs in turn, slowly, to find damage before somebody needs the data
-(BookKeeper: localScrubInterval; ledgers.md 6.12).
+(BookKeeper: localScrubInterval).
 
 A pass goes over every complete log from front to back. Each record has to be one; if the index
 points at it, its digest has to match; and the index has to know every entry of a ledger that is not

@@ -1,4 +1,4 @@
-"""The journal: what makes an add durable (features.md #5, #6; ledgers.md 3.1).
+"""The journal: what makes an add durable (features 5, 6).
 
 Records are appended by reference to the write cache's memory; records that follow each other there
 stay one slice. All that was appended in a burst of input becomes one group: one checksum, one
@@ -12,8 +12,7 @@ Invariants:
 - `done` is called only after the sync that covers its record, never twice, in order; but that of
   `append_unsynced` after the write, and the sync follows without being asked for;
 - groups are numbered without a gap over all files; a file is left only when all of it is synced;
-- the first OSError ends the journal: nothing is written or acknowledged after it (ledgers.md
-  2.5.7).
+- the first OSError ends the journal: nothing is written or acknowledged after it (invariant B7).
 """
 
 from __future__ import annotations
@@ -182,7 +181,7 @@ class Journal:
 
     def append_unsynced(self, view: memoryview, start: int, end: int, done: Done) -> None:
         """As `append`, but `done` is called once the record is written, before the sync (deferred
-        sync, ledgers.md 2.7): a crash may lose it, until a group behind it is durable."""
+        sync, invariants D): a crash may lose it, until a group behind it is durable."""
         self._building.written_dones.append(done)
         self.append(view, start, end, _told_before)
 

@@ -1,4 +1,4 @@
-"""Replay: reads journals back from the mark, after a crash (features.md #12).
+"""Replay: reads journals back from the mark, after a crash (feature 12).
 
 What may be missing or damaged without being an error is what no one was told of: the groups after
 the last durable one, which a crash can lose, tear, or keep in any mixture. Every group says which
@@ -6,7 +6,7 @@ groups were durable when it was written, so the end of the journal is told apart
 
 - a damaged group, and none after it that says it was durable: the torn tail. It is cut.
 - a damaged group, and an undamaged one after it that says it was durable: corruption. The start is
-  refused, with the file and the offset (ledgers.md 2.5.4: never answer as if it had not been).
+  refused, with the file and the offset (invariant B4: never answer as if it had not been).
 
 Groups are numbered over all files without a gap, so a lost journal, or one cut short in the middle
 of a chain, is found too.

@@ -1,9 +1,9 @@
-"""A bookie's place in the metadata: that it is there, where, and who it is (bookkeeper.md 5).
+"""A bookie's place in the metadata: that it is there, where, and who it is (docs/formats.md).
 
 `<root>/available/<bookie id>`, or `available/readonly/<bookie id>`, is ephemeral and holds the
 bookie's service info. `<root>/cookies/<bookie id>` stays, and holds the cookie that each of the
 bookie's directories has too: a bookie that comes back with an empty disk must not answer «no such
-entry» (ledgers.md 2.8), so it is refused.
+entry» (invariants K), so it is refused.
 
 A session that was lost is no reason to stop serving: fencing protects. The bookie registers anew.
 """

@@ -1,5 +1,5 @@
 """EntryLogCompactor: what is alive in some entry logs goes to a new one, and they are removed
-(features.md #14, ledgers.md 2.6).
+(feature 14, invariants S).
 
 A record is alive if the index says that it is where its entry is. The order of the steps is what
 makes a crash harmless at each of them:

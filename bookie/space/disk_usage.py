@@ -1,4 +1,4 @@
-"""How full the disks are, and whether the bookie takes writes (features.md #16, ledgers.md 2.8).
+"""How full the disks are, and whether the bookie takes writes (feature 16, invariants K).
 
     OK         all goes on
     WARN       above diskUsageWarnThreshold: major compaction waits

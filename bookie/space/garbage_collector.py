@@ -1,4 +1,4 @@
-"""GarbageCollector: space comes back (features.md #14-15, ledgers.md 3.4, 6.1).
+"""GarbageCollector: space comes back (features 14-15).
 
 Every gcWaitTime one round: ledgers that the metadata does not know any more are deleted; entry logs
 of which nobody knows what is in them are read; logs with nothing alive are removed; then the major

@@ -1,5 +1,5 @@
 """LogExaminer: finds out what is in an entry log of which the map is missing or cannot be read, or
-that the crash of a compaction left (features.md #14: «or by scan»).
+that the crash of a compaction left (feature 14).
 
 All records are read and looked up in the index: what the index does not point at is dead. If the
 scan comes to the end, what is alive is known; the log gets a map, or is removed if there is

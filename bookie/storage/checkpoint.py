@@ -1,4 +1,4 @@
-"""Checkpoints: up to where the journal is not needed any more (features.md #11).
+"""Checkpoints: up to where the journal is not needed any more (feature 11).
 
 Two small files in the ledger directory, each replaced as a whole. `checkpoint` is ours: the mark,
 the number of the last group before it, and what the entry log being written holds up to there.

@@ -1,4 +1,4 @@
-"""The background task that moves the mark: flush, index, checkpoint, old journals (ledgers.md 2.6).
+"""The background task that moves the mark: flush, index, checkpoint, old journals (invariants S).
 
 The mark is where the journal stood when a generation of the write cache was closed, and it becomes
 durable only when all of that generation is: entry log synced, index synced, the ledgers' states

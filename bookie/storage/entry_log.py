@@ -1,4 +1,4 @@
-"""Entry logs: the entries of all ledgers, in the order of the flushes (features.md #7).
+"""Entry logs: the entries of all ledgers, in the order of the flushes (feature 7).
 
 A location, as the index keeps it, is `log id << 32 | offset of the entry, after its length`.
 

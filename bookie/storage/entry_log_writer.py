@@ -1,4 +1,4 @@
-"""EntryLogWriter: appends to one entry log after another (features.md #7).
+"""EntryLogWriter: appends to one entry log after another (feature 7).
 
 The flush has one and compaction has another, so a log holds either what was written lately or what
 survived a compaction. A log that is full gets its ledgers map and is complete.

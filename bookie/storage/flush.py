@@ -1,6 +1,6 @@
 """The flush: a generation of the write cache goes to the entry log, sorted, then to the index.
 
-The order is that of ledgers.md 2.6: entry log written, its data synced, then the index's batches,
+The order is that of invariant S2: entry log written, its data synced, then the index's batches,
 then the index synced. Who calls it persists the mark after that.
 
 What it may not do is get in the journal's way. Dirty pages are bounded: after every

@@ -1,6 +1,6 @@
 """The index: (ledger, entry) -> location in an entry log, and each ledger's state.
 
-Keys and values are BookKeeper's (ledgers.md 3.3; docs/formats.md, «Index»): in `locations`
+Keys and values are BookKeeper's (docs/formats.md, «Index»): in `locations`
 `ledger id i64, entry id i64 -> log id << 32 | offset`, in `ledgers` `ledger id i64 -> LedgerData`.
 
 Two implementations: `RocksIndex` (rocks_index.py) and, for simulations, `MemoryIndex`.

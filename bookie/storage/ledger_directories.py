@@ -1,4 +1,4 @@
-"""Which of the ledger directories gets the next entry log (features.md #35, ledgers.md 2.8).
+"""Which of the ledger directories gets the next entry log (feature 35, invariants K).
 
 `ledgerDirectories` names one directory or several, each on a disk of its own. Entry logs are spread
 over them; a log's id is unique over all, so the index needs not know where a log is. Index,

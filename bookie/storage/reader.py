@@ -1,4 +1,4 @@
-"""Reads: from the write cache, else from the entry logs (features.md #34).
+"""Reads: from the write cache, else from the entry logs (feature 34).
 
 The read cache is the page cache. A flush sorts a generation by ledger, so what follows an entry in
 its log is mostly the next entry of the ledger: the index is asked for the first entry of a run
@@ -8,7 +8,7 @@ is read on a worker thread, with read-ahead, so that a reader that goes on finds
 memory.
 
 A record that is not what the index says is never «no such entry»: DamagedRecordError, which the
-bookie answers EIO (ledgers.md 2.5.4). Where all ledgers have CRC32C digests, each part of a log is
+bookie answers EIO (invariant B4). Where all ledgers have CRC32C digests, each part of a log is
 checked when it is read first, and again when a read had to wait for the disk. Not every time: that
 would double what a read of small entries costs. The reader behind it does check, and the scrub.
 

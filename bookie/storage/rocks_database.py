@@ -223,7 +223,7 @@ class Database:
 
 
 def locations_options(block_cache_size_bytes: int) -> Options:
-    """EntryLocationIndex's (conf/entry_location_rocksdb.conf, ledgers.md 3.3), but for the memory
+    """EntryLocationIndex's (conf/entry_location_rocksdb.conf), but for the memory
     of what is not in a table yet: 64 MiB there. A checkpoint makes a table of it anyway."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)

@@ -1,4 +1,4 @@
-"""The write cache: entries between the journal and the entry log (features.md #32).
+"""The write cache: entries between the journal and the entry log (feature 32).
 
 Two generations. Adds go to the active one; the other is being flushed, or there is none. Both
 answer reads. A generation is a list of segments, plain memory that entries are copied into once,

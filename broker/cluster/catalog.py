@@ -15,7 +15,7 @@ the node that says that its topic is being made; so one without either is left o
 Deleting removes the topic's node first (from then
 on the topic is gone), then moves the documents; a crash in between is made good by `load`, and by
 every other broker a while after it saw the deletion. So no ledger is ever without a document that
-names it (ledgers.md 2.4). A name may be used again, so each change checks the topic's id, too
+names it (invariants L). A name may be used again, so each change checks the topic's id, too
 (broker/cluster/topic_life.py).
 """
 

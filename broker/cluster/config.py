@@ -187,7 +187,7 @@ def _check_order(*settings: tuple[str, int]) -> None:
 
 
 def check_quorums(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
-    """features.md #19: E >= Qw >= Qa."""
+    """feature 19: E >= Qw >= Qa."""
     _check_order(
         ("quire.ledger.ack.quorum", ack_quorum),
         ("quire.ledger.write.quorum", write_quorum),

@@ -3,7 +3,7 @@
 A topic's value is, in this order: its own override, the dynamic and then the static value of the
 first broker setting in `broker_names` that is set, this table's default. Sources: Kafka's
 `LogConfig`, `TopicConfig` and `ServerTopicConfigSynonyms` (names, types, defaults and limits as
-read from a running 4.3.1); kafka.md §2; the `quire.ledger.*` ones are features.md #19.
+read from a running 4.3.1); the `quire.ledger.*` ones are feature 19.
 """
 
 from __future__ import annotations

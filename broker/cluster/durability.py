@@ -38,7 +38,7 @@ BOOKIE_NODE_ID_MIN = 1 << 30
 
 
 class Copies(NamedTuple):
-    """E >= Qw >= Qa of a ledger (ledgers.md 1)."""
+    """E >= Qw >= Qa of a ledger."""
 
     ensemble_size: int
     write_quorum: int

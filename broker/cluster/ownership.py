@@ -2,7 +2,7 @@
 
 What broker/log asks and broker/cluster answers. Being the owner is a plan, not a right to write:
 the right comes from the take-over, whose compare-and-set on the chain and whose fencing of the last
-ledger let only one writer acknowledge anything, whatever two brokers believe (design.md §4).
+ledger let only one writer acknowledge anything, whatever two brokers believe.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class ClusterView(Protocol):
 
     @property
     def controller_id(self) -> int:
-        """A live broker's id (kafka.md trap 12)."""
+        """A live broker's id: clients spin if there is no such node."""
 
     def broker_ids(self) -> Sequence[int]:
         """Ids of the live brokers, ascending."""

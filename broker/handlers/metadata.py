@@ -5,7 +5,7 @@
   auto.create.topics.enable is set; the answer waits until its partitions are served;
 - partitions that are being taken over are waited for, LOAD_WAIT_SECONDS at most, then answered with
   LEADER_NOT_AVAILABLE, so that a client that comes right after a start needs no retry;
-- leader epochs are always known (kafka.md §3 trap 8); that of a partition which another broker
+- leader epochs are always known (KIP-320); that of a partition which another broker
   leads is the assigned one, and never above what its leader says;
 - a leader that is not registered is none: LEADER_NOT_AVAILABLE, leader -1;
 - authorized operations, if asked for: all of them, as Kafka without an authorizer.

@@ -1,6 +1,6 @@
 """Produce (key 0), versions 3-13; advertised from 0 (KAFKA-18659), where 0-2 close the connection.
 
-Two stages (design.md §3). Stage 1, this module's plain `def`, runs in request order: each
+Two stages (docs/architecture.md). Stage 1, this module's plain `def`, runs in request order: each
 partition's batch is checked, numbered and queued. Stage 2 runs as the acks come: when the last
 partition of the request is answered, the reply is resolved.
 

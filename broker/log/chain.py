@@ -1,7 +1,7 @@
 """The chain: a partition's ledgers, in offset order, as one JSON document in metadata.
 
 Pure values. The broker that holds the partition changes the document by compare-and-set only, so
-that of two brokers which both believe they own it only one can (ledgers.md 2.4). What a request may
+that of two brokers which both believe they own it only one can (invariants L). What a request may
 ask about old data (log start, leader epochs, which ledger holds an offset or a timestamp) is
 answered from here without a read.
 

@@ -2,7 +2,7 @@
 
 One task per partition that holds data or is asked for, asleep unless called. It alone writes the
 partition's document in metadata, always by compare-and-set; losing one means that somebody else
-took the partition over, and the partition goes offline (design.md §4). Metadata that is away is no
+took the partition over, and the partition goes offline. Metadata that is away is no
 reason to: as long as the ledger takes writes the partition serves, and what has to be written
 waits; but nothing is rolled, and who needs a new ledger gets NOT_ENOUGH_REPLICAS.
 

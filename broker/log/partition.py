@@ -320,7 +320,7 @@ class PartitionLog:
 
     def go_offline(self, reason: str) -> None:
         """Nothing more is acknowledged. Outcome of what was queued: unknown to its producers, as
-        after a lost connection (ledgers.md 2.1.6)."""
+        after a lost connection (invariant W6)."""
         if self.state is State.OFFLINE:
             return
         logger.log(

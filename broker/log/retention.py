@@ -1,5 +1,5 @@
 """Which ledgers a partition no longer keeps. Pure: a chain, a topic's settings and a time in, the
-new log start out (features.md #30, Kafka's retention.ms and retention.bytes)."""
+new log start out (feature 30, Kafka's retention.ms and retention.bytes)."""
 
 from __future__ import annotations
 

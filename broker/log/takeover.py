@@ -1,4 +1,4 @@
-"""Take-over: from a partition's metadata to a state that can serve (design.md §4).
+"""Take-over: from a partition's metadata to a state that can serve (docs/architecture.md).
 
 1. recover (fence and close) the last ledger if it is open; read what its tail holds;
 2. rebuild producer state from the newest snapshot and what follows it;
@@ -8,7 +8,7 @@
 Nothing is served before 3 succeeded. Losing that compare-and-set means that another broker was
 quicker: the caller steps back.
 
-One fence is enough. ledgers.md 2.4 has the last two fenced where a writer may still be on the
+One fence is enough. BookKeeper fences the last two where a writer may still be on the
 second-last while it adds the last; ours closes a ledger in the ledger's own metadata before it
 makes the next, and puts nothing into that before the chain has it. So a writer from before step 3
 is either on the ledger that is fenced here, or waits for a compare-and-set that it has lost.

@@ -13,6 +13,6 @@
     report.py              what cannot be repaired, and why; pure
     service.py             all of these in one process; config.py, statistics.py
 
-features.md #37-#40; ledgers.md 2.9. The records are BookKeeper's (ledger/underreplication.py), so
+features 37-40; invariants A. The records are BookKeeper's (ledger/underreplication.py), so
 that Java's auditor and workers can stand beside ours.
 """

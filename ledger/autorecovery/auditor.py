@@ -1,4 +1,4 @@
-"""Auditor: notices that copies are missing, and marks the ledgers (features.md #37; Auditor.java).
+"""Auditor: notices that copies are missing, and marks the ledgers (feature 37; Auditor.java).
 
 It runs while this process is the elected one. At once, or after lostBookieRecoveryDelay, it looks
 for ledgers of bookies that are gone; from time to time it looks for all that are named and not

@@ -4,7 +4,7 @@
     underreplication/auditorelection/V_<n>    ephemeral, a candidate; the lowest number audits
 
 Everybody watches the one in front. An auditor is one only as long as its session lives: when that
-is lost its audit is cancelled, and it stands for election anew (ledgers.md 2.9.9). For the moment
+is lost its audit is cancelled, and it stands for election anew (invariant A8). For the moment
 in which a session has ended and nobody knows yet there may be two; marks bear that.
 """
 

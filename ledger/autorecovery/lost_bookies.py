@@ -1,7 +1,7 @@
 """Which bookies are lost, and whether they are waited for (Auditor.java, submitAuditTask). Pure.
 
 A single bookie that vanished may be restarting: it is waited for `delay_s`. A second one that
-vanishes meanwhile ends the waiting for both: now every copy counts (features.md #37).
+vanishes meanwhile ends the waiting for both: now every copy counts (feature 37).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """ReplicationWorker: takes marked ledgers, one after the other, and has them repaired
-(features.md #38, #39; ReplicationWorker.java).
+(features 38, 39; ReplicationWorker.java).
 
 A ledger's lock is an ephemeral node: who has it repairs. When the ledger is whole its mark is taken
 away, with the version that was read under the lock: one that was marked again stays marked. A

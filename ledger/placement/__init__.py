@@ -1,4 +1,4 @@
-"""Placement: which bookies a ledger is written to (features.md #19, #20, #23, #24)."""
+"""Placement: which bookies a ledger is written to (features 19, 20, 23, 24)."""
 
 from ledger.placement.policy import Candidate, Placement, TooFewBookiesError
 from ledger.placement.random_choice import RandomPlacement

@@ -1,4 +1,4 @@
-"""SpreadPlacement: ensembles over racks and regions, by free space (features.md #20).
+"""SpreadPlacement: ensembles over racks and regions, by free space (feature 20).
 
 The meaning of RackawareEnsemblePlacementPolicy and RegionAwareEnsemblePlacementPolicy: each write
 quorum is on at least so many racks, and regions; where that cannot be, and is not enforced, the

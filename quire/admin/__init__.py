@@ -1,4 +1,4 @@
-"""The HTTP administration of a running server, on the metrics listener (ledgers.md 4.3).
+"""The HTTP administration of a running server, on the metrics listener (HttpRouter.java).
 
 Paths, parameters and JSON are Apache BookKeeper's (its HttpRouter and the services behind it), so
 that scripts and consoles made for a Java bookie work; /ping, /buildinfo and /health are Waltz's.

@@ -1,5 +1,5 @@
 """`quire bookie recover`, `update-bookie-in-ledger`: other bookies take over what
-one had (features.md #40; ledger/replication.py has the rules)."""
+one had (feature 40; ledger/replication.py has the rules)."""
 
 from __future__ import annotations
 

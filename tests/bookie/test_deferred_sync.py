@@ -1,4 +1,4 @@
-"""Deferred sync (ledgers.md 2.7): adds are answered once written; FORCE makes them last."""
+"""Deferred sync (invariants D): adds are answered once written; FORCE makes them last."""
 
 import random
 import struct

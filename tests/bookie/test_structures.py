@@ -145,7 +145,7 @@ def test_too_much_pinned_gives_copies(tiny):
 
 
 def test_ledgers_map_bytes():
-    """BookKeeper's layout, written by hand (features.md #7)."""
+    """BookKeeper's layout, written by hand (feature 7)."""
     data = pack_ledgers_map({7: 100, 3: 50})
     assert data.hex() == (
         "00000034"

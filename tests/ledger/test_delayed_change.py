@@ -1,4 +1,4 @@
-"""Delayed ensemble change (ledgers.md 2.1.5): the core against a naive model, and the writer."""
+"""Delayed ensemble change (invariant W5): the core against a naive model, and the writer."""
 
 from collections import defaultdict
 

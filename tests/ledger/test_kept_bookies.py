@@ -1,5 +1,5 @@
 """Failed bookies that nobody can replace: writing goes on without them while every write set has
-its ack quorum; they come back, or are replaced later (features.md #23)."""
+its ack quorum; they come back, or are replaced later (feature 23)."""
 
 from collections import defaultdict
 

@@ -1,5 +1,5 @@
 """Writers, recoverers and failing bookies at once, from a seed, in virtual time. The invariants are
-those of BookKeeper's TLA+ specification (ledgers.md 2.3). In five ways of writing: plain, without a
+those of BookKeeper's TLA+ specification (invariants R). In five ways of writing: plain, without a
 bookie to spare, with delayed ensemble change, with entry ids in any order, and with deferred sync.
 """
 

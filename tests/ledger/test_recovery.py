@@ -1,4 +1,4 @@
-"""Recovery's scenarios, each named after what went wrong somewhere once (ledgers.md 2.3)."""
+"""Recovery's scenarios, each named after what went wrong somewhere once (invariants R)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Entries as BookKeeper stores and sends them: header, MAC, payload (features.md #1).
+"""Entries as BookKeeper stores and sends them: header, MAC, payload (feature 1).
 
 An entry is `ledger id, entry id, LAC, length` (four big-endian i64, 32 bytes), the MAC over those
 32 bytes and the payload, then the payload. `length` is the sum of the payload bytes of the ledger

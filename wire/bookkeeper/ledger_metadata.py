@@ -73,7 +73,7 @@ class LedgerMetadata:
         raise ValueError(f"entry {entry_id} is before the first segment")
 
     def with_segment(self, first_entry_id: int, bookies: tuple[str, ...]) -> LedgerMetadata:
-        """With the last segment replaced, or one appended (ledgers.md 2.1.4d). ValueError if
+        """With the last segment replaced, or one appended (invariant W4). ValueError if
         `first_entry_id` is before the last segment's, which would rewrite history."""
         last_first_entry_id = self.segments[-1][0]
         if first_entry_id < last_first_entry_id:

@@ -1,4 +1,4 @@
-"""What a bookie can be asked, whatever protocol version says it (ledgers.md 4.1).
+"""What a bookie can be asked, whatever protocol version says it (docs/formats.md).
 
 `transaction_id` is what the answer is recognised by: v3's txnId, and in v2 the request id of batch
 reads; all other v2 answers are recognised by operation, ledger and entry, and have 0 there.

@@ -1,5 +1,5 @@
 """Three brokers, moving partitions and faults, from a seed, in virtual time; every acknowledged
-record is in the history. What must hold (design.md §7):
+record is in the history. What must hold (docs/simulation.md):
 
 - nothing acknowledged is lost, and offsets are dense and those that were acknowledged;
 - a batch of an idempotent producer that is sent again until it is acknowledged is there once, and
