@@ -151,7 +151,7 @@ def the_index_is_told_before_the_copies_are_synced(monkeypatch):
         target, self._target = self._target, None
         if target is not None:
             await self._write(target)
-            target.log.ledgers = self._ledgers_of(target.moves)
+            target.log.ledgers = await self._ledgers_of(target.moves)
             moved = await self._repoint(target)
             await self._disk.run(self._index.sync)
             await self._logs.write_map(target.log)

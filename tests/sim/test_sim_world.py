@@ -54,7 +54,7 @@ def test_a_broker_that_stood_still_is_deposed_and_goes_on(tmp_path):
 CLUSTER_NAMES = ("broker-1", "broker-2", "broker-3")
 ROT = [Fault(n, 3.0 + n, "bit-rot", 0.3 * n % 1, 0.95, 1.0) for n in range(1, 7)]
 #: Nothing is in memory, so all reads are from the disk.
-ROTTEN = Shape(bookies=3, idempotent_producers=0, plain_producers=2, consumers=2, admins=0,
+ROTTEN = Shape(bookies=4, idempotent_producers=0, plain_producers=2, consumers=2, admins=0,
                small_caches=1, witness=0)  # fmt: skip
 
 
