@@ -233,7 +233,10 @@ def the_replay_passes_over_deletions(monkeypatch):
 
 
 def the_index_forgets_before_the_deletion_is_durable(monkeypatch):
-    monkeypatch.setattr(Checkpointer, "_durable_deletions", lambda self: set(self.deletions))
+    async def mutant(self):
+        return dict(self.deletions)
+
+    monkeypatch.setattr(Checkpointer, "_durable_deletions", mutant)
 
 
 def adds_are_answered_before_the_sync(monkeypatch):
