@@ -92,8 +92,7 @@ def test_a_digest_that_nobody_checks_is_found(monkeypatch):
 
     monkeypatch.setattr(Digest, "open", unchecked)
     monkeypatch.setattr(Digest, "open_run", unchecked_run)
-    outcomes = (run_seed(seed, plan=ROT, shape=ROTTEN).outcome for seed in range(1, 7))
-    assert any(outcome is not Outcome.FINE for outcome in outcomes)
+    assert run_seed(1, plan=ROT, shape=ROTTEN).outcome is not Outcome.FINE
 
 
 def test_lost_bookies_are_repaired():
