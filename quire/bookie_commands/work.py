@@ -20,8 +20,8 @@ POLL_SECONDS = 0.2
 
 
 def collect(target: Target, *, minor: bool, major: bool) -> dict[str, Any]:
-    """The GcReport of the second of two rounds: ledgers that are missing from the metadata are
-    looked at twice."""
+    """A GcReport. Ledgers that are missing from the metadata are looked at twice, so there are two
+    rounds at least: the second one's figures, and all the ledgers that went."""
 
     async def work(bookie: Bookie) -> dict[str, Any]:
         with progress("collecting garbage", None) as step:
@@ -30,6 +30,9 @@ def collect(target: Target, *, minor: bool, major: bool) -> dict[str, Any]:
                 await bookie.collect_garbage()
                 report = await bookie.collect_garbage(force_minor=minor, force_major=major)
                 nursery.cancel_scope.cancel()
+        # The collector takes its second look as soon as it may, which can be between the two.
+        done = bookie.gc.statistics
+        report.deleted_ledgers, report.failed_deletes = done.deleted_ledgers, done.failed_deletes
         return dataclasses.asdict(report)
 
     return with_bookie(target, work)
