@@ -3,6 +3,11 @@
 Bounded by count and bytes; beyond that adds are refused (ETOOMANYREQUESTS), so memory never grows.
 While anything is held, every later add waits behind it: the order of a ledger's adds is its
 writer's.
+
+From half of the bounds until a quarter is left (`is_crowded`) the bookie stops reading connections
+that write (bookie/server/connection.py). With Qa < Qw nothing else slows a writer down for the
+slowest bookie, and each refused add costs the writer an ensemble change. Connections that only
+read are read on, so that a recovery can fence while writers wait.
 """
 
 from __future__ import annotations

@@ -6,6 +6,10 @@ explicitLac 4, limbo 5.
 
 Owner: the event loop's thread. Invariants (B): the first master key sticks; a fenced
 ledger stays fenced; a deleted ledger stays refused, as long as it is remembered.
+
+A checkpoint may move the mark past the record of a ledger's key while the ledger's deletion is not
+durable. Until it is, the checkpoint still stores the ledger's state (`take_dirty`). Otherwise a
+crash could undo the deletion and leave entries of a ledger without a key.
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@ What a writer confirmed without a bookie is in the middle of the ledger, where a
 both ends sees nothing; and a writer may die before it closes the ledger. So it says so at once, by
 an under-replication mark that names the bookie. Whoever recovers a ledger does not know what its
 writer knew: he asks all bookies which entries they have, after the recovery, and marks what they
-lack. That finds also what a writer had sent and nobody acknowledged when it died.
+lack. That finds also what a writer had sent and nobody acknowledged when it died. A worker that
+finds such a mark on an open ledger keeps it, and does not fence the ledger for it
+(ledger/autorecovery/repair.py).
 
 Nobody waits for any of this: it runs in the client's tasks, a few ledgers at a time, and is tried
 again while the metadata, or a bookie, is away. What is forgotten when the client ends is found by

@@ -12,6 +12,10 @@ All reads use the ensembles as they were at the start; ensembles changed while w
 memory until step 4. Otherwise a second recoverer would ask bookies that never had an entry, and cut
 acked entries off. Recovery may be repeated and may run several times at once: whoever closes first
 decides, the others adopt it.
+
+A recovered ledger may need no further copies: step 3 writes back every entry that is not known to
+be acknowledged, and replaces lost bookies meanwhile. Of a ledger that was written in one burst that
+is all of it.
 """
 
 from __future__ import annotations

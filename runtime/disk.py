@@ -77,7 +77,7 @@ class File(Protocol):
 
     def allocate(self, size: int, offset: int) -> None:
         """Reserves space with zeros written to it, so that a later sync of it need not change the
-        file's metadata (docs/architecture.md). ENOSPC if there is none."""
+        file's metadata. ENOSPC if there is none."""
 
     def truncate(self, size: int) -> None: ...
 

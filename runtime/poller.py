@@ -4,6 +4,9 @@ An epoll descriptor can itself be waited for, so trio sees a single descriptor, 
 serves all that is ready: sockets (runtime.real_net), finished syncs (runtime.real_disk). After each
 burst the turn runs once (runtime.turn), for all of it.
 
+After a burst the poller looks again a few times before it sleeps. It yields the processor between
+two looks: a broker and its bookies may share the cores, and would otherwise wait for each other.
+
 Owner: the event loop's thread.
 """
 

@@ -2,7 +2,7 @@
 
 All sockets that are ready are read in one burst and their bytes handed to the connections, then the
 turn runs once for all (runtime.turn), then the replies leave, one `sendmsg` for each connection. A
-task per connection was measured at half the requests per second (docs/architecture.md).
+task per connection was measured at half the requests per second.
 
 Owner of all state here: the event loop's thread.
 """

@@ -5,6 +5,10 @@ stay one slice. All that was appended in a burst of input becomes one group: one
 `pwritev`, one sync, and then every waiting `done(Status.EOK)` is called in the order of appending.
 While a sync runs the next group builds.
 
+Records under deferred sync (`append_unsynced`) are answered once their group is written, which may
+be beside a running sync and is before a sync that would hold the loop. A FORCE cuts the journal and
+waits for that group (`cut`, `wait_durable`), so it covers every record answered before it.
+
 Owner: the event loop's thread. A state machine without a task: it moves when records are appended
 (at the end of the turn), when a sync finishes, and when a new file is ready.
 

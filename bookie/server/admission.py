@@ -6,8 +6,14 @@ many comes: who really authenticates is through in milliseconds, and a crowd tha
 keep him out. What one of them may make the bookie hold is bounded by FRAME_BYTES_MAX and
 UNSENT_BYTES_MAX, which `BookieConnection` goes by till it is admitted.
 
+Until a connection is admitted, the short way of plain adds (bookie/server/connection.py) is closed
+to it as well. START_TLS makes void what was said before it, and the connection is judged anew.
+
 AUTH that fails is answered EUA in version 3, and both versions' connections are closed. (A Java
 bookie says nothing at all when a password is wrong, and its client waits for a time-out.)
+
+Java's client sends one more AUTH when its exchange is complete. The bookie has admitted it by then,
+and answers AuthDisabledPlugin.
 
 Owner: the event loop's thread.
 """

@@ -4,6 +4,9 @@ Every broker follows all assignments: clients may ask any broker who leads what.
 compare-and-set, by whoever has a reason to: the controller, a broker that was asked by an
 administrator, and the leader that took over (`publish`). Changes of one topic that are wanted at
 once are one write; those of many topics travel in few requests.
+
+When the answer to a write is lost, the documents are read again and the change is decided again. So
+a decision must be a function of the document that comes to the same when it is asked twice.
 """
 
 from __future__ import annotations

@@ -3,6 +3,15 @@
 Tells which nodes may have changed: made, put, deleted, or anything after a session was lost. What
 changes while somebody looks is told in one go afterwards, so a burst of changes costs a few reads,
 and nothing queues up. No polling.
+
+A read of metadata may be older than memory, because memory may learn of a change while the read is
+under way. `touch` notes such a change, and `read` leaves the node out and marks it for another
+look. Comparing what memory had before and after the read would miss a node that was made and
+deleted meanwhile.
+
+A node that this process makes may be deleted before its watch was set. Memory then holds a node
+that metadata no longer lists, so each look at the folder marks those, too. Without this a deleted
+topic would stay visible until the next restart.
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ Behaviour: Kafka 4.3's.
   nothing committed, which is no error.
 - OffsetDelete: GROUP_SUBSCRIBED_TO_TOPIC for topics that a member of the group reads.
 
+OffsetFetch is answered from memory, as Kafka's is. A client without a generation may therefore be
+told, during a take-over by another broker, what was committed before it.
+
 Known deviations: a commit's optional member epoch of KIP-848 is read as a generation: all groups
 here are classic.
 """

@@ -1,4 +1,9 @@
-"""What must not outlive a session of the metadata: offices and locks are ephemeral nodes."""
+"""What must not outlive a session of the metadata: offices and locks are ephemeral nodes.
+
+A nursery puts the metadata's errors into groups, which `except MetadataError` does not catch.
+`as_record_error` makes one error of them; otherwise a lost ZooKeeper would end the process instead
+of one round of work.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,13 @@
 A channel per bookie and protocol version, made when it is first needed: v2 for adds and reads (half
 the work of v3), v3 for what only that can say. The frame of an add is made once for all the bookies
 that the entry is sent to.
+
+After this process was suspended (SIGSTOP, a paused machine) adds look overdue although their
+answers wait in the sockets. No add is timed out right after such a gap of the clock, so that the
+answers are read first; otherwise one pause would replace healthy bookies.
+
+What is kept for a bookie that hangs is bounded: a connection on which nothing came between two
+looks, and `unsent_bytes_max` wait to be sent, is closed.
 """
 
 from __future__ import annotations
