@@ -183,7 +183,7 @@ def test_bans(what, pattern, allowed):
 
 
 def test_catch_alls_are_few():
-    """Errors have owners (docs/architecture.md); who catches everything and does not raise it
+    """Errors have owners (docs/invariants.md); who catches everything and does not raise it
     again says why next to it."""
     found = []
     for path in python_files(*PACKAGES):

@@ -1,7 +1,7 @@
 """The one name for «something that holds bytes» in every layer.
 
 A memoryview pins the whole buffer that it looks into; whoever keeps one beyond the call that
-gave it accounts for the buffer's size, or copies (docs/architecture.md, «non-obvious»).
+gave it accounts for the buffer's size, or copies (docs/architecture.md, «Memory and time»).
 """
 
 from collections.abc import Sequence
