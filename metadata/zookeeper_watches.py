@@ -4,7 +4,7 @@ A ZooKeeper watch tells of one change and is gone; those of a lost connection ar
 watch here remembers the transaction id of what it saw last, and fires when arming it shows another
 one: no change is missed between an event and the next arming, nor while there was no connection,
 and none is told twice. What is not known (the first arming had no connection, or its reply was
-lost) counts as changed.
+lost) counts as changed. A watch therefore fires one round trip after the event.
 
 One watch on the server serves all that watch the same thing. A server's watch cannot be taken back:
 one that nobody needs any more stays, and is used again if it is asked for, until its node changes.

@@ -2,7 +2,8 @@
 
 Before a producer is told that its sequence number or epoch is wrong, metadata is asked whether the
 partition is still ours: the state of one who was deposed and does not know it is old, and such an
-answer is final for a producer, where NOT_LEADER_OR_FOLLOWER is not.
+answer is final for a producer, where NOT_LEADER_OR_FOLLOWER is not. A duplicate needs no such
+question: an acknowledged offset stays true whoever owns the partition.
 """
 
 from __future__ import annotations
