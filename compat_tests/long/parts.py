@@ -60,12 +60,12 @@ def simulation(name: str, minutes: float, *arguments: str) -> Part:
     return Part(f"simulation{name}", command, minutes * MINUTE, telling=telling)
 
 
-def chaos(name: str, *arguments: str) -> Part:
+def chaos(name: str, minutes: float, *arguments: str) -> Part:
     """Four minutes of faults; the rest is for the start of JVMs, and for reading all of it back."""
     return Part(
         f"chaos-{name}",
         module("compat_tests.chaos", *arguments, "--minutes", "4"),
-        7 * MINUTE,
+        minutes * MINUTE,
         telling=r"records acked|entries acked|records read|deleted, |^(seed \d|copies:|WRONG)",
     )
 
@@ -82,10 +82,11 @@ PARTS = (
     simulation("-blind", 3, "--count", "60", "--shape", "witness=0"),
     simulation("-twice", 3, "--count", "30", "--twice"),
     properties("wire", 8, "tests/wire"),
-    properties("ledger", 5, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
+    properties("ledger", 4, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
     properties("broker", 5, "tests/broker"),
-    chaos("bookies", "bookies"),
-    chaos("lag", "bookies", "--lag", "--brokers", "3"),
-    chaos("cluster", "cluster"),
+    chaos("bookies", 7, "bookies"),
+    # A minute and more goes by until what is left of deleted topics is collected.
+    chaos("lag", 8, "bookies", "--lag", "--brokers", "3"),
+    chaos("cluster", 7, "cluster"),
     Part("soak", module("bench.soak", "--minutes", "4"), 5 * MINUTE),
 )
