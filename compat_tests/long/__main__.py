@@ -1,18 +1,29 @@
 """`python -m compat_tests.long`: the long tests, part by part.
 
-What has passed for this very code is left out; `--again` runs it all the same. Exit codes: 0 all
-wanted parts have passed, 1 not all.
+What has passed for this very code is left out; `--again` runs it all the same. Ctrl-C and SIGTERM
+end the part that runs, with all its processes. Exit codes: 0 all wanted parts have passed, 1 not
+all.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compat_tests.long.parts import PARTS, ROOT
-from compat_tests.long.runner import State, cache_directory, code_of, page, run, table
+from compat_tests.long.runner import (
+    State,
+    begun,
+    cache_directory,
+    code_of,
+    commit_of,
+    page,
+    run,
+    table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +50,9 @@ def main(
     wanted = names if options.only is None else options.only.split(",")
     if unknown := set(wanted) - set(names):
         parser.error(f"--only: unknown {', '.join(sorted(unknown))}")
-    state = State(cache_directory(), code_of(root))
+    state, commit = State(cache_directory(), code_of(root)), commit_of(root)
+    logs = state.directory / state.code
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for part in parts:
             if options.list or part.name not in wanted:
@@ -48,11 +61,15 @@ def main(
                 print(f"{part.name}: passed before", flush=True)
                 continue
             print(f"{part.name}: {part.seconds / 60:.0f} minutes at most", flush=True)
-            outcome = run(part, state.directory / state.code)
+            state.keep(begun(part, logs, commit))
+            outcome = run(part, logs, commit)
             state.keep(outcome)
             print(f"{part.name}: {outcome.result}, {outcome.seconds:.0f} s, {outcome.log}")
+            print(f"  {outcome.closing}", flush=True)
     except KeyboardInterrupt:
         print("interrupted")
+    finally:
+        signal.signal(signal.SIGTERM, before)
     print(table(parts, state), end="")
     if options.write is not None:
         options.write.write_text(page(parts, state), encoding="utf-8")

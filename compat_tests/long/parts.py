@@ -1,7 +1,9 @@
 """The parts of `make test-long`: each a command, and the time after which it is ended.
 
-A part is what takes half an hour at most on two cores; what is longer is two parts, or goes on
-where it was when it is started again (the mutations).
+All together are to take 75 minutes at most on two cores with nothing else to do, and a part ten:
+their limits add up to that. The sizes are from processor time. A simulated world takes 2 to 4 s of
+it; there are as many as take half of the limit, so that a machine that is busy for a while does not
+end them. What goes on for longer has targets of its own: `make mutations`, `make sim`, `make soak`.
 """
 
 from __future__ import annotations
@@ -19,64 +21,72 @@ MINUTE = 60
 class Part:
     name: str
     command: tuple[str, ...]
+    #: Then it is ended, and has failed.
     seconds: float
     #: In the environment besides what is there.
     environment: dict[str, str] = field(default_factory=dict)
     directory: Path = ROOT
+    #: A regular expression: lines of the output with it go into the table, besides the last one.
+    telling: str = ""
 
 
 def module(name: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", name, *arguments)
 
 
-def properties(name: str, *folders: str) -> Part:
+def properties(name: str, minutes: float, *folders: str) -> Part:
     """Property tests with many examples. Those of a test take minutes, so it has no limit of its
-    own."""
-    options = ("-m", "hypothesis", "--hypothesis-profile=long", "-n", "2", "--timeout=0", "-q")
-    return Part(f"properties-{name}", (*PYTEST, *options, *folders), 45 * MINUTE)
+    own. Two processes take one test at a time."""
+    options = ("-m", "hypothesis", "--hypothesis-profile=long", "--timeout=0", "-q")
+    processes = ("-n", "2", "--maxschedchunk=1")
+    return Part(f"properties-{name}", (*PYTEST, *options, *processes, *folders), minutes * MINUTE)
 
 
-def compat(name: str, *arguments: str, **environment: str) -> Part:
-    return Part(name, (*PYTEST, "-v", *arguments), 45 * MINUTE, environment, ROOT / "compat_tests")
+def compat(name: str, minutes: float, *arguments: str, telling: str, **environment: str) -> Part:
+    return Part(
+        name,
+        (*PYTEST, "-v", *arguments),
+        minutes * MINUTE,
+        environment,
+        ROOT / "compat_tests",
+        telling,
+    )
+
+
+def simulation(name: str, minutes: float, *arguments: str) -> Part:
+    """Seeds from the clock: other ones each time; the log says which."""
+    command = module("sim", "--jobs", "2", "--quiet", *arguments)
+    telling = r"^(seeds from|\d+ runs in|reached by no run)"
+    return Part(f"simulation{name}", command, minutes * MINUTE, telling=telling)
+
+
+def chaos(name: str, minutes: float, *arguments: str) -> Part:
+    """Four minutes of faults; the rest is for the start of JVMs, and for reading all of it back."""
+    return Part(
+        f"chaos-{name}",
+        module("compat_tests.chaos", *arguments, "--minutes", "4"),
+        minutes * MINUTE,
+        telling=r"records acked|entries acked|records read|deleted, |^(seed \d|copies:|WRONG)",
+    )
 
 
 PARTS = (
-    compat("librdkafka", "test_librdkafka.py", QUIRE_SUITE="all"),
-    compat("kills", "test_kill.py", "--timeout=2400", QUIRE_KILLS="50"),
-    Part("mutations", module("sim.mutations", "--jobs", "2"), 60 * MINUTE),
-    Part(
-        "simulation",
-        module("sim", "--count", "1000", "--jobs", "2", "--quiet", "--require-coverage"),
-        45 * MINUTE,
+    # They wait for most of their time: three at a time.
+    compat(
+        *("librdkafka", 10, "test_librdkafka.py", "-n", "3", "--maxschedchunk=1"),
+        QUIRE_SUITE="slow",
+        telling=r"^librdkafka: |^FAILED",
     ),
-    Part(
-        "simulation-blind",
-        module("sim", "--count", "300", "--jobs", "2", "--quiet", "--shape", "witness=0"),
-        20 * MINUTE,
-    ),
-    Part(
-        "simulation-twice",
-        module("sim", "--count", "100", "--jobs", "2", "--quiet", "--twice"),
-        20 * MINUTE,
-    ),
-    properties("wire", "tests/wire", "tests/runtime", "tests/metadata"),
-    properties("bookie", "tests/bookie"),
-    properties("ledger", "tests/ledger"),
-    properties("broker", "tests/broker", "tests/quire"),
-    Part(
-        "chaos-bookies",
-        module("compat_tests.chaos", "bookies", "--minutes", "20"),
-        35 * MINUTE,
-    ),
-    Part(
-        "chaos-lag",
-        module("compat_tests.chaos", "bookies", "--lag", "--brokers", "3", "--minutes", "15"),
-        35 * MINUTE,
-    ),
-    Part(
-        "chaos-cluster",
-        module("compat_tests.chaos", "cluster", "--minutes", "20"),
-        35 * MINUTE,
-    ),
-    Part("soak", module("bench.soak", "--minutes", "20"), 35 * MINUTE),
+    compat("kills", 5, "test_kill.py", "-n", "2", QUIRE_KILLS="10", telling=r"^SIG|^FAILED"),
+    simulation("", 10, "--count", "280", "--require-coverage"),
+    simulation("-blind", 3, "--count", "60", "--shape", "witness=0"),
+    simulation("-twice", 3, "--count", "30", "--twice"),
+    properties("wire", 8, "tests/wire"),
+    properties("ledger", 4, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
+    properties("broker", 5, "tests/broker"),
+    chaos("bookies", 7, "bookies"),
+    # A minute and more goes by until what is left of deleted topics is collected.
+    chaos("lag", 8, "bookies", "--lag", "--brokers", "3"),
+    chaos("cluster", 7, "cluster"),
+    Part("soak", module("bench.soak", "--minutes", "4"), 5 * MINUTE),
 )

@@ -1,10 +1,12 @@
 """Runs parts, keeps what came of each, and leaves out what has passed for the same code.
 
-The results are in a file outside the tree, by code: the commit, and a hash of what was changed
-since. They are written after each part, so whatever ends a run, the next one goes on behind it.
+The results are in a file outside the tree, by code: a hash of all files but of those that people
+read. They are written before each part and after it, so whatever ends a run, the next one goes on
+behind what has ended, and a part that was cut off has not passed.
 
-A part runs in a session of its own. One that takes too long is interrupted as by Ctrl-C, so that
-tests take down what they have started; then the whole session is ended, then killed, by its id.
+A part runs in a session of its own, led by a guard (guard.py). One that takes too long is
+interrupted as by Ctrl-C, so that tests take down what they have started; then the whole group is
+ended, then killed, by its id. If this process dies, the guard kills the group.
 """
 
 from __future__ import annotations
@@ -13,20 +15,30 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
+import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from compat_tests.long.parts import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from compat_tests.long.parts import Part
 
-PASSED, FAILED, TIMED_OUT = "passed", "failed", "timed out"
+PASSED, FAILED, TIMED_OUT, NOT_ENDED = "passed", "failed", "timed out", "not ended"
+GUARD = (sys.executable, str(Path(__file__).with_name("guard.py")))
+#: Of the closing words; a run with many failures names them all.
+CLOSING_CHARACTERS_MAX = 1000
+#: What no part reads: pages, among them the table.
+PAGES = (":(exclude)docs", ":(exclude,glob)**/*.md")
 #: What a part has after each signal to end by itself.
 GRACE_SECONDS = 30.0
 LOOK_SECONDS = 0.05
@@ -35,11 +47,14 @@ LOOK_SECONDS = 0.05
 @dataclass(frozen=True)
 class Outcome:
     part: str
-    #: PASSED, FAILED with the exit code, or TIMED_OUT.
+    #: PASSED, FAILED with the exit code, TIMED_OUT, or NOT_ENDED: begun, then cut off.
     result: str
     seconds: float
     date: str
     log: str
+    #: What the log says in the end: counts of what passed, failed, was lost.
+    closing: str
+    commit: str
 
 
 def cache_directory() -> Path:
@@ -54,13 +69,26 @@ def _git(root: Path, *words: str) -> str:
     return done.stdout
 
 
-def code_of(root: Path) -> str:
-    """The commit; with a hash of what differs from it, if anything does."""
+def commit_of(root: Path) -> str:
+    """In short; says so if the code is not quite the commit's. no-commit outside a work tree."""
     commit = _git(root, "rev-parse", "--short=9", "HEAD").strip() or "no-commit"
-    changes = _git(root, "diff", "HEAD") + _git(root, "status", "--porcelain")
-    if not changes:
-        return commit
-    return f"{commit}+{hashlib.blake2b(changes.encode(), digest_size=4).hexdigest()}"
+    is_changed = _git(root, "status", "--porcelain", "--", ".", *PAGES)
+    return f"{commit} with changes" if is_changed else commit
+
+
+def code_of(root: Path) -> str:
+    """A hash of the names and contents of all files, also of those that are not committed; without
+    pages, and what git ignores. no-commit outside a work tree."""
+    names = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", ".", *PAGES)
+    if not names:
+        return "no-commit"
+    sum_so_far = hashlib.blake2b(digest_size=6)
+    for name in sorted(set(names.split("\0"))):
+        path = root / name
+        if path.is_file():
+            content = path.read_bytes()
+            sum_so_far.update(f"{name}\0{len(content)}\0".encode() + content)
+    return sum_so_far.hexdigest()
 
 
 class State:
@@ -103,7 +131,7 @@ def _has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
 def end(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
     """Ends it, and all of its group."""
     if not _has_ended(process, 0.0):
-        # Interrupted is only the leader: it ends its own, in its order.
+        # Interrupted is only the leader, who hands it on: the command ends its own, in its order.
         os.kill(process.pid, signal.SIGINT)
         if not _has_ended(process, grace_seconds):
             os.killpg(process.pid, signal.SIGTERM)
@@ -111,19 +139,41 @@ def end(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
     with contextlib.suppress(PermissionError):  # nobody but the ended leader is in it
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
 
 
-def run(part: Part, directory: Path, grace_seconds: float = GRACE_SECONDS) -> Outcome:
-    """Its output goes to a file in `directory`. KeyboardInterrupt ends it, too."""
+def closing_of(text: str, telling: str) -> str:
+    """The lines of a log in which the expression `telling` is found, and the last one."""
+    lines = [line.strip(" =\r") for line in text.splitlines()]
+    lines = [line for line in lines if line]
+    told = [line for line in lines if telling and re.search(telling, line)]
+    if lines and lines[-1] not in told:
+        told.append(lines[-1])
+    return "; ".join(dict.fromkeys(told))[-CLOSING_CHARACTERS_MAX:]
+
+
+def begun(part: Part, directory: Path, commit: str = "") -> Outcome:
+    """What is known of a part that has begun, and stays so if it is cut off."""
+    today = datetime.now(UTC).date().isoformat()
+    log = str(directory / f"{part.name}.log")
+    return Outcome(part.name, NOT_ENDED, 0.0, today, log, "", commit)
+
+
+def run(
+    part: Part, directory: Path, commit: str = "", grace_seconds: float = GRACE_SECONDS
+) -> Outcome:
+    """Its output goes to a file in `directory`. KeyboardInterrupt and SystemExit end it, too."""
     directory.mkdir(parents=True, exist_ok=True)
-    log = directory / f"{part.name}.log"
+    outcome = begun(part, directory, commit)
+    log = Path(outcome.log)
     start = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            part.command,
+            (*GUARD, *part.command),
             cwd=part.directory,
             env={**os.environ, **part.environment},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -134,27 +184,51 @@ def run(part: Part, directory: Path, grace_seconds: float = GRACE_SECONDS) -> Ou
             # Also of a part that ended by itself: what it left in its group goes.
             end(process, grace_seconds)
     code = process.returncode
-    result = TIMED_OUT if is_late else PASSED if code == 0 else f"{FAILED} ({code})"
-    seconds = round(time.monotonic() - start, 1)
-    today = datetime.now(UTC).date().isoformat()
-    return Outcome(part.name, result, seconds, today, str(log))
+    return replace(
+        outcome,
+        result=TIMED_OUT if is_late else PASSED if code == 0 else f"{FAILED} ({code})",
+        seconds=round(time.monotonic() - start, 1),
+        closing=closing_of(log.read_text(encoding="utf-8", errors="replace"), part.telling),
+    )
+
+
+def command_of(part: Part) -> str:
+    """As one types it in a shell, in the part's directory."""
+    words = ["python" if word == sys.executable else word for word in part.command]
+    where = part.directory.relative_to(ROOT) if part.directory.is_relative_to(ROOT) else Path()
+    folder = [] if where == Path() else [f"cd {where} &&"]
+    environment = [f"{name}={shlex.quote(value)}" for name, value in part.environment.items()]
+    return " ".join(" ".join([*folder, *environment, shlex.join(words)]).split())
 
 
 def table(parts: Iterable[Part], state: State) -> str:
-    lines = ["| part | result | seconds | date |", "|---|---|---|---|"]
+    """Markdown: a line for each part."""
+    lines = [
+        "| part | result | closing line | seconds | date | commit | command |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for part in parts:
         outcome = state.outcomes.get(part.name)
-        words = ("-", "-", "-")
+        words = ["-", "-", "-", "-", "-"]
         if outcome is not None:
-            words = (outcome.result, f"{outcome.seconds:.0f}", outcome.date)
-        lines.append(f"| {part.name} | {' | '.join(words)} |")
+            words = [
+                *(outcome.result, outcome.closing or "-", f"{outcome.seconds:.0f}"),
+                *(outcome.date, outcome.commit or "-"),
+            ]
+        cells = (part.name, *words, f"`{command_of(part)}`")
+        lines.append("".join(f"| {cell.replace('|', '/')} " for cell in cells) + "|")
     return "\n".join(lines) + "\n"
 
 
 def page(parts: Iterable[Part], state: State) -> str:
+    parts = tuple(parts)
+    minutes = sum(outcome.seconds for outcome in state.outcomes.values()) / 60
+    passed = sum(state.has_passed(part.name) for part in parts)
     return (
         "# Long tests\n\n"
         "What `make test-long` did last: parts that take too long for `make test`. Written by\n"
-        f"`python -m compat_tests.long --write docs/long-tests.md`, commit {state.code}.\n\n"
+        "`python -m compat_tests.long --write docs/long-tests.md`. What runs still longer:\n"
+        "testing.md.\n\n"
+        f"{passed} of {len(parts)} parts have passed, in {minutes:.0f} minutes.\n\n"
         f"{table(parts, state)}"
     )

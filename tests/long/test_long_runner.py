@@ -1,17 +1,18 @@
 """The runner of the long tests: it goes on where it was, tells failures, and ends what takes too
 long with all that it started."""
 
+import signal
+import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from compat_tests.long import __main__ as command
 from compat_tests.long.parts import PARTS, Part
-from compat_tests.long.runner import State, code_of, run
+from compat_tests.long.runner import State, closing_of, run
 
 ROOT = Path(__file__).parents[2]
 #: Says that it ran, and ends with the code in a file of its own.
@@ -59,15 +60,13 @@ def test_another_code_begins_anew(parts, tmp_path):
     state.keep(run(parts[0], state.directory))
     assert State(tmp_path, "abc").has_passed("first")
     assert not State(tmp_path, "abd").has_passed("first")
-    assert code_of(tmp_path) == "no-commit"
-    assert code_of(ROOT) != "no-commit"
 
 
 def test_an_interruption_keeps_what_is_done(parts, tmp_path, monkeypatch):
-    def interrupted(part, directory):
+    def interrupted(part, *where):
         if part.name == "second":
             raise KeyboardInterrupt
-        return run(part, directory)
+        return run(part, *where)
 
     monkeypatch.setattr(command, "run", interrupted)
     assert command.main([], parts, tmp_path) == 1
@@ -99,16 +98,28 @@ def is_gone(process_id):
     return words.rpartition(")")[2].split()[0] == "Z"
 
 
+def parent_of(process_id):
+    words = Path(f"/proc/{process_id}/stat").read_text()
+    return int(words.rpartition(")")[2].split()[1])
+
+
+#: The same, and ends its own when it is asked to.
+PATIENT = STUBBORN.replace("time.sleep(600)\n", "child.wait()\n")
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_who_takes_too_long_is_ended_with_its_own(tmp_path):
     part = Part("slow", (sys.executable, "-c", STUBBORN), 5, {}, tmp_path)
     outcome = run(part, tmp_path, grace_seconds=4.0)  # to write what it was asked
     assert outcome.result == "timed out"
     leader, child = map(int, (tmp_path / "ids").read_text().split())
-    deadline = time.monotonic() + 30
-    while not (is_gone(leader) and is_gone(child)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert is_gone(leader)
-    assert is_gone(child)
+    wait_until(lambda: is_gone(leader) and is_gone(child))
     assert "KeyboardInterrupt" in Path(outcome.log).read_text(), "it was asked first"
 
 
@@ -124,10 +135,57 @@ def test_what_a_part_leaves_behind_goes(tmp_path):
     part = Part("careless", (sys.executable, "-c", CARELESS), 60, {}, tmp_path)
     assert run(part, tmp_path).result == "passed"
     child = int((tmp_path / "ids").read_text())
-    deadline = time.monotonic() + 30
-    while not is_gone(child) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert is_gone(child)
+    wait_until(lambda: is_gone(child))
+
+
+def test_a_part_that_is_killed_has_failed_and_leaves_nothing(tmp_path):
+    """As the kernel does where memory is short: the command, not what it started."""
+    words = "import os, signal\n" + CARELESS + "\nos.kill(os.getpid(), signal.SIGKILL)"
+    outcome = run(Part("killed", (sys.executable, "-c", words), 60, {}, tmp_path), tmp_path)
+    assert outcome.result == f"failed ({128 + signal.SIGKILL})"
+    child = int((tmp_path / "ids").read_text())
+    wait_until(lambda: is_gone(child))
+
+
+def test_an_end_by_a_signal_is_never_a_success(tmp_path):
+    """Also of who leads the group, which has the command's exit code otherwise."""
+    words = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); signal.pause()"
+    outcome = run(Part("orphan", (sys.executable, "-c", words), 60, {}, tmp_path), tmp_path)
+    assert outcome.result == f"failed ({-signal.SIGKILL})"
+
+
+#: The command line with one part, which passed before.
+AGAIN = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT)!r})
+from compat_tests.long import __main__ as command
+from compat_tests.long.parts import Part
+here = Path(sys.argv[1])
+part = Part("slow", (sys.executable, "-c", sys.argv[2]), 600, {{}}, here)
+sys.exit(command.main(["--again"], [part], here))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_runner_that_dies_takes_its_part_along(parts, tmp_path, number):
+    """And what it ran has not passed, though it had before."""
+    state = State(tmp_path / "cache", "no-commit")
+    state.keep(replace(run(parts[0], state.directory), part="slow"))
+    assert State(tmp_path / "cache", "no-commit").has_passed("slow")
+    runner = subprocess.Popen((sys.executable, "-c", AGAIN, str(tmp_path), PATIENT))
+    try:
+        wait_until((tmp_path / "ids").exists)
+        leader, child = map(int, (tmp_path / "ids").read_text().split())
+        guard = parent_of(leader)
+        assert guard != runner.pid
+        runner.send_signal(number)
+        assert runner.wait(60) == (-number if number == signal.SIGKILL else 1)
+        wait_until(lambda: all(map(is_gone, (guard, leader, child))))
+    finally:
+        runner.kill()
+        runner.wait()
+    assert State(tmp_path / "cache", "no-commit").outcomes["slow"].result == "not ended"
 
 
 def test_environment_directory_and_output(tmp_path):
@@ -139,12 +197,31 @@ def test_environment_directory_and_output(tmp_path):
 
 
 def test_the_page(parts, tmp_path):
+    """Says what was run when, on which commit, and what its log says of it."""
+    talkative = "print('seed 7 | all of it'); print('\\n== 3 passed, 1 failed ==\\n')"
+    part = Part("told", (sys.executable, "-c", talkative), 60, {}, tmp_path, "^seed")
     page = tmp_path / "long-tests.md"
-    assert command.main(["--only", "first", "--write", str(page)], parts, tmp_path) == 0
+    chosen = ["--only", "first,told", "--write", str(page)]
+    assert command.main(chosen, [*parts, part], tmp_path) == 0
     text = page.read_text()
-    assert "commit no-commit" in text
-    assert "| first | passed | " in text
-    assert "| third | - | - | - |" in text
+    assert "2 of 4 parts have passed" in text
+    rows = {row.split(" | ")[0]: row.strip("| ").split(" | ") for row in text.splitlines()}
+    told = rows["| told"]
+    assert len(told) == len(rows["| part"]) == 7
+    assert told[1:3] == ["passed", "seed 7 / all of it; 3 passed, 1 failed"]
+    assert float(told[3]) < 60
+    assert told[4] == State(tmp_path / "cache", "no-commit").outcomes["told"].date
+    assert told[5] == "no-commit"
+    assert told[6].startswith("`python -c ")
+    assert rows["| third"][1:6] == ["-"] * 5
+
+
+def test_the_closing_line_is_the_last_one_with_words():
+    assert closing_of("", "") == ""
+    assert closing_of("a\n== b ==\n\n", "") == "b"
+    assert closing_of("lost 1\nx\nlost 2\ny\n", "^lost") == "lost 1; lost 2; y"
+    assert closing_of("x\nlost 2\n", "^lost") == "lost 2"
+    assert len(closing_of("x" * 5000, "")) == 1000
 
 
 def test_an_unknown_part_is_refused(parts, tmp_path):
@@ -153,11 +230,27 @@ def test_an_unknown_part_is_refused(parts, tmp_path):
 
 
 def test_the_parts_are_what_can_be_run():
-    """Each is a module or a test that is there, with a limit."""
+    """Each is a module or a test that is there, with a limit, and all fit into 75 minutes."""
     assert len({part.name for part in PARTS}) == len(PARTS)
+    assert sum(part.seconds for part in PARTS) <= 75 * 60
     for part in PARTS:
-        assert part.seconds <= 3600
+        assert part.seconds <= 600
         assert part.directory.is_dir()
         for word in part.command:
             if word.endswith(".py") or word.startswith("tests/"):
                 assert (part.directory / word).exists(), word
+
+
+def test_each_room_of_properties_has_some():
+    """pytest that finds none fails, and a part would fail for ever."""
+    rooms = [part for part in PARTS if part.name.startswith("properties-")]
+    for part in rooms:
+        folders = [word for word in part.command if word.startswith("tests/")]
+        assert folders
+        for folder in folders:
+            files = (ROOT / folder).rglob("test_*.py")
+            assert any("@given" in file.read_text(encoding="utf-8") for file in files), folder
+    covered = {word for part in rooms for word in part.command if word.startswith("tests/")}
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        if file != Path(__file__) and "@given" in file.read_text(encoding="utf-8"):
+            assert "/".join(file.relative_to(ROOT).parts[:2]) in covered, file

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -263,6 +264,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert self.driver.group.is_forgettable
 
 
+@pytest.mark.hypothesis
 def test_arbitrary_histories(make_driver):
     GroupMachine.driver_class = make_driver
     run_state_machine_as_test(GroupMachine, settings=settings(stateful_step_count=40))
