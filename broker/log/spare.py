@@ -3,7 +3,8 @@
 Owner: the partition's keeper, which alone calls it, from its one task. A spare ledger is in no
 document, and nothing is written to it before the chain names it: `take` gives it out once, and
 until then whoever made it may delete it. If its maker dies it is an orphan of the maker's epoch
-(broker/log/orphans.py): never the chain's, as only the maker could add it.
+(broker/log/orphans.py): never the chain's, as only the maker could add it. If the topic is deleted
+before the orphan is found, its stamps still tell whose it was (broker/log/swept.py).
 
 A spare is only made with all the copies that the topic asks for, and is given up when bookies came
 or went, as it may be on one that is gone.
