@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.log.chain import ChainFormatError, LedgerInfo
+from broker.log.deletions import Deletions
 from broker.log.document import write_chain
 from broker.log.doubts import settle_doubts
 from broker.log.offset_index import OffsetIndex
@@ -73,11 +74,6 @@ SUSPENDED_LOOK_SECONDS = 1.0
 AWAY_RETRY_SECONDS = 0.5
 #: How long a tenure's end may wait for the deletion of what was not used.
 DISCARD_SECONDS = 2.0
-#: Ledgers that may wait for their deletion, before the log start is raised once more: each is named
-#: in the document, which has a limit.
-DELETING_MAX = 10_000
-#: The document is told of so many deletions at once, or when there are no more.
-DELETED_COUNT = 64
 #: How long a take-over may take at first. One that hangs (bookies or metadata that do not answer)
 #: must not keep its place from others; the manager gives it longer each time.
 TAKEOVER_SECONDS = 30.0
@@ -114,9 +110,7 @@ class Keeper:
         self._start_moved: trio.Event | None = None
         self._roll_asked = False
         self._spare = SpareLedger(log, ledgers)
-        #: Of those that the chain says are to be deleted.
-        self._deleted: set[int] = set()
-        self._deletion_failed = False
+        self._deletions = Deletions(ledgers)
         self._closing = self._releasing = False
         self._finished = trio.Event()
         #: Whether the take-over succeeded.
@@ -184,7 +178,7 @@ class Keeper:
         with trio.move_on_after(SUSPENDED_LOOK_SECONDS if log.is_suspended else float("inf")):
             await log.attention.wait()
             log.attention = trio.Event()
-        self._deletion_failed = False
+        self._deletions.try_again()
         if log.is_suspended and await self._can_write():
             log.is_suspended = False
             logger.info("partition_resumed", kv(partition=log.name))
@@ -276,13 +270,13 @@ class Keeper:
             return partial(settle_doubts, log, self._store, self._path, version)
         if self._spare_due():
             return self._make_spare
-        if self._wanted_start > log.log_start_offset and len(log.chain.deleting) < DELETING_MAX:
+        if self._wanted_start > log.log_start_offset and self._deletions.may_grow(log.chain):
             return self._raise_start
         if self._has_new_snapshot():
             return self._note_snapshot
         if self._spare.is_unfit:
             return self._spare.discard
-        if log.chain.all_deleting and not self._deletion_failed:
+        if self._deletions.is_due(log.chain):
             return self._delete_some
         return None
 
@@ -473,23 +467,12 @@ class Keeper:
             self._start_moved = None
 
     async def _delete_some(self) -> None:
-        """First the chain, then the ledgers, in its order; what a crash leaves undone is still in
-        the document. One at a time, as a roll may become due meanwhile."""
-        waiting = (each for each in self._log.chain.all_deleting if each not in self._deleted)
-        ledger_id = next(waiting, None)
-        if ledger_id is not None:
-            try:
-                await self._ledgers.delete_ledger(ledger_id)
-            except (MetadataUnavailableError, MetadataUnknownOutcomeError):
-                self._deletion_failed = True  # the document still names it: next time
-                return
-            self._deleted.add(ledger_id)
-        if len(self._deleted) >= DELETED_COUNT or next(waiting, None) is None:
+        if await self._deletions.delete_next(self._log.chain):
             await self._write(self._log.chain)
 
     async def _write(self, chain: Chain) -> None:
         """And what was deleted by now. Errors as `put_document`."""
-        chain = chain.with_deleted(frozenset(self._deleted))
+        chain = self._deletions.without(chain)
         while True:
             try:
                 chain, self._version = await write_chain(
@@ -498,5 +481,5 @@ class Keeper:
                 break
             except MetadataError as error:
                 await self._wait_for_metadata(error)
-        self._deleted.clear()
+        self._deletions.forget()
         self._log.chain = chain
