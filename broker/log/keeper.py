@@ -309,6 +309,7 @@ class Keeper:
             return
         config = log.config
         now_ms = self._env.clock.time_ms()
+        self._tell_refused()
         log.producers.expire(now_ms, self._settings.producer_expiration_ms)
         if "delete" in config.cleanup_policy:
             start = new_log_start(
@@ -321,6 +322,14 @@ class Keeper:
             self._wanted_start = max(self._wanted_start, start)
         if self._wanted_start > log.log_start_offset or self._roll_due():
             log.call_keeper()
+
+    def _tell_refused(self) -> None:
+        """Once for all that were refused since the last look: a client may try without a pause."""
+        name, producers = self._log.name, self._log.producers
+        if count := producers.take_refused():
+            known, limit = len(producers), producers.producers_max
+            facts = kv(partition=name, batches=count, known=known, limit=limit)
+            logger.warning("producers_refused", facts)
 
     async def close(self, *, release: bool = False) -> None:
         """Seals and closes the ledger, so that the next take-over reads one entry, and goes
