@@ -36,8 +36,8 @@ from broker.log.chain import ChainFormatError, LedgerInfo
 from broker.log.deletions import Deletions
 from broker.log.document import write_chain
 from broker.log.doubts import settle_doubts
+from broker.log.new_ledger import can_create, create_ledger
 from broker.log.offset_index import OffsetIndex
-from broker.log.orphans import stamps_of
 from broker.log.partition import PartitionLog, State
 from broker.log.retention import new_log_start, roll_age_ms, roll_jitter_ms
 from broker.log.segment import Segment
@@ -57,7 +57,6 @@ from wire.kafka.errors import ErrorCode, KafkaError, WireError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.cluster.durability import Copies
     from broker.cluster.ownership import Incarnation
     from broker.log.chain import Chain
     from broker.log.settings import LogSettings
@@ -185,14 +184,7 @@ class Keeper:
 
     async def _can_write(self) -> bool:
         """With as few bookies as are allowed."""
-        return await self._can_create(self._log.copies.narrowed(0))
-
-    async def _can_create(self, copies: Copies) -> bool:
-        return await self._ledgers.can_create(
-            ensemble_size=copies.ensemble_size,
-            write_quorum_size=copies.write_quorum,
-            ack_quorum_size=copies.ack_quorum,
-        )
+        return await can_create(self._ledgers, self._log.copies.narrowed(0))
 
     async def _create_ledger(self) -> LedgerWriter:
         """With all copies, or with as many as there are bookies for, down to the ack quorum; when
@@ -200,12 +192,7 @@ class Keeper:
         log, copies = self._log, self._log.copies
         while True:
             try:
-                return await self._ledgers.create_ledger(
-                    ensemble_size=copies.ensemble_size,
-                    write_quorum_size=copies.write_quorum,
-                    ack_quorum_size=copies.ack_quorum,
-                    custom_metadata=stamps_of(log),
-                )
+                return await create_ledger(self._ledgers, log, copies)
             except NotEnoughBookiesError:
                 if copies.ensemble_size <= copies.ack_quorum:
                     raise
@@ -367,7 +354,7 @@ class Keeper:
         if self._log.segments[-1].size_bytes == 0:
             return False
         self._roll_asked = False
-        return writer.is_short or await self._can_create(self._log.copies)
+        return writer.is_short or await can_create(self._ledgers, self._log.copies)
 
     def _spare_due(self) -> bool:
         writer, log = self._writer, self._log

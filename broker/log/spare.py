@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.log.orphans import stamps_of
+from broker.log.new_ledger import create_ledger
 from ledger.errors import LedgerError
 from metadata.store import MetadataError
 from runtime.logs import kv
@@ -53,12 +53,7 @@ class SpareLedger:
         copies = self._log.copies
         self._copies, self._is_stale = copies, False
         try:
-            self._writer = await self._ledgers.create_ledger(
-                ensemble_size=copies.ensemble_size,
-                write_quorum_size=copies.write_quorum,
-                ack_quorum_size=copies.ack_quorum,
-                custom_metadata=stamps_of(self._log),
-            )
+            self._writer = await create_ledger(self._ledgers, self._log, copies)
         except LedgerError as error:
             logger.info("no_spare_ledger", kv(partition=self._log.name, error=error))
 
