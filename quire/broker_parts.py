@@ -14,10 +14,7 @@ import trio
 
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.cluster_view import BrokersView
-from broker.cluster.config_definitions_broker import (
-    parse_connection_overrides,
-    parse_protocol_map,
-)
+from broker.cluster.config_forms import parse_connection_overrides, parse_protocol_map
 from broker.cluster.registry import ConfigRegistry
 from broker.cluster.topic_notes import note_at_start, note_event
 from broker.cluster.view import StandaloneView, ensure_cluster_id

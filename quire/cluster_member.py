@@ -12,7 +12,7 @@ import trio
 from broker.cluster.assigned import AssignedOwnership
 from broker.cluster.balance import BrokerState
 from broker.cluster.cluster_view import BrokersView
-from broker.cluster.config_definitions_broker import parse_protocol_map
+from broker.cluster.config_forms import parse_protocol_map
 from broker.cluster.controller import Controller
 from broker.cluster.membership import Membership, Registration
 from broker.cluster.ownership import Incarnation

@@ -11,12 +11,8 @@ import itertools
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from broker.cluster.config_definitions_broker import (
-    BROKER_CONFIGS,
-    Listener,
-    parse_listener,
-    parse_protocol_map,
-)
+from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from broker.cluster.config_forms import Listener, parse_listener, parse_protocol_map
 from runtime.config import ConfigError, ConfigValue
 
 if TYPE_CHECKING:

@@ -4,25 +4,23 @@ Types, defaults, limits and scopes are Kafka 4.3's (`AbstractKafkaConfig`, `Dyna
 read from a running 4.3.1, with these deviations, all because one node is a whole cluster here:
 node.id has the default 0, listeners is on the loopback interface only, and the internal topics'
 replication factors and least numbers of replicas in sync are 1 instead of 3 and 2.
-Names that Kafka has and that mean nothing here are in `config_definitions_known`.
+Names that Kafka has and that mean nothing here are in `config_definitions_known`. Values that have
+a form of their own (listeners, for one) are read by `config_forms`.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from broker.cluster import config_definitions_topic as topic
 from broker.cluster.config_definitions_known import KNOWN_CONFIGS
+from broker.cluster.config_forms import check_listeners, check_overrides, check_protocol_map
 from runtime.config import (
     INT_MAX,
     LONG_MAX,
     ConfigKey,
     ConfigTable,
     ConfigType,
-    ConfigValue,
     Scope,
     Validator,
     at_least,
@@ -39,84 +37,6 @@ INT, LONG, SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
 STRING, LIST, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN
 DOUBLE = ConfigType.DOUBLE
 
-_LISTENER = re.compile(
-    r"(?P<name>[A-Za-z0-9_-]+)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/\s]*):(?P<port>[0-9]{1,5})",
-    re.ASCII,
-)
-_SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
-
-@dataclass(slots=True, frozen=True)
-class Listener:
-    """One element of `listeners`. An empty host is every interface; IPv6 is without brackets."""
-
-    name: str
-    host: str
-    port: int
-
-
-def parse_listener(text: str) -> Listener:
-    """«NAME://host:port»; ValueError says what is wrong."""
-    match = _LISTENER.fullmatch(text)
-    if match is None or int(match["port"]) > 65_535:
-        raise ValueError(f"{text!r} is no listener: expected NAME://host:port")
-    return Listener(match["name"].upper(), match["host"].strip("[]"), int(match["port"]))
-
-
-def _listeners(value: ConfigValue) -> str | None:
-    assert isinstance(value, tuple)
-    try:
-        listeners = [parse_listener(element) for element in value]
-    except ValueError as error:
-        return str(error)
-    names = [listener.name for listener in listeners]
-    if not names:
-        return "at least one listener is needed"
-    return "two listeners have one name" if len(set(names)) < len(names) else None
-
-
-def parse_protocol_map(text: str) -> dict[str, str]:
-    """«NAME:PROTOCOL,…» to names and protocols; ValueError says what is wrong."""
-    protocols = {}
-    for element in filter(None, (part.strip() for part in text.split(","))):
-        name, _, protocol = element.partition(":")
-        if protocol.upper() not in _SECURITY_PROTOCOLS:
-            expected = ", ".join(_SECURITY_PROTOCOLS)
-            raise ValueError(f"{element!r}: expected NAME:PROTOCOL with one of {expected}")
-        protocols[name.strip().upper()] = protocol.upper()
-    return protocols
-
-
-def _protocol_map(value: ConfigValue) -> str | None:
-    assert isinstance(value, str)
-    try:
-        parse_protocol_map(value)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def parse_connection_overrides(text: str) -> dict[str, int]:
-    """«address:count,…» to counts by address; ValueError says what is wrong."""
-    counts = {}
-    for element in filter(None, (part.strip() for part in text.split(","))):
-        address, _, count = element.rpartition(":")
-        if not count.isdecimal():
-            raise ValueError(f"{element!r}: expected address:count")
-        # No names: looking one up would need a resolver that may hold the server up.
-        counts[str(ip_address(address.strip("[]")))] = int(count)
-    return counts
-
-
-def _overrides_by_ip(value: ConfigValue) -> str | None:
-    assert isinstance(value, str)
-    try:
-        parse_connection_overrides(value)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
 _RO, _CLUSTER = Scope.READ_ONLY, Scope.CLUSTER_WIDE
 _PER_BROKER = Scope.PER_BROKER
 _Row = tuple[str, ConfigType, str | None, Validator | None, Scope, str]
@@ -129,17 +49,17 @@ _NODE: tuple[_Row, ...] = (
     ("broker.id", INT, "-1", None, _RO, "The older name of node.id; node.id wins over it."),
     ("broker.rack", STRING, None, None, _RO, "Where this broker stands, told to clients."),
     (
-        *("listeners", LIST, "PLAINTEXT://127.0.0.1:9092", _listeners, _RO),
+        *("listeners", LIST, "PLAINTEXT://127.0.0.1:9092", check_listeners, _RO),
         "Addresses that this broker listens at: NAME://host:port.",
     ),
     (
-        *("advertised.listeners", LIST, None, _listeners, _RO),
+        *("advertised.listeners", LIST, None, check_listeners, _RO),
         "Addresses that clients are told; without it, those of listeners.",
     ),
     (
         *("listener.security.protocol.map", STRING),
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        *(_protocol_map, _RO),
+        *(check_protocol_map, _RO),
         "Which security protocol a listener's name stands for.",
     ),
     (
@@ -206,7 +126,7 @@ _NETWORK: tuple[_Row, ...] = (
         "Connections that this broker keeps at a time from one address.",
     ),
     (
-        *("max.connections.per.ip.overrides", STRING, "", _overrides_by_ip, _CLUSTER),
+        *("max.connections.per.ip.overrides", STRING, "", check_overrides, _CLUSTER),
         "The same for certain addresses: address:count, with commas between them.",
     ),
     (

@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from broker.api import Api, Request, Steps
 from broker.cluster.catalog import Topic, check_name
@@ -30,10 +30,11 @@ from broker.cluster.config_definitions_topic import TOPIC_CONFIGS
 from broker.cluster.config_refusals import RefusedConfigError
 from broker.cluster.internal_topics import configs_in_force
 from broker.cluster.registry import DEFAULT_BROKER, Described, Room
+from broker.handlers.config_changes import incremented, replaced
 from broker.handlers.loggers import change_loggers, check_loggers, describe_loggers, set_levels
 from broker.handlers.topics import caught_up, metadata_failure
 from metadata.store import MetadataError
-from runtime.config import ConfigError, ConfigTable, ConfigType, UnknownConfigError, parse_value
+from runtime.config import ConfigError, ConfigTable, ConfigType, UnknownConfigError
 from runtime.logs import kv
 from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
@@ -61,11 +62,20 @@ if TYPE_CHECKING:
     from broker.cluster.catalog import TopicCatalog
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
-
-    Change = Callable[[Mapping[str, str]], dict[str, str]]
-
+    from broker.handlers.config_changes import Change
+    from wire.kafka.messages.configs import (
+        AlterConfigsRequestAlterConfigsResource,
+        IncrementalAlterConfigsRequestAlterConfigsResource,
+    )
 
 logger = logging.getLogger(__name__)
+
+#: A resource that one of the two requests names.
+_Altered = TypeVar(
+    "_Altered",
+    bound="AlterConfigsRequestAlterConfigsResource"
+    " | IncrementalAlterConfigsRequestAlterConfigsResource",
+)
 
 #: What a resource costs, and each of its settings, in units of `Steps`.
 RESOURCE_UNITS = 5
@@ -83,17 +93,6 @@ class ResourceType(enum.IntEnum):
     CLIENT_METRICS = 16
     GROUP = 32
 
-
-class Operation(enum.IntEnum):
-    """Kafka's `AlterConfigOp.OpType`."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-_LIST_ONLY = (Operation.APPEND, Operation.SUBTRACT)
 
 _WIRE_TYPES = {
     ConfigType.BOOLEAN: 1,
@@ -183,36 +182,41 @@ class ConfigsHandler:
 
     async def alter_configs(self, request: Request) -> AlterConfigsResponse:
         body: AlterConfigsRequest = request.body
-        changes = []
-        slices = Slices(ALTERED_SETTINGS_PER_TURN)
-        for resource in body.resources:
-            if slices.due(1 + len(resource.configs)):
-                await slices.turn()
+
+        def change_of(resource: AlterConfigsRequestAlterConfigsResource) -> Change:
             pairs = [(config.name, config.value) for config in resource.configs]
-            changes.append(
-                (
-                    resource.resource_type,
-                    resource.resource_name,
-                    _replacement(resource.resource_type, pairs),
-                )
-            )
-        responses = await self._change_all(changes, validate_only=body.validate_only)
+            return _replacement(resource.resource_type, pairs)
+
+        responses = await self._alter(body.resources, change_of, validate_only=body.validate_only)
         return AlterConfigsResponse(responses=responses)
 
     async def incremental_alter_configs(self, request: Request) -> IncrementalAlterConfigsResponse:
         body: IncrementalAlterConfigsRequest = request.body
-        changes = []
-        slices = Slices(ALTERED_SETTINGS_PER_TURN)
-        for resource in body.resources:
-            if slices.due(1 + len(resource.configs)):
-                await slices.turn()
+
+        def change_of(resource: IncrementalAlterConfigsRequestAlterConfigsResource) -> Change:
             operations = [
                 (config.name, config.config_operation, config.value) for config in resource.configs
             ]
-            change = self._increment(resource.resource_type, resource.resource_name, operations)
-            changes.append((resource.resource_type, resource.resource_name, change))
-        responses = await self._change_all(changes, validate_only=body.validate_only)
+            return self._increment(resource.resource_type, resource.resource_name, operations)
+
+        responses = await self._alter(body.resources, change_of, validate_only=body.validate_only)
         return IncrementalAlterConfigsResponse(responses=responses)
+
+    async def _alter(
+        self,
+        resources: Sequence[_Altered],
+        change_of: Callable[[_Altered], Change],
+        *,
+        validate_only: bool,
+    ) -> list[AlterConfigsResourceResponse]:
+        changes = []
+        slices = Slices(ALTERED_SETTINGS_PER_TURN)
+        for resource in resources:
+            if slices.due(1 + len(resource.configs)):
+                await slices.turn()
+            change = change_of(resource)
+            changes.append((resource.resource_type, resource.resource_name, change))
+        return await self._change_all(changes, validate_only=validate_only)
 
     async def _change_all(
         self, changes: Sequence[tuple[int, str, Change]], *, validate_only: bool
@@ -322,56 +326,15 @@ class ConfigsHandler:
         return checked
 
     def _increment(
-        self, kind: int, name: str, operations: Sequence[tuple[str, int, str | None]]
+        self, number: int, name: str, operations: Sequence[tuple[str, int, str | None]]
     ) -> Change:
         def change(before: Mapping[str, str]) -> dict[str, str]:
-            if len({setting for setting, _, _ in operations}) < len(operations):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting is named twice")
-            after = dict(before)
-            for setting, number, value in operations:
-                operation = _operation(number)
-                if operation is Operation.DELETE:
-                    after.pop(setting, None)
-                elif value is None:
-                    raise _no_value(setting)
-                elif operation in _LIST_ONLY:
-                    after[setting] = self._edited(kind, name, setting, operation, value, before)
-                else:
-                    after[setting] = value
-            return after
+            kind = ResourceType(number)
+            return incremented(
+                before, operations, _TABLES[kind], lambda: self._in_force(kind, name)
+            )
 
         return change
-
-    def _edited(
-        self,
-        kind: int,
-        name: str,
-        setting: str,
-        operation: Operation,
-        value: str,
-        before: Mapping[str, str],
-    ) -> str:
-        """A list setting with elements added or removed; what is not set begins as what is in
-        force."""
-        key = _TABLES[ResourceType(kind)].get(setting)
-        if key is None or key.type is not ConfigType.LIST:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, which {setting} is not"
-            )
-        current = before.get(setting)
-        if current is None:
-            current = next(
-                described.value or ""
-                for described in self._in_force(ResourceType(kind), name)
-                if described.key.name == setting
-            )
-        elements = _elements(current)
-        edit = _elements(value)
-        if operation is Operation.APPEND:
-            elements += [element for element in edit if element not in elements]
-        else:
-            elements = [element for element in elements if element not in edit]
-        return ",".join(elements)
 
     def _in_force(self, kind: ResourceType, name: str) -> Iterable[Described]:
         if kind is ResourceType.TOPIC:
@@ -453,13 +416,6 @@ def _resource_type(number: int) -> ResourceType:
         ) from None
 
 
-def _operation(number: int) -> Operation:
-    try:
-        return Operation(number)
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {number}") from None
-
-
 def _named_room(kind: ResourceType, name: str) -> Room:
     if not name:
         what = "a group" if kind is ResourceType.GROUP else "a client-metrics subscription"
@@ -472,24 +428,9 @@ def _replacement(kind: int, pairs: Sequence[tuple[str, str | None]]) -> Change:
         if kind == ResourceType.BROKER_LOGGER:
             # Kafka's AlterConfigs does not know loggers; it would reset all that are not named.
             raise KafkaError(ErrorCode.INVALID_REQUEST, "loggers are changed one by one")
-        after = {}
-        for name, value in pairs:
-            if value is None:
-                raise _no_value(name)
-            after[name] = value
-        return after
+        return replaced(pairs)
 
     return change
-
-
-def _no_value(setting: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"{setting} has no value")
-
-
-def _elements(text: str) -> list[str]:
-    elements = parse_value(ConfigType.LIST, text)
-    assert isinstance(elements, tuple)
-    return list(elements)
 
 
 def _described(one: Described, body: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

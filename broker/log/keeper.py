@@ -33,10 +33,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.log.chain import ChainFormatError, LedgerInfo
+from broker.log.deletions import Deletions
 from broker.log.document import write_chain
 from broker.log.doubts import settle_doubts
+from broker.log.new_ledger import can_create, create_ledger
 from broker.log.offset_index import OffsetIndex
-from broker.log.orphans import stamps_of
 from broker.log.partition import PartitionLog, State
 from broker.log.retention import new_log_start, roll_age_ms, roll_jitter_ms
 from broker.log.segment import Segment
@@ -56,7 +57,6 @@ from wire.kafka.errors import ErrorCode, KafkaError, WireError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.cluster.durability import Copies
     from broker.cluster.ownership import Incarnation
     from broker.log.chain import Chain
     from broker.log.settings import LogSettings
@@ -73,11 +73,6 @@ SUSPENDED_LOOK_SECONDS = 1.0
 AWAY_RETRY_SECONDS = 0.5
 #: How long a tenure's end may wait for the deletion of what was not used.
 DISCARD_SECONDS = 2.0
-#: Ledgers that may wait for their deletion, before the log start is raised once more: each is named
-#: in the document, which has a limit.
-DELETING_MAX = 10_000
-#: The document is told of so many deletions at once, or when there are no more.
-DELETED_COUNT = 64
 #: How long a take-over may take at first. One that hangs (bookies or metadata that do not answer)
 #: must not keep its place from others; the manager gives it longer each time.
 TAKEOVER_SECONDS = 30.0
@@ -114,9 +109,7 @@ class Keeper:
         self._start_moved: trio.Event | None = None
         self._roll_asked = False
         self._spare = SpareLedger(log, ledgers)
-        #: Of those that the chain says are to be deleted.
-        self._deleted: set[int] = set()
-        self._deletion_failed = False
+        self._deletions = Deletions(ledgers)
         self._closing = self._releasing = False
         self._finished = trio.Event()
         #: Whether the take-over succeeded.
@@ -184,21 +177,14 @@ class Keeper:
         with trio.move_on_after(SUSPENDED_LOOK_SECONDS if log.is_suspended else float("inf")):
             await log.attention.wait()
             log.attention = trio.Event()
-        self._deletion_failed = False
+        self._deletions.try_again()
         if log.is_suspended and await self._can_write():
             log.is_suspended = False
             logger.info("partition_resumed", kv(partition=log.name))
 
     async def _can_write(self) -> bool:
         """With as few bookies as are allowed."""
-        return await self._can_create(self._log.copies.narrowed(0))
-
-    async def _can_create(self, copies: Copies) -> bool:
-        return await self._ledgers.can_create(
-            ensemble_size=copies.ensemble_size,
-            write_quorum_size=copies.write_quorum,
-            ack_quorum_size=copies.ack_quorum,
-        )
+        return await can_create(self._ledgers, self._log.copies.narrowed(0))
 
     async def _create_ledger(self) -> LedgerWriter:
         """With all copies, or with as many as there are bookies for, down to the ack quorum; when
@@ -206,12 +192,7 @@ class Keeper:
         log, copies = self._log, self._log.copies
         while True:
             try:
-                return await self._ledgers.create_ledger(
-                    ensemble_size=copies.ensemble_size,
-                    write_quorum_size=copies.write_quorum,
-                    ack_quorum_size=copies.ack_quorum,
-                    custom_metadata=stamps_of(log),
-                )
+                return await create_ledger(self._ledgers, log, copies)
             except NotEnoughBookiesError:
                 if copies.ensemble_size <= copies.ack_quorum:
                     raise
@@ -276,13 +257,13 @@ class Keeper:
             return partial(settle_doubts, log, self._store, self._path, version)
         if self._spare_due():
             return self._make_spare
-        if self._wanted_start > log.log_start_offset and len(log.chain.deleting) < DELETING_MAX:
+        if self._wanted_start > log.log_start_offset and self._deletions.may_grow(log.chain):
             return self._raise_start
         if self._has_new_snapshot():
             return self._note_snapshot
         if self._spare.is_unfit:
             return self._spare.discard
-        if log.chain.all_deleting and not self._deletion_failed:
+        if self._deletions.is_due(log.chain):
             return self._delete_some
         return None
 
@@ -315,6 +296,7 @@ class Keeper:
             return
         config = log.config
         now_ms = self._env.clock.time_ms()
+        self._tell_refused()
         log.producers.expire(now_ms, self._settings.producer_expiration_ms)
         if "delete" in config.cleanup_policy:
             start = new_log_start(
@@ -327,6 +309,14 @@ class Keeper:
             self._wanted_start = max(self._wanted_start, start)
         if self._wanted_start > log.log_start_offset or self._roll_due():
             log.call_keeper()
+
+    def _tell_refused(self) -> None:
+        """Once for all that were refused since the last look: a client may try without a pause."""
+        name, producers = self._log.name, self._log.producers
+        if count := producers.take_refused():
+            known, limit = len(producers), producers.producers_max
+            facts = kv(partition=name, batches=count, known=known, limit=limit)
+            logger.warning("producers_refused", facts)
 
     async def close(self, *, release: bool = False) -> None:
         """Seals and closes the ledger, so that the next take-over reads one entry, and goes
@@ -364,7 +354,7 @@ class Keeper:
         if self._log.segments[-1].size_bytes == 0:
             return False
         self._roll_asked = False
-        return writer.is_short or await self._can_create(self._log.copies)
+        return writer.is_short or await can_create(self._ledgers, self._log.copies)
 
     def _spare_due(self) -> bool:
         writer, log = self._writer, self._log
@@ -473,23 +463,12 @@ class Keeper:
             self._start_moved = None
 
     async def _delete_some(self) -> None:
-        """First the chain, then the ledgers, in its order; what a crash leaves undone is still in
-        the document. One at a time, as a roll may become due meanwhile."""
-        waiting = (each for each in self._log.chain.all_deleting if each not in self._deleted)
-        ledger_id = next(waiting, None)
-        if ledger_id is not None:
-            try:
-                await self._ledgers.delete_ledger(ledger_id)
-            except (MetadataUnavailableError, MetadataUnknownOutcomeError):
-                self._deletion_failed = True  # the document still names it: next time
-                return
-            self._deleted.add(ledger_id)
-        if len(self._deleted) >= DELETED_COUNT or next(waiting, None) is None:
+        if await self._deletions.delete_next(self._log.chain):
             await self._write(self._log.chain)
 
     async def _write(self, chain: Chain) -> None:
         """And what was deleted by now. Errors as `put_document`."""
-        chain = chain.with_deleted(frozenset(self._deleted))
+        chain = self._deletions.without(chain)
         while True:
             try:
                 chain, self._version = await write_chain(
@@ -498,5 +477,5 @@ class Keeper:
                 break
             except MetadataError as error:
                 await self._wait_for_metadata(error)
-        self._deleted.clear()
+        self._deletions.forget()
         self._log.chain = chain

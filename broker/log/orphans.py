@@ -6,24 +6,26 @@ Each ledger says for which partition and in which leader epoch it was made (its 
 
     application=quire, topic=<name>, topic_id=<uuid>, partition=<n>, leader_epoch=<epoch>
 
-It is deleted only if its partition's document is there, names it neither among its ledgers nor
-among those to be deleted, and has a higher leader epoch: the compare-and-set that would add it can
-never succeed any more, as the document is written with the epoch in it. All else is kept: a ledger
-of the present epoch (its maker may be about to add it), one without these words (older, or somebody
-else's), one whose topic is not in this metadata (another cluster's on the same bookies; also, so
-far, one whose topic was deleted first).
+It is deleted in two cases. Either its partition's document is there, names it neither among its
+ledgers nor among those to be deleted, and has a higher leader epoch: the compare-and-set that would
+add it can never succeed any more, as the document is written with the epoch in it. Or the document
+is gone, and a mark says that the topic was deleted (broker/log/swept.py). All else is kept: a
+ledger of the present epoch (its maker may be about to add it), one without these words (older, or
+somebody else's), one whose topic is not in this metadata and has no mark (another cluster's on the
+same bookies).
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from broker.cluster.topic import PARTITIONS_PATH
 from broker.log.chain import ChainFormatError
 from broker.log.document import read_chain
+from broker.log.swept import count_look, read_marks, swept_among
 from ledger.errors import LedgerError
 from ledger.ledger_walk import METADATA_BATCH, walk_ledgers
 from metadata.store import MetadataError, NoNodeError
@@ -52,8 +54,19 @@ def stamps_of(log: PartitionLog) -> dict[str, bytes]:
     }
 
 
-def _maker(metadata: LedgerMetadata) -> tuple[str, int] | None:
-    """(the document's path, leader epoch); None if the ledger does not say."""
+class _Maker(NamedTuple):
+    topic_id: str
+    partition: int
+    leader_epoch: int
+
+    @property
+    def path(self) -> str:
+        """Of the partition's document."""
+        return f"{PARTITIONS_PATH}/{self.topic_id}/{self.partition}"
+
+
+def _maker(metadata: LedgerMetadata) -> _Maker | None:
+    """None if the ledger does not say."""
     stamps = dict(metadata.custom_metadata)
     if stamps.get("application") != APPLICATION:
         return None
@@ -62,14 +75,15 @@ def _maker(metadata: LedgerMetadata) -> tuple[str, int] | None:
         partition, epoch = int(stamps["partition"]), int(stamps["leader_epoch"])
     except (KeyError, ValueError):
         return None
-    return f"{PARTITIONS_PATH}/{topic_id}/{partition}", epoch
+    return _Maker(str(topic_id), partition, epoch)
 
 
 async def sweep_orphans(store: MetadataStore, ledgers: LedgerClient) -> int:
     """Deletes them; how many there were. What fails is logged, and left to the next time."""
     deleted = 0
     try:
-        candidates: dict[int, tuple[str, int]] = {}
+        marks = await read_marks(store)
+        candidates: dict[int, _Maker] = {}
         async with aclosing(walk_ledgers(store, ledgers.manager.root)) as found:
             async for ledger_id, metadata in found:
                 maker = None if isinstance(metadata, str) else _maker(metadata)
@@ -79,19 +93,22 @@ async def sweep_orphans(store: MetadataStore, ledgers: LedgerClient) -> int:
                     deleted += await _delete_orphans(store, ledgers, candidates)
                     candidates = {}
         deleted += await _delete_orphans(store, ledgers, candidates)
+        await count_look(store, marks)
     except (MetadataError, LedgerError) as error:
         logger.warning("orphans_not_swept", kv(error=error))
     return deleted
 
 
 async def _delete_orphans(
-    store: MetadataStore, ledgers: LedgerClient, candidates: dict[int, tuple[str, int]]
+    store: MetadataStore, ledgers: LedgerClient, candidates: dict[int, _Maker]
 ) -> int:
-    """The documents are read after the ledgers: a ledger that was added before is seen in them."""
-    paths = list(dict.fromkeys(path for path, _ in candidates.values()))
-    nodes = await store.get_many(paths)
+    """The documents are read after the ledgers: a ledger that was added before is seen in them, and
+    a document that is not there was deleted, as it is older than the ledgers that are made for it.
+    """
+    paths = list(dict.fromkeys(maker.path for maker in candidates.values()))
+    nodes = dict(zip(paths, await store.get_many(paths), strict=True))
     chains: dict[str, tuple[Chain, set[int]]] = {}
-    for path, node in zip(paths, nodes, strict=True):
+    for path, node in nodes.items():
         try:
             if node is not None:
                 chain, _ = await read_chain(store, path, node)
@@ -101,14 +118,20 @@ async def _delete_orphans(
             continue  # its topic was deleted meanwhile
         except ChainFormatError as error:
             logger.warning("orphans_not_swept", kv(document=path, error=error))
+    missing = [maker.topic_id for maker in candidates.values() if nodes[maker.path] is None]
+    swept = await swept_among(store, missing) if missing else set()
     deleted = 0
-    for ledger_id, (path, epoch) in candidates.items():
-        if path not in chains:
+    for ledger_id, maker in candidates.items():
+        if maker.path in chains:
+            chain, named = chains[maker.path]
+            if chain.leader_epoch <= maker.leader_epoch or ledger_id in named:
+                continue
+        elif nodes[maker.path] is not None or maker.topic_id not in swept:
             continue
-        chain, named = chains[path]
-        if chain.leader_epoch <= epoch or ledger_id in named:
-            continue
-        logger.warning("orphan_deleted", kv(ledger=ledger_id, document=path, leader_epoch=epoch))
+        logger.warning(
+            "orphan_deleted",
+            kv(ledger=ledger_id, document=maker.path, leader_epoch=maker.leader_epoch),
+        )
         await ledgers.delete_ledger(ledger_id)
         deleted += 1
     return deleted

@@ -95,6 +95,7 @@ class ProducerState:
     __slots__ = (
         "_expiration_ms",
         "_open_transactions",
+        "_refused_count",
         "_store",
         "end_offset",
         "producers_max",
@@ -105,6 +106,7 @@ class ProducerState:
         self.producers_max = producers_max
         #: Behind the last batch that the state reflects; it knows all of the log below.
         self.end_offset = 0
+        self._refused_count = 0
         self._store = ProducerStore(hot_max)
         self._open_transactions: OrderedDict[int, int] = OrderedDict()  # id -> first offset
         self._expiration_ms = PRODUCER_EXPIRATION_MS
@@ -119,6 +121,11 @@ class ProducerState:
     def leave(self) -> None:
         """It does not any more."""
         self._store.leave()
+
+    def take_refused(self) -> int:
+        """Batches of new producers that were refused since this was asked last."""
+        count, self._refused_count = self._refused_count, 0
+        return count
 
     @property
     def first_open_transaction_offset(self) -> int | None:
@@ -214,6 +221,7 @@ class ProducerState:
         oldest = self._store.oldest(self._open_transactions)
         if oldest is not None and oldest[1] <= now_ms - self._expiration_ms:
             return  # it gives its place to the new one
+        self._refused_count += 1
         if room is not None:
             room.refused_count += 1
         raise KafkaError(

@@ -3,7 +3,8 @@
 Owner: the partition's keeper, which alone calls it, from its one task. A spare ledger is in no
 document, and nothing is written to it before the chain names it: `take` gives it out once, and
 until then whoever made it may delete it. If its maker dies it is an orphan of the maker's epoch
-(broker/log/orphans.py): never the chain's, as only the maker could add it.
+(broker/log/orphans.py): never the chain's, as only the maker could add it. If the topic is deleted
+before the orphan is found, its stamps still tell whose it was (broker/log/swept.py).
 
 A spare is only made with all the copies that the topic asks for, and is given up when bookies came
 or went, as it may be on one that is gone.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.log.orphans import stamps_of
+from broker.log.new_ledger import create_ledger
 from ledger.errors import LedgerError
 from metadata.store import MetadataError
 from runtime.logs import kv
@@ -52,12 +53,7 @@ class SpareLedger:
         copies = self._log.copies
         self._copies, self._is_stale = copies, False
         try:
-            self._writer = await self._ledgers.create_ledger(
-                ensemble_size=copies.ensemble_size,
-                write_quorum_size=copies.write_quorum,
-                ack_quorum_size=copies.ack_quorum,
-                custom_metadata=stamps_of(self._log),
-            )
+            self._writer = await create_ledger(self._ledgers, self._log, copies)
         except LedgerError as error:
             logger.info("no_spare_ledger", kv(partition=self._log.name, error=error))
 

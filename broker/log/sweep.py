@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from broker.cluster.catalog import DELETED_PATH
 from broker.log.chain import ChainDocument, ChainFormatError, archive_from_bytes, is_archive
 from broker.log.document import READ_COUNT_MAX
+from broker.log.swept import mark_swept
 from ledger.errors import LedgerError
 from metadata.store import MetadataError, NoNodeError, NotEmptyError
 from runtime.logs import kv
@@ -40,7 +41,7 @@ async def sweep_deleted(store: MetadataStore, ledgers: LedgerClient) -> bool:
         try:
             # A topic that is gone by now was swept by somebody else.
             with suppress(NoNodeError):
-                is_done &= await _sweep_topic(f"{DELETED_PATH}/{topic_id}", store, ledgers)
+                is_done &= await _sweep_topic(topic_id, store, ledgers)
         except (MetadataError, LedgerError) as error:
             logger.warning("sweep_failed", kv(topic_id=topic_id, error=error))
             is_done = False
@@ -55,7 +56,8 @@ def named_ledgers(path: str, data: bytes) -> Sequence[int]:
     return ChainDocument(data).ledger_ids()
 
 
-async def _sweep_topic(path: str, store: MetadataStore, ledgers: LedgerClient) -> bool:
+async def _sweep_topic(topic_id: str, store: MetadataStore, ledgers: LedgerClient) -> bool:
+    path = f"{DELETED_PATH}/{topic_id}"
     names = await store.children(path)
     is_done = True
     for start in range(0, len(names), READ_COUNT_MAX):
@@ -73,6 +75,7 @@ async def _sweep_topic(path: str, store: MetadataStore, ledgers: LedgerClient) -
                 await ledgers.delete_ledger(ledger_id)
             with suppress(NoNodeError):
                 await store.delete(document)
+    await mark_swept(store, topic_id)  # for ledgers that no document named
     with suppress(NoNodeError, NotEmptyError):  # not empty: more of it is just being moved here
         await store.delete(path)
     return is_done

@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from broker.cluster.config_definitions_broker import parse_connection_overrides
+from broker.cluster.config_forms import parse_connection_overrides
 from wire.kafka.messages import ApiVersionsRequest
 
 BROKER = 4
