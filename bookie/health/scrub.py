@@ -3,7 +3,8 @@
 
 A pass goes over every complete log from front to back. Each record has to be one; if the index
 points at it, its digest has to match; and the index has to know every entry of a ledger that is not
-deleted. A log that cannot be followed to its end is looked at from the index's side, digests
+deleted. Entries of which the index cannot be read are damaged, too, and the pass goes on behind
+them. A log that cannot be followed to its end is looked at from the index's side, digests
 included (consistency.py): behind one rotten length there may be another rotten entry, and nobody
 else looks for it. What is found is reported (damage.py) and from then on answered
 EIO, never repaired here: other replicas have it.
@@ -25,10 +26,11 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from bookie.errors import BookieStartError, CorruptionError, IndexReadError
+from bookie.errors import BookieStartError, CorruptionError
 from bookie.health.consistency import ConsistencyCheck, ConsistencyReport
 from bookie.health.damage import DAMAGES_MAX, UNKNOWN_ID
 from bookie.health.digest_guess import DigestGuess
+from bookie.health.index_lookup import location_of, look_up
 from bookie.health.record_check import RecordCheck
 from bookie.start import ledger_directory
 from bookie.storage.entry_log_format import LENGTH_SIZE, read_ledgers_map
@@ -129,7 +131,8 @@ class Scrubber:
         self._status = ScrubStatus()
         #: (log id, offset of the record) of live records that this pass found damaged.
         self._found_live_at: set[tuple[int, int]] = set()
-        self._path = f"{ledger_directory(config)}/{FILE_NAME}"
+        self._directory = ledger_directory(config)
+        self._path = f"{self._directory}/{FILE_NAME}"
         self._one_at_a_time = trio.Lock()
 
     def status(self) -> ScrubStatus:
@@ -150,11 +153,7 @@ class Scrubber:
                 wait_ms = started_ms + interval_ms - self._env.clock.time_ms()
                 await trio.sleep(min(max(wait_ms, 0), interval_ms) / 1000)
                 started_ms, next_log_id = self._env.clock.time_ms(), 0
-            try:
-                await self._pass(started_ms, next_log_id, is_throttled=True)
-            except IndexReadError as error:
-                # The rest of the logs has its turn in the next pass: reads of them go on.
-                logger.error("the scrub ended: %s", error)
+            await self._pass(started_ms, next_log_id, is_throttled=True)
             next_log_id = -1
 
     async def scrub(self, on_progress: Callable[[int], None] | None = None) -> ScrubStatus:
@@ -282,7 +281,9 @@ class Scrubber:
         """`ids`: of the ledgers in the log's map. False if one of the records that the index does
         not point at is not what it says: then it may be one that the index does point at."""
         status = self._status
-        locations = self._index.get_many(records.keys)
+        locations, unreadable = await look_up(self._index, records.keys)
+        for i, reason in unreadable.items():
+            self._found_unreadable(*records.keys[i], reason)
         base = log.log_id << 32
         live = [i for i, offset in enumerate(records.offsets) if locations[i] == base | offset]
         for i, problem in await self._problems(records, live):
@@ -325,7 +326,7 @@ class Scrubber:
         self, log: EntryLog, records: RecordSlice, i: int, location: int, problem: str
     ) -> None:
         """Unless it was compacted or deleted while the metadata was asked."""
-        if self._index.get(*records.keys[i]) == location:
+        if location_of(self._index, *records.keys[i]) == location:
             position = records.offsets[i] - LENGTH_SIZE
             self._damages.cut_reads_at(log.log_id, position)
             if len(self._found_live_at) < DAMAGES_MAX:
@@ -337,12 +338,25 @@ class Scrubber:
         return self._guess.matches(records.keys[i][0], records.data, start, size)
 
     def _is_lost(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether the index ought to know this entry: the ledger is not deleted."""
+        """Whether the index ought to know this entry, and does not."""
         return (
-            self._table.get(ledger_id) is not None
-            and self._index.get(ledger_id, entry_id) == 0
-            and not any(entry_id in run for run in self._cache.runs(ledger_id))
+            self._is_indexed(ledger_id, entry_id)
+            and location_of(self._index, ledger_id, entry_id) == 0
         )
+
+    def _is_indexed(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether only the index can say where this entry is: its ledger is not deleted, and it is
+        not in memory."""
+        return self._table.get(ledger_id) is not None and not any(
+            entry_id in run for run in self._cache.runs(ledger_id)
+        )
+
+    def _found_unreadable(self, ledger_id: int, entry_id: int, reason: str) -> None:
+        """The index cannot be read there, so no read finds the entry: another bookie's copy has to
+        take its place, whatever this record is."""
+        if self._is_indexed(ledger_id, entry_id):
+            self._status.damaged_entries += 1
+            self._damages.report(self._directory, UNKNOWN_ID, ledger_id, entry_id, reason)
 
     def _found(
         self, log: EntryLog, position: int, ledger_id: int, entry_id: int, reason: str

@@ -7,11 +7,12 @@ import zlib
 import pytest
 import trio
 
-from bookie.errors import BookieStartError
+from bookie.errors import BookieStartError, IndexReadError
 from bookie.health.damage import DamageReports
 from bookie.health.digest_guess import DigestGuess, crc32_matches
 from bookie.health.scrub import FILE_NAME
 from bookie.storage.entry_log_format import log_name
+from bookie.storage.index import MemoryIndex
 from runtime.env import RealClock
 from wire.bookkeeper.entry import Digest, DigestType
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
@@ -218,6 +219,45 @@ async def test_an_entry_that_the_index_lost(machine, adds_class):
         assert (damage.ledger_id, damage.entry_id) == (2, 30)
         assert "index" in damage.reason
         assert status.damaged_entries == 1
+
+
+async def test_an_index_that_cannot_be_read_hides_no_other_damage(machine, adds_class):
+    """RocksDB's checksums tell of one block, and of all keys that are asked for with one of it."""
+    await fill(machine, adds_class, entry=sealed(DigestType.CRC32C))
+    unreadable = {(2, entry_id) for entry_id in range(10, 14)}
+    rotten = [(1, 0), (1, 11), (3, 59)]
+    for key in rotten:
+        path, offset = place(machine, *key)
+        machine.disk.flip_bit(path, offset + 50, 3)
+
+    class DamagedIndex(MemoryIndex):
+        __slots__ = ()
+
+        def get(self, ledger_id, entry_id):
+            if (ledger_id, entry_id) in unreadable:
+                raise IndexReadError("a block is damaged")
+            return super().get(ledger_id, entry_id)
+
+    machine.index.__class__ = DamagedIndex
+    async with machine.running() as bookie:
+        told = []
+        bookie.on_damage(told.append)
+        status = await bookie.scrubber.scrub()
+        found = {(d.ledger_id, d.entry_id) for d in bookie.scrubber.damages()}
+        assert found == unreadable | set(rotten)
+        assert status.damaged_entries == len(found)
+        assert (status.passes, status.is_running) == (1, False)
+        assert set(told) == {1, 2, 3}
+        assert list(await bookie.sound_entries(2)) == [*range(10), *range(14, 60)]
+        # Once they are in memory, no read asks the index for them.
+        adds = adds_class(bookie)
+        for entry_id in range(10, 14):
+            entry = [sealed(DigestType.CRC32C)(2, entry_id)]
+            adds.add(2, entry_id, flags=FLAG_RECOVERY_ADD, entry=entry)
+        await adds.wait(4)
+        assert list(await bookie.sound_entries(2)) == list(range(60))
+        status = await bookie.scrubber.scrub()
+        assert status.damaged_entries == len(rotten)
 
 
 async def test_the_check_at_the_start(machine_class, adds_class):
