@@ -90,9 +90,8 @@ class Storage:
             return
         for node in self._world.bookies:
             if node.bookie is not None and node.bookie.is_running:
-                # A log that is being written is looked at when it is complete.
+                # Of the log that is being written the scrub looks at what is flushed.
                 await node.bookie.flush()
-                await node.bookie._checkpointer.roll_log()
                 await node.bookie.scrubber.scrub()
         await wait_repaired(self._thin_entries)
 
