@@ -53,3 +53,11 @@ def location_of(index: EntryIndex, ledger_id: int, entry_id: int) -> int:
         return index.get(ledger_id, entry_id)
     except IndexReadError:
         return UNREADABLE
+
+
+def has_entries(index: EntryIndex, ledger_id: int) -> bool:
+    """Whether the index knows an entry of the ledger; true if that cannot be read."""
+    try:
+        return index.last_entry_id(ledger_id) >= 0
+    except IndexReadError:
+        return True

@@ -32,7 +32,7 @@ from bookie.errors import BookieStartError, CorruptionError
 from bookie.health.consistency import ConsistencyCheck, ConsistencyReport
 from bookie.health.damage import DAMAGES_MAX, UNKNOWN_ID
 from bookie.health.digest_guess import DigestGuess
-from bookie.health.index_lookup import location_of, look_up
+from bookie.health.index_lookup import has_entries, location_of, look_up
 from bookie.health.record_check import RecordCheck
 from bookie.health.scrub_state import FILE_NAME, ScrubState
 from bookie.start import ledger_directory
@@ -399,10 +399,13 @@ class Scrubber:
         return self._guess.matches(records.keys[i][0], records.data, start, size)
 
     def _is_lost(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether the index ought to know this entry, and does not."""
+        """Whether the index ought to know this entry, and does not. Of a ledger whose entries were
+        given up (bookie/space/over_replicated.py) it knows none; if it lost them all, the auditor
+        finds that, as the bookie does not list them."""
         return (
             self._is_indexed(ledger_id, entry_id)
             and location_of(self._index, ledger_id, entry_id) == 0
+            and has_entries(self._index, ledger_id)
         )
 
     def _is_indexed(self, ledger_id: int, entry_id: int) -> bool:
