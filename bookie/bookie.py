@@ -173,6 +173,7 @@ class Bookie:
             self._index,
             self._table,
             self._cache,
+            self._writer,
             known_ledgers,
             self._damages,
         )

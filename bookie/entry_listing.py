@@ -3,6 +3,11 @@
 What is in the write cache is looked at before the index and after it: a flush that ends meanwhile
 moves entries from the one to the other, and none is missed.
 
+A walk through the index ends at a damaged block. There the entries are looked up one by one, and
+those of which the index cannot be read are left out: another bookie's copies are to take their
+place, and a walk that gave up would let the whole ledger's damage be overlooked, as an auditor then
+reads the first entry and the last.
+
 Owner: the event loop's thread.
 """
 
@@ -13,6 +18,10 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import trio
+
+from bookie.errors import IndexReadError
+from bookie.health.index_lookup import look_up
 from bookie.storage.sorting import sort_in_slices
 from runtime.slices import Slices
 from wire.bookkeeper.entry_set import ENCODED_GROUPS, EntrySet, runs_of
@@ -27,6 +36,9 @@ if TYPE_CHECKING:
 
 #: Entries that are looked at before the loop gets its turn.
 ENTRIES_PER_TURN = 1000
+#: Entry ids that are looked up in front of a place from which the walk can go on.
+LOOK_UPS_MAX = 100_000
+LOOK_UPS_AT_A_TIME = 200
 
 
 class EntryListing:
@@ -76,12 +88,43 @@ class EntryListing:
     async def _in_index(self, ledger_id: int) -> Runs:
         found: Runs = []
         after = -1
-        while some := self._index.entry_ids(ledger_id, after, ENTRIES_PER_TURN):
+        while True:
+            try:
+                some = self._index.entry_ids(ledger_id, after, ENTRIES_PER_TURN)
+            except IndexReadError as error:
+                reached = await self._past_damage(ledger_id, after, found, error)
+                if reached is None:
+                    return found
+                after = reached
+                continue
+            if not some:
+                return found
             found += runs_of(some)
             after = some[-1]
             if self._slices.due(len(some)):
                 await self._slices.turn()
-        return found
+
+    async def _past_damage(
+        self, ledger_id: int, after: int, found: Runs, error: IndexReadError
+    ) -> int | None:
+        """Adds to `found` what can be looked up behind `after`; the entry id behind which a walk
+        can go on, None at the ledger's end. IndexReadError if that is too far, or not known."""
+        last = self._index.last_entry_id(ledger_id)
+        for first in range(after + 1, after + 1 + LOOK_UPS_MAX, LOOK_UPS_AT_A_TIME):
+            if first > last:
+                return None
+            ids = range(first, min(first + LOOK_UPS_AT_A_TIME, last + 1))
+            locations, _ = await look_up(self._index, [(ledger_id, each) for each in ids])
+            here = [each for each, place in zip(ids, locations, strict=True) if place > 0]
+            if here:
+                found += runs_of(here)
+            await trio.lowlevel.checkpoint()
+            try:
+                self._index.entry_ids(ledger_id, ids[-1], 1)
+            except IndexReadError:
+                continue
+            return ids[-1]
+        raise error
 
     async def _runs(self, entry_ids: Iterator[int]) -> Runs:
         found: Runs = []

@@ -7,7 +7,8 @@ with this bookie's name; the bookie leaves the damaged entries out of what it sa
 the replication worker gives it those again, from another bookie's copies.
 
 Only ledgers whose metadata name this bookie are marked. While the metadata are away it is tried
-again; what is not marked when the process ends is found by the next scrub.
+again; what is not marked when the process ends is found again when it starts, as the scrub then
+looks first at the logs that had damage.
 """
 
 from __future__ import annotations

@@ -66,21 +66,27 @@ class Damage:
 
     def rot(self, fault: Fault) -> None:
         """A bit of any structure; of some the bookie learns when it starts again."""
-        bookie = self.bookie()
-        if bookie is None:
-            return
-        structure, place = self._place(bookie, fault)
-        if structure == "index":
-            self._index(bookie, fault)
-        elif place is not None:
-            path, offset, size = place
-            at = offset + int(fault.b * 7919) % size
+
+        def flip(bookie: BookieNode, path: str, at: int) -> None:
             self._world.trace.event(bookie.name, "rots", f"{path} {at}")
             bookie.disk.flip_bit(path, at, fault.number % 8)
-        self._done(bookie, structure, fault)
+
+        self._damage(fault, flip, "")
 
     def latent_errors(self, fault: Fault) -> None:
         """A sector of any file cannot be read."""
+
+        def lose(bookie: BookieNode, path: str, at: int) -> None:
+            at = at // SECTOR_BYTES * SECTOR_BYTES
+            self._world.trace.event(bookie.name, "loses", f"{path} {at}+{SECTOR_BYTES}")
+            bookie.disk.make_unreadable(path, at, SECTOR_BYTES)
+
+        self._damage(fault, lose, ", unreadable")
+
+    def _damage(
+        self, fault: Fault, harm: Callable[[BookieNode, str, int], None], what: str
+    ) -> None:
+        """Has some place of the bookie's disk harmed, and the bookie killed, or not."""
         bookie = self.bookie()
         if bookie is None:
             return
@@ -89,13 +95,8 @@ class Damage:
             self._index(bookie, fault)
         elif place is not None:
             path, offset, size = place
-            at = (offset + int(fault.b * 7919) % size) // SECTOR_BYTES * SECTOR_BYTES
-            self._world.trace.event(bookie.name, "loses", f"{path} {at}+{SECTOR_BYTES}")
-            bookie.disk.make_unreadable(path, at, SECTOR_BYTES)
-        self._done(bookie, f"{structure}, unreadable", fault)
-
-    def _done(self, bookie: BookieNode, structure: str, fault: Fault) -> None:
-        self._world.trace.count(f"damaged: {structure}")
+            harm(bookie, path, offset + int(fault.b * 7919) % size)
+        self._world.trace.count(f"damaged: {structure}{what}")
         if fault.b < 0.6:
             bookie.crash(is_silent=fault.b < 0.3)
             self._world.start_later(bookie, fault.seconds / 4)

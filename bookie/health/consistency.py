@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from bookie.health.index_lookup import UNREADABLE, location_of
 from bookie.storage.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
 from bookie.storage.log_scan import RecordSlice
 
@@ -108,7 +109,8 @@ class ConsistencyCheck:
         finally:
             self._logs.release(log)
         for place, reason in problems:
-            if self._index.get(place[0], place[1]) == log_id << 32 | (place[2] + LENGTH_SIZE):
+            location = location_of(self._index, place[0], place[1])
+            if location in (log_id << 32 | (place[2] + LENGTH_SIZE), UNREADABLE):
                 self._damages.cut_reads_at(log_id, place[2])
                 self._report(log.path, place, reason, report)
 

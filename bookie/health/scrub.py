@@ -1,18 +1,21 @@
 """The scrub: looks at all entry logs in turn, slowly, to find damage before somebody needs the data
 (BookKeeper: localScrubInterval).
 
-A pass goes over every complete log from front to back. Each record has to be one; if the index
-points at it, its digest has to match; and the index has to know every entry of a ledger that is not
-deleted. A log that cannot be followed to its end is looked at from the index's side, digests
-included (consistency.py): behind one rotten length there may be another rotten entry, and nobody
-else looks for it. What is found is reported (damage.py) and from then on answered
-EIO, never repaired here: other replicas have it.
+A pass goes over every log from front to back; of the one that is being written, over what was
+durable when the pass began. Each record has to be one; if the index points at it, its digest has to
+match; and the index has to know every entry of a ledger that is not deleted. Entries of which the
+index cannot be read are damaged, too, and the pass goes on behind them. A log that cannot be
+followed to its end is looked at from the index's side, digests included (consistency.py): behind
+one rotten length there may be another rotten entry, and nobody else looks for it. What is found is
+reported (damage.py) and from then on answered EIO, never repaired here: other replicas have it.
 
 It must not be felt: reads are in chunks on a worker thread, so that a hot chunk's pages stay and
 what the scrub alone brought into memory is dropped again; the checks run on the loop's thread, a
 few hundred records at a time; and all of it is throttled by bytes and, if wanted, by entries.
 
-Where a pass stands is kept in the file `scrub` of the ledger directory: it goes on after a restart.
+Where a pass stands, and which logs have damage, is kept in the file `scrub` of the ledger
+directory: a pass goes on after a restart, and in front of it the scrub looks at these logs
+(scrub_state.py).
 
 Owner: the event loop's thread. One pass at a time.
 """
@@ -25,13 +28,15 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from bookie.errors import BookieStartError, CorruptionError, IndexReadError
+from bookie.errors import BookieStartError, CorruptionError
 from bookie.health.consistency import ConsistencyCheck, ConsistencyReport
 from bookie.health.damage import DAMAGES_MAX, UNKNOWN_ID
 from bookie.health.digest_guess import DigestGuess
+from bookie.health.index_lookup import has_entries, location_of, look_up
 from bookie.health.record_check import RecordCheck
+from bookie.health.scrub_state import FILE_NAME, ScrubState
 from bookie.start import ledger_directory
-from bookie.storage.entry_log_format import LENGTH_SIZE, read_ledgers_map
+from bookie.storage.entry_log_format import HEADER_SIZE, LENGTH_SIZE, read_ledgers_map
 from bookie.storage.log_scan import LogScanner
 from runtime.throttle import Throttle
 
@@ -44,15 +49,17 @@ if TYPE_CHECKING:
     from bookie.known_ledgers import KnownLedgers
     from bookie.ledger_table import LedgerTable
     from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.entry_log_writer import EntryLogWriter
     from bookie.storage.index import EntryIndex
     from bookie.storage.log_scan import RecordSlice
     from bookie.storage.write_cache import WriteCache
     from runtime.disk import File
     from runtime.env import Env
 
-logger = logging.getLogger(__name__)
+    #: A log, and how much of it: bytes from its start.
+    Part = tuple[EntryLog, int]
 
-FILE_NAME = "scrub"
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -114,22 +121,27 @@ class Scrubber:
         index: EntryIndex,
         table: LedgerTable,
         cache: WriteCache,
+        writer: EntryLogWriter,
         known: KnownLedgers | None,
         damages: DamageReports,
     ) -> None:
+        """`writer`: the flush's."""
         self._config = config
         self._env = env
         self._logs = logs
         self._index = index
         self._table = table
         self._cache = cache
+        self._writer = writer
         self._check = RecordCheck(known, is_crc32c=config.verify_digest_on_write)
         self._guess = DigestGuess(is_crc32c=config.verify_digest_on_write)
         self._damages = damages
         self._status = ScrubStatus()
         #: (log id, offset of the record) of live records that this pass found damaged.
         self._found_live_at: set[tuple[int, int]] = set()
-        self._path = f"{ledger_directory(config)}/{FILE_NAME}"
+        self._directory = ledger_directory(config)
+        path = f"{self._directory}/{FILE_NAME}"
+        self._state = ScrubState(env.disk, env.clock, path, damages)
         self._one_at_a_time = trio.Lock()
 
     def status(self) -> ScrubStatus:
@@ -140,21 +152,38 @@ class Scrubber:
         return self._damages.listed()
 
     async def run(self) -> None:
-        """A pass every `scrub_interval_ms`, until cancelled; never returns."""
+        """Looks at the logs that had damage before the start, and then makes a pass every
+        `scrub_interval_ms`, until cancelled; never returns."""
+        self._state.load()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._state.run)
+            await self._look_again()
+            await self._make_passes()
+
+    async def _look_again(self) -> None:
+        if not self._state.suspects:
+            return
+        async with self._one_at_a_time:
+            chosen = set(self._state.suspects)
+            parts = [part for part in self._parts(0) if part[0].log_id in chosen]
+            self._status = ScrubStatus(True, self._env.clock.time_ms(), passes=self._status.passes)
+            await self._scrub_parts(parts, self._throttles())
+            self._state.suspects = []
+            await self._state.store()
+            self._ended("scrub of the logs that had damage")
+
+    async def _make_passes(self) -> None:
         interval_ms = self._config.scrub_interval_ms
         if interval_ms <= 0:
             await trio.sleep_forever()
-        started_ms, next_log_id = self._load()
+        state = self._state
+        started_ms, next_log_id = state.started_ms, state.next_log_id
         while True:
             if next_log_id < 0:
                 wait_ms = started_ms + interval_ms - self._env.clock.time_ms()
                 await trio.sleep(min(max(wait_ms, 0), interval_ms) / 1000)
                 started_ms, next_log_id = self._env.clock.time_ms(), 0
-            try:
-                await self._pass(started_ms, next_log_id, is_throttled=True)
-            except IndexReadError as error:
-                # The rest of the logs has its turn in the next pass: reads of them go on.
-                logger.error("the scrub ended: %s", error)
+            await self._pass(started_ms, next_log_id, is_throttled=True)
             next_log_id = -1
 
     async def scrub(self, on_progress: Callable[[int], None] | None = None) -> ScrubStatus:
@@ -166,7 +195,7 @@ class Scrubber:
 
     def total_bytes(self) -> int:
         """What a pass that starts now looks at."""
-        return sum(log.size_bytes for log in self._complete_logs(0))
+        return sum(end for _, end in self._parts(0))
 
     async def check_index(
         self, on_progress: Callable[[int], None] | None = None
@@ -189,10 +218,22 @@ class Scrubber:
                 f"damaged; the first: {report.first}"
             )
 
-    def _complete_logs(self, first_log_id: int) -> list[EntryLog]:
-        logs = [log for log in self._logs.all() if not log.is_written]
-        return sorted(
-            (log for log in logs if log.log_id >= first_log_id), key=lambda log: log.log_id
+    def _parts(self, first_log_id: int) -> list[Part]:
+        """What there is to look at from this log on: whole logs, and of the one that the flush
+        writes to what is durable. (A log that compaction writes to is not in use yet.)"""
+        parts = [(log, log.size_bytes) for log in self._logs.all() if not log.is_written]
+        log = self._writer.current
+        if log is not None and self._writer.durable_bytes > HEADER_SIZE:
+            parts.append((log, self._writer.durable_bytes))
+        chosen = [part for part in parts if part[0].log_id >= first_log_id]
+        return sorted(chosen, key=lambda part: part[0].log_id)
+
+    def _throttles(self, *, is_throttled: bool = True) -> tuple[Throttle, Throttle]:
+        """Of entries, and of bytes."""
+        config = self._config
+        return (
+            Throttle(config.scrub_rate_entries if is_throttled else 0),
+            Throttle(config.scrub_rate_bytes if is_throttled else 0),
         )
 
     async def _pass(
@@ -203,52 +244,71 @@ class Scrubber:
         is_throttled: bool,
         on_progress: Callable[[int], None] | None = None,
     ) -> ScrubStatus:
-        config = self._config
         async with self._one_at_a_time:
-            passes = self._status.passes
-            status = self._status = ScrubStatus(True, started_ms, passes=passes)
-            throttles = (
-                Throttle(config.scrub_rate_entries if is_throttled else 0),
-                Throttle(config.scrub_rate_bytes if is_throttled else 0),
+            self._state.started_ms = started_ms
+            self._status = ScrubStatus(True, started_ms, passes=self._status.passes)
+            throttles = self._throttles(is_throttled=is_throttled)
+            await self._scrub_parts(
+                self._parts(first_log_id), throttles, on_progress, is_kept=is_throttled
             )
-            logs = self._complete_logs(first_log_id)
-            status.total_bytes = sum(log.size_bytes for log in logs)
-            self._found_live_at.clear()
-            broken: set[int] = set()
-            for log in logs:
-                if self._logs.get(log.log_id) is not log:
-                    continue  # it was compacted or removed meanwhile
-                status.log_id = log.log_id
-                if is_throttled:
-                    await self._store(started_ms, log.log_id)
-                if not await self._scrub_log(log, throttles, on_progress):
-                    broken.add(log.log_id)
-                status.logs += 1
-            if broken:
-                await self._check_broken(broken, throttles)
-            status.is_running = False
-            status.finished_ms = self._env.clock.time_ms()
-            status.passes = passes + 1
-            await self._store(started_ms, -1)
-            logger.info(
-                "scrub logs=%d bytes=%d verified=%d unverifiable=%d damaged=%d",
-                status.logs,
-                status.bytes,
-                status.verified_entries,
-                status.unverifiable_entries,
-                status.damaged_entries,
-            )
-            return replace(status)
+            self._state.next_log_id = -1
+            await self._state.store()
+            self._status.passes += 1
+            self._ended("scrub")
+            return replace(self._status)
+
+    async def _scrub_parts(
+        self,
+        parts: list[Part],
+        throttles: tuple[Throttle, Throttle],
+        on_progress: Callable[[int], None] | None = None,
+        *,
+        is_kept: bool = False,
+    ) -> None:
+        """`is_kept`: after a restart it goes on with the log that it is at."""
+        status = self._status
+        status.total_bytes = sum(end for _, end in parts)
+        self._found_live_at.clear()
+        broken: set[int] = set()
+        for log, end in parts:
+            if self._logs.get(log.log_id) is not log:
+                continue  # it was compacted or removed meanwhile
+            status.log_id = log.log_id
+            if is_kept:
+                self._state.next_log_id = log.log_id
+                await self._state.store()
+            if not await self._scrub_log(log, end, throttles, on_progress):
+                broken.add(log.log_id)
+            status.logs += 1
+        if broken:
+            await self._check_broken(broken, throttles)
+
+    def _ended(self, what: str) -> None:
+        status = self._status
+        status.is_running = False
+        status.finished_ms = self._env.clock.time_ms()
+        logger.info(
+            "%s logs=%d bytes=%d verified=%d unverifiable=%d damaged=%d",
+            what,
+            status.logs,
+            status.bytes,
+            status.verified_entries,
+            status.unverifiable_entries,
+            status.damaged_entries,
+        )
 
     async def _scrub_log(
         self,
         log: EntryLog,
+        size_bytes: int,
         throttles: tuple[Throttle, Throttle],
         on_progress: Callable[[int], None] | None,
     ) -> bool:
-        """Whether all of it could be followed."""
+        """Whether all of its first `size_bytes` could be followed."""
         status = self._status
-        end = log.records_end or log.size_bytes
+        # The collector cuts a torn map off, before the log is in use again.
+        size_bytes = min(size_bytes, log.size_bytes)
+        end = min(log.records_end or size_bytes, size_bytes)
         log.readers += 1
         try:
             file = cast("File", _DroppingFile(self._logs.file(log)))
@@ -269,7 +329,7 @@ class Scrubber:
         finally:
             self._logs.release(log)
         if scanner.damage is None:
-            status.bytes += log.size_bytes - position
+            status.bytes += size_bytes - position
             return is_followed
         if self._logs.get(log.log_id) is log:
             offset, reason = scanner.damage
@@ -282,7 +342,9 @@ class Scrubber:
         """`ids`: of the ledgers in the log's map. False if one of the records that the index does
         not point at is not what it says: then it may be one that the index does point at."""
         status = self._status
-        locations = self._index.get_many(records.keys)
+        locations, unreadable = await look_up(self._index, records.keys)
+        for i, reason in unreadable.items():
+            self._found_unreadable(*records.keys[i], reason)
         base = log.log_id << 32
         live = [i for i, offset in enumerate(records.offsets) if locations[i] == base | offset]
         for i, problem in await self._problems(records, live):
@@ -325,7 +387,7 @@ class Scrubber:
         self, log: EntryLog, records: RecordSlice, i: int, location: int, problem: str
     ) -> None:
         """Unless it was compacted or deleted while the metadata was asked."""
-        if self._index.get(*records.keys[i]) == location:
+        if location_of(self._index, *records.keys[i]) == location:
             position = records.offsets[i] - LENGTH_SIZE
             self._damages.cut_reads_at(log.log_id, position)
             if len(self._found_live_at) < DAMAGES_MAX:
@@ -337,12 +399,28 @@ class Scrubber:
         return self._guess.matches(records.keys[i][0], records.data, start, size)
 
     def _is_lost(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether the index ought to know this entry: the ledger is not deleted."""
+        """Whether the index ought to know this entry, and does not. Of a ledger whose entries were
+        given up (bookie/space/over_replicated.py) it knows none; if it lost them all, the auditor
+        finds that, as the bookie does not list them."""
         return (
-            self._table.get(ledger_id) is not None
-            and self._index.get(ledger_id, entry_id) == 0
-            and not any(entry_id in run for run in self._cache.runs(ledger_id))
+            self._is_indexed(ledger_id, entry_id)
+            and location_of(self._index, ledger_id, entry_id) == 0
+            and has_entries(self._index, ledger_id)
         )
+
+    def _is_indexed(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether only the index can say where this entry is: its ledger is not deleted, and it is
+        not in memory."""
+        return self._table.get(ledger_id) is not None and not any(
+            entry_id in run for run in self._cache.runs(ledger_id)
+        )
+
+    def _found_unreadable(self, ledger_id: int, entry_id: int, reason: str) -> None:
+        """The index cannot be read there, so no read finds the entry: another bookie's copy has to
+        take its place, whatever this record is."""
+        if self._is_indexed(ledger_id, entry_id):
+            self._status.damaged_entries += 1
+            self._damages.report(self._directory, UNKNOWN_ID, ledger_id, entry_id, reason)
 
     def _found(
         self, log: EntryLog, position: int, ledger_id: int, entry_id: int, reason: str
@@ -370,27 +448,3 @@ class Scrubber:
             logger.error("scrub: %s", error)
             return
         self._status.damaged_entries += report.damaged
-
-    def _load(self) -> tuple[int, int]:
-        """When the last pass was started, and the log that is next in it; -1: it is done."""
-        disk = self._env.disk
-        if not disk.exists(self._path):
-            return self._env.clock.time_ms(), -1
-        file = disk.open(self._path)
-        try:
-            words = file.pread(64, 0).split()
-            started_ms, next_log_id = map(int, words)
-        except ValueError:
-            logger.warning("%s is damaged: the next pass is a whole one", self._path)
-            return 0, -1
-        finally:
-            file.close()
-        return min(started_ms, self._env.clock.time_ms()), next_log_id
-
-    async def _store(self, started_ms: int, next_log_id: int) -> None:
-        disk = self._env.disk
-        try:
-            await disk.run(disk.write_file, self._path, b"%d %d\n" % (started_ms, next_log_id))
-        except OSError as error:
-            # It only costs a pass that starts over; a full disk is no reason to end.
-            logger.warning("%s cannot be written: %s", self._path, error)

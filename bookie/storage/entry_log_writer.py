@@ -36,6 +36,13 @@ class EntryLogWriter:
         #: (log id, offset) up to which it was synced.
         self._synced = (-1, 0)
 
+    @property
+    def durable_bytes(self) -> int:
+        """Of the current log, from its start: what was synced, which is not cut any more; 0 if
+        nothing was since it was started."""
+        log_id, end = self._synced
+        return end if self.current is not None and self.current.log_id == log_id else 0
+
     async def start_log(self) -> None:
         """Completes the current log and starts the next one. OSError; if there was no space,
         nothing has changed: the current log has no map, for it may still grow."""

@@ -105,6 +105,22 @@ async def test_entries_go_and_their_space_comes_back(machine, adds_class):
         assert known.asked == [[1, 2], [2]], "one without entries is not asked for again"
 
 
+async def test_the_scrub_does_not_miss_what_was_given_up(machine, adds_class):
+    """Its records stay in logs that have others, until they are compacted; also after a start."""
+    async with machine.running() as bookie:
+        for ledger_id in (1, 2):
+            await fill(bookie, adds_class, ledger_id)
+        await bookie.flush()
+        machine.known_ledgers.elsewhere = {1}
+        assert await collect(bookie) == 1
+        assert (await bookie.scrubber.scrub()).damaged_entries == 0
+    for _ in range(2):
+        async with machine.running() as bookie:
+            status = await bookie.scrubber.scrub()
+            assert (status.verified_entries, status.damaged_entries) == (COUNT, 0)
+            assert bookie.scrubber.damages() == []
+
+
 async def test_an_old_writer_is_refused_and_auto_recovery_is_not(machine, adds_class):
     machine.known_ledgers.elsewhere = {1}
     async with machine.running_until_crash() as bookie:

@@ -6,12 +6,14 @@ import zlib
 
 import pytest
 import trio
+import trio.testing
 
-from bookie.errors import BookieStartError
+from bookie.errors import BookieStartError, IndexReadError
 from bookie.health.damage import DamageReports
 from bookie.health.digest_guess import DigestGuess, crc32_matches
-from bookie.health.scrub import FILE_NAME
+from bookie.health.scrub_state import FILE_NAME
 from bookie.storage.entry_log_format import log_name
+from bookie.storage.index import MemoryIndex
 from runtime.env import RealClock
 from wire.bookkeeper.entry import Digest, DigestType
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
@@ -220,6 +222,45 @@ async def test_an_entry_that_the_index_lost(machine, adds_class):
         assert status.damaged_entries == 1
 
 
+async def test_an_index_that_cannot_be_read_hides_no_other_damage(machine, adds_class):
+    """RocksDB's checksums tell of one block, and of all keys that are asked for with one of it."""
+    await fill(machine, adds_class, entry=sealed(DigestType.CRC32C))
+    unreadable = {(2, entry_id) for entry_id in range(10, 14)}
+    rotten = [(1, 0), (1, 11), (3, 59)]
+    for key in rotten:
+        path, offset = place(machine, *key)
+        machine.disk.flip_bit(path, offset + 50, 3)
+
+    class DamagedIndex(MemoryIndex):
+        __slots__ = ()
+
+        def get(self, ledger_id, entry_id):
+            if (ledger_id, entry_id) in unreadable:
+                raise IndexReadError("a block is damaged")
+            return super().get(ledger_id, entry_id)
+
+    machine.index.__class__ = DamagedIndex
+    async with machine.running() as bookie:
+        told = []
+        bookie.on_damage(told.append)
+        status = await bookie.scrubber.scrub()
+        found = {(d.ledger_id, d.entry_id) for d in bookie.scrubber.damages()}
+        assert found == unreadable | set(rotten)
+        assert status.damaged_entries == len(found)
+        assert (status.passes, status.is_running) == (1, False)
+        assert set(told) == {1, 2, 3}
+        assert list(await bookie.sound_entries(2)) == [*range(10), *range(14, 60)]
+        # Once they are in memory, no read asks the index for them.
+        adds = adds_class(bookie)
+        for entry_id in range(10, 14):
+            entry = [sealed(DigestType.CRC32C)(2, entry_id)]
+            adds.add(2, entry_id, flags=FLAG_RECOVERY_ADD, entry=entry)
+        await adds.wait(4)
+        assert list(await bookie.sound_entries(2)) == list(range(60))
+        status = await bookie.scrubber.scrub()
+        assert status.damaged_entries == len(rotten)
+
+
 async def test_the_check_at_the_start(machine_class, adds_class):
     machine = machine_class(local_consistency_check_on_startup=True)
     await fill(machine, adds_class)
@@ -280,12 +321,90 @@ async def test_a_pass_goes_on_after_a_restart(machine_class, adds_class, autojum
     assert words[1] == b"-1"
     machine.disk.write_file(SCRUB_FILE, b"garbage")
     async with machine.running() as bookie:
-        assert bookie.scrubber._load() == (0, -1)
+        while not bookie.scrubber.status().passes:
+            await trio.sleep(0.5)
+        assert bookie.scrubber.status().verified_entries == 360
+
+
+async def test_the_log_that_is_written_is_looked_at(machine, adds_class):
+    """As far as it is durable."""
+    entry = sealed(DigestType.CRC32C)
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        for entry_id in range(20):
+            adds.add(1, entry_id, entry=[entry(1, entry_id)])
+        await adds.wait(20)
+        assert (await bookie.scrubber.scrub()).bytes == 0
+        await bookie.flush()
+        (log,) = bookie._logs.all()
+        assert log.is_written
+        path, offset = place(machine, 1, 7)
+        assert path == log.path
+        machine.disk.flip_bit(path, offset + 50, 3)
+        total = bookie.scrubber.total_bytes()
+        status = await bookie.scrubber.scrub()
+        assert status.bytes == status.total_bytes == total == log.size_bytes
+        assert (status.verified_entries, status.damaged_entries) == (20, 1)
+        assert list(await bookie.sound_entries(1)) == [*range(7), *range(8, 20)]
+        for entry_id in range(20, 30):
+            adds.add(1, entry_id, entry=[entry(1, entry_id)])
+        await adds.wait(30)
+        await bookie.flush()
+        assert (await bookie.scrubber.scrub()).verified_entries == 30
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_damage_is_known_soon_after_a_restart(machine, adds_class, wait_until, is_killed):
+    """Before that the bookie would say that it has what it has not, and its mark would be taken
+    away. No pass is due for hours."""
+    await fill(machine, adds_class, entries=120, entry=sealed(DigestType.CRC32C))
+    path, offset = place(machine, 2, 7)
+    machine.disk.flip_bit(path, offset + 50, 3)
+    async with machine.running_until_crash() if is_killed else machine.running() as bookie:
+        assert (await bookie.scrubber.scrub()).damaged_entries == 1
+    for _ in range(2):
+        async with machine.running() as bookie:
+            told = []
+            bookie.on_damage(told.append)
+            await wait_until(lambda: bookie.scrubber.damages())
+            assert told == [2]
+            await wait_until(lambda: not bookie.scrubber.status().is_running)
+            status = bookie.scrubber.status()
+            assert (status.logs, status.passes) == (1, 0)
+            assert list(await bookie.sound_entries(2)) == [*range(7), *range(8, 120)]
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        adds.add(2, 7, flags=FLAG_RECOVERY_ADD, entry=[sealed(DigestType.CRC32C)(2, 7)])
+        await adds.wait(1)
+        await bookie.flush()
+        await wait_until(lambda: not bookie.scrubber._state.suspects)
+        assert list(await bookie.sound_entries(2)) == list(range(120))
+        await bookie.scrubber.scrub()
+        assert bookie.scrubber.damages() == []
+    async with machine.running() as bookie:
+        await trio.testing.wait_all_tasks_blocked()
+        assert bookie.scrubber.status().finished_ms == 0
+
+
+async def test_damage_that_a_read_found_is_known_after_a_restart(machine, adds_class, wait_until):
+    await fill(machine, adds_class)
+    path, offset = place(machine, 1, 30)
+    machine.disk.flip_bit(path, offset + 3, 3)
+    async with machine.running() as bookie:
+        assert (await bookie.read_entry(1, 30))[0] is Status.EIO
+        log_id = machine.index.get(1, 30) >> 32
+        await wait_until(lambda: machine.disk.exists(SCRUB_FILE))
+    words = machine.disk.open(SCRUB_FILE).pread(64, 0).split()
+    assert list(map(int, words[1:])) == [-1, log_id]
+    async with machine.running() as bookie:
+        await wait_until(lambda: 30 in bookie._damages.entries_of(1))
 
 
 async def test_it_is_throttled(machine_class, adds_class, autojump_clock):
     machine = machine_class(scrub_interval_ms=1, scrub_rate_bytes=5_000)
     await fill(machine, adds_class)
+    if machine.disk.exists(SCRUB_FILE):
+        machine.disk.remove(SCRUB_FILE)  # or it goes on where it stood
     async with machine.running() as bookie:
         started = trio.current_time()
         while not bookie.scrubber.status().passes:

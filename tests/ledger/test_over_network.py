@@ -362,6 +362,7 @@ async def test_what_only_v3_can_ask(world, monkeypatch):
             raise IndexReadError("a block is damaged")
 
         damaged.setattr(type(index), "entry_ids", read)
+        damaged.setattr(type(index), "last_entry_id", read)
         assert (await bookies.list_entries(member, writer.ledger_id))[0] is Status.EIO
     assert await bookies.bookie_info(member) == (Status.EOK, 1000, 500)
     assert await bookies.force_ledger(member, writer.ledger_id) is Status.EOK

@@ -10,7 +10,10 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from sim.copies import thin_entries, wait_repaired
+from sim.faults import Fault
 from sim.history import Violation
+from sim.runner import Outcome, run_seed
+from sim.shape import Shape
 from wire.bookkeeper.entry import Digest, DigestType
 from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -63,3 +66,18 @@ async def test_repairs_have_their_time(autojump_clock):
     assert len(looks) == 10
     with pytest.raises(Violation, match="one and 1 more"):
         await wait_repaired(never)
+
+
+#: The index is the last of the places of sim/damage.py; it is read, and the bookie serves on.
+INDEX = Fault(0, 4.0, "rot-anywhere", 8.5 / 9, 0.9, 1.0)
+ROT = [Fault(n, 4.0 + n, "bit-rot", 0.3 * n % 1, 0.95, 1.0) for n in range(1, 7)]
+
+
+def test_a_damaged_index_hides_no_rotten_copies():
+    """Of one ledger the index cannot be read; logs that have entries of it rot, too."""
+    shape = Shape(bookies=4, recoverers=1, plain_producers=0, admins=0, small_caches=1)
+    result = run_seed(1, plan=[INDEX, *ROT], shape=shape)
+    assert result.outcome is Outcome.FINE, result.story
+    assert result.counts["damaged: index"] == 1
+    assert result.counts["bits rotten"] > 10
+    assert result.counts["ledgers repaired"] > 0
