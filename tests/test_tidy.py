@@ -253,6 +253,25 @@ def test_prose_can_be_read_in_a_terminal():
     none(found)
 
 
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def anchors(path):
+    """What the headings of a page are called in links."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+def test_links_lead_somewhere():
+    found = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for page, anchor in LINK.findall(path.read_text(encoding="utf-8")):
+            target = path.parent / page if page else path
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                found.append(f"{path.relative_to(ROOT)}: {page}#{anchor}")
+    none(found)
+
+
 def test_cited_pages_exist():
     none(
         [
