@@ -207,6 +207,62 @@ def prose():
         yield path, path.read_text(encoding="utf-8")
 
 
+PROSE_LENGTH_MAX = 119
+#: Pages that break the rule. The list may only shrink.
+LONGER_PROSE = (
+    "docs/architecture.md",
+    "docs/benchmarks.md",
+    "docs/durability.md",
+    "docs/formats.md",
+    "docs/invariants.md",
+    "docs/metadata-reads.md",
+    "docs/simulation.md",
+    "docs/testing.md",
+)
+
+
+def prose_lines(text):
+    """(number, line) of a page without its tables and blocks of code."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith(("|", "    ")):
+            yield number, line
+
+
+def test_prose_can_be_read_in_a_terminal():
+    found = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        name = path.relative_to(ROOT).as_posix()
+        lines = list(prose_lines(path.read_text(encoding="utf-8")))
+        long = [where(path, number) for number, line in lines if len(line) > PROSE_LENGTH_MAX]
+        if name not in LONGER_PROSE:
+            found += long
+        elif not long:
+            found.append(f"{name} is in order: take it out of LONGER_PROSE")
+    none(found)
+
+
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def anchors(path):
+    """What the headings of a page are called in links."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+def test_links_lead_somewhere():
+    found = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for page, anchor in LINK.findall(path.read_text(encoding="utf-8")):
+            target = path.parent / page if page else path
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                found.append(f"{path.relative_to(ROOT)}: {page}#{anchor}")
+    none(found)
+
+
 def test_cited_pages_exist():
     none(
         [
