@@ -16,7 +16,7 @@ from sim.case import parse_shape
 from sim.code_seed import code_seed
 from sim.mutations.hunt import hunt
 from sim.mutations.rules import MUTATIONS
-from sim.mutations.table import Findings, cache_directory, markdown, row, write_into
+from sim.mutations.table import Findings, cache_directory, markdown, row, together, write_into
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -35,6 +35,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="also what was looked for before")
     parser.add_argument("--json", action="store_true", help="the findings, for programs")
     parser.add_argument("--write", type=Path, help="the table goes into this page, between marks")
+    parser.add_argument(
+        "--also",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="files of findings, of other ways of looking at code of which only tests differ: the"
+        " table is of all of them together",
+    )
     options = parser.parse_args(arguments)
     options.names = list(MUTATIONS) if options.only is None else options.only.split(",")
     if unknown := [name for name in options.names if name not in MUTATIONS]:
@@ -65,6 +73,9 @@ def main(arguments: list[str] | None = None) -> int:
             if not options.json:
                 print(row(findings.known[name]), flush=True)
     wanted = [findings.known[name] for name in options.names]
+    for path in options.also:
+        known = Findings(path).known
+        wanted = [together(each, known.get(each.name, each)) for each in wanted]
     if options.json:
         print(json.dumps([asdict(finding) for finding in wanted], indent=1))
     else:

@@ -43,7 +43,7 @@ BOOKIE_RULES = (
         "fence-not-replayed",
         "a restart forgets fences that only the journal has",
         (Patch(START, "                state.fenced = True\n", "                pass\n"),),
-        ("tests/bookie/test_bookie.py",),
+        ("tests/bookie/test_bookie.py::test_a_fence_that_only_the_journal_has_is_replayed",),
     ),
     Mutation(
         "fence-not-stored",
@@ -85,7 +85,7 @@ BOOKIE_RULES = (
                 "return self._next_file()",
             ),
         ),
-        ("tests/bookie/test_journal.py",),
+        ("tests/bookie/test_journal.py::test_a_file_is_left_only_when_all_of_it_is_durable",),
     ),
     Mutation(
         "replay-forgets",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.mutations.bookie_rules import BOOKIE_RULES
 from sim.mutations.broker_rules import BROKER_RULES
+from sim.mutations.edge_rules import EDGE_RULES
 from sim.mutations.ledger_rules import LEDGER_RULES
 
-MUTATIONS = {rule.name: rule for rule in (*LEDGER_RULES, *BOOKIE_RULES, *BROKER_RULES)}
+MUTATIONS = {rule.name: rule for rule in (*LEDGER_RULES, *BOOKIE_RULES, *BROKER_RULES, *EDGE_RULES)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,13 @@ def cache_directory() -> Path:
     if configured := os.environ.get("QUIRE_CACHE"):
         return Path(configured)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quire"
+
+
+def together(one: Finding, other: Finding) -> Finding:
+    """What both looks for one mutation found: the seeds of the one that found it by fewer, or else
+    tried more, and whichever named test there is."""
+    order = sorted((one, other), key=lambda each: (each.seeds or 1 << 31, -each.tried))
+    return replace(order[0], test=one.test or other.test)
 
 
 class Findings:
@@ -63,8 +70,10 @@ def found_by(finding: Finding) -> str:
 
 
 def row(finding: Finding) -> str:
-    """`name | what is broken | found by | seeds needed`."""
-    seeds = str(finding.seeds) if finding.seeds is not None else f"> {finding.tried}"
+    """`name | what is broken | found by | seeds needed`; «-» if no seed was tried."""
+    seeds = f"> {finding.tried}" if finding.tried else "-"
+    if finding.seeds is not None:
+        seeds = str(finding.seeds)
     story = MUTATIONS[finding.name].story
     return f"| {finding.name} | {story} | {found_by(finding)} | {seeds} |"
 

@@ -195,6 +195,24 @@ async def test_fencing_refuses_adds_but_not_recovery_adds(machine, adds_class):
         assert adds.statuses() == [Status.EFENCED], "a fenced ledger stays fenced"
 
 
+async def test_a_fence_that_only_the_journal_has_is_replayed(machine, adds_class):
+    """The power fails before a checkpoint stores the ledger's state. A writer that was fenced
+    would be answered EOK by this bookie, and recovery has closed its ledger by then."""
+    async with machine.running_until_crash() as bookie:
+        adds = adds_class(bookie)
+        adds.add(1, 0)
+        await adds.wait(1)
+        status, _ = await bookie.read_entry(1, 0, flags=FLAG_DO_FENCING, master_key=KEY)
+        assert status is Status.EOK
+    assert machine.index.ledgers() == []
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        adds.add(1, 1)
+        adds.add(1, 2, flags=FLAG_RECOVERY_ADD)
+        await adds.wait(2)
+        assert sorted(adds.answers) == [(1, 1, Status.EFENCED), (1, 2, Status.EOK)]
+
+
 async def test_fencing_needs_the_key_and_makes_an_unknown_ledger(machine, adds_class):
     async with machine.running() as bookie:
         fence = {"flags": FLAG_DO_FENCING}

@@ -267,6 +267,45 @@ async def test_unsynced_groups_may_be_kept_in_any_mixture(config):
         assert [entry for _, entry, _ in found] == list(range(len(found)))
 
 
+@pytest.mark.parametrize("is_one_turn", [True, False])
+async def test_a_file_is_left_only_when_all_of_it_is_durable(
+    config, wait_until, autojump_clock, is_one_turn
+):
+    """The file's last group is written and its sync has not begun (both groups come in one turn),
+    or runs (they come in two). The next file's first group tells a replay that the file before it
+    is complete, and the syncs from then on are of the next file."""
+    disk = SimDisk(random.Random(1))
+    rig = await Rig(disk, config).open()
+    rig.journal._buffered_writes_threshold = 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.files.run, rig.journal.pump)
+        await wait_until(lambda: rig.files._next is not None)
+        answers = []
+        start = end = config.journal_alignment_bytes
+        while end + 2 * (end - start or 700) <= rig.files.size_bytes:
+            start = end
+            rig.add(1, 0, bytes(700), answers.append)
+            rig.turn.run()
+            end = rig.journal._durable.offset
+        answers.clear()
+        disk.faults.sync_seconds = (1, 1)
+        for entry_id in range(2):
+            rig.add(1, entry_id, bytes(700), answers.append)
+            rig.journal.cut()
+            if not is_one_turn:
+                rig.turn.run()
+        rig.turn.run()
+        second = disk.open(f"{DIRECTORY}/{file_name(2)}")
+        assert not any(second.pread(second.size(), config.journal_alignment_bytes))
+        assert answers == []
+        await wait_until(lambda: len(answers) == 1)
+        assert rig.journal._durable.journal_id == 1
+        await wait_until(lambda: len(answers) == 2)
+        assert rig.journal._durable.journal_id == 2
+        assert any(second.pread(second.size(), config.journal_alignment_bytes))
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_missing_journal_refuses(config, rig):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.files.run, rig.journal.pump)

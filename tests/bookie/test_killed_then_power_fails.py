@@ -9,6 +9,7 @@ import trio
 
 from bookie.bookie import Bookie
 from runtime.env import Env, RealClock
+from runtime.sim_disk import SimFile
 from runtime.sim_disk_life import DiskLife
 from runtime.turn import Turn
 from wire.bookkeeper.status import Status
@@ -97,6 +98,47 @@ async def test_what_was_replayed_on_a_full_disk_survives_a_power_failure(
         assert len(served) > 13
         assert served == expected[: len(served)]
         assert await bookie.delete_ledger(7) is Status.EOK
+    machine.disk.faults.capacity_bytes = 1 << 40
+    async with life(machine, with_power=True) as bookie:
+        assert await all_of(bookie) == served
+
+
+def failed_write_back(disk, directory):
+    """What Linux makes of a write-back that failed when nobody was left to be told: the pages are
+    clean, read as they were written, and are not on the disk; a sync finds nothing to write."""
+    for path, node in disk._names.items():
+        if path.startswith(directory):
+            node.changes.clear()
+
+
+def drop_clean_pages(file, size, offset):
+    """`File.drop_cached`: clean pages are read from the disk the next time."""
+    node = file._node
+    if not node.changes:
+        node.content[offset : offset + size] = node.durable[offset : offset + size]
+
+
+async def test_what_is_replayed_is_what_the_disk_has(
+    machine_class, adds_class, entry_bytes, autojump_clock, monkeypatch
+):
+    """The write-back of the killed process's last entries failed. Nobody was told that they are
+    durable, so they may be gone; but an entry that the next life has served may not go later."""
+    monkeypatch.setattr(SimFile, "drop_cached", drop_clean_pages)
+    machine = machine_class(
+        1,
+        write_cache_size_bytes=64 * KIB,
+        journal_queue_size_max_bytes=64 * KIB,
+        flush_entry_log_bytes=64 * KIB,
+        entry_log_size_limit_bytes=64 * KIB,
+    )
+    await killed_in_a_sync(machine, adds_class)
+    failed_write_back(machine.disk, "/journal")
+    # The entries find no room in an entry log: the journal stays their only place.
+    machine.disk.faults.capacity_bytes = machine.disk.used_bytes + 12 * KIB
+    async with life(machine, with_power=True) as bookie:
+        assert bookie._checkpointer.is_full
+        served = await all_of(bookie)
+    assert served == [entry_bytes(1, i, bytes(1000)) for i in range(13)]
     machine.disk.faults.capacity_bytes = 1 << 40
     async with life(machine, with_power=True) as bookie:
         assert await all_of(bookie) == served

@@ -21,6 +21,7 @@ from bookie.storage.entry_log import EntryLogs
 from bookie.storage.entry_log_format import log_id_of, log_name, pack_header, pack_ledgers_map
 from bookie.storage.entry_log_writer import EntryLogWriter
 from bookie.storage.index import MemoryIndex
+from bookie.storage.rocks_database import NO_SPACE
 from bookie.storage.rocks_index import RocksIndex
 from bookie.storage.write_cache import WriteCache
 from runtime.real_disk import RealDisk
@@ -361,6 +362,39 @@ def test_index(index):
     assert [index.last_entry_id(i) for i in (1, 2, 3)] == [500, -1, 1]
     assert index.get(2, 7) == 0
     index.sync()
+
+
+class LateNoSpace:
+    """RocksDB on a disk that is full: a write is told to have failed, and its log has it."""
+
+    def __init__(self, rocks):
+        self._rocks = rocks
+
+    def __getattr__(self, name):
+        return getattr(self._rocks, name)
+
+    def write(self, batch):
+        self._rocks.write(batch)
+        raise OSError(f"IO error: {NO_SPACE}: While appending to file")
+
+
+def test_a_mended_index_remembers_no_ends_of_before(tmp_path):
+    """A write that found no space may come back with the log when the database is opened again:
+    then an entry is there behind the one that was remembered as the ledger's last."""
+    index = RocksIndex(str(tmp_path), 1 << 20)
+    index.open()
+    index.put(1, [0, 1], [10, 11])
+    assert index.last_entry_id(1) == 1
+    locations = index._locations
+    locations.rocks = LateNoSpace(locations.rocks)
+    with pytest.raises(OSError, match=NO_SPACE):
+        index.put(1, [2], [12])
+    assert locations.is_stuck
+    assert index.last_entry_id(1) == 1
+    index.mend()
+    assert index.get(1, 2) == 12
+    assert index.last_entry_id(1) == 2
+    index.close()
 
 
 def test_rocks_keys_and_values_are_bookkeepers(tmp_path):

@@ -11,7 +11,13 @@ from ledger.network.client import NetworkBookieClient
 from metadata.memory import MemoryStore
 from runtime.env import real_env
 from wire.bookkeeper.entry import Digest, DigestType
-from wire.bookkeeper.records import BookieServiceInfo, Endpoint, encode_service_info
+from wire.bookkeeper.records import (
+    BookieServiceInfo,
+    Endpoint,
+    encode_service_info,
+    parse_service_info,
+)
+from wire.bookkeeper.requests import AuthRequest
 from wire.bookkeeper.status import FLAG_DO_FENCING, Status
 
 MIB = 1024 * 1024
@@ -273,3 +279,97 @@ async def test_a_proven_connection_outlives_a_claim_to_its_address(world, is_reg
     assert not answers
     go_on()
     assert await answered(answers) == [Status.ENOLEDGER]
+
+
+async def nobody_comes(world):
+    """The registrations stay as they are."""
+
+
+async def another_gets_the_address(world):
+    await world.store.delete("/ledgers/available/b1")
+    await register(world.store, "b5", *world.first.address)
+
+
+async def another_claims_the_address(world):
+    await register(world.store, "b5", *world.first.address)
+
+
+async def the_bookie_goes_elsewhere(world):
+    await world.store.delete("/ledgers/available/b1")
+    await register(world.store, "b1", "127.0.0.1", 1)
+
+
+async def the_session_ends(world):
+    await world.store.delete("/ledgers/available/b1")
+
+
+@pytest.mark.parametrize(
+    ("happens", "status", "refused_count"),
+    [
+        (nobody_comes, Status.ENOLEDGER, 0),
+        (another_gets_the_address, Status.EIO, 1),
+        (another_claims_the_address, Status.EIO, 1),
+        (the_bookie_goes_elsewhere, Status.EIO, 1),
+        (the_session_ends, Status.EIO, 1),
+    ],
+)
+async def test_a_greeting_without_proof_counts_for_the_place_it_began_with(
+    world, monkeypatch, happens, status, refused_count
+):
+    """While a connection is greeted it is nobody's yet, so news of its address find nothing to
+    close. A bookie that does not tell who it is may be another one by the end of the greeting, and
+    its «no such ledger» would be taken for the first one's."""
+    monkeypatch.setattr("bookie.server.processor.IDENTITY_PLUGIN_NAME", "unheard of")
+    node = world.first
+    handlers, held, answers = node.server._processor._handlers, [], []
+    auth = handlers[AuthRequest]
+    handlers[AuthRequest] = lambda *request: held.append(request)
+    await register(world.store, "b1", *node.address)
+    watcher, bookies = await following_client(world)
+    told = []
+    watcher.on_addresses(lambda: told.append(dict(watcher._addresses)))
+
+    async def ask():
+        answers.append((await bookies.read_entry("b1", 7, 0))[0])
+
+    world.nursery.start_soon(ask)
+    with trio.fail_after(30):
+        while not held:
+            await trio.sleep(0.01)
+        await happens(world)
+        await followed(world, watcher)
+        assert bool(told) == (happens is not nobody_comes)
+        assert not answers
+        auth(*held[0])
+        while not answers:
+            await trio.sleep(0.01)
+    assert answers == [status]
+    assert bookies.wrong_bookie_count == refused_count
+
+
+async def followed(world, watcher):
+    """Until the watcher has each registered bookie's address as the metadata have it."""
+    expected = {}
+    for bookie in await world.store.children("/ledgers/available"):
+        node = await world.store.get(f"/ledgers/available/{bookie}")
+        endpoint = parse_service_info(node.data, bookie).bookie_endpoint
+        expected[bookie] = (endpoint.host, endpoint.port)
+    while watcher._addresses != expected:
+        await trio.sleep(0.01)
+
+
+@pytest.mark.parametrize("happens", [another_claims_the_address, the_session_ends])
+async def test_who_does_not_tell_is_not_believed_at_a_place_that_is_not_certain(
+    world, monkeypatch, happens
+):
+    """It listens where b1 was, and may be anybody: without a registration of b1 alone at that
+    address, only a bookie that proves to be b1 answers for it."""
+    monkeypatch.setattr("bookie.server.processor.IDENTITY_PLUGIN_NAME", "unheard of")
+    await register(world.store, "b1", *world.first.address)
+    watcher, bookies = await following_client(world)
+    await happens(world)
+    with trio.fail_after(30):
+        await followed(world, watcher)
+        assert not watcher.resolve("b1").is_certain
+        assert (await bookies.read_entry("b1", 7, 0))[0] is Status.EIO
+    assert bookies.wrong_bookie_count == 1

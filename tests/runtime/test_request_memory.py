@@ -248,6 +248,52 @@ def test_who_may_not_grow_outlasts_whom_it_waits_for():
     assert not waits.is_closed
 
 
+def one_waits_for_a_stuck_one(memory):
+    """(stuck, waits): both came at once. What `stuck` sent in the first look was enough for one
+    more, and nothing follows; `waits` has filled what it may have, and may not have more."""
+    stuck = Client(memory, 4 * MIB, first_bytes=MIB)
+    waits = Client(memory, first_bytes=MIB // 2)
+    stuck.send(1)
+    waits.send()
+    assert waits.granted_bytes == waits.frame_bytes_received == MIB // 2
+    assert memory.overdue() == []
+    stuck.send(PROGRESS_BYTES_MIN)
+    assert memory.overdue() == []
+    return stuck, waits
+
+
+def test_who_may_not_grow_is_not_given_up_before_whom_it_waits_for():
+    """A frame that waits for memory cannot go on, so it looks stuck a little sooner than the frame
+    whose memory it waits for. The one that could go on is given up, and not both."""
+    memory = RequestMemory(4 * MIB)
+    stuck, waits = one_waits_for_a_stuck_one(memory)
+    for _ in range(LOOKS_MAX):
+        assert memory.overdue() == []
+    assert look(memory, [waits]) == [stuck]
+    assert waits.finished_count == 1
+
+
+def test_who_may_grow_at_last_has_time_to_do_so():
+    """The looks in which a frame waited for memory do not count once it has the memory: its bytes
+    need a while to come, and another frame waits already."""
+    memory = RequestMemory(4 * MIB)
+    stuck, waits = one_waits_for_a_stuck_one(memory)
+    while not memory.overdue():
+        pass
+    other = Client(memory, first_bytes=MIB)
+    other.send()
+    assert not other.granted_bytes
+    stuck.close()
+    waits.send(0)
+    assert waits.granted_bytes == MIB
+    other.send()
+    assert not other.granted_bytes
+    for _ in range(SHORT_LOOKS_MAX):
+        assert memory.overdue() == []
+    waits.send(PROGRESS_BYTES_MIN)
+    assert memory.overdue() == []
+
+
 def test_what_a_frame_gives_back_wakes_who_waits_as_all_is_full():
     memory = RequestMemory(4 * MIB)
     holder, reader = Client(memory, first_bytes=2 * MIB, size_bytes=3 * MIB), Client(memory)

@@ -13,7 +13,7 @@ from sim.mutations import __main__ as command
 from sim.mutations.hunt import Finding, brief, failing_test, seeds_needed
 from sim.mutations.mutation import AnchorError, Mutation, Patch
 from sim.mutations.rules import MUTATIONS
-from sim.mutations.table import BEGIN, END, Findings, markdown, write_into
+from sim.mutations.table import BEGIN, END, Findings, markdown, together, write_into
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,6 +106,17 @@ def test_findings_outlive_the_process(tmp_path):
     known = Findings(path).known
     assert list(known) == ["no-fence", "lac-ahead"]
     assert known["lac-ahead"] == finding("lac-ahead", None)
+
+
+def test_two_ways_of_looking_make_one_row():
+    by_test = Finding("no-fence", None, 0, "", "tests/a/b.py::c", 1.0)
+    by_seed = finding("no-fence", 3)
+    by_neither = finding("no-fence", None)
+    for first, second in ((by_test, by_seed), (by_seed, by_test)):
+        assert together(first, second) == finding("no-fence", 3, "tests/a/b.py::c")
+    assert together(by_test, by_neither) == finding("no-fence", None, "tests/a/b.py::c")
+    assert "| `b.py::c` | - |" in markdown([by_test])
+    assert "| **nothing** | > 100 |" in markdown([by_neither])
 
 
 def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
