@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from harness import absent, figures, servers
+from harness import absent, figures, loop_turns, servers
 
 _numbers = itertools.count()
 
@@ -26,6 +26,8 @@ def server(scratch):
     """The server that most tests share; tests keep apart by topic and group names."""
     shared = servers.make_server(scratch / "shared").start()
     yield shared
+    if servers.target() == "quire" and shared.process is not None:
+        shared.stop()  # so that it tells of all its loop's turns
     shared.discard()
 
 
@@ -71,14 +73,19 @@ def closing_line():
 
 
 def pytest_sessionfinish(session):
+    _note_loop_turns()
     output = getattr(session.config, "workeroutput", None)
     if output is not None:  # one of pytest-xdist's processes: the figures are printed by its parent
         output["figures"] = figures.LINES
+        output["loop_turns"] = loop_turns.TALLY.as_plain()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node, error):
-    figures.LINES.extend(getattr(node, "workeroutput", {}).get("figures", []))
+    output = getattr(node, "workeroutput", {})
+    figures.LINES.extend(output.get("figures", []))
+    if "loop_turns" in output:
+        loop_turns.TALLY.add(output["loop_turns"])
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -86,6 +93,15 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("figures")
         for line in figures.LINES:
             terminalreporter.write_line(line)
+    if lines := loop_turns.TALLY.summary():
+        terminalreporter.section("turns of the servers' loops")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def _note_loop_turns():
+    for one in servers.LIVE:
+        one.note_loop_turns()
 
 
 def pytest_collection_modifyitems(items):
@@ -101,6 +117,8 @@ def pytest_collection_modifyitems(items):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
+    if call.when == "call":
+        _note_loop_turns()
     if report.failed:
         for one in servers.LIVE:
             words = one.log_tail(20_000)

@@ -17,6 +17,7 @@ import trio
 
 from runtime.config import ConfigError, PropertiesError
 from runtime.logs import kv
+from runtime.loop_watch import watch_of_run
 from runtime.processes import die_with_parent, wait_for_end_of_input
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ async def _serve(role: Role, has_parent: bool) -> None:
                 nursery.start_soon(_stop_at_end_of_input, stop)
             host, port = await nursery.start(_run_to_end, role, stop)
             _tune_garbage_collector()
+            await trio.lowlevel.checkpoint()  # that was a long turn, and none that matters
+            watch_of_run().begin_serving()
             logger.info("ready", kv(host=host, port=port, pid=os.getpid()))
             click.echo(f"ready listen={host}:{port}")
 

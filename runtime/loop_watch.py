@@ -7,6 +7,10 @@ Whoever does one of several things in a burst says so after each (`did`); a long
 the longest of them, by the API's or the function's name, else with its task's name. Reading the
 clock costs some 50 ns: once per request and per deferred function, never per record or entry.
 
+A process tells the number of its turns of each length when it stops, and whenever a turn above
+LIMIT_SECONDS is in a longer bucket than all before it. So one that is killed has told its longest.
+What it did before it served (`begin_serving`) held nobody up, and is not among them.
+
 One for each trio run (`watch_of_run`), on while a Poller runs there, so in every process of ours.
 Owner: the event loop's thread.
 """
@@ -14,7 +18,10 @@ Owner: the event loop's thread.
 from __future__ import annotations
 
 import logging
+import math
+import os
 import time
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import trio
@@ -31,12 +38,14 @@ logger = logging.getLogger(__name__)
 WARN_SECONDS = 0.05
 #: One warning within that time; the next says how many were not told.
 WARN_INTERVAL_SECONDS = 1.0
+#: What input may cause. A process whose turns are shorter tells of them when it stops only.
+LIMIT_SECONDS = 0.005
 
 
 class LoopWatch(trio.abc.Instrument):
     __slots__ = (
-        "_began", "_last", "_longest", "_longest_what", "_starts", "_untold", "_warn_from",
-        "clock", "histogram", "longest_by_name",
+        "_began", "_is_serving", "_last", "_longest", "_longest_what", "_starts", "_tell_above",
+        "_untold", "_warn_from", "clock", "histogram", "longest_by_name",
     )  # fmt: skip
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -52,9 +61,12 @@ class LoopWatch(trio.abc.Instrument):
         self._longest_what: object = None
         self._warn_from = 0.0
         self._untold = 0
+        self._tell_above = math.inf
+        self._is_serving = False
 
     def start(self) -> None:
-        """Watches the present trio run's tasks, until as many `stop`s as `start`s were called."""
+        """Watches the present trio run's tasks, until as many `stop`s as `start`s were called; the
+        last tells what was seen since `begin_serving`."""
         self._starts += 1
         if self._starts == 1:
             trio.lowlevel.add_instrument(self)
@@ -63,6 +75,14 @@ class LoopWatch(trio.abc.Instrument):
         self._starts -= 1
         if self._starts == 0:
             trio.lowlevel.remove_instrument(self)
+            if self._is_serving:
+                self._tell_turns(None)
+
+    def begin_serving(self) -> None:
+        """The process is set up: its turns are counted from here on."""
+        self.histogram = LatencyHistogram()
+        self._tell_above = LIMIT_SECONDS
+        self._is_serving = True
 
     # -- of bursts -----------------------------------------------------------------------------
 
@@ -106,6 +126,10 @@ class LoopWatch(trio.abc.Instrument):
             histogram.sum_seconds += took
             return
         self.histogram.record(took)
+        if took > self._tell_above:
+            index = bisect_left(BOUNDS_SECONDS, took)
+            self._tell_above = (*BOUNDS_SECONDS, math.inf)[index]
+            self._tell_turns(self._name(took, task))
         if took > WARN_SECONDS or self.longest_by_name is not None:
             self._told(took, self._name(took, task))
 
@@ -128,6 +152,25 @@ class LoopWatch(trio.abc.Instrument):
         self._warn_from = now + WARN_INTERVAL_SECONDS
         untold, self._untold = self._untold, 0
         logger.warning("loop_held", kv(by=name, milliseconds=round(took * 1000), untold=untold))
+
+    def _tell_turns(self, by: str | None) -> None:
+        """Of all since it serves, by bucket; `by` had the longest so far, which came just now."""
+        histogram = self.histogram
+        turns = {
+            bound * 1000: count
+            for bound, count in zip((*BOUNDS_SECONDS, math.inf), histogram.counts, strict=True)
+            if count
+        }
+        logger.info(
+            "loop_turns",
+            kv(
+                pid=os.getpid(),
+                longest_milliseconds=round(histogram.max_seconds * 1000, 1),
+                by=by,
+                # Of each bucket that has any: its upper bound in milliseconds, the number of turns.
+                turns=",".join(f"{bound:g}:{count}" for bound, count in turns.items()),
+            ),
+        )
 
 
 def _name_of(what: object) -> str:

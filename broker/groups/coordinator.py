@@ -284,14 +284,12 @@ class GroupCoordinator:
 
         def done(error: ErrorCode) -> None:
             for each in stored:
-                if not error:
-                    partition.apply_offset(each)
                 table.end(each.topic, each.partition)
             if error and entry.is_pristine and partition.groups.get(group_id) is entry:
                 partition.forget(entry)
             reply(error)
 
-        partition.write(records, done)
+        partition.write_offsets(records, stored, done)
 
     def fetch(
         self,
@@ -419,16 +417,10 @@ class GroupCoordinator:
         reply: Callable[[ErrorCode], None],
         last: Sequence[KeyValue] = (),
     ) -> None:
-        def done(error: ErrorCode) -> None:
-            if not error:
-                for each in tombstones:
-                    partition.apply_offset(each)
-            reply(error)
-
         records: list[KeyValue] = [
             offset_tombstone(each.group_id, each.topic, each.partition) for each in tombstones
         ]
-        partition.write_in_units([*records, *last], done)
+        partition.write_offsets([*records, *last], tombstones, reply)
 
     def _active(self) -> list[CoordinatorPartition]:
         return [p for p in self._partitions.values() if p.state is PartitionState.ACTIVE]

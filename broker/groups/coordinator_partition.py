@@ -9,7 +9,9 @@ answers its members only after what they rely on is stored (`Persist`).
 
 Records of one turn of the loop go into one batch: `write` queues a unit (the records of one
 request, never split over two batches), the end of the turn builds the batch, and one ack answers
-all of its units in order.
+all of its units in order. What is more than a batch's worth comes in units of its own
+(`write_offsets`); each batch adds what it costs to the turn, and a turn that has enough leaves the
+other partitions' batches to the next.
 """
 
 from __future__ import annotations
@@ -57,6 +59,9 @@ Done = Callable[[ErrorCode], None]
 _RECORD_OVERHEAD = 24
 #: Records of one batch, of several requests together, and of one unit of a long list.
 _BATCH_RECORDS_MAX = 500
+#: What a batch costs a turn (runtime/turn.py): 3 us a record, 128 bytes each us.
+RECORD_UNITS = 3
+BYTES_PER_UNIT_BITS = 7
 #: Records that are loaded before others have the loop: 1 to 2 ms.
 _RECORDS_PER_TURN = 150
 #: Decompressed records of one batch, at most: more is no batch that a coordinator wrote.
@@ -74,6 +79,12 @@ _APPEND_ERRORS = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
+
+
+def _cost(record: KeyValue) -> int:
+    """Bytes of a batch, at most."""
+    key, value = record
+    return len(key) + len(value or b"") + _RECORD_OVERHEAD
 
 
 class PartitionState(Enum):
@@ -194,39 +205,67 @@ class CoordinatorPartition:
         if self.state is not PartitionState.ACTIVE:
             done(ErrorCode.NOT_COORDINATOR)
             return
-        size = sum(len(key) + len(value or b"") + _RECORD_OVERHEAD for key, value in records)
-        if self.pending_bytes and self.pending_bytes + size > self._config.pending_bytes_max:
+        size = sum(map(_cost, records))
+        if self._has_room(size):
+            self._queue_unit(_Unit(records, done, size))
+        else:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def write_offsets(
+        self, records: Sequence[KeyValue], offsets: Sequence[StoredOffset], done: Done
+    ) -> None:
+        """As `write`, for as many records as there may be: in units of a batch's size. The first
+        records are those of `offsets`, and each is applied when it is stored: of a large request
+        some may be, and others not. `done` is called after the last, the first error stands for
+        all. What there is no room for is refused as a whole."""
+        units = self._units_of(records)
+        if self.state is not PartitionState.ACTIVE:
+            done(ErrorCode.NOT_COORDINATOR)
+            return
+        if not self._has_room(sum(size for _, size in units)):
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
-        self.pending_bytes += size
-        if not self._queue:
-            self._env.turn.defer(self._flush)
-        self._queue.append(_Unit(records, done, size))
+        left = len(units)
+        failed = ErrorCode.NONE
 
-    def write_in_units(self, records: Sequence[KeyValue], done: Done) -> None:
-        """As `write`, for as many records as there may be: in units of a batch's size. `done` is
-        called once, after the last; the first error stands for all."""
-        units: list[list[KeyValue]] = []
-        size = self._config.batch_bytes_max
-        for record in records:
-            cost = len(record[0]) + len(record[1] or b"") + _RECORD_OVERHEAD
-            if size + cost > self._config.batch_bytes_max or len(units[-1]) >= _BATCH_RECORDS_MAX:
-                units.append([])
-                size = 0
-            units[-1].append(record)
-            size += cost
+        def unit_done(which: slice, error: ErrorCode) -> None:
+            nonlocal left, failed
+            left -= 1
+            failed = failed or error
+            if not error:
+                for each in offsets[which]:
+                    self.apply_offset(each)
+            if not left:
+                done(failed)
+
+        for which, size in units:
+            self._queue_unit(_Unit(records[which], partial(unit_done, which), size))
         if not units:
             done(ErrorCode.NONE)
-            return
-        errors: list[ErrorCode] = []
 
-        def one_done(error: ErrorCode) -> None:
-            errors.append(error)
-            if len(errors) == len(units):
-                done(next((each for each in errors if each), ErrorCode.NONE))
+    def _units_of(self, records: Sequence[KeyValue]) -> list[tuple[slice, int]]:
+        """(which of them, size in bytes) of each unit."""
+        units: list[tuple[slice, int]] = []
+        size = start = 0
+        for at, cost in enumerate(map(_cost, records)):
+            is_full = at - start >= _BATCH_RECORDS_MAX
+            if at > start and (is_full or size + cost > self._config.batch_bytes_max):
+                units.append((slice(start, at), size))
+                start, size = at, 0
+            size += cost
+        if records:
+            units.append((slice(start, len(records)), size))
+        return units
 
-        for unit in units:
-            self.write(unit, one_done)
+    def _has_room(self, size: int) -> bool:
+        limit = self._config.pending_bytes_max
+        return not self.pending_bytes or self.pending_bytes + size <= limit
+
+    def _queue_unit(self, unit: _Unit) -> None:
+        self.pending_bytes += unit.size_bytes
+        if not self._queue:
+            self._env.turn.defer(self._flush)
+        self._queue.append(unit)
 
     def after_pending(self, function: Callable[[], None]) -> None:
         """Calls `function()` once all that was written until now is acknowledged or has failed;
@@ -241,7 +280,10 @@ class CoordinatorPartition:
 
     def _flush(self) -> None:
         """One batch; the next comes in a turn of its own."""
-        queue = self._queue
+        queue, turn = self._queue, self._env.turn
+        if turn.is_spent:
+            turn.later(self._flush)
+            return
         size = count = taken = 0
         for unit in queue:
             if taken and unit.records:
@@ -253,8 +295,9 @@ class CoordinatorPartition:
                 size, count = unit.size_bytes, len(unit.records)
             taken += 1
         units, self._queue = queue[:taken], queue[taken:]
+        turn.spent_units += RECORD_UNITS * count + (size >> BYTES_PER_UNIT_BITS)
         if self._queue:
-            self._env.turn.later(self._flush)
+            turn.later(self._flush)
         if units:
             self._append(units)
 

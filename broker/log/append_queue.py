@@ -11,6 +11,9 @@ batch as a duplicate: a lost record.) For the same reason `push_snapshot` emptie
 and a ledger that must not grow any more is protected before batches are numbered: whoever puts
 asks `is_full`, and keeps what he has until the next ledger is there (broker/log/partition.py).
 
+A snapshot of many producers has parts. What they say is settled when the snapshot is taken; one is
+encoded and pushed in each turn of the loop, and batches wait behind the last of them.
+
 Owner: the event loop's thread; every method is synchronous but `wait_drained`.
 """
 
@@ -112,7 +115,7 @@ class AppendQueue:
         on_progress: Callable[[], None],
         on_lost: Callable[[str], None],
         on_attention: Callable[[], None],
-        take_snapshot: Callable[[], Sequence[bytes]],
+        take_snapshot: Callable[[], Sequence[Callable[[], bytes]]],
     ) -> None:
         """`on_progress`: the high watermark moved (once per acknowledged entry). `on_lost`: the
         ledger failed, nothing more will be acknowledged. `on_attention`: the keeper should look (a
@@ -130,6 +133,10 @@ class AppendQueue:
         self._in_flight: deque[_Entry] = deque()
         self._bytes_in_flight = 0
         self._bytes_since_snapshot = 0
+        #: Of the snapshot that is being pushed: parts that are not, and its first entry.
+        self._parts: deque[Callable[[], bytes]] = deque()
+        self._snapshot_entry_id = -1
+        self._part_awaits_turn = False
         self._flush_deferred = False
         self._drained = trio.Event()
         self._stopped = False
@@ -186,15 +193,18 @@ class AppendQueue:
         """A new open ledger: what is queued goes there."""
         assert self.sealed
         assert not self._in_flight, "the predecessor was drained before it was closed"
+        assert not self._parts, "its snapshot was written to the end"
         self._writer, self._segment = writer, segment
         self.sealed = False
         self._bytes_since_snapshot = 0
         self._flush()
 
     def seal(self) -> None:
-        """Pushes all that is queued, the index and a snapshot; nothing after them."""
+        """Pushes all that is queued, the index and a snapshot; nothing after them. Of a snapshot
+        in parts the rest follows (`wait_drained`)."""
         if self.sealed or self._stopped:
             return
+        self._parts.clear()  # the seal's own snapshot takes the place of one that is under way
         self._push_queued(limited=False)
         segment, writer = self._segment, self._writer
         if self._stopped or segment is None or writer is None:
@@ -209,19 +219,37 @@ class AppendQueue:
 
     def push_snapshot(self) -> None:
         """Writes the producers' state behind everything that was put until now."""
+        self._parts.clear()
         self._push_queued(limited=False)
         writer = self._writer
         if self._stopped or writer is None:
             return
-        entry_id = writer.last_add_pushed + 1
+        self._snapshot_entry_id = writer.last_add_pushed + 1
         self._bytes_since_snapshot = 0
-        parts = self._take_snapshot()
-        last = len(parts) - 1
-        for number, part in enumerate(parts):
-            flags = (FLAG_CONTINUED if number else 0) | (FLAG_CONTINUES if number < last else 0)
-            head = pack_header(KIND_SNAPSHOT, self.pushed_offset, flags=flags)
-            noted = entry_id if number == last else -1
-            self._push([head, part], _Entry([], self.pushed_offset, 0, noted))
+        self._parts.extend(self._take_snapshot())
+        self._push_part()
+
+    def _push_part(self) -> None:
+        """The next one of the snapshot; those behind it in later turns."""
+        writer = self._writer
+        assert writer is not None
+        is_first = writer.last_add_pushed < self._snapshot_entry_id
+        part = self._parts.popleft()
+        flags = (0 if is_first else FLAG_CONTINUED) | (FLAG_CONTINUES if self._parts else 0)
+        head = pack_header(KIND_SNAPSHOT, self.pushed_offset, flags=flags)
+        noted = -1 if self._parts else self._snapshot_entry_id
+        self._push([head, part()], _Entry([], self.pushed_offset, 0, noted))
+        if self._parts and not self._part_awaits_turn:
+            self._part_awaits_turn = True
+            self._turn.later(self._push_later_part)
+
+    def _push_later_part(self) -> None:
+        self._part_awaits_turn = False
+        if not self._parts:  # the ledger was lost, or sealed
+            return
+        self._push_part()
+        if not self._parts and not self.sealed:
+            self._flush()
 
     def stop(self) -> list[Append]:
         """Nothing more is pushed or acknowledged; gives back what was not."""
@@ -229,6 +257,7 @@ class AppendQueue:
         lost = [append for entry in self._in_flight for append in entry.appends]
         lost += self._queue
         self._in_flight.clear()
+        self._parts.clear()
         self._queue.clear()
         self._queued_bytes = 0
         self._drained.set()
@@ -238,8 +267,9 @@ class AppendQueue:
         return lost
 
     async def wait_drained(self) -> None:
-        """Every entry that was pushed is acknowledged, or the queue was stopped."""
-        while self._in_flight and not self._stopped:
+        """Every entry that was pushed, and a snapshot to its end, is acknowledged, or the queue was
+        stopped."""
+        while (self._in_flight or self._parts) and not self._stopped:
             self._drained = trio.Event()
             await self._drained.wait()
 
@@ -251,6 +281,8 @@ class AppendQueue:
             if self._queue:
                 self._on_attention()
             return
+        if self._parts:
+            return  # the last part flushes
         self._push_queued(limited=True)
         if self._bytes_since_snapshot >= self._settings.snapshot_interval_bytes:
             self.push_snapshot()

@@ -38,7 +38,7 @@ from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from uuid import UUID
 
     from broker.cluster.catalog import Topic, TopicCatalog, TopicEvent
@@ -60,6 +60,8 @@ HANDOVER_WAIT_SECONDS = 5.0
 HANDOVER_SECONDS = 4.0
 #: How long a clean stop may take to close what is held.
 STOP_SECONDS = 20.0
+#: Of which each gets a task, or an end: 1 to 2 ms.
+PARTITIONS_PER_TURN = 150
 TAKEOVERS_MAX = 64
 PUBLISH_RETRY_SECONDS = 1.0
 SWEEP_RETRY_SECONDS = 30.0
@@ -220,11 +222,19 @@ class LogManager:
     async def _close_all(self) -> None:
         with trio.move_on_after(STOP_SECONDS):
             async with trio.open_nursery() as nursery:
-                for held in self._held.values():
+                async for held in self._all_held():
                     if held.is_under_way:
                         nursery.start_soon(held.keeper.close)
-        for held in self._held.values():
+        async for held in self._all_held():
             held.log.go_offline("stopped")
+
+    async def _all_held(self) -> AsyncIterator[_Held]:
+        """All partitions, some in each turn: there may be ten thousand."""
+        slices = Slices(PARTITIONS_PER_TURN)
+        for held in list(self._held.values()):
+            if slices.due():
+                await slices.turn()
+            yield held
 
     def _session_changed(self, state: SessionState) -> None:
         self._is_metadata_away = state is not SessionState.CONNECTED

@@ -13,14 +13,15 @@ A snapshot, big endian, is what a SNAPSHOT entry of a ledger holds:
 
 So 18 bytes, 51 per producer and 24 per batch that is remembered. More producers than
 PART_PRODUCERS_MAX make several parts: each is a snapshot of some of them, with the same end offset,
-in an entry of its own (3.4 MB at most; a Java bookie takes 5), one behind the other. All but the
-last of these entries carry FLAG_CONTINUES, all but the first FLAG_CONTINUED.
+in an entry of its own (342 KB at most), one behind the other. All but the last of these entries
+carry FLAG_CONTINUES, all but the first FLAG_CONTINUED. One turn of the loop encodes and writes one.
 
 A producer that has not appended for a while is kept as these bytes, too (`pack_producer`).
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -42,7 +43,7 @@ _RUN_LENGTH_MAX = 2**31 - 1
 _FACTS = struct.Struct(">q26xq8xB")
 _LAST_APPEND = struct.Struct(">22xq")
 assert _FACTS.size == _PRODUCER.size
-PART_PRODUCERS_MAX = 20_000
+PART_PRODUCERS_MAX = 2_000
 
 
 class Batch(NamedTuple):
@@ -147,15 +148,18 @@ def last_append_of(packed: bytes) -> int:
     return last_append_ms
 
 
-def encode_snapshot(packed: Sequence[bytes], end_offset: int) -> list[bytes]:
+def encode_snapshot(packed: Sequence[bytes], end_offset: int) -> list[Callable[[], bytes]]:
     """The parts of a snapshot of packed producers, in their order, and of where in the log they
-    are right; one part at least."""
-    parts = []
-    for start in range(0, max(len(packed), 1), PART_PRODUCERS_MAX):
-        some = packed[start : start + PART_PRODUCERS_MAX]
-        content = b"".join([_CONTENT_HEAD.pack(end_offset, len(some)), *some])
-        parts.append(_HEAD.pack(SNAPSHOT_VERSION, crc32c(content)) + content)
-    return parts
+    are right; one part at least. Each is encoded when it is called."""
+    return [
+        partial(_encode_part, packed[start : start + PART_PRODUCERS_MAX], end_offset)
+        for start in range(0, max(len(packed), 1), PART_PRODUCERS_MAX)
+    ]
+
+
+def _encode_part(packed: Sequence[bytes], end_offset: int) -> bytes:
+    content = b"".join([_CONTENT_HEAD.pack(end_offset, len(packed)), *packed])
+    return _HEAD.pack(SNAPSHOT_VERSION, crc32c(content)) + content
 
 
 def decode_snapshot(data: Buffer) -> tuple[int, Iterator[tuple[int, int, bytes]]]:

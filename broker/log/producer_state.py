@@ -33,7 +33,7 @@ How they are kept is in broker/log/producer_store.py.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -406,9 +406,10 @@ class ProducerState:
         for header in headers:
             self.append(header, header.base_offset, now_ms)
 
-    def snapshot(self) -> list[bytes]:
-        """The state as the parts of a snapshot, for `restore`; broker/log/producer_snapshot.py has
-        their format."""
+    def snapshot(self) -> list[Callable[[], bytes]]:
+        """The state as it is now, as the parts of a snapshot, for `restore`. Each is encoded when
+        it is called, whatever was appended since; broker/log/producer_snapshot.py has the format.
+        """
         return encode_snapshot(self._store.packed(), self.end_offset)
 
     def restore(self, parts: Sequence[Buffer]) -> None:

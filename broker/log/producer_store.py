@@ -2,7 +2,8 @@
 
 The HOT_MAX producers that appended last are objects (up to 1.5 KiB each), all others the bytes that
 a snapshot has of them (some 270 bytes with what finds them): 20,000 of a partition take 6 MB, and
-one turn of the loop snapshots them (0.2 us each, and 2 us for each object). Both maps are in the
+one turn of the loop takes hold of them for a snapshot (2 us for each object, hardly anything for
+the others, which are encoded in later turns). Both maps are in the
 order of the last append, so that expiry looks at the oldest alone; a clock that steps back makes it
 late, never early.
 

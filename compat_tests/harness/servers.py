@@ -16,7 +16,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from harness import paths, raw
+from harness import loop_turns, paths, raw
 
 HOST = "127.0.0.1"
 # What other projects' suites take for granted of a broker.
@@ -117,6 +117,7 @@ class Server:
         if self.started_count == 0:
             self.prepare()
         self._log_offset = self.log_path.stat().st_size if self.log_path.exists() else 0
+        self._loop_log = loop_turns.ServerLog(self.log_path, self._log_offset)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command(),
@@ -175,8 +176,13 @@ class Server:
 
     def _reap(self) -> None:
         self.process = None
+        self.note_loop_turns()
         if self in LIVE:
             LIVE.remove(self)
+
+    def note_loop_turns(self) -> None:
+        """Into the run's figures: what it told of its loop since this was called last."""
+        loop_turns.TALLY.note(self._loop_log.news())
 
     def log_since_start(self) -> str:
         with self.log_path.open("rb") as log:

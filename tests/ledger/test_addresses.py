@@ -3,13 +3,11 @@
 import pytest
 import trio
 
-from bookie.bookie import Bookie
-from bookie.config import BookieConfig
-from bookie.server.server import BookieServer, BookieServerSettings
 from ledger.bookie_watcher import BookieWatcher, Place
 from ledger.network.client import NetworkBookieClient
 from metadata.memory import MemoryStore
 from runtime.env import real_env
+from tests.ledger.network_node import Node
 from wire.bookkeeper.entry import Digest, DigestType
 from wire.bookkeeper.records import (
     BookieServiceInfo,
@@ -19,8 +17,6 @@ from wire.bookkeeper.records import (
 )
 from wire.bookkeeper.requests import AuthRequest
 from wire.bookkeeper.status import FLAG_DO_FENCING, Status
-
-MIB = 1024 * 1024
 
 
 async def register(store, name, host, port, parent="available"):
@@ -97,38 +93,6 @@ async def test_an_id_that_is_an_address(watched):
     await register(store, "b2", "host", 3181)
     await seen(watcher, "b2")
     assert watcher.resolve("host:3181") is None
-
-
-class Node:
-    """A bookie with its server, in a nursery of its own that `stop` ends."""
-
-    def __init__(self, env, directory, name, port):
-        config = BookieConfig(
-            bookie_id=name,
-            instance_id="",
-            journal_directory=str(directory / name / "journal"),
-            ledger_directory=str(directory / name / "ledgers"),
-            journal_size_bytes=8 * MIB,
-            journal_group_size_max_bytes=MIB,
-            write_cache_size_bytes=16 * MIB,
-        )
-        self.bookie = Bookie(config, env)
-        settings = BookieServerSettings(port=port)
-        self.server = BookieServer(self.bookie, env, settings, lambda: (1000, 500))
-        self._scope = trio.CancelScope()
-        self._ended = trio.Event()
-
-    async def run(self, *, task_status):
-        with self._scope:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(self.bookie.run)
-                self.address = await nursery.start(self.server.run)
-                task_status.started()
-        self._ended.set()
-
-    async def stop(self):
-        self._scope.cancel()
-        await self._ended.wait()
 
 
 class World:

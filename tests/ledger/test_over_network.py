@@ -5,10 +5,7 @@ import time
 import pytest
 import trio
 
-from bookie.bookie import Bookie
-from bookie.config import BookieConfig
 from bookie.errors import IndexReadError
-from bookie.server.server import BookieServer, BookieServerSettings
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.errors import LedgerFencedError, LedgerForceError
@@ -17,60 +14,12 @@ from ledger.network.config import NetworkConfig
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
 from runtime.env import real_env
+from tests.ledger.network_node import MIB, Node
 from wire.bookkeeper import v2
 from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME
 from wire.bookkeeper.entry import Digest, DigestType, master_key
 from wire.bookkeeper.responses import AuthResponse
 from wire.bookkeeper.status import Status
-
-MIB = 1024 * 1024
-
-
-class Node:
-    """A bookie with its server, in a nursery of its own that `kill` ends."""
-
-    def __init__(self, env, directory, name):
-        self.bookie = Bookie(
-            BookieConfig(
-                bookie_id=name,
-                instance_id="",
-                journal_directory=str(directory / name / "journal"),
-                ledger_directory=str(directory / name / "ledgers"),
-                journal_size_bytes=8 * MIB,
-                journal_group_size_max_bytes=MIB,
-                write_cache_size_bytes=16 * MIB,
-            ),
-            env,
-        )
-        self.server = BookieServer(
-            self.bookie, env, BookieServerSettings(port=0), lambda: (1000, 500)
-        )
-        self.address = None
-        self._scope = trio.CancelScope()
-        self._ended = trio.Event()
-
-    async def run(self, *, task_status):
-        with self._scope:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(self.bookie.run)
-                self.address = await nursery.start(self.server.run)
-                task_status.started()
-        self._ended.set()
-
-    async def stop(self):
-        """Returns when it is gone: nothing is answered any more."""
-        self.address = None
-        self._scope.cancel()
-        await self._ended.wait()
-
-    def freeze(self):
-        """Takes requests, and answers none, as a process that was stopped (SIGSTOP)."""
-        self.server._processor.process = lambda connection, request: None
-        self.server._processor.add = lambda connection, *request: None
-
-    def break_connections(self):
-        for connection in list(self.server._connections):
-            connection.close()
 
 
 class World:

@@ -88,6 +88,7 @@ def test_what_was_acknowledged_is_there_after_a_restart(start, end):
     assert process.returncode == 0, errors
     assert "level=error" not in errors
     assert "Traceback" not in errors
+    assert " event=loop_turns " in errors, "of its loop it tells when it stops"
 
 
 @pytest.mark.slow

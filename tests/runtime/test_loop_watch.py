@@ -7,7 +7,7 @@ import time
 
 import trio
 
-from runtime.loop_watch import WARN_SECONDS, LoopWatch, watch_of_run
+from runtime.loop_watch import LIMIT_SECONDS, WARN_SECONDS, LoopWatch, watch_of_run
 from runtime.poller import Poller
 from runtime.turn import Turn
 
@@ -143,3 +143,38 @@ def test_the_longest_turn_of_each_name_is_kept_if_wanted():
         watch.end()
     assert watch.longest_by_name["Fetch"] > 0.0029
     assert set(watch.longest_by_name) == {"Fetch", "Produce"}
+
+
+async def test_a_process_tells_its_turns_when_one_is_in_a_longer_bucket_and_when_it_stops(caplog):
+    caplog.set_level(logging.INFO)
+    clock = SteppedClock()
+    watch = LoopWatch(clock)
+    watch.start()
+
+    def held(seconds):
+        watch.begin()
+        clock.now += seconds
+        watch.did("Fetch")
+        watch.end()
+
+    def told():
+        return [record.args for record in caplog.records if record.getMessage() == "loop_turns"]
+
+    held(3.0)
+    assert not told()
+    watch.begin_serving()
+    for seconds in (LIMIT_SECONDS - 0.001, 0.007, 0.008, 0.006, 0.03, 99.0, 99.0):
+        held(seconds)
+    assert [line["longest_milliseconds"] for line in told()] == [7, 30, 99_000]
+    assert {line["by"] for line in told()} == {"Fetch"}
+    assert told()[0]["turns"] == "5:1,10:1"
+    held(0.00001)
+    watch.stop()
+    assert told()[3:] == [
+        {
+            "pid": os.getpid(),
+            "longest_milliseconds": 99_000,
+            "by": None,
+            "turns": "0.1:1,5:1,10:3,50:1,inf:2",
+        }
+    ]

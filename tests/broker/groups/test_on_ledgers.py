@@ -10,6 +10,7 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.registry import ConfigRegistry
+from broker.groups import coordinator_partition
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from broker.groups.group_types import JoinInput, SyncInput
@@ -23,6 +24,7 @@ from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
 from quire.local_bookie import LocalBookieClient
 from runtime.env import real_env
+from runtime.turn import SPENT_UNITS
 from wire.kafka.errors import ErrorCode
 from wire.kafka.records.compression import Compression
 
@@ -75,7 +77,7 @@ async def storage(directory):
 
 
 @contextlib.asynccontextmanager
-async def broker(env, store, ledgers, settings=None):
+async def broker(env, store, ledgers, settings=None, compression=Compression.ZSTD):
     """One life of a broker: its coordinator."""
     async with trio.open_nursery() as nursery:
         registry = ConfigRegistry(store, {})
@@ -89,7 +91,7 @@ async def broker(env, store, ledgers, settings=None):
         config = GroupConfig(
             offsets_topic_num_partitions=4,
             group_initial_rebalance_delay_ms=0,
-            offsets_topic_compression_codec=Compression.ZSTD,
+            offsets_topic_compression_codec=compression,
         )
         coordinator = GroupCoordinator(env, config, catalog, logs)
         await nursery.start(coordinator.run)
@@ -187,3 +189,73 @@ async def test_who_was_deposed_gives_no_member_its_assignment_again(tmp_path):
             assert old.heartbeat("g", "m-1", None, 1) is ErrorCode.NONE, "it does not know"
             old.sync("g", SyncInput("m-1", None, 1, None, None), again)
             assert (await again.wait()).error is ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_commit_of_any_size_is_batches_of_bounded_size_a_turn_each(tmp_path, monkeypatch):
+    """A group id of 32,000 characters stands in each record: 250 partitions are 8 MB, which held
+    the loop for 22 ms in one piece."""
+    group = "g" * 32_000
+    sizes = []
+    build_batch = coordinator_partition.build_batch
+
+    def built(*arguments, **settings):
+        batch = build_batch(*arguments, **settings)
+        sizes.append(len(batch))
+        return batch
+
+    turns = []
+    flush = coordinator_partition.CoordinatorPartition._flush
+
+    def flushed(partition):
+        before = len(sizes)
+        flush(partition)
+        turns.append(len(sizes) - before)
+
+    monkeypatch.setattr(coordinator_partition, "build_batch", built)
+    monkeypatch.setattr(coordinator_partition.CoordinatorPartition, "_flush", flushed)
+    with trio.fail_after(60):
+        async with storage(tmp_path) as parts:
+            async with broker(*parts, compression=Compression.NONE) as coordinator:
+                await coordinator.ensure_ready(group)
+                now_ms = coordinator.timers.wall_ms()
+                offsets = [("t", at, CommittedOffset(at, 1, "", now_ms)) for at in range(250)]
+                done = Call()
+                coordinator.commit(group, "", None, -1, offsets, done)
+                assert await done.wait() is ErrorCode.NONE
+            async with broker(*parts) as coordinator:
+                await coordinator.ensure_ready(group)
+                done = Call()
+                coordinator.fetch(group, True, done)
+                _, table = await done.wait()
+                assert [table.get("t", at).offset for at in range(250)] == [*range(250)]
+    assert sum(sizes) > 8_000_000
+    assert max(sizes) < 600_000
+    assert max(turns) == 1
+
+
+async def test_what_many_groups_commit_at_once_is_built_in_as_many_turns_as_it_takes(
+    tmp_path, monkeypatch
+):
+    built, put_off = [], []
+    flush = coordinator_partition.CoordinatorPartition._flush
+
+    def flushed(partition):
+        turn, before = partition._env.turn, partition.batch_count
+        spent = turn.spent_units
+        flush(partition)
+        (put_off if partition.batch_count == before else built).append(spent)
+
+    monkeypatch.setattr(coordinator_partition.CoordinatorPartition, "_flush", flushed)
+    with trio.fail_after(60):
+        async with storage(tmp_path) as parts, broker(*parts) as coordinator:
+            groups = [f"{number}" + "g" * 30_000 for number in range(16)]
+            for group in groups:
+                await coordinator.ensure_ready(group)
+            now_ms = coordinator.timers.wall_ms()
+            offsets = [("t", at, CommittedOffset(at, 1, "", now_ms)) for at in range(40)]
+            calls = [Call() for _ in groups]
+            for group, call in zip(groups, calls, strict=True):
+                coordinator.commit(group, "", None, -1, offsets, call)
+            assert {await call.wait() for call in calls} == {ErrorCode.NONE}
+    assert max(built) <= SPENT_UNITS
+    assert put_off, "the fourth partition of the first turn"

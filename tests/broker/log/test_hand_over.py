@@ -379,3 +379,43 @@ async def test_bookies_that_change_while_a_ledger_is_closed_for_another_reason(
         while len(acked) < 3:
             await trio.sleep(0.01)
     assert len(await sim.read_all(log)) == 3
+
+
+async def test_a_stop_closes_some_partitions_in_each_turn(
+    autojump_clock, cluster, sim, monkeypatch
+):
+    """Ten thousand tasks that were started in one held the loop for 70 ms."""
+    monkeypatch.setattr(manager_module, "PARTITIONS_PER_TURN", 1)
+    logs = [await online(cluster.one, partition) for partition in range(2)]
+    for log in logs:
+        await log.append(sim.batch(b"v"))
+    turns = []
+    ask, give_up = manager_module.Keeper.close, manager_module.PartitionLog.go_offline
+
+    class Steps(trio.abc.Instrument):
+        count = 0  # of the task that closes them
+
+        def before_task_step(self, task):
+            self.count += task.name.endswith("LogManager.run")
+
+    steps = Steps()
+
+    async def close(keeper, **options):
+        turns.append(("close", steps.count))
+        await ask(keeper, **options)
+
+    def go_offline(log, why):
+        if why == "stopped":
+            turns.append(("offline", steps.count))
+        give_up(log, why)
+
+    monkeypatch.setattr(manager_module.Keeper, "close", close)
+    monkeypatch.setattr(manager_module.PartitionLog, "go_offline", go_offline)
+    trio.lowlevel.add_instrument(steps)
+    await cluster.one.stop()
+    trio.lowlevel.remove_instrument(steps)
+    assert [what for what, _ in turns] == ["close"] * 2 + ["offline"] * 2
+    assert turns[2] != turns[3], "both in one turn"
+    for log in logs:
+        assert log.state is State.OFFLINE
+        assert not log.chain.ledgers[-1].is_open

@@ -28,7 +28,7 @@ from ledger.reader import LedgerReader
 from metadata.memory import MemoryStore
 from quire.local_bookie import LocalBookieClient
 from runtime.env import RealClock, real_env
-from runtime.turn import SPENT_UNITS
+from runtime.turn import SPENT_UNITS, Turn
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import build_batch, iter_records, scan_batches
 from wire.kafka.records.record import Record
@@ -591,3 +591,50 @@ async def test_producers_of_a_snapshot_in_parts_come_back(world, monkeypatch, ho
         if header.kind == KIND_SNAPSHOT:
             kinds.append(header.flags)
     assert kinds[:4] == [FLAG_CONTINUES] + [FLAG_CONTINUES | FLAG_CONTINUED] * 2 + [FLAG_CONTINUED]
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+async def test_a_snapshot_in_parts_is_of_one_moment_and_takes_a_turn_for_each(
+    world, monkeypatch, caplog, is_sealed
+):
+    """Batches that come between two parts are written behind the last, so that the snapshot knows
+    nothing of them; a ledger that is sealed then ends with a snapshot of its own."""
+    monkeypatch.setattr(producer_snapshot, "PART_PRODUCERS_MAX", 3)
+    world.settings = replace(world.settings, entries_in_flight_eager=100)  # nothing waits for acks
+    await world.restart()
+    facts = {"producer_epoch": 0}
+    for producer_id in range(10):
+        await world.append(b"v", producer_id=producer_id, base_sequence=0, **facts)
+    queue, pushed, appended = world.log.queue, [], []
+    first_part = world.log.writer.last_add_pushed + 1
+    defer = Turn.later
+
+    def later(turn, function):
+        pushed.append(world.log.writer.last_add_pushed - first_part)
+        if len(pushed) == 2:
+            for producer_id, sequence in ((4, 1), (99, 0)):
+                sent = batch(b"w", producer_id=producer_id, base_sequence=sequence, **facts)
+                world.log.append_nowait(memoryview(bytearray(sent)), appended.append)
+            if is_sealed:
+                queue.seal()
+        defer(turn, function)
+
+    monkeypatch.setattr(Turn, "later", later)
+    queue.push_snapshot()
+    assert pushed == [0], "one part for each turn"
+    await queue.wait_drained()
+    if is_sealed:
+        await world.restart()
+    else:
+        while len(appended) < 2:
+            await trio.sleep(0.001)
+        assert pushed == [0, 1, 2]
+        assert world.log.segments[-1].snapshot_entry == first_part
+        await world.crash()
+    assert len(world.log.producers) == 11
+    assert [(each.base_offset, each.error) for each in appended] == [(10, 0), (11, 0)]
+    for producer_id, sequence, offset in ((4, 1, 10), (99, 0, 11)):
+        retried = await world.append(b"w", producer_id=producer_id, base_sequence=sequence, **facts)
+        assert retried.base_offset == offset
+    assert world.log.next_offset == 12
+    assert "snapshot_unusable" not in caplog.text

@@ -96,7 +96,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         self.now_ms = NOW
         self.end = 0
         self.since_snapshot: list[BatchHeader] = []
-        self.last_snapshot = self.state.snapshot()
+        self.last_snapshot = [part() for part in self.state.snapshot()]
 
     def _append(self, header: BatchHeader) -> None:
         header = header._replace(base_offset=self.end)
@@ -185,11 +185,11 @@ class ProducerStateMachine(RuleBasedStateMachine):
         for pid in expired:
             del self.models[pid]
         if expired:  # what a replay cannot know
-            self.since_snapshot, self.last_snapshot = [], self.state.snapshot()
+            self.since_snapshot, self.last_snapshot = [], [part() for part in self.state.snapshot()]
 
     @rule()
     def take_snapshot(self):
-        self.since_snapshot, self.last_snapshot = [], self.state.snapshot()
+        self.since_snapshot, self.last_snapshot = [], [part() for part in self.state.snapshot()]
 
     @rule()
     def take_over(self):

@@ -52,6 +52,11 @@ def marker(pid=7, epoch=0):
     )
 
 
+def parts_of(state):
+    """Of a snapshot, encoded."""
+    return [part() for part in state.snapshot()]
+
+
 @pytest.fixture
 def state():
     return ProducerState(producers_max=100)
@@ -66,11 +71,11 @@ def put(state: ProducerState, header: BatchHeader, now_ms: int = NOW, **options)
 
 
 def refused(state: ProducerState, header: BatchHeader, now_ms: int = NOW, **options) -> ErrorCode:
-    before = state.snapshot()
+    before = parts_of(state)
     with pytest.raises(KafkaError) as caught:
         state.check(header, now_ms, **options)
     assert str(header.producer_id) in str(caught.value)
-    assert state.snapshot() == before
+    assert parts_of(state) == before
     return caught.value.code
 
 
@@ -182,7 +187,7 @@ def test_batches_without_sequence(state):
 def test_check_all(state):
     put(state, batch(0, 5))
     put(state, batch(5, 5))
-    before = state.snapshot()
+    before = parts_of(state)
     assert state.check_all([batch(10, 5), batch(15, 5), batch(0, 1, pid=9)], NOW) is None
     assert state.check_all([batch(-1, pid=-1, epoch=-1)] * 2, NOW) is None
     assert state.check_all([batch(0, 5), batch(5, 5)], NOW) == [Duplicate(0, -1), Duplicate(5, -1)]
@@ -196,7 +201,7 @@ def test_check_all(state):
         with pytest.raises(KafkaError) as caught:
             state.check_all(headers, NOW)
         assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.snapshot() == before
+    assert parts_of(state) == before
 
 
 def test_expire(state):
@@ -318,12 +323,12 @@ def test_replay_of_what_is_known_changes_nothing(state):
     for first in range(0, 40, 4):
         header = batch(first, 4)
         headers.append(header._replace(base_offset=put(state, header)))
-    before = state.snapshot()
+    before = parts_of(state)
     state.rebuild(headers, NOW + 99)
-    assert state.snapshot() == before
+    assert parts_of(state) == before
     rebuilt = ProducerState(producers_max=100)
     rebuilt.rebuild(headers, NOW)
-    assert rebuilt.snapshot() == before
+    assert parts_of(rebuilt) == before
 
 
 def test_replay_of_a_compacted_log(state):
@@ -377,26 +382,26 @@ def _filled() -> ProducerState:
 
 def test_snapshot_round_trip():
     state = _filled()
-    [data] = state.snapshot()
+    [data] = parts_of(state)
     assert len(data) == 18 + 3 * 51 + 10 * 24
     other = ProducerState(producers_max=100)
     put(other, batch(0, pid=99))
     other.restore([memoryview(data)])
     assert list(other.producers()) == list(state.producers())
-    assert other.snapshot() == [data]
+    assert parts_of(other) == [data]
     assert other.end_offset == state.end_offset
     assert other.first_open_transaction_offset == state.first_open_transaction_offset == 14
     assert other.check(batch(14, 1, pid=4, epoch=4), NOW) == Duplicate(43, NOW)
     assert refused(other, batch(0, 2, pid=4, epoch=4)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
     assert other.expire(NOW + 1005, 1000) == 2  # not the one with the open transaction
     empty = ProducerState(producers_max=1)
-    empty.restore(empty.snapshot())
+    empty.restore(parts_of(empty))
     assert len(empty) == 0
 
 
 def test_restore_into_a_smaller_one_forgets_nobody():
     small = ProducerState(producers_max=1)
-    small.restore(_filled().snapshot())
+    small.restore(parts_of(_filled()))
     assert [each.producer_id for each in small.producers()] == [3, 5, 4]
     assert code_of_new(small, 99) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
@@ -408,7 +413,7 @@ def test_snapshots_of_many_come_in_parts(count):
     header = batch(0)
     for pid in range(count):
         state.append(header._replace(producer_id=pid), pid, NOW + pid)
-    parts = state.snapshot()
+    parts = parts_of(state)
     assert len(parts) == max(-(-count // PART_PRODUCERS_MAX), 1)
     assert max(map(len, parts)) < LogSettings().entry_bytes_max
     other = ProducerState(producers_max=1)
@@ -416,24 +421,39 @@ def test_snapshots_of_many_come_in_parts(count):
     assert steps == count // STEP_PRODUCERS
     assert other.end_offset == state.end_offset == count
     assert len(other) == count
-    assert other.snapshot() == parts
+    assert parts_of(other) == parts
     if count:
         assert other.check(batch(0, pid=count - 1), NOW) == Duplicate(count - 1, -1)
+
+
+def test_a_snapshot_is_of_the_moment_in_which_it_was_taken():
+    """Its parts are encoded later, when others have appended."""
+    state = ProducerState(producers_max=100_000, hot_max=7)
+    header = batch(0)
+    for pid in range(PART_PRODUCERS_MAX + 10):
+        state.append(header._replace(producer_id=pid), pid, NOW)
+    before = parts_of(state)
+    parts = state.snapshot()
+    for pid in (0, PART_PRODUCERS_MAX, PART_PRODUCERS_MAX + 9):
+        put(state, batch(1, pid=pid))
+    put(state, batch(0, pid=99_999))
+    assert [part() for part in parts] == before
+    assert parts_of(state) != before
 
 
 def test_parts_of_two_snapshots_are_none():
     first, second = _filled(), _filled()
     put(second, batch(0, pid=99))
     with pytest.raises(WireError, match="end offsets"):
-        first.restore([*first.snapshot(), *second.snapshot()])
-    assert first.snapshot() == _filled().snapshot()
+        first.restore([*parts_of(first), *parts_of(second)])
+    assert parts_of(first) == parts_of(_filled())
 
 
 def test_snapshot_damage_is_seen():
-    [data] = _filled().snapshot()
+    [data] = parts_of(_filled())
     state = ProducerState(producers_max=10)
     put(state, batch(0, pid=99))
-    before = state.snapshot()
+    before = parts_of(state)
     for position in range(len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 0x10
@@ -446,7 +466,7 @@ def test_snapshot_damage_is_seen():
         state.restore([data + b"\0"])
     with pytest.raises(WireError, match="has version 2, not 1"):
         state.restore([b"\0\2" + data[2:]])
-    assert state.snapshot() == before
+    assert parts_of(state) == before
 
 
 @given(data=st.binary(max_size=200))

@@ -247,7 +247,8 @@ def test_snapshots_and_offset_indexes(tmp_path, log_of, dump):
     producer = Producer()
     producer.epoch, producer.last_timestamp, producer.run_length = 3, 55, 9
     producer.batches.append(Batch(4, 8, 100, 66))
-    [snapshot] = encode_snapshot([pack_producer(12, producer)], 777)
+    [part] = encode_snapshot([pack_producer(12, producer)], 777)
+    snapshot = part()
     path = log_of(
         [
             payload_header(KIND_BATCHES, 0, 1) + build_batch(RECORDS[:1]),
