@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 
     Change = Callable[[Mapping[str, str]], dict[str, str]]
 
-
 logger = logging.getLogger(__name__)
 
 #: What a resource costs, and each of its settings, in units of `Steps`.
@@ -216,7 +215,6 @@ class ConfigsHandler:
     async def _change_all(
         self, changes: list[tuple[int, str, Change]], *, validate_only: bool
     ) -> list[AlterConfigsResourceResponse]:
-        """One by one, in order; empties `changes`."""
         often = await counted((kind, name) for kind, name, _ in changes)
         responses = []
         slices = Slices(ALTERED_RESOURCES_PER_TURN)
@@ -224,8 +222,7 @@ class ConfigsHandler:
         while changes:
             if slices.due():
                 await slices.turn()
-            # Let go of one by one: at the end all of them would be freed at once.
-            kind, name, change = changes.pop()
+            kind, name, change = changes.pop()  # at the end all would be freed at once
             response = AlterConfigsResourceResponse(
                 error_message=None, resource_type=kind, resource_name=name
             )
