@@ -12,6 +12,8 @@ A handler function takes a `Request` and gives one of
 - a generator (`Steps`) that yields what each step cost, in units of about a microsecond, and
   returns one of the first two: as much as is cheap is done in the same turn, the rest in slices by
   a task, and what the connection sent behind it waits. Between two steps anything may change.
+A handler that gave a response or a Reply looks at the arrays of the request no more: those of a
+large request are emptied then, before the Reply is resolved.
 In every case the replies of one connection leave in the order of its requests.
 
 Errors: `KafkaError` is for a handler's own per-partition loop. A handler that lets anything else
@@ -27,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import trio
 
 from runtime.slices import Slices
-from wire.kafka.message import Message, Struct, fields_of
+from wire.kafka.message import Array, Message, Struct, fields_of
 
 if TYPE_CHECKING:
     from runtime.turn import Turn
@@ -199,7 +201,7 @@ async def in_slices(steps: Steps[T]) -> T:
         steps.close()
 
 
-#: Elements that are freed before others have the loop.
+#: Elements that are freed before others have the loop: some 1 ms.
 FREED_PER_TURN = 500
 
 
@@ -211,20 +213,37 @@ async def let_go(message: Message) -> None:
     while lists:
         elements = lists.pop()
         while elements:
-            if len(elements) < FREED_PER_TURN:
-                # One of them may hold the many.
-                inner = [found for each in elements for found in _lists_of(each)]
+            if not _list_names(type(elements[-1])):
+                if slices.due(FREED_PER_TURN):
+                    await slices.turn()
+                del elements[-FREED_PER_TURN:]
+                continue
+            inner = _lists_of(elements[-1])
+            count = sum(map(len, inner))
+            if count >= FREED_PER_TURN:
+                # Shorter ones may be somebody else's, too, and are only let go of.
                 lists += [each for each in inner if len(each) >= FREED_PER_TURN]
-            del elements[-FREED_PER_TURN:]
-            if slices.due(FREED_PER_TURN):
+            if slices.due(1 + count):
                 await slices.turn()
+            elements.pop()
 
 
 def _lists_of(value: object) -> list[list[Any]]:
-    if not isinstance(value, Struct):
-        return []
-    found = (getattr(value, name) for name, _ in fields_of(type(value)))
+    found = [getattr(value, name) for name in _list_names(type(value))]
     return [each for each in found if type(each) is list]
+
+
+_LIST_NAMES: dict[type[object], tuple[str, ...]] = {}
+
+
+def _list_names(kind: type[object]) -> tuple[str, ...]:
+    """The fields that are arrays, if it is a struct."""
+    names = _LIST_NAMES.get(kind)
+    if names is None:
+        fields = fields_of(kind) if issubclass(kind, Struct) else ()
+        names = tuple(name for name, spec in fields if isinstance(spec.kind, Array))
+        _LIST_NAMES[kind] = names
+    return names
 
 
 class Abandonable:

@@ -33,7 +33,7 @@ from runtime.loop_watch import LoopWatch
 Deferred = Callable[[], None]
 
 #: A burst, or a step of `serve`, is spent after so much work, in units of about a microsecond.
-SPENT_UNITS = 10_000
+SPENT_UNITS = 5_000
 
 
 def _no_time() -> float:

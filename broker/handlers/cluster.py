@@ -14,6 +14,7 @@ INVALID_TOPIC_EXCEPTION (Kafka: UNKNOWN_SERVER_ERROR).
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING, Protocol
 
 from broker.api import Api, Request, Steps
@@ -39,7 +40,7 @@ from wire.kafka.messages.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from broker.cluster.catalog import TopicCatalog
     from broker.cluster.registry import ConfigRegistry
@@ -54,6 +55,8 @@ _BROKERS, _CONTROLLERS = 1, 2
 #: What a topic costs, and each of its partitions, in units of `Steps`.
 TOPIC_UNITS = 5
 PARTITION_UNITS = 10
+#: Names that are sorted in one step.
+SORTED_AT_ONCE = 1000
 
 
 class Log(Protocol):
@@ -130,7 +133,10 @@ class ClusterHandler:
     def describe_topic_partitions(self, request: Request) -> Steps[DescribeTopicPartitionsResponse]:
         body: DescribeTopicPartitionsRequest = request.body
         response = DescribeTopicPartitionsResponse()
-        asked = {topic.name for topic in body.topics}
+        asked = set()
+        for asked_topic in body.topics:
+            yield 1
+            asked.add(asked_topic.name)
         cursor = body.cursor
         if cursor is not None and (
             cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
@@ -143,13 +149,11 @@ class ClusterHandler:
                     )
                 )
             return response
-        names = asked or {topic.name for topic in self._catalog.all()}
-        if cursor is not None:
-            # A topic that was deleted between two pages is answered as unknown, not left out.
-            names = {name for name in names | {cursor.topic_name} if name >= cursor.topic_name}
+        names: Iterable[str] = asked or (topic.name for topic in self._catalog.all())
+        first_name = "" if cursor is None else cursor.topic_name
         limit = self._registry.broker.max_request_partition_size_limit
         room = max(1, min(limit, body.response_partition_limit))
-        for name in sorted(names):
+        for name in (yield from _in_order(names, first_name)):
             first = cursor.partition_index if cursor and cursor.topic_name == name else 0
             if room == 0:
                 response.next_cursor = Cursor(topic_name=name, partition_index=first)
@@ -231,7 +235,7 @@ class ClusterHandler:
             yield TOPIC_UNITS
             partitions = []
             for number in numbers:
-                yield 2
+                yield PARTITION_UNITS
                 log = self._log(name, number)
                 if log is not None:
                     partitions.append(
@@ -242,3 +246,19 @@ class ClusterHandler:
             if partitions:
                 result.topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
         return DescribeLogDirsResponse(results=[result])
+
+
+def _in_order(names: Iterable[str], first: str) -> Steps[Iterator[str]]:
+    """The names from `first` on, in order; `first` is one of them unless it is empty: a topic that
+    was deleted between two pages is answered as unknown, not left out."""
+    runs: list[list[str]] = [[first] if first else []]
+    for name in names:
+        yield 1
+        if name > first or not first:
+            if len(runs[-1]) == SORTED_AT_ONCE:
+                runs.append([])
+            runs[-1].append(name)
+    for run in runs:
+        yield SORTED_AT_ONCE
+        run.sort()
+    return heapq.merge(*runs)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.api import Api, Request, Steps
@@ -32,7 +31,7 @@ from broker.cluster.internal_topics import configs_in_force
 from broker.cluster.registry import DEFAULT_BROKER, Described, Room
 from broker.handlers.config_changes import incremented, replaced
 from broker.handlers.loggers import change_loggers, check_loggers, describe_loggers, set_levels
-from broker.handlers.topics import caught_up, metadata_failure
+from broker.handlers.topics import caught_up, counted, metadata_failure
 from metadata.store import MetadataError
 from runtime.config import ConfigError, ConfigTable, ConfigType, UnknownConfigError
 from runtime.logs import kv
@@ -80,7 +79,7 @@ _Altered = TypeVar(
 #: What a resource costs, and each of its settings, in units of `Steps`.
 RESOURCE_UNITS = 5
 SETTING_UNITS = 30
-ALTERED_SETTINGS_PER_TURN = 2000
+ALTERED_SETTINGS_PER_TURN = 500
 ALTERED_RESOURCES_PER_TURN = 5
 
 
@@ -219,14 +218,16 @@ class ConfigsHandler:
         return await self._change_all(changes, validate_only=validate_only)
 
     async def _change_all(
-        self, changes: Sequence[tuple[int, str, Change]], *, validate_only: bool
+        self, changes: list[tuple[int, str, Change]], *, validate_only: bool
     ) -> list[AlterConfigsResourceResponse]:
-        often = Counter((kind, name) for kind, name, _ in changes)
+        often = await counted((kind, name) for kind, name, _ in changes)
         responses = []
         slices = Slices(ALTERED_RESOURCES_PER_TURN)
-        for kind, name, change in changes:
+        changes.reverse()
+        while changes:
             if slices.due():
                 await slices.turn()
+            kind, name, change = changes.pop()  # at the end all would be freed at once
             response = AlterConfigsResourceResponse(
                 error_message=None, resource_type=kind, resource_name=name
             )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from broker.log.manager import LogManager
 
 TO_HIGH_WATERMARK = -1
-PARTITIONS_PER_TURN = 200
+PARTITIONS_PER_TURN = 100
 
 
 class DeleteRecordsHandler:
@@ -47,6 +47,8 @@ class DeleteRecordsHandler:
         deadline = trio.current_time() + limit_seconds
         slices = Slices(PARTITIONS_PER_TURN)
         for topic in body.topics:
+            if slices.due():
+                await slices.turn()
             result = DeleteRecordsTopicResult(name=topic.name)
             response.topics.append(result)
             for wanted in topic.partitions:

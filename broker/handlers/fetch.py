@@ -49,10 +49,14 @@ from wire.kafka.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
     PartitionData,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.fetch_sessions import FetchContext, FetchSessions, Wanted
     from broker.handlers.fetch_watch import Part
     from broker.log.manager import LogManager
@@ -104,7 +108,8 @@ class FetchHandler:
         body.max_wait_ms = min(body.max_wait_ms, WAIT_MS_MAX)
         # As Kafka does: more is never sent. One byte still means that there is something.
         body.min_bytes = min(body.min_bytes, max(body.max_bytes, 1), self.fetch_bytes_max)
-        if sum(len(topic.partitions) for topic in body.topics) > PARTITIONS_MAX:
+        forgotten = body.forgotten_topics_data
+        if _is_excessive(body.topics) or (forgotten and _is_excessive(forgotten)):
             return FetchResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         try:
             context = self._sessions.context(body, request.version)
@@ -323,6 +328,16 @@ class FetchHandler:
         self.bytes_out += collected.size_bytes
         context.rotate(sent)
         return response
+
+
+def _is_excessive(topics: Sequence[FetchTopic | ForgottenTopic]) -> bool:
+    """Whether these are more topics or partitions than one request may name."""
+    if len(topics) > PARTITIONS_MAX:
+        return True
+    count = 0
+    for topic in topics:
+        count += len(topic.partitions)
+    return count > PARTITIONS_MAX
 
 
 class _WaitingFetch(Reply):

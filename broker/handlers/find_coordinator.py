@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from broker.groups.coordinator_topic import CoordinatorTopic
     from broker.groups.ports import Leaders
 
-#: Of a key, which is hashed: so many take a microsecond.
+#: What a key costs, in units of `Steps`, and characters of it that cost one: it is hashed.
+KEY_UNITS = 10
 CHARACTERS_PER_UNIT = 20
 
 KEY_TYPE_GROUP = 0
@@ -78,7 +79,7 @@ class FindCoordinatorHandler:
         listener = request.connection.listener
         found = []
         for key in _keys(request):
-            yield 5 + len(key) // CHARACTERS_PER_UNIT
+            yield KEY_UNITS + len(key) // CHARACTERS_PER_UNIT
             found.append(self._find(body.key_type, key, listener))
         if request.version >= 4:
             return FindCoordinatorResponse(coordinators=found)

@@ -75,6 +75,8 @@ _GROUP_TYPE = "classic"
 #: What a group costs, in units of `Steps`, and characters of its id that cost one: it is hashed.
 GROUP_UNITS = 8
 CHARACTERS_PER_UNIT = 20
+#: Members that leave in one step: they cost what groups do.
+LEAVING_AT_ONCE = 200
 
 
 class GroupsHandler:
@@ -162,28 +164,50 @@ class GroupsHandler:
         )
         return HeartbeatResponse(error_code=error)
 
-    def leave(self, request: Request) -> Reply:
+    def leave(self, request: Request) -> Reply | Steps[Reply]:
         body: LeaveGroupRequest = request.body
         reply = Reply()
         if request.version < 3:
-            leaving = [LeavingMember(body.member_id)]
-        else:
-            leaving = [
-                LeavingMember(each.member_id, each.group_instance_id, each.reason)
-                for each in body.members
-            ]
 
-        def answer(error: ErrorCode, errors: list[ErrorCode]) -> None:
-            if request.version < 3:
+            def answer(error: ErrorCode, errors: list[ErrorCode]) -> None:
                 reply.resolve(LeaveGroupResponse(error_code=error or errors[0]))
-                return
-            members = [
-                MemberResponse(each.member_id, each.instance_id, member_error)
-                for each, member_error in zip(leaving, errors, strict=False)
-            ]
-            reply.resolve(LeaveGroupResponse(error_code=error, members=members))
 
-        self._coordinator.leave(body.group_id, leaving, answer)
+            self._coordinator.leave(body.group_id, [LeavingMember(body.member_id)], answer)
+            return reply
+        return self._leave_in_steps(body, reply)
+
+    def _leave_in_steps(self, body: LeaveGroupRequest, reply: Reply) -> Steps[Reply]:
+        """So many members at a time: who leaves a group together may leave it one by one."""
+        response = LeaveGroupResponse()
+        outstanding = 1
+
+        def one_done() -> None:
+            nonlocal outstanding
+            outstanding -= 1
+            if not outstanding:
+                if response.error_code:
+                    response.members = []
+                reply.resolve(response)
+
+        def answer(
+            members: list[MemberResponse], error: ErrorCode, errors: list[ErrorCode]
+        ) -> None:
+            response.error_code = response.error_code or error
+            for member, member_error in zip(members, errors, strict=False):
+                member.error_code = member_error
+            one_done()
+
+        for start in range(0, len(body.members) or 1, LEAVING_AT_ONCE):
+            some = body.members[start : start + LEAVING_AT_ONCE]
+            leaving = [
+                LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in some
+            ]
+            members = [MemberResponse(each.member_id, each.group_instance_id) for each in some]
+            response.members += members
+            outstanding += 1
+            self._coordinator.leave(body.group_id, leaving, partial(answer, members))
+            yield len(some) * GROUP_UNITS
+        one_done()
         return reply
 
     # --- administration
@@ -201,8 +225,8 @@ class GroupsHandler:
 
     def list_groups(self, request: Request) -> Steps[ListGroupsResponse]:
         body: ListGroupsRequest = request.body
-        states = {each.lower() for each in body.states_filter}
-        types = {each.lower() for each in body.types_filter}
+        states = yield from _lowered(body.states_filter)
+        types = yield from _lowered(body.types_filter)
         error, entries = self._coordinator.list_groups()
         if types and _GROUP_TYPE not in types:
             entries = []
@@ -221,21 +245,27 @@ class GroupsHandler:
     def delete(self, request: Request) -> Steps[Reply]:
         body: DeleteGroupsRequest = request.body
         reply = Reply()
-        group_ids = list(dict.fromkeys(body.groups_names))
-        errors: dict[str, ErrorCode] = {}
+        response = DeleteGroupsResponse()
+        asked: set[str] = set()
+        outstanding = 1
 
-        def answer(group_id: str | None, error: ErrorCode) -> None:
-            if group_id is not None:
-                errors[group_id] = error
-            if len(errors) == len(group_ids):
-                results = [DeletableGroupResult(each, errors[each]) for each in group_ids]
-                reply.resolve(DeleteGroupsResponse(results=results))
+        def answer(result: DeletableGroupResult | None, error: ErrorCode) -> None:
+            nonlocal outstanding
+            if result is not None:
+                result.error_code = error
+            outstanding -= 1
+            if not outstanding:
+                reply.resolve(response)
 
-        for group_id in group_ids:
+        for group_id in body.groups_names:
             yield GROUP_UNITS + len(group_id) // CHARACTERS_PER_UNIT
-            self._coordinator.delete_group(group_id, partial(answer, group_id))
-        if not group_ids:
-            answer(None, ErrorCode.NONE)
+            if group_id not in asked:
+                asked.add(group_id)
+                result = DeletableGroupResult(group_id)
+                response.results.append(result)
+                outstanding += 1
+                self._coordinator.delete_group(group_id, partial(answer, result))
+        answer(None, ErrorCode.NONE)
         return reply
 
     def _described(self, group_id: str, version: int) -> Steps[DescribedGroup]:
@@ -249,6 +279,14 @@ class GroupsHandler:
             described.error_code = error
             described.error_message = f"Group {group_id} not found."
         return described
+
+
+def _lowered(names: list[str]) -> Steps[set[str]]:
+    lowered = set()
+    for name in names:
+        yield 1
+        lowered.add(name.lower())
+    return lowered
 
 
 def _join_response(result: JoinResult, version: int) -> JoinGroupResponse:

@@ -52,7 +52,7 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 UNKNOWN = -1
-PARTITIONS_PER_TURN = 200
+PARTITIONS_PER_TURN = 100
 
 #: The version with which a special timestamp came; before it, it means nothing.
 TIMESTAMP_VERSIONS = {
@@ -83,6 +83,8 @@ class ListOffsetsHandler:
             deadline = trio.current_time() + body.timeout_ms / 1000
         slices = Slices(PARTITIONS_PER_TURN)
         for topic in body.topics:
+            if slices.due():
+                await slices.turn()
             result = ListOffsetsTopicResponse(name=topic.name)
             response.topics.append(result)
             for wanted in topic.partitions:
@@ -135,6 +137,8 @@ class ListOffsetsHandler:
         response = OffsetForLeaderEpochResponse()
         slices = Slices(PARTITIONS_PER_TURN)
         for topic in body.topics:
+            if slices.due():
+                await slices.turn()
             result = OffsetForLeaderTopicResult(topic=topic.topic)
             response.topics.append(result)
             for wanted in topic.partitions:

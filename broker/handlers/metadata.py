@@ -45,7 +45,7 @@ LOAD_WAIT_SECONDS = 5.0
 LOGS_PER_TURN = 1000
 #: What a topic costs, and each of its partitions, in units of `Steps`.
 TOPIC_UNITS = 4
-PARTITION_UNITS = 8
+PARTITION_UNITS = 15
 
 #: Bit sets of AclOperation codes: what Kafka answers without an authorizer.
 ALL_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))

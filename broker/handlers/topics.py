@@ -65,7 +65,9 @@ _DEFAULT = -1
 TOPICS_PER_TURN = 500
 CREATED_COST = 200
 SETTING_COST = 10
-VALUES_PER_TURN = 5000
+VALUES_PER_TURN = 2000
+#: As how many values a topic counts that is looked up.
+VALUES_PER_TOPIC = 2
 
 T = TypeVar("T")
 
@@ -119,12 +121,12 @@ class TopicsHandler:
         response = CreateTopicsResponse()
         slices = Slices(TOPICS_PER_TURN)
         asked_often = dict.fromkeys(await _repeated(topic.name for topic in body.topics))
-        excessive = self._partitions_asked(body.topics) > PARTITIONS_PER_TOPIC_MAX
+        excessive = await self._partitions_asked(body.topics) > PARTITIONS_PER_TOPIC_MAX
         for name in asked_often:
             result = CreatableTopicResult(name=name, error_message=None)
             _refuse(result, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
             response.topics.append(result)
-        is_there = any(self._catalog.get(topic.name) for topic in body.topics)
+        is_there = await _any(self._catalog.get(topic.name) for topic in body.topics)
         away = await caught_up(self._catalog) if is_there else None
         for topic in body.topics:
             if slices.due(1 if excessive else CREATED_COST):
@@ -148,16 +150,19 @@ class TopicsHandler:
                 _refuse(result, metadata_failure(error))
         return response
 
-    def _partitions_asked(self, topics: Sequence[CreatableTopic]) -> int:
-        return sum(
-            len(topic.assignments)
-            or (
-                self._default_partition_count(topic.name)
-                if topic.num_partitions < 0
-                else topic.num_partitions
-            )
-            for topic in topics
-        )
+    async def _partitions_asked(self, topics: Sequence[CreatableTopic]) -> int:
+        slices = Slices(VALUES_PER_TURN)
+        asked = 0
+        for topic in topics:
+            if slices.due(VALUES_PER_TOPIC):
+                await slices.turn()
+            if topic.assignments:
+                asked += len(topic.assignments)
+            elif topic.num_partitions < 0:
+                asked += self._default_partition_count(topic.name)
+            else:
+                asked += topic.num_partitions
+        return asked
 
     async def _create_topic(
         self,
@@ -291,24 +296,22 @@ class TopicsHandler:
 
     async def delete_topics(self, request: Request) -> DeleteTopicsResponse:
         body: DeleteTopicsRequest = request.body
+        slices = Slices(TOPICS_PER_TURN)
         asked = body.topics
         if request.version < _BY_ID_VERSION_MIN:
-            asked = [DeleteTopicState(name=name) for name in body.topic_names]
-        names = [state.name for state in asked if state.name is not None]
-        names_often = set(await _repeated(names))
-        ids_often = set(
-            await _repeated(
-                state.topic_id
-                for state in asked
-                if state.name is None and state.topic_id != ZERO_UUID
-            )
+            asked = []
+            for name in body.topic_names:
+                if slices.due():
+                    await slices.turn()
+                asked.append(DeleteTopicState(name=name))
+        names = await counted(state.name for state in asked if state.name is not None)
+        ids = await counted(
+            state.topic_id for state in asked if state.name is None and state.topic_id != ZERO_UUID
         )
-        names_asked = set(names)
-        slices = Slices(TOPICS_PER_TURN)
         response = DeleteTopicsResponse()
         answered: set[object] = set()
         found: list[tuple[DeletableTopicResult, Topic]] = []
-        is_missing = any(self._find(state) is None for state in asked)
+        is_missing = await _any(self._find(state) is None for state in asked)
         away = await caught_up(self._catalog) if is_missing else None
         # All are looked up before the first is deleted: what a request says twice is an error,
         # whichever comes first.
@@ -316,10 +319,11 @@ class TopicsHandler:
             if slices.due():
                 await slices.turn()
             handle = state.topic_id if state.name is None else state.name
-            repeated = handle in names_often or handle in ids_often
-            if repeated and handle in answered:
-                continue
-            answered.add(handle)
+            repeated = (ids[state.topic_id] if state.name is None else names[state.name]) > 1
+            if repeated:
+                if handle in answered:
+                    continue
+                answered.add(handle)
             result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
             response.responses.append(result)
             try:
@@ -329,7 +333,7 @@ class TopicsHandler:
                     raise away
                 topic = self._to_delete(state, request.version)
                 result.name, result.topic_id = topic.name, topic.id
-                if state.name is None and topic.name in names_asked:
+                if state.name is None and topic.name in names:
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST, "the request names it by name and by id"
                     )
@@ -385,7 +389,7 @@ class TopicsHandler:
             repeated = CreatePartitionsTopicResult(name=name)
             _refuse(repeated, KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice"))
             response.results.append(repeated)
-        is_missing = any(self._catalog.get(topic.name) is None for topic in body.topics)
+        is_missing = await _any(self._catalog.get(topic.name) is None for topic in body.topics)
         away = await caught_up(self._catalog) if is_missing else None
         for topic in body.topics:
             if slices.due(1 + len(topic.assignments or ())):
@@ -433,15 +437,31 @@ def _refuse(result: _Result, error: KafkaError) -> None:
         result.configs = []
 
 
-async def _repeated(values: Iterable[T]) -> list[T]:
-    """Those that come more than once, in the order of their first time; in slices."""
+async def counted(values: Iterable[T]) -> Counter[T]:
+    """How often each comes, in the order of their first time; in slices."""
     counts: Counter[T] = Counter()
     slices = Slices(VALUES_PER_TURN)
     for value in values:
         if slices.due():
             await slices.turn()
         counts[value] += 1
-    return _more_than_once(counts)
+    return counts
+
+
+async def _repeated(values: Iterable[T]) -> list[T]:
+    """Those that come more than once, in the order of their first time."""
+    return _more_than_once(await counted(values))
+
+
+async def _any(values: Iterable[object]) -> bool:
+    """Whether one of them is true; in slices."""
+    slices = Slices(VALUES_PER_TURN)
+    for value in values:
+        if slices.due(VALUES_PER_TOPIC):
+            await slices.turn()
+        if value:
+            return True
+    return False
 
 
 def _more_than_once(counts: Counter[T]) -> list[T]:

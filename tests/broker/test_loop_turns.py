@@ -3,7 +3,8 @@ loop's turns is read.
 
 The server runs in this process; its client is in a thread, so that the turns are the server's own.
 A turn is measured by the thread's processor time: on a busy machine others take the processor at
-any moment, for longer than all that is looked for here. The target is 5 ms; the bound is generous.
+any moment, for longer than all that is looked for here. The target is 5 ms; the bound leaves room
+for what others do to its caches.
 `pytest -s` prints the table; QUIRE_TURNS_ELEMENTS asks for larger requests.
 """
 
@@ -16,8 +17,9 @@ import uuid
 
 import pytest
 import trio
+import trio.testing
 
-from quire.role import GC_THRESHOLD
+from quire.role import GC_THRESHOLDS
 from runtime.loop_watch import watch_of_run
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import (
@@ -37,8 +39,12 @@ from wire.kafka.records.record import Record
 
 ELEMENTS = int(os.environ.get("QUIRE_TURNS_ELEMENTS", "3000"))
 PARTITIONS = 200
-TURN_SECONDS_MAX = 0.1
+TURN_SECONDS_MAX = 0.03
 ANSWER_SECONDS = 120
+#: The lesser of so many counts: what others do to the processor's caches comes at one of them.
+ROUNDS = 2
+#: Requests of one client in one burst.
+BURST = 1000
 RECORDS = 500_000
 
 #: What a field of that name is filled with, where zero, "" or a number in turn would be refused at
@@ -94,7 +100,8 @@ class Filler:
     """Builds a request of one API with about so many elements: `wide` many at the top and one in
     each, else one at the top and many in that."""
 
-    def __init__(self, key, version, topic_id, *, wide):
+    def __init__(self, key, version, topic_id, *, wide, elements=ELEMENTS):
+        self.elements = elements
         self.key, self.version, self.topic_id, self.wide = key, version, topic_id, wide
         self.number = 0
 
@@ -126,7 +133,7 @@ class Filler:
                 return None if spec.nullable.covers(self.version) else []
             if name in ("configs", "configuration_keys") and self.key != ApiKey.DESCRIBE_CONFIGS:
                 return []
-            count = ELEMENTS if depth == is_deep else 1
+            count = self.elements if depth == is_deep else 1
             return [self._element(name, kind.element, depth, is_deep) for _ in range(count)]
         return self._element(name, kind, depth, is_deep)
 
@@ -201,20 +208,26 @@ async def turns(start_server):
     server.topic_id = await client.create_topic("many", PARTITIONS)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    gc.set_threshold(*GC_THRESHOLDS)
     caller = Caller(server.address)
     watch = watch_of_run()
     watch.clock = time.thread_time
     table = {}
 
-    async def measure(name, frames, answers=None):
-        count = len(frames) if answers is None else answers
-        watch.longest_by_name = {}
-        watch.histogram.max_seconds = 0.0
-        got = await trio.to_thread.run_sync(caller.call, frames, count)
-        longest = watch.histogram.max_seconds
-        by = max(watch.longest_by_name, key=watch.longest_by_name.get, default="")
-        table[name] = max(table.get(name, (0.0, "")), (longest, by))
+    async def measure(name, frames, rounds=1):
+        # What the test made is not the server's to look through, and its own turn ends here.
+        gc.freeze()
+        await trio.lowlevel.checkpoint()
+        longest = []
+        for _ in range(rounds):
+            watch.longest_by_name = {}
+            watch.histogram.max_seconds = 0.0
+            got = await trio.to_thread.run_sync(caller.call, frames, len(frames))
+            # A server that answered may still have to free what it answered with.
+            await trio.testing.wait_all_tasks_blocked()
+            by = max(watch.longest_by_name, key=watch.longest_by_name.get, default="")
+            longest.append((watch.histogram.max_seconds, by))
+        table[name] = max(table.get(name, (0.0, "")), min(longest))
         return got
 
     measure.server, measure.client = server, client
@@ -241,7 +254,8 @@ async def test_every_api_at_its_dearest(turns):
             filler = Filler(key, version, turns.server.topic_id, wide=wide)
             message = await trio.to_thread.run_sync(filler.message)
             frame = await trio.to_thread.run_sync(encode_request, message, version, 1, "turns")
-            for answer in await turns(f"{key.name} {'wide' if wide else 'deep'}", [frame]):
+            name = f"{key.name} {'wide' if wide else 'deep'}"
+            for answer in await turns(name, [frame], ROUNDS):
                 correlation_id, _ = await trio.to_thread.run_sync(
                     decode_response, key, version, answer
                 )
@@ -266,6 +280,17 @@ async def test_answers_to_small_requests_that_are_large_or_dear(turns):
     frame = encode_request(find, 6, 1, "c")
     await turns("FIND_COORDINATOR of long keys", [frame])
     await turns("FIND_COORDINATOR of long keys", [frame])
+
+
+async def test_bursts_of_small_requests(turns):
+    """What each costs is counted, and a burst ends when it was enough."""
+    topic_id = turns.server.topic_id
+    served = await turns.client.call(ApiVersionsRequest("turns", "1"), 3)
+    for api in served.api_keys:
+        key, version = ApiKey(api.api_key), api.max_version
+        filler = Filler(key, version, topic_id, wide=True, elements=1)
+        frame = encode_request(filler.message(), version, 1, "turns")
+        await turns(f"{key.name} {BURST} times", [frame] * BURST, ROUNDS)
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])

@@ -58,8 +58,9 @@ if TYPE_CHECKING:
     #: (buffer, offset, elements allowed) -> yields after each slice, gives the same
     SlicedDecoder = Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]]
 
-#: Elements between two yields of a sliced coder: some 1 to 2 ms.
-SLICE_ELEMENTS = 1000
+#: Elements between two yields of a sliced coder: up to 1.5 ms, and as
+#: much again for what the garbage collector does meanwhile.
+SLICE_ELEMENTS = 500
 
 #: What reading beyond the end or nonsense raises inside a decoder.
 EXPECTED = (MalformedError, struct.error, IndexError, UnicodeDecodeError)
