@@ -38,7 +38,8 @@ BROKER_RULES = (
         (
             Patch(
                 QUEUE,
-                'that was put until now."""\n        self._push_queued(limited=False)',
+                'that was put until now."""\n        self._parts.clear()\n'
+                "        self._push_queued(limited=False)",
                 'that was put until now."""',
             ),
         ),

@@ -20,7 +20,7 @@ FILES = {
     ".gitignore": "/build/\n",
     "README.md": "words\n",
     "compat_tests/README.md": "words\n",
-    "docs/operating.md": "words\n",
+    "docs/testing.md": "words\n",
     "docs/grafana/quire.json": "{}\n",
 }
 CODE = [name for name in FILES if not name.endswith(".md") and not name.startswith("docs/")]
