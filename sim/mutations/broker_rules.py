@@ -9,6 +9,7 @@ QUEUE = "broker.log.append_queue"
 PARTITION = "broker.log.partition"
 TAKEOVER = "broker.log.takeover"
 NAMED = "tests/sim/test_sim_named.py"
+WAITS = "tests/broker/log/test_what_waits.py"
 
 BROKER_RULES = (
     Mutation(
@@ -43,7 +44,7 @@ BROKER_RULES = (
                 'that was put until now."""',
             ),
         ),
-        ("tests/broker/log/test_partition.py",),
+        (f"{WAITS}::test_a_snapshot_stands_behind_every_batch_that_it_knows_of",),
     ),
     Mutation(
         "snapshot-only",
@@ -80,7 +81,7 @@ BROKER_RULES = (
                 "        return self.queue.pushed_offset\n",
             ),
         ),
-        ("tests/broker/log/test_partition.py",),
+        (f"{WAITS}::test_what_is_not_acknowledged_is_not_served",),
     ),
     Mutation(
         "chain-without-version",
@@ -129,7 +130,7 @@ BROKER_RULES = (
                 "        log.queue.attention_bytes = self._spare_bytes()\n",
             ),
         ),
-        ("tests/broker/log/test_partition.py",),
+        (f"{WAITS}::test_a_new_ledger_takes_writes_when_the_chain_has_it",),
     ),
     Mutation(
         "ledgers-before-chain",
@@ -146,7 +147,7 @@ BROKER_RULES = (
                 "        await self._write(wanted)\n",
             ),
         ),
-        ("tests/broker/log/test_partition.py",),
+        (f"{WAITS}::test_a_ledger_is_deleted_when_the_chain_does_not_have_it_any_more",),
     ),
     Mutation(
         "fence-misnamed",
