@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.errors import CorruptionError, DamagedRecordError
+from bookie.errors import CorruptionError, DamagedRecordError, IndexReadError
 from bookie.storage.entry_log_format import HEADER_SIZE, LENGTH_SIZE, read_ledgers_map
 from bookie.storage.log_scan import SLICE_COUNT, LogScanner
 from runtime.disk import is_full
@@ -263,15 +263,19 @@ class EntryLogCompactor:
                 self._damaged(log, records.offsets[i] - LENGTH_SIZE, *records.keys[i], reason)
 
     async def _offsets_in_index(self, log: EntryLog) -> set[int]:
-        """Where in the log the index says that there is an entry, of any ledger in it."""
+        """Where in the log the index says that there is an entry, of any ledger in it.
+        DamagedRecordError if that cannot be read."""
         offsets: set[int] = set()
-        for ledger_id in list(log.ledgers or ()):
-            after = -1
-            while entry_ids := self._index.entry_ids(ledger_id, after, SLICE_COUNT):
-                after = entry_ids[-1]
-                found = self._index.get_many([(ledger_id, entry_id) for entry_id in entry_ids])
-                offsets.update(place & OFFSET_MASK for place in found if place >> 32 == log.log_id)
-                await trio.lowlevel.checkpoint()
+        try:
+            for ledger_id in list(log.ledgers or ()):
+                after = -1
+                while entry_ids := self._index.entry_ids(ledger_id, after, SLICE_COUNT):
+                    after = entry_ids[-1]
+                    found = self._index.get_many([(ledger_id, entry_id) for entry_id in entry_ids])
+                    offsets.update(at & OFFSET_MASK for at in found if at >> 32 == log.log_id)
+                    await trio.lowlevel.checkpoint()
+        except IndexReadError as error:
+            raise DamagedRecordError(log.path, 0, str(error)) from error
         return offsets
 
     def _damaged(
@@ -281,8 +285,13 @@ class EntryLogCompactor:
         raise DamagedRecordError(log.path, offset, f"ledger {ledger_id} entry {entry_id}: {reason}")
 
     def _alive(self, log: EntryLog, records: RecordSlice) -> list[int]:
+        """DamagedRecordError if the index cannot be read there: the log is kept, and the others
+        are compacted."""
         base = log.log_id << 32
-        found = self._index.get_many(records.keys)
+        try:
+            found = self._index.get_many(records.keys)
+        except IndexReadError as error:
+            raise DamagedRecordError(log.path, records.offsets[0], str(error)) from error
         return [i for i, offset in enumerate(records.offsets) if found[i] == base | offset]
 
     async def _append(

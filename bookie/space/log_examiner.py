@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from bookie.errors import IndexReadError
 from bookie.storage.entry_log_format import LENGTH_SIZE
 from bookie.storage.log_scan import LogScanner
 from runtime.disk import is_full
@@ -69,7 +70,11 @@ class LogExaminer:
         ledgers: dict[int, int] = {}
         base = log.log_id << 32
         while (records := await scanner.next()) is not None:
-            found = self._index.get_many(records.keys)
+            try:
+                found = self._index.get_many(records.keys)
+            except IndexReadError as error:
+                logger.error("entry log kept path=%s: %s", log.path, error)
+                return None
             alive = [i for i, offset in enumerate(records.offsets) if found[i] == base | offset]
             await self._check.prepare(records, alive)
             for i in set(range(len(records.keys))).difference(alive):
