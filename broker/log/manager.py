@@ -17,7 +17,10 @@ put offline and their ledgers deleted. One task per partition, in `run`'s nurser
 from __future__ import annotations
 
 import logging
+from collections import deque
 from dataclasses import dataclass
+from itertools import chain, islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import trio
@@ -38,7 +41,7 @@ from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from broker.cluster.catalog import Topic, TopicCatalog, TopicEvent
@@ -61,7 +64,7 @@ HANDOVER_SECONDS = 4.0
 #: How long a clean stop may take to close what is held.
 STOP_SECONDS = 20.0
 #: Of which each gets a task, or an end: 1 to 2 ms.
-PARTITIONS_PER_TURN = 150
+PARTITIONS_PER_TURN = 75
 TAKEOVERS_MAX = 64
 PUBLISH_RETRY_SECONDS = 1.0
 SWEEP_RETRY_SECONDS = 30.0
@@ -93,6 +96,9 @@ class _Held:
         return self.log.topic.name, self.log.partition
 
 
+NONE_HELD: Mapping[int, _Held] = MappingProxyType({})
+
+
 class LogManager:
     def __init__(
         self,
@@ -117,8 +123,14 @@ class LogManager:
             ownership = SoleOwner(Incarnation(0, env.new_uuid().hex))
         self._ownership = ownership
         self._retention_check_seconds = retention_check_interval_ms / 1000
-        self._held: dict[tuple[str, int], _Held] = {}
+        #: By topic's name and partition; a topic of which nothing is held may be there, empty.
+        self._held: dict[str, dict[int, _Held]] = {}
         self._topics: dict[UUID, Topic] = {}
+        #: Topics whose partitions are not all looked at since a change, and the next one to be.
+        self._following: dict[UUID, int] = {}
+        self._follow_asked = trio.Event()
+        #: Of deleted topics: found by nobody any more, and not yet offline.
+        self._dropped: deque[_Held] = deque()
         #: Take-overs that failed in a row, and why the last one did.
         self._failures: dict[tuple[str, int], tuple[int, str]] = {}
         self._documents = DocumentReader(store)
@@ -136,12 +148,18 @@ class LogManager:
         return self._find(topic, partition).log
 
     def _find(self, topic: str, partition: int) -> _Held:
-        held = self._held.get((topic, partition))
+        held = self._held.get(topic, NONE_HELD).get(partition)
         if held is not None:
             return held
         known = self._catalog.get(topic)
         if known is None or not 0 <= partition < known.partition_count:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if known.id in self._following:
+            # Whoever asks need not wait until its turn comes.
+            self._follow_partition(known, partition)
+            held = self._held.get(topic, NONE_HELD).get(partition)
+            if held is not None:
+                return held
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def get_by_id(self, topic_id: UUID, partition: int) -> PartitionLog:
@@ -158,7 +176,10 @@ class LogManager:
 
     def all(self) -> Iterator[PartitionLog]:
         """Those that are held here."""
-        return (held.log for held in self._held.values())
+        return (held.log for held in self._every())
+
+    def _every(self) -> Iterator[_Held]:
+        return chain.from_iterable(map(dict.values, self._held.values()))
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """The new log start. KafkaError as Keeper.delete_records and `get`."""
@@ -171,8 +192,8 @@ class LogManager:
 
     def statistics(self) -> tuple[int, int]:
         """(partitions held, of them offline)."""
-        offline = sum(held.log.state is State.OFFLINE for held in self._held.values())
-        return len(self._held), offline
+        offline = sum(log.state is State.OFFLINE for log in self.all())
+        return sum(map(len, self._held.values())), offline
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -188,13 +209,17 @@ class LogManager:
                 nursery.start_soon(self._sweep_orphans)
                 for topic in self._catalog.all():
                     self.follow(topic)
+                while self._following:
+                    await trio.lowlevel.checkpoint()
+                    self._follow_some(next(iter(self._following)))
+                nursery.start_soon(self._follow_for_ever)
                 self._catalog.subscribe(self._on_topic_event)
                 self._ownership.subscribe(self._on_assignment)
                 task_status.started()
                 while True:
                     await trio.sleep(self._retention_check_seconds)
                     slices = Slices(2)  # one may forget thousands of producers
-                    for held in list(self._held.values()):
+                    for held in list(self._every()):
                         if slices.due():
                             await slices.turn()
                         held.keeper.check_retention()
@@ -220,6 +245,11 @@ class LogManager:
                 self._nursery = None
 
     async def _close_all(self) -> None:
+        slices = Slices(PARTITIONS_PER_TURN)
+        while self._dropped:
+            if slices.due():
+                await slices.turn()
+            self._end(self._dropped.popleft())
         with trio.move_on_after(STOP_SECONDS):
             async with trio.open_nursery() as nursery:
                 async for held in self._all_held():
@@ -231,24 +261,36 @@ class LogManager:
     async def _all_held(self) -> AsyncIterator[_Held]:
         """All partitions, some in each turn: there may be ten thousand."""
         slices = Slices(PARTITIONS_PER_TURN)
-        for held in list(self._held.values()):
+        for held in list(self._every()):
             if slices.due():
                 await slices.turn()
             yield held
 
     def _session_changed(self, state: SessionState) -> None:
         self._is_metadata_away = state is not SessionState.CONNECTED
-        for held in self._held.values():
+        for held in self._every():
             held.keeper.metadata_changed()
 
     def refresh_configs(self) -> None:
-        """A broker-wide default changed: every topic's settings are looked up anew."""
-        for held in self._held.values():
+        """A broker-wide default changed: every topic's settings are looked up anew; of very many
+        partitions those of the later ones soon."""
+        every = list(self._every())
+        self._refresh(every[:PARTITIONS_PER_TURN])
+        if len(every) > PARTITIONS_PER_TURN and self._nursery is not None:
+            self._nursery.start_soon(self._refresh_rest, every[PARTITIONS_PER_TURN:])
+
+    def _refresh(self, some: Sequence[_Held]) -> None:
+        for held in some:
             held.log.config = self._catalog.config(held.log.topic)
+
+    async def _refresh_rest(self, rest: Sequence[_Held]) -> None:
+        for start in range(0, len(rest), PARTITIONS_PER_TURN):
+            await trio.lowlevel.checkpoint()
+            self._refresh(rest[start : start + PARTITIONS_PER_TURN])
 
     def bookies_changed(self) -> None:
         """Bookies came or went (BookieWatcher.subscribe)."""
-        for held in self._held.values():
+        for held in self._every():
             held.keeper.bookies_changed()
 
     # -- what is ours --------------------------------------------------------------------------
@@ -264,22 +306,54 @@ class LogManager:
             self.follow(topic)
 
     def follow(self, topic: Topic) -> None:
-        """Makes what is held agree with the catalog's and the assignments' picture of a topic."""
+        """Makes what is held agree with the catalog's and the assignments' picture of a topic; of
+        one with very many partitions the later ones soon, or when they are asked for."""
         current = self._catalog.get(topic.name)
         if current is None or current.id != topic.id:
             self._drop(topic)
         if current is None:
             return
         self._topics[current.id] = current
-        for partition in range(current.partition_count):
-            epoch = self._ownership.assigned_epoch(current.id, partition)
-            held = self._held.get((current.name, partition))
-            if held is not None:
-                held.log.topic = current
-                held.log.config = self._catalog.config(current)
-                self._follow_assignment(held, epoch)
-            elif epoch is not None:
-                self._hold(current, partition, epoch)
+        self._following[current.id] = 0
+        self._follow_some(current.id)
+        if self._following or self._dropped:
+            self._follow_asked.set()
+
+    def _follow_some(self, topic_id: UUID) -> None:
+        """As many partitions as may be looked at in one turn."""
+        topic = self._topics.get(topic_id)
+        start = self._following.pop(topic_id)
+        if topic is None:
+            return  # deleted meanwhile
+        end = min(start + PARTITIONS_PER_TURN, topic.partition_count)
+        for partition in range(start, end):
+            self._follow_partition(topic, partition)
+        if end < topic.partition_count:
+            self._following[topic_id] = end
+
+    def _follow_partition(self, topic: Topic, partition: int) -> None:
+        epoch = self._ownership.assigned_epoch(topic.id, partition)
+        held = self._held.get(topic.name, NONE_HELD).get(partition)
+        if held is not None:
+            held.log.topic = topic
+            held.log.config = self._catalog.config(topic)
+            self._follow_assignment(held, epoch)
+        elif epoch is not None:
+            self._hold(topic, partition, epoch)
+
+    async def _follow_for_ever(self) -> None:
+        """What one turn had no time for."""
+        while True:
+            if self._dropped:
+                for _ in range(min(PARTITIONS_PER_TURN, len(self._dropped))):
+                    self._end(self._dropped.popleft())
+                await trio.lowlevel.checkpoint()
+            elif self._following:
+                self._follow_some(next(iter(self._following)))
+                await trio.lowlevel.checkpoint()
+            else:
+                self._follow_asked = trio.Event()
+                await self._follow_asked.wait()
 
     def _follow_assignment(self, held: _Held, epoch: int | None) -> None:
         log, keeper = held.log, held.keeper
@@ -291,7 +365,7 @@ class LogManager:
         if epoch is not None and epoch <= known:
             return
         if held.is_resting:
-            del self._held[held.key]
+            self._forget(held)
             if epoch is not None:
                 self._hold(log.topic, log.partition, epoch)
         elif epoch is not None and not held.is_under_way:
@@ -335,7 +409,7 @@ class LogManager:
             is_metadata_away=self._metadata_away,
         )
         held = _Held(log, keeper, path, trio.CancelScope())
-        self._held[topic.name, partition] = held
+        self._held.setdefault(topic.name, {})[partition] = held
         self._nursery.start_soon(self._keep, held)
         for listener in self._listeners:
             listener(topic.name, partition)
@@ -344,16 +418,28 @@ class LogManager:
         return self._is_metadata_away
 
     def _drop(self, topic: Topic) -> None:
-        """It was deleted."""
-        known = self._topics.pop(topic.id, topic)
-        for partition in range(max(known.partition_count, topic.partition_count)):
-            key = topic.name, partition
-            held = self._held.get(key)
-            if held is not None and held.log.topic.id == topic.id:
-                del self._held[key]
-                self._failures.pop(key, None)
-                held.log.go_offline("topic deleted")
-                held.scope.cancel()
+        """It was deleted: nobody finds its partitions from now on. They go offline at once, of
+        very many the later ones soon."""
+        self._topics.pop(topic.id, None)
+        self._following.pop(topic.id, None)
+        held = self._held.get(topic.name)
+        if held is None or any(one.log.topic.id != topic.id for one in islice(held.values(), 1)):
+            return
+        del self._held[topic.name]
+        if len(held) <= PARTITIONS_PER_TURN:
+            for one in held.values():
+                self._end(one)
+        else:
+            self._dropped.extend(held.values())
+            self._follow_asked.set()
+
+    def _end(self, held: _Held) -> None:
+        self._failures.pop(held.key, None)
+        held.log.go_offline("topic deleted")
+        held.scope.cancel()
+
+    def _forget(self, held: _Held) -> None:
+        del self._held[held.log.topic.name][held.log.partition]
 
     # -- one tenure ----------------------------------------------------------------------------
 
@@ -371,16 +457,18 @@ class LogManager:
             topic, partition = held.log.topic, held.log.partition
             epoch = self._ownership.assigned_epoch(topic.id, partition)
             if epoch is None:
-                del self._held[held.key]
+                self._forget(held)
             elif held.is_leaving or await self._is_confirmed(held):
                 if self._is_current(held):
-                    del self._held[held.key]
+                    self._forget(held)
                     self._hold(topic, partition, epoch)
             else:
                 delay = min(2 * delay, RETAKE_DELAY_MAX_SECONDS)
 
     def _is_current(self, held: _Held) -> bool:
-        return not self._stopping and self._held.get(held.key) is held
+        log = held.log
+        of_topic = self._held.get(log.topic.name, NONE_HELD)
+        return not self._stopping and of_topic.get(log.partition) is held
 
     async def _tenure(self, held: _Held) -> None:
         has_waited = False

@@ -21,6 +21,7 @@ import trio.testing
 
 from quire.role import GC_THRESHOLDS
 from runtime.loop_watch import watch_of_run
+from tests.broker.conftest import fetch_request, make_batch, produce_request
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import (
     encode_sliced,
@@ -30,9 +31,23 @@ from wire.kafka.codec import (
 )
 from wire.kafka.headers import decode_response, encode_request
 from wire.kafka.message import Array, Primitive, fields_of
-from wire.kafka.messages import ApiVersionsRequest, ListOffsetsRequest, MetadataRequest
+from wire.kafka.messages import (
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    IncrementalAlterConfigsRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+)
+from wire.kafka.messages.configs import (
+    IncrementalAlterConfigsRequestAlterableConfig as AlterableConfig,
+)
+from wire.kafka.messages.configs import (
+    IncrementalAlterConfigsRequestAlterConfigsResource as AlterConfigsResource,
+)
 from wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
 from wire.kafka.messages.metadata import MetadataRequestTopic
+from wire.kafka.messages.topics import CreatableTopic, DeleteTopicState
 from wire.kafka.records.batch import build_batch
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record
@@ -46,6 +61,8 @@ ROUNDS = 2
 #: Requests of one client in one burst.
 BURST = 1000
 RECORDS = 500_000
+#: Partitions of one topic.
+WIDE = int(os.environ.get("QUIRE_TURNS_PARTITIONS", "3000"))
 
 #: What a field of that name is filled with, where zero, "" or a number in turn would be refused at
 #: once, or would stop the server (a deletion of the topics that the others ask for).
@@ -291,6 +308,41 @@ async def test_bursts_of_small_requests(turns):
         filler = Filler(key, version, topic_id, wide=True, elements=1)
         frame = encode_request(filler.message(), version, 1, "turns")
         await turns(f"{key.name} {BURST} times", [frame] * BURST, ROUNDS)
+
+
+@pytest.mark.timeout(900)
+async def test_a_topic_of_many_partitions(turns):
+    """Made, written, searched, read, told of a setting, and deleted, each by one request."""
+    client = turns.client
+    create = CreateTopicsRequest(
+        topics=[CreatableTopic(name="wide", num_partitions=WIDE, replication_factor=1)],
+        timeout_ms=60_000,
+    )
+    await turns(f"CREATE_TOPICS of {WIDE} partitions", [encode_request(create, 7, 1, "c")])
+    await client.call(MetadataRequest(topics=[MetadataRequestTopic(name="wide")]))
+    batch = make_batch([b"x"])
+    written = produce_request(*(("wide", at, batch) for at in range(WIDE)), acks=-1)
+    written.timeout_ms = 60_000
+    frame = await trio.to_thread.run_sync(encode_request, written, 9, 1, "c")
+    for name in ("first PRODUCE", "second PRODUCE"):
+        (answer,) = await turns(f"{name} to {WIDE} partitions", [frame])
+        _, response = await trio.to_thread.run_sync(decode_response, ApiKey.PRODUCE, 9, answer)
+        (topic,) = response.responses
+        assert [each.error_code for each in topic.partition_responses] == [0] * WIDE
+    read = fetch_request(*(("wide", at, 0) for at in range(WIDE)), partition_max_bytes=1000)
+    await turns(f"FETCH of {WIDE} partitions", [encode_request(read, 12, 1, "c")])
+    wanted = [ListOffsetsPartition(partition_index=at, timestamp=-1) for at in range(WIDE)]
+    searched = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="wide", partitions=wanted)]
+    )
+    await turns(f"LIST_OFFSETS of {WIDE} partitions", [encode_request(searched, 9, 1, "c")])
+    setting = AlterableConfig(name="log.retention.ms", config_operation=0, value="3600000")
+    altered = IncrementalAlterConfigsRequest(
+        resources=[AlterConfigsResource(resource_type=4, resource_name="", configs=[setting])]
+    )
+    await turns(f"a setting of all {WIDE} partitions", [encode_request(altered, 1, 1, "c")])
+    deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name="wide")], timeout_ms=60_000)
+    await turns(f"DELETE_TOPICS of {WIDE} partitions", [encode_request(deleted, 6, 1, "c")])
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])

@@ -385,7 +385,7 @@ async def test_reads_after_a_restart(start_server, requests, clean):
         async def leave_open():
             pass
 
-        for held in server.parts["LogManager"]._held.values():
+        for held in server.parts["LogManager"]._every():
             held.keeper.close = leave_open
     await server.stop()
     server = await start_server()

@@ -67,7 +67,7 @@ async def test_a_deposed_broker_does_not_judge_by_its_old_state(autojump_clock, 
     went to the new owner; a client that ignores epochs sends batch 3 to the old one."""
     old = cluster.one.log()
     await old.append(sequence(sim, 0))
-    keeper = cluster.one.manager._held["t", 0].keeper
+    keeper = cluster.one.manager._find("t", 0).keeper
     keeper._roll_asked = True
     await keeper._close_ledger()
     cluster.one.ownership.is_deaf = True
@@ -101,7 +101,7 @@ async def test_what_is_in_doubt_is_answered_when_the_partition_goes(autojump_clo
     await trio.sleep(1)
     assert not answers
     log.go_offline("by accident")
-    cluster.one.manager._held["t", 0].scope.cancel()
+    cluster.one.manager._find("t", 0).scope.cancel()
     await trio.sleep(0.1)
     assert [each.error for each in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
@@ -166,7 +166,7 @@ async def test_a_ledger_that_the_document_may_name_is_kept(
     before it is looked up: who is deposed by that must leave the ledger to its successor."""
     log = cluster.one.log()
     await log.append(sequence(sim, 0))
-    keeper = cluster.one.manager._held["t", 0].keeper
+    keeper = cluster.one.manager._find("t", 0).keeper
     keeper._roll_asked = True
     await keeper._close_ledger()
     store, path = cluster.one.store, PATH.format(cluster.topic.id)
@@ -201,7 +201,7 @@ async def test_a_ledger_whose_maker_died_before_the_chain_had_it(autojump_clock,
     one, two = cluster.one, cluster.two
     log = one.log()
     await log.append(sim.batch(b"one"))
-    keeper = one.manager._held["t", 0].keeper
+    keeper = one.manager._find("t", 0).keeper
     write = keeper._write
 
     async def no_write(chain):

@@ -1,9 +1,11 @@
 """Partitions that move between brokers: released and taken over, waited for, forced."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 import trio
+import trio.testing
 
 from broker.log import manager as manager_module
 from broker.log.partition import State
@@ -275,7 +277,7 @@ async def test_nobody_waits_for_metadata_that_is_closed(autojump_clock, cluster,
         while other.state is State.ONLINE:
             await trio.sleep(0.01)
     assert [each.error for each in results] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    keeper = cluster.one.manager._held["t", 0].keeper
+    keeper = cluster.one.manager._find("t", 0).keeper
     with trio.fail_after(1):
         await keeper.close()
     assert log.state is State.OFFLINE
@@ -419,3 +421,55 @@ async def test_a_stop_closes_some_partitions_in_each_turn(
     for log in logs:
         assert log.state is State.OFFLINE
         assert not log.chain.ledgers[-1].is_open
+
+
+async def test_a_topic_of_many_partitions_is_held_in_slices_and_found_at_once(
+    autojump_clock, sim, nursery, monkeypatch
+):
+    """5,000 at once held the loop for 158 ms, and their end for 292 ms."""
+    monkeypatch.setattr(manager_module, "PARTITIONS_PER_TURN", 3)
+    cluster = sim.Cluster()
+    one = await cluster.start(nursery, 1)
+    ended = Counter()  # by the step of a task
+    give_up = manager_module.PartitionLog.go_offline
+
+    class Steps(trio.abc.Instrument):
+        count = 0
+
+        def before_task_step(self, task):
+            self.count += 1
+
+    steps = Steps()
+
+    def go_offline(log, why):
+        ended[steps.count] += why == "topic deleted"
+        give_up(log, why)
+
+    monkeypatch.setattr(manager_module.PartitionLog, "go_offline", go_offline)
+    trio.lowlevel.add_instrument(steps)
+    for _ in range(2):  # the second has the name of the first, which is being deleted
+        topic = await cluster.create_topic(one, 20)
+        for partition in range(20):
+            cluster.assignments.truth[topic.id, partition] = 1, 0
+        one.ownership.seen = dict(cluster.assignments.truth)
+        one.manager.follow(topic)
+        assert one.manager.statistics() == (3, 0)
+        # Nobody waits for the slices.
+        logs = [one.manager.get("t", partition) for partition in reversed(range(20))]
+        assert {log.topic.id for log in logs} == {topic.id}
+        await trio.testing.wait_all_tasks_blocked()
+        assert [one.manager.get("t", log.partition) for log in logs] == logs
+        assert one.manager.statistics() == (20, 0)
+        deleted = await one.catalog.delete("t")
+        one.manager.follow(deleted)
+        for partition in (0, 19):
+            with pytest.raises(KafkaError) as caught:
+                one.manager.get("t", partition)
+            assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert one.manager.statistics() == (0, 0)
+    await trio.testing.wait_all_tasks_blocked()
+    assert all(log.state is State.OFFLINE for log in logs)
+    trio.lowlevel.remove_instrument(steps)
+    assert sum(ended.values()) == 40
+    assert max(ended.values()) == 3
+    await one.kill()

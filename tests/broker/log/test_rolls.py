@@ -216,7 +216,7 @@ async def test_the_spare_ledger_of_a_dead_broker_is_an_orphan_and_a_live_ones_is
     await until(lambda: one.log() is not None and one.log().state is State.ONLINE)
     await one.log().append(sim.batch(b"1"))
     await one.log().append(sim.batch(b"2"))
-    spare = one.manager._held["t", 0].keeper._spare
+    spare = one.manager._find("t", 0).keeper._spare
     await until(lambda: spare._writer is not None)
     assert await sweep_orphans(two.store, two.ledgers) == 0
     await one.kill()
@@ -224,7 +224,7 @@ async def test_the_spare_ledger_of_a_dead_broker_is_an_orphan_and_a_live_ones_is
     await until(lambda: two.log() is not None and two.log().state is State.ONLINE)
     await two.log().append(sim.batch(b"3"))
     await two.log().append(sim.batch(b"4"))
-    own = two.manager._held["t", 0].keeper._spare
+    own = two.manager._find("t", 0).keeper._spare
     await until(lambda: own._writer is not None)
     assert await sweep_orphans(two.store, two.ledgers) == 1
     ids = await two.ledgers.manager.ledger_ids()

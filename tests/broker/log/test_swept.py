@@ -30,7 +30,7 @@ async def cluster(sim, nursery, autojump_clock):
     await until(lambda: cluster.one.log() is not None and cluster.one.log().state is State.ONLINE)
     await cluster.one.log().append(sim.batch(b"1"))
     await cluster.one.log().append(sim.batch(b"2"))
-    spare = cluster.one.manager._held["t", 0].keeper._spare
+    spare = cluster.one.manager._find("t", 0).keeper._spare
     await until(lambda: spare._writer is not None)
     cluster.spare = spare._writer.ledger_id
     yield cluster

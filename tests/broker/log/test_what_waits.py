@@ -142,7 +142,7 @@ async def test_a_ledger_is_deleted_when_the_chain_does_not_have_it_any_more(star
     """If the document could not be written after that, the partition would have a ledger that is
     gone: the next owner could not serve it."""
     cluster = await started()
-    log, keeper = cluster.one.log(), cluster.one.manager._held["t", 0].keeper
+    log, keeper = cluster.one.log(), cluster.one.manager._find("t", 0).keeper
     await log.append(sim.batch(b"old"))
     [old] = log.chain.ledgers
     keeper._roll_asked = True
