@@ -16,6 +16,8 @@ import sys
 
 
 def main(command: list[str]) -> int:
+    # A shell starts what it puts into the background with this ignored, and it would be inherited.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     # Functions, not SIG_IGN: what is ignored would be inherited by those who come later.
     signal.signal(signal.SIGINT, lambda *_: process.send_signal(signal.SIGINT))

@@ -154,10 +154,12 @@ def test_an_end_by_a_signal_is_never_a_success(tmp_path):
     assert outcome.result == f"failed ({-signal.SIGKILL})"
 
 
-#: The command line with one part, which passed before.
+#: The command line with one part, which passed before. Where all tests run in a shell's background
+#: SIGINT is ignored; here it is as if somebody had typed the command.
 AGAIN = f"""
-import sys
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(ROOT)!r})
 from compat_tests.long import __main__ as command
 from compat_tests.long.parts import Part
