@@ -1,0 +1,1 @@
+"""What operators have: the commands `quire dump|bookie|ledger|cluster`, and the pages of HTTP."""
