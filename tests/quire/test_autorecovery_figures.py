@@ -14,7 +14,7 @@ from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
 from quire.autorecovery_node import standalone_config
 from quire.metrics.autorecovery import autorecovery_collector
-from quire.tools.bookie.told_progress import told_progress
+from quire.tools.output import told_progress
 from runtime.config import load_tables
 from runtime.env import real_env
 from runtime.metrics import Metrics

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from quire.tools.bookie.output import show_one
 from quire.tools.ledger.options import alias, cluster_options, on_cluster
+from quire.tools.output import progress, show_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,7 +143,6 @@ def _check_no_bookies(cluster: Cluster) -> None:
 
 
 async def _delete_with_progress(store: MetadataStore, path: str) -> None:
-    from quire.tools.progress import progress
 
     with progress("nodes deleted", None, is_bytes=False) as step:
         await delete_tree(store, path, step)

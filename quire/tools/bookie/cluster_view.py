@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from quire.tools.bookie.output import show, show_one
 from quire.tools.ledger.options import alias, cluster_options, exit_unless, on_cluster
+from quire.tools.output import show, show_one
 
 if TYPE_CHECKING:
     from quire.tools.ledger.cluster import Cluster

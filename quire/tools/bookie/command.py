@@ -23,10 +23,10 @@ from quire.tools.bookie import (
     recover,
 )
 from quire.tools.bookie.client import AdminClient
-from quire.tools.bookie.output import show, show_one
 from quire.tools.bookie.rebuild_index import rebuild_index
 from quire.tools.bookie.target import URL_VARIABLE, find_target
 from quire.tools.ledger.options import alias
+from quire.tools.output import show, show_one
 from runtime.config import parse_properties
 from runtime.logs import setup_logging
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from quire.tools.bookie.output import show_one
 from quire.tools.ledger.options import cluster_options, on_cluster
+from quire.tools.output import show_one
 
 if TYPE_CHECKING:
     from quire.tools.ledger.cluster import Cluster

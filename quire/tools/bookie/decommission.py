@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from quire.tools.bookie import recover
-from quire.tools.bookie.output import show
-from quire.tools.bookie.told_progress import told_progress
 from quire.tools.ledger.options import alias, cluster_options, exit_unless, on_cluster
+from quire.tools.output import show, told_progress
 
 if TYPE_CHECKING:
     from quire.tools.bookie.recover import RecoverRequest

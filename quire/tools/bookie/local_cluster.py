@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from quire.tools.bookie.output import show
 from quire.tools.bookie.target import find_target
 from quire.tools.ledger.options import alias, cluster_options, on_cluster
+from quire.tools.output import show
 
 if TYPE_CHECKING:
     from quire.tools.ledger.cluster import Cluster

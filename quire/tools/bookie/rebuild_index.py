@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from quire.tools.bookie.output import show_one
 from quire.tools.bookie.target import find_target
+from quire.tools.output import progress, show_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +74,6 @@ def rebuild_index(
     answers so for them and serves all others."""
     from bookie.errors import BookieStartError
     from bookie.health.rebuild_index import IndexRebuild
-    from quire.tools.progress import progress
     from runtime.real_disk import RealDisk
     from wire.bookkeeper.entry import master_key
 

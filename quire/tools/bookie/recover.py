@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from quire.tools.bookie.output import show
-from quire.tools.bookie.told_progress import told_progress
 from quire.tools.ledger.options import alias, cluster_options, exit_unless, on_cluster
+from quire.tools.output import progress, show, told_progress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from ledger.fragments import Fragment
     from ledger.replication import Replicator
-    from quire.tools.bookie.told_progress import ToldProgress
     from quire.tools.ledger.cluster import Cluster
+    from quire.tools.output import ToldProgress
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 #: Ledgers that are copied at a time.
@@ -367,7 +366,6 @@ async def rename(
 ) -> list[dict[str, Any]]:
     """A row for each ledger. ClickException if the old bookie is running."""
     from ledger.errors import LedgerError
-    from quire.tools.progress import progress
     from runtime.throttle import Throttle
 
     if old in cluster.registered():

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from quire.tools.bookie.offline import with_bookie
-from quire.tools.progress import progress
+from quire.tools.output import progress
 
 if TYPE_CHECKING:
     from bookie.bookie import Bookie
     from quire.tools.bookie.target import Target
-    from quire.tools.progress import Step
+    from quire.tools.output import Step
 
 POLL_SECONDS = 0.2
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from quire.tools.bookie.output import show, show_one
 from quire.tools.cluster import facts
 from quire.tools.cluster.verdict import PartitionFacts, verdict
+from quire.tools.output import show, show_one
 
 if TYPE_CHECKING:
     from quire.tools.cluster.facts import LedgerFacts, PageFacts

@@ -11,7 +11,7 @@ from wire.bookkeeper.entry import parse_ids
 if TYPE_CHECKING:
     from quire.tools.dump.files import ReadFile
     from quire.tools.dump.options import EntryOptions
-    from quire.tools.dump.output import Output
+    from quire.tools.output import Output
 
 ENTRY_SIZE_MAX = 64 * 1024 * 1024
 LENGTH_SIZE = 4

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from quire.tools.dump.files import Source
     from quire.tools.dump.options import BatchOptions
-    from quire.tools.dump.output import Output
-    from quire.tools.progress import Step
+    from quire.tools.output import Output, Step
     from wire.buffers import Buffer
     from wire.kafka.records.batch import BatchHeader
     from wire.kafka.records.record import Record

@@ -35,7 +35,7 @@ from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:
     from quire.tools.dump.options import EntryOptions
-    from quire.tools.dump.output import Output
+    from quire.tools.output import Output
 
 KIND_NAMES = {KIND_BATCHES: "batches", KIND_INDEX: "index", KIND_SNAPSHOT: "snapshot"}
 #: Parts of batches that span several entries, while the next part is awaited.

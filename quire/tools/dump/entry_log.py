@@ -38,8 +38,7 @@ from wire.bookkeeper.entry import parse_header as parse_entry_header
 if TYPE_CHECKING:
     from quire.tools.dump.files import Source
     from quire.tools.dump.options import EntryOptions
-    from quire.tools.dump.output import Output
-    from quire.tools.progress import Step
+    from quire.tools.output import Output, Step
 
 #: BookKeeper's frames have 5 MiB; a length above this is damage.
 ENTRY_SIZE_MAX = 64 * 1024 * 1024

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import BinaryIO
 
-    from quire.tools.dump.output import Output
-    from quire.tools.progress import Step
+    from quire.tools.output import Output, Step
 
 WINDOW_SIZE_BYTES = 1024 * 1024
 #: For looking at places that lie far apart.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rocksdict import RdictIter
 
     from quire.tools.dump.options import EntryOptions
-    from quire.tools.dump.output import Output
+    from quire.tools.output import Output
 
 OPEN_ATTEMPTS_MAX = 5
 _KEY = struct.Struct(">qq")

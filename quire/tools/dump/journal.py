@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 
     from quire.tools.dump.files import Source
     from quire.tools.dump.options import EntryOptions
-    from quire.tools.dump.output import Output
-    from quire.tools.progress import Step
+    from quire.tools.output import Output, Step
 
 KIND_NAMES = {
     LEDGER_KEY: "key",

@@ -23,7 +23,7 @@ from wire.bookkeeper.ledger_metadata import LedgerMetadata, MetadataFormatError,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from quire.tools.dump.output import Output
+    from quire.tools.output import Output
 
 LEDGER_METADATA_SIZE_MAX = 16 * 1024 * 1024
 _LEDGER = re.compile(r"/ledgers(/\d+)+/L\d+")

@@ -28,7 +28,7 @@ from quire.tools.dump.index import show_index
 from quire.tools.dump.journal import Chain, JournalDump
 from quire.tools.dump.metadata import show_metadata
 from quire.tools.dump.options import BatchOptions, EntryOptions, OutputOptions
-from quire.tools.dump.output import Output, make_output
+from quire.tools.dump.rows import make_output
 from quire.tools.dump.small_files import (
     load_checkpoint,
     load_last_mark,
@@ -36,13 +36,13 @@ from quire.tools.dump.small_files import (
     show_cookie,
     show_last_mark,
 )
-from quire.tools.progress import progress
+from quire.tools.output import progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bookie.journal.journal_format import Position
-    from quire.tools.progress import Step
+    from quire.tools.output import Output, Step
 
 EXIT_DAMAGED = 1
 #: What a shell says of a process that SIGPIPE ended.

@@ -13,7 +13,7 @@ from quire.tools.dump.files import ReadFile
 
 if TYPE_CHECKING:
     from bookie.storage.checkpoint import Checkpoint
-    from quire.tools.dump.output import Output
+    from quire.tools.output import Output
 
 #: A checkpoint has 16 bytes for each ledger of one entry log.
 CHECKPOINT_SIZE_MAX = 256 * 1024 * 1024

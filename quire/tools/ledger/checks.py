@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.ledger_check import LedgerChecker
-from quire.tools.progress import progress
+from quire.tools.output import progress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence

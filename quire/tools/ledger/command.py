@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from quire.tools.bookie.output import show, show_one
 from quire.tools.ledger.options import (
     alias,
     cluster_options,
@@ -17,12 +16,12 @@ from quire.tools.ledger.options import (
     on_cluster,
     the_ledger,
 )
+from quire.tools.output import Rows, show, show_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quire.tools.ledger.cluster import Cluster
-    from quire.tools.ledger.entries import Rows
 
 Command = TypeVar("Command", bound="Callable[..., None]")
 
@@ -126,7 +125,7 @@ def read(
     **options: Any,  # noqa: ANN401  # click's
 ) -> None:
     """Entries, up to the last confirmed one; digests are checked."""
-    from quire.tools.ledger.entries import ReadRequest, Rows
+    from quire.tools.ledger.entries import ReadRequest
     from quire.tools.ledger.entries import read as read_entries
 
     request = ReadRequest(
@@ -141,7 +140,7 @@ def read(
     )
 
     async def work(cluster: Cluster) -> bool:
-        rows: Rows = Rows(as_json=options["as_json"])
+        rows = Rows(as_json=options["as_json"])
         try:
             return await read_entries(cluster, request, rows)
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 import trio
 
 from ledger.errors import LedgerBusyError, LedgerError, LedgerMetadataError
-from quire.tools.progress import progress
+from quire.tools.output import progress
 from wire.bookkeeper.entry import Digest, DigestMismatchError, DigestType, parse_header
 from wire.bookkeeper.status import LAST_ADD_CONFIRMED_ENTRY, Status
 
@@ -19,35 +18,13 @@ if TYPE_CHECKING:
 
     from ledger.writer import LedgerWriter
     from quire.tools.ledger.cluster import Cluster
+    from quire.tools.output import Rows
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 READ_COUNT = 100
 READ_SIZE_MAX_BYTES = 1 << 20
 #: simpletest's.
 PAYLOAD = b"foobar"
-
-
-class Rows:
-    """Rows that are shown as they come: a JSON list, or columns with tabs."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-        self.count = 0
-
-    def add(self, row: dict[str, Any]) -> None:
-        if self._as_json:
-            click.echo(("[\n  " if not self.count else ",\n  ") + json.dumps(row), nl=False)
-        else:
-            if not self.count:
-                click.echo("\t".join(row))
-            click.echo("\t".join("-" if value is None else str(value) for value in row.values()))
-        self.count += 1
-
-    def end(self) -> None:
-        if self._as_json:
-            click.echo("\n]" if self.count else "[]")
-        elif not self.count:
-            click.echo("nothing", err=True)
 
 
 @dataclass(slots=True, frozen=True)

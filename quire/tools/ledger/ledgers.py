@@ -11,7 +11,7 @@ from ledger.errors import NoSuchLedgerError
 from ledger.metadata import ledger_path
 from metadata.store import NodeExistsError, NoNodeError
 from quire.tools.admin.ledgers import metadata_json, partition_of
-from quire.tools.progress import progress
+from quire.tools.output import progress
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, MetadataFormatError, parse
 
 if TYPE_CHECKING:

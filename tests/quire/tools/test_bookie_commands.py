@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from quire.cli import main
-from quire.tools.bookie.output import readable_size
+from quire.tools.output import readable_size
 
 QUIRE = Path(sys.executable).parent / "quire"
 TIMEOUT_SECONDS = 60

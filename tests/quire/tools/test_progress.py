@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from quire.tools.progress import progress
+from quire.tools.output import progress
 
 
 class Terminal(io.StringIO):

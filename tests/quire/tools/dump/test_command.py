@@ -22,7 +22,7 @@ from bookie.storage.checkpoint import Checkpoint, encode_checkpoint
 from bookie.storage.entry_log_format import pack_header
 from quire.tools.dump.command import dump as dump_group
 from quire.tools.dump.options import OutputOptions
-from quire.tools.dump.output import make_output
+from quire.tools.dump.rows import make_output
 from wire.kafka.records.batch import build_batch
 from wire.kafka.records.record import Record
 
