@@ -1,7 +1,7 @@
 """What a bookie asks about ledgers that it cannot know itself: the seam to the metadata.
 
 The bookie does not see the ledger client; who composes it hands in an implementation
-(quire/ledger_gc.py). Without one, a bookie collects nothing by itself.
+(joined/ledger_gc.py). Without one, a bookie collects nothing by itself.
 """
 
 from __future__ import annotations

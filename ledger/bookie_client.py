@@ -1,6 +1,6 @@
 """BookieClient: how the ledger client speaks to bookies, wherever they live.
 
-Two implementations: the in-process one of `quire standalone` (quire/local_bookie.py), and the one
+Two implementations: the in-process one of `quire standalone` (joined/local_bookie.py), and the one
 over sockets (ledger/network/client.py). Adds are callbacks because they are the hot path: the
 answer comes on the loop's thread, possibly before the call returns, and never more than once. Reads
 are awaited, with a `_nowait` twin for what can be answered without waiting.

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bookie.server.config import server_config
+from joined.metadata_service import metadata_store
+from joined.node_configs import NODE_CONFIGS
+from joined.placement import start_placement, topology_of
 from ledger.autorecovery.config import AUTORECOVERY_CONFIGS, autorecovery_config
 from ledger.autorecovery.service import AutoRecovery
 from ledger.bookie_watcher import BookieWatcher
@@ -19,14 +22,11 @@ from ledger.config import LedgerClientConfig
 from ledger.config_definitions import client_config, network_config, placement_config
 from ledger.network.client import NetworkBookieClient
 from ledger.placement.candidates import CandidateSource
-from quire.composition import running, serve_until_cancelled
-from quire.metadata_service import metadata_store
-from quire.node_configs import NODE_CONFIGS
-from quire.placement import start_placement, topology_of
 from runtime.addresses import interface_address
 from runtime.config import load_tables
 from runtime.env import real_env
 from runtime.logs import kv
+from runtime.running import running, serve_until_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

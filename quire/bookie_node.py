@@ -20,17 +20,17 @@ from bookie.server.registration import MetadataCookie, Registration
 from bookie.server.server import BookieServer, BookieServerSettings
 from bookie.space.disk_usage import DiskState
 from bookie.start import all_directories
+from joined.damage_marks import DamageMarks
+from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
+from joined.metadata_service import metadata_store
+from joined.over_replicated import SurplusCopies
 from ledger.metadata import LedgerManager
-from quire.composition import running, serve_until_cancelled
-from quire.damage_marks import DamageMarks
-from quire.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
-from quire.metadata_service import metadata_store
-from quire.over_replicated import SurplusCopies
 from runtime.addresses import interface_address
 from runtime.config import ConfigError, load_tables
 from runtime.env import real_env
 from runtime.logs import kv
 from runtime.processes import user_name
+from runtime.running import running, serve_until_cancelled
 from wire.bookkeeper.records import (
     LOCATION_PROPERTY,
     BookieServiceInfo,

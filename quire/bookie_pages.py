@@ -19,15 +19,15 @@ from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.network.client import NetworkBookieClient
 from ledger.placement import RandomPlacement
-from quire.admin.context import Cluster
-from quire.admin.serve import AdminParts, serve_admin
-from quire.composition import running
 from quire.metrics.bookie import bookie_collector
 from quire.metrics.client import ledger_client_collector
 from quire.metrics.process import disk_collector, loop_collector, process_collector
+from quire.tools.admin.context import Cluster
+from quire.tools.admin.serve import AdminParts, serve_admin
 from runtime.logs import kv
 from runtime.metrics import Metrics
 from runtime.real_disk import RealDisk
+from runtime.running import running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
+from broker.node.parts import check_listeners, start_broker
+from joined.metadata_service import metadata_store
+from joined.node_configs import NODE_CONFIGS
+from joined.placement import start_placement
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.config_definitions import client_config, network_config, placement_config
 from ledger.network.client import NetworkBookieClient
-from quire.broker_parts import check_listeners, start_broker
-from quire.composition import running, serve_until_cancelled
-from quire.metadata_service import metadata_store
-from quire.node_configs import NODE_CONFIGS
-from quire.placement import start_placement
 from runtime.env import real_env
 from runtime.real_disk import RealDisk
+from runtime.running import running, serve_until_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     import trio
 
+    from broker.node.parts import BrokerParts
     from metadata.store import MetadataStore
-    from quire.broker_parts import BrokerParts
     from runtime.env import Env
 
 #: What the bookies' entries may take of this process's memory: the partitions' ends, and what
@@ -126,10 +126,10 @@ async def _start_metrics(
     if options.metrics is None:
         return
     # prometheus_client is slow to import, and often not wanted
-    from quire.admin.broker import serve_broker_pages
     from quire.metrics.broker import partition_collector, request_collector
     from quire.metrics.client import ledger_client_collector
     from quire.metrics.process import disk_collector, loop_collector, process_collector
+    from quire.tools.admin.broker import serve_broker_pages
     from runtime.metrics import Metrics
 
     metrics = Metrics()

@@ -10,13 +10,13 @@ from functools import partial
 
 import click
 
-from quire.bookie_commands.command import bookie
 from quire.cli_options import Address, read_config, role_options
-from quire.cluster_commands.command import cluster
-from quire.dump.command import dump
-from quire.ledger_commands.command import ledger
 from quire.options import StandaloneOptions
 from quire.role import run_role
+from quire.tools.bookie.command import bookie
+from quire.tools.cluster.command import cluster
+from quire.tools.dump.command import dump
+from quire.tools.ledger.command import ledger
 from runtime.logs import setup_logging
 
 BOOKIES_MAX = 100

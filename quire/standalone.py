@@ -26,6 +26,11 @@ from bookie.space.gc_config import GcConfig
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.cluster.view import ensure_cluster_id
+from broker.node.parts import LISTENER, check_listeners, request_memory_bytes, start_broker
+from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
+from joined.local_bookie import LocalBookieClient
+from joined.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
+from joined.placement import start_placement
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
@@ -37,16 +42,11 @@ from metadata.served import MetadataServer
 from metadata.sqlite import SqliteStore
 from quire.autorecovery_node import standalone_config, start_autorecovery
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
-from quire.broker_parts import LISTENER, check_listeners, request_memory_bytes, start_broker
-from quire.composition import running, serve_until_cancelled
-from quire.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
-from quire.local_bookie import LocalBookieClient
-from quire.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
-from quire.placement import start_placement
 from runtime.env import Env, real_env
 from runtime.logs import kv
 from runtime.real_disk import RealDisk
 from runtime.real_net import RealNet
+from runtime.running import running, serve_until_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,11 +314,11 @@ async def _start_metrics(
     if wanted is None and pages.metrics is None:
         return
     # prometheus_client is slow to import, and often not wanted
-    from quire.admin.serve import AdminParts, serve_admin
     from quire.metrics.bookie import bookie_collector
     from quire.metrics.broker import partition_collector, request_collector
     from quire.metrics.client import ledger_client_collector
     from quire.metrics.process import disk_collector, loop_collector, process_collector
+    from quire.tools.admin.serve import AdminParts, serve_admin
     from runtime.metrics import Metrics
 
     metrics = Metrics()

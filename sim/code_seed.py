@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 #: What a world is made of.
-PACKAGES = ("bookie", "broker", "ledger", "metadata", "runtime", "sim", "wire")
+PACKAGES = ("bookie", "broker", "joined", "ledger", "metadata", "runtime", "sim", "wire")
 
 
 def code_seed(root: Path = Path(__file__).parent.parent) -> int:

@@ -26,6 +26,10 @@ from bookie.space.disk_usage import DiskState
 from bookie.start import all_directories
 from broker.cluster.config_file import load
 from broker.cluster.durability import Bookies
+from broker.node.parts import start_broker
+from joined.damage_marks import DamageMarks
+from joined.ledger_gc import MetadataLedgers
+from joined.over_replicated import SurplusCopies
 from ledger.autorecovery.service import AutoRecovery
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
@@ -34,12 +38,8 @@ from ledger.network.client import NetworkBookieClient
 from ledger.placement import RandomPlacement
 from metadata.faulty import FaultyStore
 from metadata.store import MetadataError
-from quire.broker_parts import start_broker
-from quire.composition import running
-from quire.damage_marks import DamageMarks
-from quire.ledger_gc import MetadataLedgers
-from quire.over_replicated import SurplusCopies
 from runtime.env import Env
+from runtime.running import running
 from runtime.sim_clock import SimClock
 from runtime.sim_disk import READ_ERROR, DiskFaults, SimDisk
 from runtime.sim_disk_life import DiskLife

@@ -20,7 +20,7 @@ LEDGER_DIRECTORY = "/ledgers"
 #: How long metadata keeps the session of a node that it does not hear.
 SESSION_TIMEOUT_SECONDS = 3.0
 
-#: Between two looks at a ledger that metadata does not know (quire/ledger_gc.py has a minute).
+#: Between two looks at a ledger that metadata does not know (joined/ledger_gc.py has a minute).
 ABSENT_SECONDS_MIN = 1.0
 
 BROKER_PROPERTIES = {

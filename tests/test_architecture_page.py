@@ -12,7 +12,9 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 LINE_LENGTH_MAX = 120
 
-ROOMS = "wire|runtime|metadata|bookie|ledger|broker|quire|sim|tests|compat_tests|bench"
+ROOMS = (
+    "wire|runtime|metadata|bookie|ledger|joined|broker|quire|sim|checks|tests|compat_tests|bench"
+)
 #: `bookie/adds.py` and `ledger/network/`, not `/quire/brokers/<id>` of the metadata's tree.
 PATH = re.compile(rf"(?<![\w/.<:-])((?:{ROOMS}|spark_examples)/[\w./]*\w/?|\w+\.(?:py|md))")
 QUESTION = re.compile(r"^\| (.+?) \| \[(.+?)\]\(#([\w-]+)\) \| (\S+\.py) `(\w+)` \|$", re.M)

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "metadata-reads.md"
-PACKAGES = ("broker", "ledger", "bookie", "quire")
+PACKAGES = ("broker", "ledger", "bookie", "joined", "quire")
 READS = {"get", "get_many", "exists", "children", "owns"}
 #: `store`, `self._store`, `cluster.store`, `context.store` …: what a MetadataStore is called here.
 STORES = {"store", "_store"}

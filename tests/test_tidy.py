@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 #: The rooms of the product; a module of them that nothing imports is dead.
-PACKAGES = ("wire", "runtime", "metadata", "bookie", "ledger", "broker", "quire")
-WORKSHOPS = ("sim", "tests", "compat_tests", "bench", "spark_examples")
+PACKAGES = ("wire", "runtime", "metadata", "bookie", "ledger", "joined", "broker", "quire")
+WORKSHOPS = ("sim", "checks", "tests", "compat_tests", "bench", "spark_examples")
 
 LINE_LENGTH_MAX = 100
 FUNCTION_LINES_MAX = 70

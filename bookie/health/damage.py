@@ -4,7 +4,7 @@ Found by reads (bookie/storage/reader.py) and by the scrub (scrub.py). Each dama
 listed once, until its entry is found to be sound again (bookie/reads.py) or its ledger is deleted.
 Lines in the log are limited: one bad disk must not fill another with words.
 
-Auto-recovery is told by whoever listens (quire/damage_marks.py).
+Auto-recovery is told by whoever listens (joined/damage_marks.py).
 
 Owner: the event loop's thread. Bounded: DAMAGES_MAX records are listed. Of a ledger with damage
 beyond that, it is known that there is more than is listed: auto-recovery is told all the same, and

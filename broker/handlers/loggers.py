@@ -27,7 +27,7 @@ _LEVELS = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-_PACKAGES = ("broker", "ledger", "bookie", "metadata", "runtime", "wire", "quire")
+_PACKAGES = ("broker", "ledger", "bookie", "joined", "metadata", "runtime", "wire", "quire")
 
 
 def _loggers() -> dict[str, logging.Logger]:

@@ -1,7 +1,7 @@
 """Crashes at every operation of a bookie on its disk and index: nothing lost, nothing resurrected.
 
-What is done and checked is in bench/crash_points.py, which does more of it (`python -m
-bench.crash_points`). Here also: that the enumeration finds an order of steps that is wrong, and a
+What is done and checked is in checks/crash_points.py, which does more of it (`python -m
+checks.crash_points`). Here also: that the enumeration finds an order of steps that is wrong, and a
 sync that was forgotten.
 """
 
@@ -14,15 +14,15 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from bench.crash_disk import CrashIndex, call_names
-from bench.crash_points import Enumeration, Table, crash_everywhere, make_deterministic, record
-from bench.crash_scenario import SCENARIOS
-from bench.crash_steps import OTHER, REQUIRED, REQUIRED_AT_START
 from bookie.journal.journal import Journal
 from bookie.journal.journal_format import LEDGER_DELETED
 from bookie.space.compactor import EntryLogCompactor
 from bookie.start import ReplayTarget
 from bookie.storage.checkpointer import Checkpointer
+from checks.crash_disk import CrashIndex, call_names
+from checks.crash_points import Enumeration, Table, crash_everywhere, make_deterministic, record
+from checks.crash_scenario import SCENARIOS
+from checks.crash_steps import OTHER, REQUIRED, REQUIRED_AT_START
 
 SHORT, LONG, SLOW, TWO_DIRECTORIES = SCENARIOS
 #: Without one of these syncs something is lost, comes back, does not start or stays for ever. Of

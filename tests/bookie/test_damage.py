@@ -12,7 +12,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from bench.damage_bookie import (
+from bookie.errors import BookieStartError
+from bookie.health import damage as damage_module
+from bookie.health.damage import DAMAGES_MAX, LINES_MAX, DamageReports
+from bookie.storage.entry_log_format import log_name
+from bookie.storage.index import MemoryIndex
+from bookie.storage.rocks_index import RocksIndex
+from bookie.storage.verified_ranges import RANGES_MAX, VerifiedRanges
+from checks.damage_bookie import (
     Outcome,
     add_all,
     damage_everywhere,
@@ -24,13 +31,6 @@ from bench.damage_bookie import (
     prepare,
     serving,
 )
-from bookie.errors import BookieStartError
-from bookie.health import damage as damage_module
-from bookie.health.damage import DAMAGES_MAX, LINES_MAX, DamageReports
-from bookie.storage.entry_log_format import log_name
-from bookie.storage.index import MemoryIndex
-from bookie.storage.rocks_index import RocksIndex
-from bookie.storage.verified_ranges import RANGES_MAX, VerifiedRanges
 from runtime.env import RealClock
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 

@@ -8,11 +8,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from bench.damage import HEAD, journal_figures, write_journals
 from bookie.errors import CorruptionError
 from bookie.journal.journal_format import FORCE, NO_LEDGER
 from bookie.journal.journal_replay import JournalReplay
 from bookie.storage.checkpoint import read_checkpoint
+from checks.damage import HEAD, journal_figures, write_journals
 from wire.bookkeeper.status import Status
 
 JOURNALS = "/journal/current"

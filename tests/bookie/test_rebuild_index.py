@@ -12,7 +12,16 @@ from click.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from bench.damage_bookie import (
+from bookie.errors import BookieStartError
+from bookie.health.digest_guess import DigestGuess
+from bookie.health.index_swap import backup_directory, new_directory
+from bookie.health.log_salvage import LogSalvager
+from bookie.health.rebuild_index import IndexRebuild, MetadataLedger
+from bookie.ledger_table import LedgerState, decode_ledger_state
+from bookie.storage.entry_log_format import pack_header, pack_ledgers_map
+from bookie.storage.rocks_database import read_ledgers
+from bookie.storage.rocks_index import RocksIndex
+from checks.damage_bookie import (
     FENCED,
     KEY,
     Outcome,
@@ -24,16 +33,7 @@ from bench.damage_bookie import (
     read_all,
     serving,
 )
-from bookie.errors import BookieStartError
-from bookie.health.digest_guess import DigestGuess
-from bookie.health.index_swap import backup_directory, new_directory
-from bookie.health.log_salvage import LogSalvager
-from bookie.health.rebuild_index import IndexRebuild, MetadataLedger
-from bookie.ledger_table import LedgerState, decode_ledger_state
-from bookie.storage.entry_log_format import pack_header, pack_ledgers_map
-from bookie.storage.rocks_database import read_ledgers
-from bookie.storage.rocks_index import RocksIndex
-from quire.bookie_commands.rebuild_index import rebuild_index
+from quire.tools.bookie.rebuild_index import rebuild_index
 from runtime.real_disk import RealDisk
 from runtime.sim_disk import SimDisk
 from wire.bookkeeper.status import FLAG_DO_FENCING, Status

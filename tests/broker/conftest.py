@@ -14,7 +14,8 @@ from itertools import count
 import pytest
 import trio
 
-from quire import broker_parts, standalone
+from broker.node import parts as broker_parts
+from quire import standalone
 from quire.options import StandaloneOptions
 from wire.kafka.codec import response_class, valid_versions
 from wire.kafka.errors import ErrorCode

@@ -2,6 +2,7 @@
 
 import pytest
 
+from joined.node_configs import NODE_CONFIGS
 from ledger.config import LedgerClientConfig
 from ledger.config_definitions import (
     Policy,
@@ -10,7 +11,6 @@ from ledger.config_definitions import (
     placement_config,
 )
 from ledger.placement.spread import SpreadRules
-from quire.node_configs import NODE_CONFIGS
 from runtime.config import ConfigError
 
 REGIONS = "org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy"

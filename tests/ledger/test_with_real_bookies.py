@@ -5,11 +5,11 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
+from joined.local_bookie import LocalBookieClient
 from ledger.client import LedgerClient
 from ledger.errors import LedgerFencedError
 from ledger.placement import RandomPlacement
 from metadata.sqlite import SqliteStore
-from quire.local_bookie import LocalBookieClient
 from runtime.env import real_env
 
 MIB = 1024 * 1024

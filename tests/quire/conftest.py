@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
+from joined.ledger_gc import MetadataLedgers
+from joined.local_bookie import LocalBookieClient
 from ledger.client import LedgerClient
 from ledger.metadata import LedgerManager
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
-from quire.admin import serve as admin_serve
-from quire.ledger_gc import MetadataLedgers
-from quire.local_bookie import LocalBookieClient
+from quire.tools.admin import serve as admin_serve
 from runtime.env import Env, RealClock
 from runtime.metrics import Metrics, gauge
 from runtime.real_disk import RealDisk

@@ -2,6 +2,8 @@
 
 import pytest
 
+from joined.local_bookie import LocalBookieClient
+from joined.node_configs import STANDALONE_CONFIGS
 from ledger.autorecovery.config import AutoRecoveryConfig
 from ledger.autorecovery.replication_worker import Held
 from ledger.autorecovery.report import Problem, Reason
@@ -11,10 +13,8 @@ from ledger.client import LedgerClient
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
 from quire.autorecovery_node import standalone_config
-from quire.bookie_commands.told_progress import told_progress
-from quire.local_bookie import LocalBookieClient
 from quire.metrics.autorecovery import autorecovery_collector
-from quire.node_configs import STANDALONE_CONFIGS
+from quire.tools.output import told_progress
 from runtime.config import load_tables
 from runtime.env import real_env
 from runtime.metrics import Metrics

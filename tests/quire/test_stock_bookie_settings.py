@@ -17,6 +17,7 @@ from bookie.config import BookieConfig
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config, bookie_notes
 from bookie.config_definitions_known import check_promises
 from bookie.space.gc_config import GcConfig
+from joined.node_configs import NODE_CONFIGS
 from ledger.autorecovery.config import AUTORECOVERY_CONFIGS, AutoRecoveryConfig
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
@@ -28,7 +29,6 @@ from ledger.placement.spread import SpreadRules
 from ledger.replication import ReplicationConfig
 from metadata.memory import MemoryStore
 from quire import bookie_node
-from quire.node_configs import NODE_CONFIGS
 from runtime.config import ConfigError, load_tables
 
 MIB = 1 << 20

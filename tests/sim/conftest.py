@@ -20,8 +20,8 @@ from ledger.client import LedgerClient
 from ledger.network.client import NetworkBookieClient
 from ledger.placement.policy import TooFewBookiesError
 from metadata.faulty import FaultyStore, StoreFaults
-from quire.composition import running
 from runtime.env import Env
+from runtime.running import running
 from runtime.sim_disk import DiskFaults, SimDisk
 from runtime.turn import Turn
 from sim import preset

@@ -1,8 +1,8 @@
 """Sessions on followers of the metadata that lag (sim/followers.py): named scenarios."""
 
+from joined.ledger_gc import MetadataLedgers
 from ledger.errors import LedgerError
 from metadata.store import MetadataError
-from quire.ledger_gc import MetadataLedgers
 from sim.faults import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape

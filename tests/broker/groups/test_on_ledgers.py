@@ -18,11 +18,11 @@ from broker.groups.offsets_core import CommittedOffset
 from broker.log.chain import Chain
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
+from joined.local_bookie import LocalBookieClient
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
-from quire.local_bookie import LocalBookieClient
 from runtime.env import real_env
 from runtime.turn import SPENT_UNITS
 from wire.kafka.errors import ErrorCode

@@ -21,12 +21,12 @@ from broker.log.keeper import Keeper
 from broker.log.partition import WATCHERS_AT_LEAST, PartitionLog, State
 from broker.log.retention import roll_jitter_ms
 from broker.log.settings import LogSettings
+from joined.local_bookie import LocalBookieClient
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.placement import RandomPlacement
 from ledger.reader import LedgerReader
 from metadata.memory import MemoryStore
-from quire.local_bookie import LocalBookieClient
 from runtime.env import RealClock, real_env
 from runtime.turn import SPENT_UNITS, Turn
 from wire.kafka.errors import ErrorCode, KafkaError

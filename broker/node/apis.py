@@ -1,0 +1,120 @@
+"""Every handler of the broker with its collaborators: what this server answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from broker.cluster.internal_topics import making_of
+from broker.fetch_sessions import FetchSessions
+from broker.groups.config import GroupConfig
+from broker.handlers.api_versions import ApiVersionsHandler
+from broker.handlers.cluster import ClusterHandler
+from broker.handlers.configs import ConfigsHandler
+from broker.handlers.delete_records import DeleteRecordsHandler
+from broker.handlers.fetch import FetchHandler
+from broker.handlers.find_coordinator import KEY_TYPE_GROUP, FindCoordinatorHandler, KeyType
+from broker.handlers.groups import GroupsHandler
+from broker.handlers.init_producer_id import InitProducerIdHandler
+from broker.handlers.leaders import LeadersHandler
+from broker.handlers.list_offsets import ListOffsetsHandler
+from broker.handlers.metadata import MetadataHandler
+from broker.handlers.offsets import OffsetsHandler
+from broker.handlers.produce import ProduceHandler
+from broker.handlers.topics import TopicsHandler
+from broker.producer_ids import ProducerIds
+from wire.kafka.records.compression import Compression
+
+if TYPE_CHECKING:
+    from broker.api import Api
+    from broker.cluster.catalog import Topic, TopicCatalog
+    from broker.cluster.config import BrokerConfig
+    from broker.cluster.durability import Bookies
+    from broker.cluster.registry import ConfigRegistry
+    from broker.cluster.view import ClusterView
+    from broker.groups.coordinator import GroupCoordinator
+    from broker.log.manager import LogManager
+    from broker.node.member import ClusterMember
+    from metadata.store import MetadataStore
+    from runtime.env import Env
+    from runtime.timers import Timers
+
+
+class Handler(Protocol):
+    """What every class in broker/handlers offers."""
+
+    def apis(self) -> list[Api]: ...
+
+
+def make_handlers(
+    *,
+    env: Env,
+    store: MetadataStore,
+    registry: ConfigRegistry,
+    catalog: TopicCatalog,
+    logs: LogManager,
+    coordinator: GroupCoordinator,
+    view: ClusterView,
+    bookies: Bookies,
+    timers: Timers,
+    data_directory: str,
+    member: ClusterMember | None = None,
+) -> list[Api]:
+    """The API table, ApiVersions included."""
+    broker = registry.broker
+
+    async def auto_create(name: str) -> Topic:
+        making = making_of(name, registry.broker)
+        if making is None:
+            return await catalog.create(name, registry.broker.num_partitions, {})
+        return await catalog.create(name, making.partition_count, making.configs)
+
+    versions = ApiVersionsHandler()
+    sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng, env.clock)
+    handlers: list[Handler] = [
+        versions,
+        MetadataHandler(
+            catalog, view, logs, auto_create, lambda: registry.broker.auto_create_topics_enable
+        ),
+        ProduceHandler(logs, bookies),
+        FetchHandler(logs, sessions, timers, env.turn, fetch_bytes_max=broker.fetch_max_bytes),
+        ListOffsetsHandler(logs),
+        DeleteRecordsHandler(logs),
+        InitProducerIdHandler(ProducerIds(store, str(env.new_uuid()))),
+        FindCoordinatorHandler(
+            {KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready)}, view
+        ),
+        GroupsHandler(coordinator),
+        OffsetsHandler(coordinator, catalog),
+        TopicsHandler(catalog, registry, view),
+        ConfigsHandler(catalog, registry, view),
+        ClusterHandler(
+            catalog,
+            registry,
+            view,
+            logs,
+            data_directory=data_directory,
+            disk_usage=lambda: env.disk.usage(data_directory),
+        ),
+    ]
+    if member is not None:
+        handlers.append(LeadersHandler(catalog, member.membership, member.ownership, view))
+    apis = [api for handler in handlers for api in handler.apis()]
+    versions.serve(apis)
+    return apis
+
+
+def group_config(broker: BrokerConfig) -> GroupConfig:
+    """The group coordinator's part of the broker's settings."""
+    return GroupConfig(
+        offsets_topic_num_partitions=broker.offsets_topic_num_partitions,
+        offsets_topic_compression_codec=Compression(broker.offsets_topic_compression_codec),
+        offsets_topic_segment_bytes=broker.offsets_topic_segment_bytes,
+        offsets_retention_minutes=broker.offsets_retention_minutes,
+        offsets_retention_check_interval_ms=broker.offsets_retention_check_interval_ms,
+        offsets_load_buffer_size=broker.offsets_load_buffer_size,
+        offset_metadata_max_bytes=broker.offset_metadata_max_bytes,
+        group_initial_rebalance_delay_ms=broker.group_initial_rebalance_delay_ms,
+        group_min_session_timeout_ms=broker.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=broker.group_max_session_timeout_ms,
+        group_max_size=broker.group_max_size,
+    )

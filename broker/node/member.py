@@ -1,0 +1,191 @@
+"""A broker's part in a cluster of brokers: composed, joined, left."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.cluster.assigned import AssignedOwnership
+from broker.cluster.balance import BrokerState
+from broker.cluster.cluster_view import BrokersView
+from broker.cluster.config_forms import parse_protocol_map
+from broker.cluster.controller import Controller
+from broker.cluster.membership import Membership, Registration
+from broker.cluster.ownership import Incarnation
+from broker.cluster.placing import Placing
+from broker.cluster.reach import BookieReach
+from broker.log.partition import State
+from runtime.logs import kv
+from runtime.running import running
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from broker.cluster.catalog import TopicCatalog
+    from broker.cluster.durability import Bookies
+    from broker.cluster.registry import ConfigRegistry
+    from broker.cluster.view import Facts
+    from broker.log.manager import LogManager
+    from ledger.client import LedgerClient
+    from metadata.store import MetadataStore
+    from runtime.env import Env
+
+logger = logging.getLogger(__name__)
+
+#: How long a stop waits for others to take this broker's partitions.
+LEAVE_SECONDS = 20.0
+#: How long it waits for the metadata to be told that it wants to.
+TELL_SECONDS = 3.0
+LOOK_SECONDS = 0.02
+
+
+@dataclass(slots=True)
+class ClusterMember:
+    """Started, and following the others; `join` makes it one of them."""
+
+    registry: ConfigRegistry
+    membership: Membership
+    ownership: AssignedOwnership
+    controller: Controller
+    is_leaving: bool = False
+
+    @classmethod
+    async def start(
+        cls,
+        env: Env,
+        store: MetadataStore,
+        registry: ConfigRegistry,
+        catalog: TopicCatalog,
+        stack: AsyncExitStack,
+    ) -> ClusterMember:
+        incarnation = Incarnation(registry.broker.node_id, env.new_uuid().hex)
+        membership = Membership(store, incarnation)
+        ownership = AssignedOwnership(store, membership)
+        placing = Placing(membership, ownership)
+        catalog.placing = placing
+        catalog.subscribe(placing.on_topic)
+
+        def rebalance_seconds() -> float | None:
+            broker = registry.broker
+            if not broker.auto_leader_rebalance_enable:
+                return None
+            return broker.leader_imbalance_check_interval_seconds
+
+        controller = Controller(store, membership, ownership, catalog, placing, rebalance_seconds)
+        await stack.enter_async_context(running(membership.run))
+        await stack.enter_async_context(running(ownership.run))
+        await stack.enter_async_context(running(controller.run))
+        member = cls(registry, membership, ownership, controller)
+        registry.subscribe(member._follow_cordon)
+        return member
+
+    def view(
+        self, cluster_id: str, catalog: TopicCatalog, bookies: Bookies, facts: Facts
+    ) -> BrokersView:
+        return BrokersView(
+            cluster_id,
+            self.registry.broker,
+            self.membership,
+            self.ownership,
+            catalog,
+            bookies,
+            facts,
+            lambda: self.controller.elected,
+        )
+
+    def reach(self, logs: LogManager, ledgers: LedgerClient, bookies: Bookies) -> BookieReach:
+        """What tells the others if this broker is cut off from the bookies; to be run."""
+
+        def needed() -> int:
+            return max((log.copies.ack_quorum for log in logs.all()), default=1)
+
+        def is_doubtful() -> bool:
+            health = ledgers.health
+            return (
+                bool(health.quarantined or health.resting)
+                # Whoever may be given the partitions of another is to know whether it is better.
+                or any(not one.can_write for one in self.membership.live.values())
+                or any(log.state is not State.ONLINE or log.is_suspended for log in logs.all())
+            )
+
+        return BookieReach(
+            lambda: bookies.writable,
+            ledgers.reachable,
+            needed,
+            is_doubtful,
+            self.membership.set_can_write,
+        )
+
+    async def join(self, view: BrokersView, place: str) -> None:
+        """Once the listeners are open, at `place`. ConfigError if another broker has the id."""
+        broker = self.registry.broker
+        protocols = parse_protocol_map(broker.listener_security_protocol_map)
+        await self.membership.register(
+            Registration(
+                self.membership.incarnation,
+                {
+                    name: (endpoint.host, endpoint.port, protocols[name])
+                    for name, endpoint in view.endpoints.items()
+                },
+                broker.broker_rack,
+                self._state(),
+                _version(),
+                place,
+            )
+        )
+
+    def _state(self) -> BrokerState:
+        if self.is_leaving:
+            return BrokerState.DRAINING
+        cordoned = self.registry.broker.cordoned_log_dirs
+        return BrokerState.CORDONED if cordoned else BrokerState.RUNNING
+
+    def _follow_cordon(self) -> None:
+        self.membership.set_state(self._state())
+
+    async def leave(self, logs: LogManager) -> None:
+        """Before anything is stopped: others take this broker's partitions, one hand-over each.
+        Returns when all are gone, or nobody takes them, or after LEAVE_SECONDS."""
+        if not self.registry.broker.controlled_shutdown_enable or not self._others():
+            return
+        self.is_leaving = True
+        self.membership.set_state(self._state())
+        started = trio.current_time()
+        led_count = self.ownership.led_count
+        with trio.move_on_after(LEAVE_SECONDS):
+            while self.ownership.led_count or any(
+                log.state is not State.OFFLINE for log in logs.all()
+            ):
+                if not self._others():
+                    break
+                untold_seconds = trio.current_time() - started
+                if not self.membership.is_told and untold_seconds > TELL_SECONDS:
+                    break
+                await trio.sleep(LOOK_SECONDS)
+        logger.info(
+            "left",
+            kv(
+                partitions=led_count,
+                kept=self.ownership.led_count,
+                ms=round(1000 * (trio.current_time() - started)),
+            ),
+        )
+
+    def _others(self) -> bool:
+        own = self.membership.incarnation.node_id
+        return any(
+            one.node_id != own and one.state is not BrokerState.DRAINING and one.can_write
+            for one in self.membership.candidates()
+        )
+
+
+def _version() -> str:
+    """What an operator sees in the middle of an upgrade."""
+    try:
+        return importlib.metadata.version("quire")
+    except importlib.metadata.PackageNotFoundError:
+        return ""  # run from a folder that nobody installed

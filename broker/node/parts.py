@@ -1,0 +1,240 @@
+"""The broker's parts, started in order: what `quire standalone` and `quire broker` have in common.
+
+Below it are a metadata store and a ledger client, whatever they are made of.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.cluster.catalog import TopicCatalog
+from broker.cluster.cluster_view import BrokersView
+from broker.cluster.config_forms import parse_connection_overrides, parse_protocol_map
+from broker.cluster.registry import ConfigRegistry
+from broker.cluster.topic_notes import note_at_start, note_event
+from broker.cluster.view import StandaloneView, ensure_cluster_id
+from broker.dispatch import Dispatcher
+from broker.groups.coordinator import GroupCoordinator
+from broker.log.chain import new_document
+from broker.log.manager import LogManager
+from broker.log.settings import LogSettings
+from broker.node.apis import group_config, make_handlers
+from broker.node.member import ClusterMember
+from broker.server import ConnectionLimits, KafkaServer, ServerSettings
+from runtime.config import ConfigError
+from runtime.logs import kv
+from runtime.running import running
+from runtime.timers import Timers
+from wire.kafka.errors import KafkaError
+from wire.kafka.records.walk import IS_COMPILED
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from broker.cluster.config import BrokerConfig
+    from broker.cluster.config_file import NodeConfig
+    from broker.cluster.durability import Bookies, Copies
+    from broker.cluster.view import Facts
+    from ledger.client import LedgerClient
+    from metadata.store import MetadataStore
+    from runtime.env import Env
+
+logger = logging.getLogger(__name__)
+
+LISTENER = "PLAINTEXT"
+#: Where Kafka has no limit (queued.max.request.bytes=-1) we have one: memory is bounded.
+REQUEST_MEMORY_BYTES_DEFAULT = 128 << 20
+
+
+def request_memory_bytes(broker: BrokerConfig) -> int:
+    configured = broker.queued_max_request_bytes
+    return configured if configured > 0 else REQUEST_MEMORY_BYTES_DEFAULT
+
+
+def check_listeners(config: NodeConfig) -> None:
+    """ConfigError if a listener asks for what is not served; notes go to the log."""
+    protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
+    for listener in config.broker.parsed_listeners():
+        if protocols[listener.name] != LISTENER:
+            raise ConfigError(
+                "listeners",
+                f"listeners: {listener.name} asks for {protocols[listener.name]};"
+                f" only {LISTENER} is served",
+            )
+    for note in config.notes:
+        logger.warning("setting_without_effect", kv(note=note))
+
+
+@dataclass(slots=True)
+class BrokerParts:
+    """What metrics and the admin endpoints look into. `listen` comes last."""
+
+    broker: BrokerConfig
+    dispatcher: Dispatcher
+    logs: LogManager
+    server: KafkaServer
+    view: StandaloneView | BrokersView
+    member: ClusterMember | None = None
+    #: Where it listens (broker/cluster/membership.py), once it does.
+    place: str = ""
+
+    async def serve(self, stack: AsyncExitStack) -> tuple[str, int]:
+        """Opens the listeners, and only then tells the other brokers; the last one's address. What
+        `stack` is left with is the first thing to be done at a stop. OSError, ConfigError."""
+        address = self.listen()
+        if self.member is not None and isinstance(self.view, BrokersView):
+            await self.member.join(self.view, self.place)
+            stack.push_async_callback(self.member.leave, self.logs)
+        return address
+
+    def listen(self) -> tuple[str, int]:
+        """Opens the listeners; the last one's address. OSError."""
+        address = ("", 0)
+        bound = []
+        for wanted in self.broker.parsed_listeners():
+            listener = self.server.listen(wanted.host or "0.0.0.0", wanted.port, wanted.name)
+            self.view.endpoints.set_port(wanted.name, listener.address[1])
+            address = listener.address
+            bound.append(f"{address[0]}:{address[1]}")
+            logger.info("listening", kv(listener=wanted.name, host=address[0], port=address[1]))
+        if place := self.server.place:
+            self.place = " ".join((place, *bound))
+        return address
+
+
+async def start_broker(
+    env: Env,
+    store: MetadataStore,
+    ledgers: LedgerClient,
+    config: NodeConfig,
+    data_directory: str,
+    bookies: Bookies,
+    stack: AsyncExitStack,
+    *,
+    in_cluster: bool = False,
+    log_settings: LogSettings | None = None,
+) -> BrokerParts:
+    """All but the listeners. `env.net` has to run already when they are opened."""
+    registry = ConfigRegistry(store, config.broker_texts)
+    await registry.load()
+    broker = registry.broker
+    catalog = TopicCatalog(store, env, registry, initial_partition_document=new_document)
+    await catalog.load()
+    member = None
+    if in_cluster:
+        await stack.enter_async_context(running(registry.run))
+        await stack.enter_async_context(running(catalog.run))
+        member = await ClusterMember.start(env, store, registry, catalog, stack)
+    settings = _followed(LogSettings() if log_settings is None else log_settings, registry)
+    _note(catalog)
+    logs = LogManager(
+        catalog,
+        store,
+        ledgers,
+        env,
+        settings,
+        ownership=None if member is None else member.ownership,
+        retention_check_interval_ms=broker.log_retention_check_interval_ms,
+    )
+    if member is not None:
+        reach = member.reach(logs, ledgers, bookies)
+        await stack.enter_async_context(running(reach.run, needs_start=False))
+    registry.subscribe(logs.refresh_configs)
+    await stack.enter_async_context(running(logs.run))
+    coordinator = GroupCoordinator(env, group_config(broker), catalog, logs)
+    await stack.enter_async_context(running(coordinator.run))
+    timers = Timers()
+    await stack.enter_async_context(running(timers.run))
+
+    cluster_id = await ensure_cluster_id(store, env)
+    view: StandaloneView | BrokersView = StandaloneView(cluster_id, broker, bookies, _facts(logs))
+    if member is not None:
+        view = member.view(cluster_id, catalog, bookies, _facts(logs))
+    handlers = make_handlers(
+        env=env,
+        store=store,
+        registry=registry,
+        catalog=catalog,
+        logs=logs,
+        coordinator=coordinator,
+        view=view,
+        bookies=bookies,
+        timers=timers,
+        data_directory=data_directory,
+        member=member,
+    )
+    requests = await stack.enter_async_context(trio.open_nursery())
+    dispatcher = Dispatcher(handlers, requests, env.turn)
+    stack.callback(dispatcher.stop)
+    server = await _start_server(env, dispatcher, config, registry, stack)
+    return BrokerParts(broker, dispatcher, logs, server, view, member)
+
+
+def _note(catalog: TopicCatalog) -> None:
+    """What an operator is to know of this process, once, and of each topic when it is made."""
+    if not IS_COMPILED:
+        logger.warning("records_walked_in_python", kv(reason="no compiler when installed"))
+    note_at_start(catalog)
+    catalog.subscribe(partial(note_event, catalog))
+
+
+async def _start_server(
+    env: Env,
+    dispatcher: Dispatcher,
+    config: NodeConfig,
+    registry: ConfigRegistry,
+    stack: AsyncExitStack,
+) -> KafkaServer:
+    server = KafkaServer(
+        env.net, dispatcher, _server_settings(config), _connection_limits(registry.broker)
+    )
+    registry.subscribe(lambda: server.set_limits(_connection_limits(registry.broker)))
+    await stack.enter_async_context(running(server.reap_idle, needs_start=False))
+    await stack.enter_async_context(running(server.reap_unfinished, needs_start=False))
+    return server
+
+
+def _followed(settings: LogSettings, registry: ConfigRegistry) -> LogSettings:
+    """A copy with what the registry says, now and after each change."""
+    followed = replace(settings)
+
+    def follow() -> None:
+        followed.producer_expiration_ms = registry.broker.producer_id_expiration_ms
+
+    follow()
+    registry.subscribe(follow)
+    return followed
+
+
+def _facts(logs: LogManager) -> Facts:
+    def facts(topic: str, partition: int) -> tuple[Copies, tuple[str, ...]] | None:
+        try:
+            log = logs.get(topic, partition)
+        except KafkaError:
+            return None
+        return log.copies, log.ensemble
+
+    return facts
+
+
+def _server_settings(config: NodeConfig) -> ServerSettings:
+    broker = config.broker
+    return ServerSettings(
+        frame_bytes_max=broker.socket_request_max_bytes,
+        request_memory_bytes=request_memory_bytes(broker),
+        connections_idle_ms=broker.connections_max_idle_ms,
+        protected_listener=config.broker_texts.get("inter.broker.listener.name", LISTENER).upper(),
+    )
+
+
+def _connection_limits(broker: BrokerConfig) -> ConnectionLimits:
+    return ConnectionLimits(
+        broker.max_connections,
+        broker.max_connections_per_ip,
+        parse_connection_overrides(broker.max_connections_per_ip_overrides),
+    )

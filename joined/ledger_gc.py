@@ -1,0 +1,155 @@
+"""What a bookie may know of its ledgers from the metadata (bookie/known_ledgers.py).
+
+Who deletes a ledger because metadata does not have it deletes what he cannot make again. So:
+- metadata catches up first (`MetadataStore.sync`): ZooKeeper answers reads from a server that may
+  be some 10 s behind;
+- a ledger that is absent from a listing is looked up directly, and only an answer of «no such
+  node» counts;
+- it must be missing twice, at looks that are ABSENT_SECONDS_MIN apart at least. `sync` is answered
+  by ZooKeeper's leader alone; a leader that was deposed, and has not heard of it, gives up before
+  that (tickTime * syncLimit, 10 s as ZooKeeper is shipped). A minute is also what somebody has who
+  removed or restored metadata by mistake;
+- nothing goes if `/ledgers`, its LAYOUT or its INSTANCEID is missing, or if INSTANCEID is not the
+  one that was there first: then this is not, or not yet, the tree that the bookie's ledgers are in.
+
+What was missing is remembered in memory only: after a restart a ledger is looked at twice again.
+"""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+from typing import TYPE_CHECKING
+
+import trio
+
+from bookie.known_ledgers import CollectionRefusedError
+from ledger.errors import LedgerError, NoSuchLedgerError
+from metadata.store import MetadataError
+from runtime.logs import kv
+from runtime.throttle import Throttle
+from wire.bookkeeper.entry import Digest
+from wire.bookkeeper.ledger_metadata import MetadataFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from joined.over_replicated import SurplusCopies
+    from ledger.metadata import LedgerManager
+
+logger = logging.getLogger(__name__)
+
+ABSENT_SECONDS_MIN = 60.0
+
+
+class MetadataLedgers:
+    """Memory: a time for each of the bookie's ledgers that was found missing once."""
+
+    def __init__(
+        self,
+        manager: LedgerManager,
+        reads_per_second: float,
+        absent_seconds: float,
+        surplus: SurplusCopies | None = None,
+    ) -> None:
+        """`reads_per_second`: gcMetadataOpRateLimit, of the direct look-ups. `absent_seconds`:
+        ABSENT_SECONDS_MIN where others change metadata; simulations pass less. Without `surplus`
+        no copy is over-replicated."""
+        self._manager = manager
+        self._surplus = surplus
+        self._throttle = Throttle(reads_per_second)
+        self._absent_seconds = absent_seconds
+        #: Ledger id -> when it had been found missing, on the loop's clock. In the order of times.
+        self._absent_since: dict[int, float] = {}
+        self._instance_id: str | None = None
+
+    @property
+    def seconds_to_confirm(self) -> float:
+        if not self._absent_since:
+            return inf
+        # All that were found at one look are confirmed at one.
+        last = next(reversed(self._absent_since.values()))
+        return max(last + self._absent_seconds - trio.current_time(), 0.0)
+
+    async def gone(self, ledger_ids: Sequence[int]) -> list[int]:
+        await self._catch_up()
+        try:
+            # A ledger is in the metadata before anything of it is at a bookie, so a listing that
+            # is younger than `ledger_ids` has each that lives.
+            listed = set(await self._manager.ledger_ids())
+        except (LedgerError, MetadataError) as error:
+            raise CollectionRefusedError(f"ledgers cannot be listed: {error}") from error
+        had = set(ledger_ids)
+        for ledger_id in [i for i in self._absent_since if i in listed or i not in had]:
+            del self._absent_since[ledger_id]
+        found = await self._confirm()
+        looked_at = {*self._absent_since, *found}
+        missing = [i for i in ledger_ids if i not in listed and i not in looked_at]
+        await self._look(missing)
+        return found
+
+    async def confirmed(self) -> list[int]:
+        await self._catch_up()
+        return await self._confirm()
+
+    async def _catch_up(self) -> None:
+        """CollectionRefusedError unless this is the tree, and what is read from now on knows all
+        that was there when it was called."""
+        try:
+            await self._manager.sync()
+            instance_id = await self._manager.read_instance_id()
+        except (LedgerError, MetadataError) as error:
+            raise CollectionRefusedError(str(error)) from error
+        if self._instance_id is None:
+            self._instance_id = instance_id
+        elif self._instance_id != instance_id:
+            raise CollectionRefusedError(
+                f"INSTANCEID is {instance_id}, and was {self._instance_id}: of another cluster"
+            )
+
+    async def _confirm(self) -> list[int]:
+        """The second look at those that were missing long enough ago."""
+        oldest = trio.current_time() - self._absent_seconds
+        due = [i for i, since in self._absent_since.items() if since <= oldest]
+        for ledger_id in due:
+            # Whatever is found now: it is gone, or it is looked at twice again.
+            del self._absent_since[ledger_id]
+        return [ledger_id for ledger_id in due if await self._is_gone(ledger_id)]
+
+    async def _look(self, ledger_ids: Iterable[int]) -> None:
+        """The first look."""
+        for ledger_id in ledger_ids:
+            if await self._is_gone(ledger_id):
+                self._absent_since[ledger_id] = trio.current_time()
+
+    async def _is_gone(self, ledger_id: int) -> bool:
+        """Of the tree as it was at the last `sync`, or newer."""
+        await self._throttle.take(1)
+        try:
+            await self._manager.read(ledger_id)
+        except NoSuchLedgerError:
+            return True
+        except (LedgerError, MetadataError) as error:
+            logger.warning("gc_keeps_ledger", kv(ledger=ledger_id, error=error))
+        return False
+
+    async def over_replicated(
+        self, ledger_ids: Sequence[int], give_up: Callable[[list[int]], Awaitable[None]]
+    ) -> None:
+        if self._surplus is None:
+            return
+        await self._catch_up()
+        try:
+            await self._surplus.give_up(ledger_ids, self._throttle, give_up)
+        except (LedgerError, MetadataError, MetadataFormatError) as error:
+            raise CollectionRefusedError(str(error)) from error
+
+    async def digest(self, ledger_id: int) -> Digest | None:
+        await self._throttle.take(1)
+        try:
+            metadata = (await self._manager.read(ledger_id)).metadata
+        except (LedgerError, MetadataError):
+            return None
+        if metadata.digest_type is None or metadata.password is None:
+            return None
+        return Digest(metadata.digest_type, metadata.password)

@@ -1,0 +1,103 @@
+"""What a command works on: a running server's administration pages, or directories.
+
+In this order: `--url`, the environment's QUIRE_ADMIN_URL, and the note that a running server left
+(quire/tools/admin/serve.py) in its data directory, or in the first ledger directory of `--conf`.
+Without any of them: the directories, those of `--conf` or of the data directory.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+URL_VARIABLE = "QUIRE_ADMIN_URL"
+NOTE_NAME = "admin.url"
+METADATA_NAME = "metadata.db"
+
+
+@dataclass(slots=True, frozen=True)
+class Target:
+    #: Of the server, None if there is none that runs.
+    url: str | None
+    data_dir: Path
+    #: The text of `--conf`, None without it.
+    conf: str | None
+
+    @property
+    def metadata_path(self) -> Path:
+        return self.data_dir / METADATA_NAME
+
+    def needed_url(self) -> str:
+        """For what only a running server can do; ClickException without one."""
+        if self.url is None:
+            raise click.ClickException(
+                f"no server is known to run on {self.data_dir}: start it with --metrics HOST:PORT, "
+                f"or say where it is with --url or {URL_VARIABLE}"
+            )
+        return self.url
+
+    def directories(self) -> tuple[str, tuple[str, ...]]:
+        """(journal directory, ledger directories), absolute; ClickException if one is missing."""
+        ledgers: tuple[str, ...]
+        if self.conf is None:
+            bookie = os.path.abspath(self.data_dir / "bookie")
+            journal, ledgers = f"{bookie}/journal", (f"{bookie}/ledgers",)
+        else:
+            journal, ledgers = _configured(self.conf)
+        for path in (journal, *ledgers):
+            if not os.path.isdir(path):
+                raise click.ClickException(f"{path} is no directory: nothing of a bookie is there")
+        return journal, ledgers
+
+
+def _configured(text: str) -> tuple[str, tuple[str, ...]]:
+    settings = _properties(text)
+    # As the bookie itself: the first of several has the journal, and the older name comes last.
+    journal = settings.get("journalDirectories", "").partition(",")[0].strip()
+    journal = journal or settings.get("journalDirectory", "").strip()
+    found = {"journalDirectories": journal, "ledgerDirectories": settings.get("ledgerDirectories")}
+    missing = [name for name, text in found.items() if not text]
+    if missing:
+        raise click.UsageError(f"--conf: there is no {' and no '.join(missing)}")
+    names = settings["ledgerDirectories"].split(",")
+    paths = tuple(os.path.abspath(name.strip()) for name in names if name.strip())
+    return os.path.abspath(journal), paths
+
+
+def _first_ledger_directory(text: str) -> Path | None:
+    name = _properties(text).get("ledgerDirectories", "").partition(",")[0].strip()
+    return Path(name) if name else None
+
+
+def _properties(text: str) -> Mapping[str, str]:
+    from runtime.config import PropertiesError, parse_properties
+
+    try:
+        return parse_properties(text)
+    except PropertiesError as error:
+        raise click.UsageError(f"--conf: {error}") from error
+
+
+def find_target(url: str | None, data_dir: str, conf: str | None) -> Target:
+    text = None
+    if conf is not None:
+        try:
+            text = Path(conf).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"--conf {conf}: {error}") from error
+    directory = Path(data_dir)
+    found = url or (None if conf is not None else os.environ.get(URL_VARIABLE))
+    noted = directory if text is None else _first_ledger_directory(text)
+    if not found and noted is not None:
+        try:
+            found = (noted / NOTE_NAME).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            found = None
+    return Target(found.rstrip("/") if found else None, directory, text)
