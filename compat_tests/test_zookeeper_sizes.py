@@ -14,8 +14,8 @@ from harness.zookeeper import ZooKeeper
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.ownership import Incarnation
 from broker.cluster.registry import ConfigRegistry
-from broker.log.chain import Chain, LedgerInfo, new_document
-from broker.log.document import read_chain, write_chain
+from broker.log.life.chain import Chain, LedgerInfo, new_document
+from broker.log.life.document import read_chain, write_chain
 from broker.log.settings import LogSettings
 from metadata.zookeeper import ZooKeeperStore
 from metadata.zookeeper_session import ZooKeeperOptions

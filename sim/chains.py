@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.cluster.topic import PARTITIONS_PATH
-from broker.log.chain import Chain, ChainDocument, archive_from_bytes, archive_path, is_archive
+from broker.log.life.chain import Chain, ChainDocument, archive_from_bytes, archive_path, is_archive
 from sim.history import Violation
 
 if TYPE_CHECKING:

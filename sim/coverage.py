@@ -15,7 +15,7 @@ from sim.faults import KINDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from broker.log.chain import Chain
+    from broker.log.life.chain import Chain
 
 #: Reached by any few hundred seeds of the default shape, besides every kind of fault.
 REQUIRED = (

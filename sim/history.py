@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from broker.log.chain import Chain
+    from broker.log.life.chain import Chain
 
 Partition = tuple[str, int]
 

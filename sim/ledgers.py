@@ -28,7 +28,7 @@ from wire.bookkeeper.ledger_metadata import LedgerState
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from broker.log.chain import Chain
+    from broker.log.life.chain import Chain
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
     #: bookie -> entry id -> what its storage has for it.

@@ -28,7 +28,7 @@ from broker.cluster.assignment import (
     AssignmentFormatError,
 )
 from broker.cluster.watched_folder import WatchedFolder
-from broker.log.document import DocumentReader
+from broker.log.life.document import DocumentReader
 from metadata.store import (
     BadVersionError,
     CreateOp,

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
-from broker.log.append_queue import Append
+from broker.log.append.queue import Append
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.produce import (

@@ -1,1 +1,1 @@
-"""A partition on ledgers: chain, segments, offset index, producer state, retention."""
+"""A partition on ledgers, split by what happens to it: append, read, life."""

@@ -27,14 +27,14 @@ import trio
 
 from broker.cluster.catalog import PARTITIONS_PATH, TopicChange
 from broker.cluster.ownership import Incarnation, SoleOwner
-from broker.log.chain import ChainDocument, ChainFormatError
-from broker.log.checking import BatchChecks
-from broker.log.document import DocumentReader
-from broker.log.keeper import TAKEOVER_SECONDS, Keeper
-from broker.log.orphans import sweep_orphans
+from broker.log.append.checking import BatchChecks
+from broker.log.append.producer_store import Room
+from broker.log.life.chain import ChainDocument, ChainFormatError
+from broker.log.life.document import DocumentReader
+from broker.log.life.keeper import TAKEOVER_SECONDS, Keeper
+from broker.log.life.orphans import sweep_orphans
+from broker.log.life.sweep import sweep_deleted
 from broker.log.partition import PartitionLog, State
-from broker.log.producer_store import Room
-from broker.log.sweep import sweep_deleted
 from metadata.store import MetadataError, SessionState
 from runtime.logs import kv
 from runtime.slices import Slices

@@ -3,9 +3,9 @@
 Order is fixed by synchronous code: `append_nowait` checks a batch against the
 topic's settings and the producers' state, gives it its offsets, patches them into its header and
 queues it. A batch that is too long to be checked in this turn of the loop waits in line for that
-(broker/log/checking.py), and so does all that comes behind it. Everything after that (entries,
-acks, high watermark) is the AppendQueue's; everything that changes the chain in metadata is the
-Keeper's.
+(broker/log/append/checking.py), and so does all that comes behind it. Everything after that
+(entries, acks, high watermark) is the AppendQueue's; everything that changes the chain in metadata
+is the Keeper's.
 
     LOADING --taken over--> ONLINE --fence, conflict, close()--> OFFLINE
 
@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster.durability import copies_of
-from broker.log.append_line import AppendLine
-from broker.log.append_queue import NO_LIMIT, Append, AppendQueue, CallbackAppend
-from broker.log.chain import Chain
-from broker.log.checking import BatchChecks
-from broker.log.producer_state import ProducerState
-from broker.log.producer_store import Room
+from broker.log.append.checking import BatchChecks
+from broker.log.append.line import AppendLine
+from broker.log.append.producer_state import ProducerState
+from broker.log.append.producer_store import Room
+from broker.log.append.queue import NO_LIMIT, Append, AppendQueue, CallbackAppend
+from broker.log.life.chain import Chain
 from ledger.errors import LedgerError
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from broker.cluster.catalog import Topic
     from broker.cluster.config import TopicConfig
     from broker.cluster.durability import Copies
-    from broker.log.segment import Segment
+    from broker.log.append.validation import Checked
+    from broker.log.life.takeover import TakenOver
+    from broker.log.read.segment import Segment
     from broker.log.settings import LogSettings
-    from broker.log.takeover import TakenOver
-    from broker.log.validation import Checked
     from ledger.writer import LedgerWriter
     from runtime.env import Env
 

@@ -34,9 +34,9 @@ class LogSettings:
     #: producer.id.expiration.ms, which may change at any time.
     producer_expiration_ms: int = 86_400_000
     #: Producers that are remembered, of a partition and of all that a broker serves: 7 and 140 MB,
-    #: and then no new one begins until one expires (broker/log/producer_state.py). Memory would
-    #: allow for more, but a partition's are snapshotted in one turn of the loop: 20,000 with five
-    #: batches each take 2.4 ms of it, 40,000 took 7.
+    #: and then no new one begins until one expires (broker/log/append/producer_state.py). Memory
+    #: would allow for more, but a partition's are snapshotted in one turn of the loop: 20,000 with
+    #: five batches each take 2.4 ms of it, 40,000 took 7.
     producers_max: int = 20_000
     producers_total_max: int = 400_000
     #: What one read asks of a bookie beyond what the reader wants (index slots are sparse).

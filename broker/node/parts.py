@@ -20,7 +20,7 @@ from broker.cluster.topic_notes import note_at_start, note_event
 from broker.cluster.view import StandaloneView, ensure_cluster_id
 from broker.dispatch import Dispatcher
 from broker.groups.coordinator import GroupCoordinator
-from broker.log.chain import new_document
+from broker.log.life.chain import new_document
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
 from broker.node.apis import group_config, make_handlers

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sim.mutations.mutation import Mutation, Patch
 
-KEEPER = "broker.log.keeper"
-QUEUE = "broker.log.append_queue"
+KEEPER = "broker.log.life.keeper"
+QUEUE = "broker.log.append.queue"
 PARTITION = "broker.log.partition"
-TAKEOVER = "broker.log.takeover"
+TAKEOVER = "broker.log.life.takeover"
 NAMED = "tests/sim/test_sim_named.py"
 WAITS = "tests/broker/log/test_what_waits.py"
 
@@ -88,7 +88,7 @@ BROKER_RULES = (
         "two owners: a partition's document is written whatever its version is",
         (
             Patch(
-                "broker.log.document",
+                "broker.log.life.document",
                 "return await store.put(path, data, version)",
                 "return await store.put(path, data, (await store.get(path)).version)",
             ),
@@ -172,7 +172,7 @@ BROKER_RULES = (
                 "                append.fail(error)\n",
             ),
         ),
-        ("tests/broker/log/test_doubts.py",),
+        ("tests/broker/log/life/test_doubts.py",),
     ),
     Mutation(
         "coordinator-forgets",

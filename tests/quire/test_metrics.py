@@ -14,8 +14,8 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from broker.api import Api
 from broker.dispatch import Dispatcher
+from broker.log.append.producer_store import Room
 from broker.log.partition import State
-from broker.log.producer_store import Room
 from ledger.statistics import LedgerStatistics
 from quire.metrics.bookie import bookie_collector
 from quire.metrics.broker import partition_collector, request_collector

@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from broker.cluster.ownership import Incarnation
-from broker.log.chain import Chain, LedgerInfo
+from broker.log.life.chain import Chain, LedgerInfo
 from sim.history import History, Violation
 from sim.ledgers import LedgerHistory, check_chain, check_copies
 from wire.bookkeeper.entry import Digest

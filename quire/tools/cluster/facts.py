@@ -18,7 +18,7 @@ from broker.cluster.assignment import ASSIGNMENTS_PATH, Assignment
 from broker.cluster.controller import CONTROLLER_PATH
 from broker.cluster.membership import BROKERS_PATH, Registration, RegistrationFormatError
 from broker.cluster.topic import PARTITIONS_PATH, TOPICS_PATH
-from broker.log.document import read_chain
+from broker.log.life.document import read_chain
 from ledger.errors import LedgerError
 from metadata.store import NoNodeError
 from quire.tools.admin.broker import API, PAGES_PATH
@@ -26,7 +26,7 @@ from wire.bookkeeper.entry import parse_header
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
-    from broker.log.chain import Chain
+    from broker.log.life.chain import Chain
     from quire.tools.ledger.cluster import Cluster
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 

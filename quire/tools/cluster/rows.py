@@ -13,7 +13,7 @@ from wire.bookkeeper.status import Status
 if TYPE_CHECKING:
     from broker.cluster.assignment import Assigned
     from broker.cluster.membership import Registration
-    from broker.log.chain import Chain
+    from broker.log.life.chain import Chain
     from quire.tools.ledger.cluster import Cluster
 
 

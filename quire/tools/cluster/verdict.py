@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from broker.cluster.assignment import Assigned
     from broker.cluster.membership import Registration
-    from broker.log.chain import Chain
+    from broker.log.life.chain import Chain
     from quire.tools.cluster.facts import LedgerFacts, PageFacts
 
 #: Work that waits for longer is stuck; less is a slow moment.

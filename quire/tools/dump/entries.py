@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from broker.log.entry_format import (
+from broker.log.append.entry_format import (
     FLAG_CONTINUED,
     FLAG_CONTINUES,
     HEADER_SIZE,
@@ -17,8 +17,8 @@ from broker.log.entry_format import (
     EntryFormatError,
     parse_header,
 )
-from broker.log.offset_index import IndexFormatError, OffsetIndex
-from broker.log.producer_snapshot import decode_snapshot, unpack_producer
+from broker.log.append.producer_snapshot import decode_snapshot, unpack_producer
+from broker.log.read.offset_index import IndexFormatError, OffsetIndex
 from quire.tools.dump.batches import BatchDump, batch_fields, header_of_part
 from wire.bookkeeper.entry import (
     HEADER_SIZE as ENTRY_HEADER_SIZE,

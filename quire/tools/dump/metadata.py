@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from broker.log.chain import ChainDocument, ChainFormatError, archive_from_bytes, is_archive
+from broker.log.life.chain import ChainDocument, ChainFormatError, archive_from_bytes, is_archive
 from metadata.rules import NO_OWNER
 from metadata.sqlite import APPLICATION_ID, FORMAT_VERSION
 from quire.tools.dump.files import LEDGER_METADATA_MAGIC, ReadFile

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bookie.errors import CorruptionError
 from bookie.journal.journal_format import file_name
 from bookie.storage.checkpoint import CHECKPOINT_NAME, LAST_MARK_NAME
-from broker.log.entry_format import KIND_BATCHES, KIND_INDEX, KIND_SNAPSHOT
+from broker.log.append.entry_format import KIND_BATCHES, KIND_INDEX, KIND_SNAPSHOT
 from quire.tools.dump.at_offset import show_at_offset
 from quire.tools.dump.batches import show_batch_file
 from quire.tools.dump.entry_log import EntryLogDump

@@ -15,7 +15,7 @@ from broker.groups.config import GroupConfig
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from broker.groups.group_types import JoinInput, SyncInput
 from broker.groups.offsets_core import CommittedOffset
-from broker.log.chain import Chain
+from broker.log.life.chain import Chain
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
 from joined.local_bookie import LocalBookieClient

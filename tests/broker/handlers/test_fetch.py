@@ -350,7 +350,7 @@ async def test_a_partition_that_is_still_being_taken_over(
     client, requests, name, monkeypatch, wait_until
 ):
     """Who does not want to wait is told to ask again; who does gets data when it is there."""
-    from broker.log import keeper
+    from broker.log.life import keeper
 
     hold = trio.Event()
     original = keeper.take_over

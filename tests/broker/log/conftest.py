@@ -14,7 +14,7 @@ import trio
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.ownership import Incarnation
 from broker.cluster.registry import ConfigRegistry
-from broker.log.chain import Chain, new_document
+from broker.log.life.chain import Chain, new_document
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
 from ledger.client import LedgerClient

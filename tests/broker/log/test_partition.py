@@ -14,12 +14,17 @@ import trio
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from broker.cluster.ownership import Incarnation
-from broker.log import producer_snapshot
-from broker.log.chain import Chain
-from broker.log.entry_format import FLAG_CONTINUED, FLAG_CONTINUES, KIND_SNAPSHOT, parse_header
-from broker.log.keeper import Keeper
+from broker.log.append import producer_snapshot
+from broker.log.append.entry_format import (
+    FLAG_CONTINUED,
+    FLAG_CONTINUES,
+    KIND_SNAPSHOT,
+    parse_header,
+)
+from broker.log.life.chain import Chain
+from broker.log.life.keeper import Keeper
+from broker.log.life.retention import roll_jitter_ms
 from broker.log.partition import WATCHERS_AT_LEAST, PartitionLog, State
-from broker.log.retention import roll_jitter_ms
 from broker.log.settings import LogSettings
 from joined.local_bookie import LocalBookieClient
 from ledger.client import LedgerClient

@@ -7,16 +7,16 @@ import zlib
 import pytest
 
 from bookie.storage.entry_log_format import pack_header
-from broker.log.entry_format import (
+from broker.log.append.entry_format import (
     FLAG_CONTINUED,
     FLAG_CONTINUES,
     KIND_BATCHES,
     KIND_INDEX,
     KIND_SNAPSHOT,
 )
-from broker.log.entry_format import pack_header as payload_header
-from broker.log.offset_index import OffsetIndex
-from broker.log.producer_snapshot import Batch, Producer, encode_snapshot, pack_producer
+from broker.log.append.entry_format import pack_header as payload_header
+from broker.log.append.producer_snapshot import Batch, Producer, encode_snapshot, pack_producer
+from broker.log.read.offset_index import OffsetIndex
 from wire.kafka.records.batch import TimestampType, build_batch
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.control import EndTransactionMarker, build_end_transaction_batch

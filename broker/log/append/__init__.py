@@ -1,0 +1,1 @@
+"""From a produced batch to acknowledged ledger entries."""

@@ -1,0 +1,477 @@
+"""What one partition knows of its idempotent producers (KIP-98, KIP-360): pure, no clock, no I/O.
+
+Owner of the state: the partition's log, which calls `check` before it gives a batch its offsets
+and `append` in the same turn, when the batch is queued. So the state is ahead of what is durable,
+and a retry of a batch that is still on its way is recognised: the answer has the batch's base
+offset, and the log sends it when the high watermark has passed it. If the batch is lost after all,
+the log is too, and whoever takes over rebuilds the state: a snapshot, then `append` of every header
+behind it.
+
+Per producer id: its epoch, the last five batches, the time of its last append, and where its open
+transaction began. Rules, as Kafka 4's ProducerAppendInfo and ProducerStateEntry have them:
+
+- An id that is not known may begin anywhere: its records may have been deleted, its state expired
+  (KIP-360; UNKNOWN_PRODUCER_ID is never answered).
+- A lower epoch than the known one is INVALID_PRODUCER_EPOCH; a higher one begins at sequence 0.
+- Within an epoch each batch begins one behind the last; 0 follows 2**31 - 1. Exactly one of the
+  last five again is a duplicate. All else is OUT_OF_ORDER_SEQUENCE_NUMBER.
+- In a transaction a batch that is not transactional is INVALID_TXN_STATE. A marker of an older
+  coordinator than the last is TRANSACTION_COORDINATOR_FENCED.
+
+One deviation: a batch that surely is in the log, but before the last five, is
+DUPLICATE_SEQUENCE_NUMBER. Clients take that for success without an offset, which it is; Kafka's
+broker answers OUT_OF_ORDER_SEQUENCE_NUMBER, for it does not know. Here the state counts how many
+sequence numbers without a gap lead up to the last, so nothing that was lost is called a duplicate.
+
+A producer is remembered for producer.id.expiration.ms since its last append, and never forgotten
+earlier: else whoever makes many ids would end the idempotence of all others, without anybody's
+notice. What is bounded is how many begin. At `producers_max` of a partition, or with no `Room` for
+more in the whole broker, a batch of an id that is not known is refused with
+THROTTLING_QUOTA_EXCEEDED (Java's producers retry it; librdkafka's report it), until one expires;
+whoever is known goes on. Kafka has no such bound, and runs out of heap. A replay refuses nothing.
+How they are kept is in broker/log/append/producer_store.py.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.log.append.producer_snapshot import (
+    NO_OFFSET,
+    SEQUENCE_MASK,
+    Batch,
+    Producer,
+    decode_snapshot,
+    encode_snapshot,
+)
+from broker.log.append.producer_store import HOT_MAX, ProducerStore, Room
+from wire.buffers import Buffer
+from wire.kafka.errors import ErrorCode, KafkaError, WireError
+from wire.kafka.records.batch import (
+    CONTROL_MASK,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+)
+
+#: As many as a producer may have in flight (KIP-98: max.in.flight.requests.per.connection <= 5).
+BATCHES_KEPT_MAX = 5
+PRODUCER_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
+#: What one call of `expire` forgets, and one step of a restoration takes over: 2 ms each.
+STEP_PRODUCERS = 4_000
+
+# Sequence numbers wrap, so «before» and «behind» are told apart only this far.
+_RUN_MAX = 2**30
+
+
+class Duplicate(NamedTuple):
+    """The batch is in the log already, or queued for it, at `base_offset`.
+
+    `log_append_time_ms` is -1 unless the topic's timestamps are append times.
+    """
+
+    base_offset: int
+    log_append_time_ms: int
+
+
+@dataclass(slots=True, frozen=True)
+class ProducerInfo:
+    """One producer, as DescribeProducers shows it; -1 where there is nothing."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+
+
+class ProducerState:
+    """The producers of one partition. `producers_max` bounds how many may be known when a new one
+    begins. They count in `room` between `enter` and `leave`."""
+
+    __slots__ = (
+        "_expiration_ms",
+        "_open_transactions",
+        "_refused_count",
+        "_store",
+        "end_offset",
+        "producers_max",
+    )
+
+    def __init__(self, *, producers_max: int, hot_max: int = HOT_MAX) -> None:
+        assert producers_max > 0
+        self.producers_max = producers_max
+        #: Behind the last batch that the state reflects; it knows all of the log below.
+        self.end_offset = 0
+        self._refused_count = 0
+        self._store = ProducerStore(hot_max)
+        self._open_transactions: OrderedDict[int, int] = OrderedDict()  # id -> first offset
+        self._expiration_ms = PRODUCER_EXPIRATION_MS
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def enter(self, room: Room) -> None:
+        """The partition serves: its producers count."""
+        self._store.enter(room)
+
+    def leave(self) -> None:
+        """It does not any more."""
+        self._store.leave()
+
+    def take_refused(self) -> int:
+        """Batches of new producers that were refused since this was asked last."""
+        count, self._refused_count = self._refused_count, 0
+        return count
+
+    @property
+    def first_open_transaction_offset(self) -> int | None:
+        """Where the oldest open transaction began: the last stable offset is not beyond it."""
+        return next(iter(self._open_transactions.values()), None)
+
+    def producers(self) -> Iterator[ProducerInfo]:
+        """All producers, the one that has not appended for the longest first."""
+        for producer_id in self._store.ids():
+            producer = self._store.find(producer_id)
+            if producer is not None:
+                yield ProducerInfo(
+                    producer_id,
+                    producer.epoch,
+                    producer.last_sequence,
+                    producer.last_timestamp,
+                    producer.coordinator_epoch,
+                    producer.transaction_start_offset,
+                )
+
+    # -- before an append ------------------------------------------------------------------------
+
+    def check(
+        self, header: BatchHeader, now_ms: int, *, coordinator_epoch: int = -1
+    ) -> Duplicate | None:
+        """Whether the batch may be appended (None), or is a duplicate. Changes nothing.
+
+        A batch without sequence numbers (of a coordinator's offsets, or a marker) is checked for
+        its epoch alone; that a client's batch has some is for the validation of its header.
+        `coordinator_epoch` is that of a marker.
+
+        KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER,
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED;
+        THROTTLING_QUOTA_EXCEEDED for a new producer if there is room for none.
+        """
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return None
+        producer = self._store.find(producer_id)
+        if producer is None:
+            self._check_room(now_ms)
+            return None
+        if (
+            header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK
+            and header.producer_epoch == producer.epoch
+            and (producer.transaction_start_offset < 0 or header.attributes & TRANSACTIONAL_MASK)
+        ):
+            return None
+        return self._check_odd(producer, header, now_ms, coordinator_epoch)
+
+    def check_all(self, headers: Iterable[BatchHeader], now_ms: int) -> list[Duplicate] | None:
+        """`check` for batches that are to be appended together, all or none of them.
+
+        None if all are new, the duplicates if all are. KafkaError as of `check`, and
+        OUT_OF_ORDER_SEQUENCE_NUMBER if only some are duplicates: no answer would suit both.
+        """
+        scratch = ProducerState(producers_max=self.producers_max, hot_max=self.producers_max)
+        scratch._expiration_ms = self._expiration_ms
+        duplicates: list[Duplicate] = []
+        count = 0
+        next_offset = self.end_offset
+        for header in headers:
+            if scratch._store.find(header.producer_id) is None:
+                known = self._store.find(header.producer_id)
+                if known is None:
+                    if header.producer_id >= 0:
+                        self._check_room(now_ms)
+                else:
+                    scratch._store.put(header.producer_id, known.copy())
+            count += 1
+            duplicate = scratch.check(header, now_ms)
+            if duplicate is not None and duplicate.base_offset < self.end_offset:
+                duplicates.append(duplicate)
+            elif duplicate is not None:
+                raise _out_of_order(header, "it is twice in one request")
+            else:
+                scratch.append(header, next_offset, now_ms)
+                next_offset += header.last_offset_delta + 1
+        if not duplicates:
+            return None
+        if len(duplicates) < count:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"{len(duplicates)} of {count} batches are in the log already",
+            )
+        return duplicates
+
+    def _check_room(self, now_ms: int) -> None:
+        room = self._store.room
+        is_full = room is not None and room.count >= room.count_max
+        if len(self._store) < self.producers_max and not is_full:
+            return
+        oldest = self._store.oldest(self._open_transactions)
+        if oldest is not None and oldest[1] <= now_ms - self._expiration_ms:
+            return  # it gives its place to the new one
+        self._refused_count += 1
+        if room is not None:
+            room.refused_count += 1
+        raise KafkaError(
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+            f"{len(self)} producers of this partition are remembered, and a new one must wait until"
+            " one expires (producer.id.expiration.ms)",
+        )
+
+    def _check_odd(
+        self, producer: Producer, header: BatchHeader, now_ms: int, coordinator_epoch: int
+    ) -> Duplicate | None:
+        """`check` of what does not simply go on where the producer's last batch ended."""
+        first_sequence = header.base_sequence
+        epoch = header.producer_epoch
+        if epoch == producer.epoch and first_sequence >= 0:
+            last_sequence = header.last_sequence
+            for batch in producer.batches:
+                if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                    return Duplicate(batch.base_offset, batch.log_append_time_ms)
+        if (
+            now_ms - producer.last_append_ms >= self._expiration_ms
+            and producer.transaction_start_offset < 0
+        ):
+            return None  # expired, though no sweep came by yet: as good as not known
+        if epoch < producer.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {producer.epoch}, the batch {epoch}",
+            )
+        if header.attributes & CONTROL_MASK:
+            if 0 <= coordinator_epoch < producer.coordinator_epoch:
+                raise KafkaError(
+                    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                    f"marker of coordinator epoch {coordinator_epoch} for producer"
+                    f" {header.producer_id}: {producer.coordinator_epoch} was seen",
+                )
+            return None
+        if first_sequence >= 0:
+            _check_sequence(producer, header)
+        if producer.transaction_start_offset >= 0 and not header.attributes & TRANSACTIONAL_MASK:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has a transaction open since offset"
+                f" {producer.transaction_start_offset}, the batch is not part of it",
+            )
+        return None
+
+    # -- after it --------------------------------------------------------------------------------
+
+    def append(
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        now_ms: int,
+        *,
+        log_append_time_ms: int | None = None,
+        coordinator_epoch: int = -1,
+    ) -> None:
+        """The batch is in the log, or queued for it, at `base_offset`. Checks nothing.
+
+        Also for replaying a log, with each header as it is there; batches below `end_offset` are
+        known and change nothing. `log_append_time_ms` is None if the header tells, and what was
+        patched into the batch if `header` is from before that.
+        """
+        producer_id = header.producer_id
+        if producer_id < 0 or base_offset < self.end_offset:
+            return
+        producer = self._store.latest(producer_id)
+        if producer is None:
+            room = self._store.room
+            is_full = room is not None and room.count >= room.count_max
+            if is_full or len(self._store) >= self.producers_max:
+                self._expire_oldest(now_ms - self._expiration_ms)
+            producer = self._store.add(producer_id)
+        delta = header.last_offset_delta
+        attributes = header.attributes
+        if header.producer_epoch != producer.epoch:
+            producer.begin_epoch(header.producer_epoch)
+        first_sequence = header.base_sequence
+        if first_sequence >= 0:
+            last_sequence = (first_sequence + delta) & SEQUENCE_MASK
+            if first_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK:
+                producer.run_length += delta + 1
+            else:  # first of its epoch or of what is left of it, or compaction took some
+                producer.run_length = delta + 1
+            producer.last_sequence = last_sequence
+            if log_append_time_ms is None:
+                append_time = attributes & TIMESTAMP_TYPE_MASK
+                log_append_time_ms = header.max_timestamp if append_time else NO_TIMESTAMP
+            batches = producer.batches
+            batches.append(  # `_make` takes half the time of a call
+                Batch._make((first_sequence, last_sequence, base_offset, log_append_time_ms))
+            )
+            if len(batches) > BATCHES_KEPT_MAX:
+                del batches[0]
+        else:
+            producer.unsequenced_offset = base_offset
+        producer.last_timestamp = header.max_timestamp
+        producer.last_append_ms = now_ms
+        self.end_offset = base_offset + delta + 1
+        if attributes & CONTROL_MASK or (
+            attributes & TRANSACTIONAL_MASK and producer.transaction_start_offset < 0
+        ):
+            self._move_transaction(producer_id, producer, header, base_offset, coordinator_epoch)
+
+    def _move_transaction(
+        self,
+        producer_id: int,
+        producer: Producer,
+        header: BatchHeader,
+        base_offset: int,
+        coordinator_epoch: int,
+    ) -> None:
+        """A marker ends the producer's transaction; its first batch begins it."""
+        if header.is_control:
+            producer.transaction_start_offset = NO_OFFSET
+            producer.coordinator_epoch = max(producer.coordinator_epoch, coordinator_epoch)
+            self._open_transactions.pop(producer_id, None)
+        else:
+            producer.transaction_start_offset = base_offset
+            self._open_transactions[producer_id] = base_offset
+
+    def expire(self, now_ms: int, producer_id_expiration_ms: int) -> int:
+        """Forgets producers without an append for so long; gives how many they were. When they are
+        STEP_PRODUCERS there may be more, for a next call.
+
+        One with an open transaction stays: its marker is still to come.
+        """
+        self._expiration_ms = producer_id_expiration_ms
+        latest_ms = now_ms - producer_id_expiration_ms
+        count = 0
+        while count < STEP_PRODUCERS and self._expire_oldest(latest_ms):
+            count += 1
+        return count
+
+    def _expire_oldest(self, latest_ms: int) -> bool:
+        """Whether there was one to forget."""
+        oldest = self._store.oldest(self._open_transactions)
+        if oldest is None or oldest[1] > latest_ms:
+            return False
+        self._store.remove(oldest[0])
+        return True
+
+    # -- rebuilding ------------------------------------------------------------------------------
+
+    def truncate(self, end_offset: int) -> list[int]:
+        """Forgets what lies at `end_offset` and behind it, which the log lost.
+
+        Gives the ids of which nothing certain is left and which are forgotten: a marker of theirs
+        is gone, or all of the batches that are remembered. Who cares replays the log for them.
+        """
+        uncertain = []
+        for producer_id in self._store.ids():
+            producer = self._store.find(producer_id)
+            assert producer is not None
+            batches = producer.batches
+            known = producer.unsequenced_offset < end_offset
+            while batches and batches[-1].base_offset >= end_offset:
+                producer.run_length -= batches.pop().sequence_count
+                known = known and bool(batches)
+            if not known:
+                uncertain.append(producer_id)
+                continue
+            if batches:
+                producer.last_sequence = batches[-1].last_sequence
+            if producer.transaction_start_offset >= end_offset:
+                producer.transaction_start_offset = NO_OFFSET
+                del self._open_transactions[producer_id]
+            self._store.put(producer_id, producer)
+        for producer_id in uncertain:
+            self._store.remove(producer_id)
+            self._open_transactions.pop(producer_id, None)
+        self.end_offset = min(self.end_offset, end_offset)
+        return uncertain
+
+    def rebuild(self, headers: Iterable[BatchHeader], now_ms: int) -> None:
+        """`append` for each header of a scan, in order, with its offset as it is there.
+
+        `now_ms` is when they count as appended: with the batches' own times, which are the
+        client's affair, the producer of old data would be expired as soon as it was read.
+        """
+        for header in headers:
+            self.append(header, header.base_offset, now_ms)
+
+    def snapshot(self) -> list[Callable[[], bytes]]:
+        """The state as it is now, as the parts of a snapshot, for `restore`. Each is encoded when
+        it is called, whatever was appended since; broker/log/append/producer_snapshot.py has the
+        format.
+        """
+        return encode_snapshot(self._store.packed(), self.end_offset)
+
+    def restore(self, parts: Sequence[Buffer]) -> None:
+        """`restoring` without a pause."""
+        for _ in self.restoring(parts):
+            pass
+
+    def restoring(self, parts: Sequence[Buffer]) -> Iterator[None]:
+        """Takes over the state of a snapshot, all parts of it, instead of its own; yields after
+        every STEP_PRODUCERS.
+
+        WireError, and nothing changed, if the snapshot is damaged, cut short, of a version that is
+        not known, or its parts are not of one.
+        """
+        cold: OrderedDict[int, bytes] = OrderedDict()
+        transactions: list[tuple[int, int]] = []
+        ends: set[int] = set()
+        count = 0
+        for part in parts:
+            end_offset, producers = decode_snapshot(part)
+            ends.add(end_offset)
+            for producer_id, transaction_start, packed in producers:
+                cold[producer_id] = packed
+                if transaction_start >= 0:
+                    transactions.append((transaction_start, producer_id))
+                count += 1
+                if not count % STEP_PRODUCERS:
+                    yield
+        if len(ends) != 1:
+            raise WireError(f"producer snapshot in parts of end offsets {sorted(ends)}")
+        self._store.replace(cold)
+        self._open_transactions = OrderedDict((pid, start) for start, pid in sorted(transactions))
+        self.end_offset = ends.pop()
+
+
+def _out_of_order(header: BatchHeader, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"batch of producer {header.producer_id} epoch {header.producer_epoch} with sequence"
+        f" {header.base_sequence} to {header.last_sequence}: {why}",
+    )
+
+
+def _check_sequence(producer: Producer, header: BatchHeader) -> None:
+    """KafkaError unless the batch begins a new epoch or goes on with the known one."""
+    first_sequence = header.base_sequence
+    if header.producer_epoch != producer.epoch:
+        if first_sequence != 0:
+            raise _out_of_order(header, f"epoch {producer.epoch} is known, a new one begins at 0")
+        return
+    expected = (producer.last_sequence + 1) & SEQUENCE_MASK
+    if first_sequence == expected:
+        return
+    # How far the batch's first and last numbers lie before the last one that is in the log.
+    first_distance = (producer.last_sequence - first_sequence) & SEQUENCE_MASK
+    last_distance = (producer.last_sequence - header.last_sequence) & SEQUENCE_MASK
+    kept_count = sum(batch.sequence_count for batch in producer.batches)
+    if kept_count <= last_distance <= first_distance < min(producer.run_length, _RUN_MAX):
+        raise KafkaError(
+            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            f"batch of producer {header.producer_id} epoch {header.producer_epoch} with sequence"
+            f" {first_sequence} to {header.last_sequence} is in the log; the next is {expected}",
+        )
+    raise _out_of_order(header, f"{expected} is next")

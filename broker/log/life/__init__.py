@@ -1,0 +1,1 @@
+"""A partition's chain of ledgers: taken over, kept, rolled, cut off in front, let go."""

@@ -1,0 +1,137 @@
+"""Ledgers that no partition has: their maker died between the creation and the chain's
+compare-and-set, and what it made is empty. That may be long: the next ledger of a partition is made
+before it is needed (broker/log/life/spare.py).
+
+Each ledger says for which partition and in which leader epoch it was made (its custom metadata):
+
+    application=quire, topic=<name>, topic_id=<uuid>, partition=<n>, leader_epoch=<epoch>
+
+It is deleted in two cases. Either its partition's document is there, names it neither among its
+ledgers nor among those to be deleted, and has a higher leader epoch: the compare-and-set that would
+add it can never succeed any more, as the document is written with the epoch in it. Or the document
+is gone, and a mark says that the topic was deleted (broker/log/life/swept.py). All else is kept: a
+ledger of the present epoch (its maker may be about to add it), one without these words (older, or
+somebody else's), one whose topic is not in this metadata and has no mark (another cluster's on the
+same bookies).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from broker.cluster.topic import PARTITIONS_PATH
+from broker.log.life.chain import ChainFormatError
+from broker.log.life.document import read_chain
+from broker.log.life.swept import count_look, read_marks, swept_among
+from ledger.errors import LedgerError
+from ledger.ledger_walk import METADATA_BATCH, walk_ledgers
+from metadata.store import MetadataError, NoNodeError
+from runtime.logs import kv
+
+if TYPE_CHECKING:
+    from broker.log.life.chain import Chain
+    from broker.log.partition import PartitionLog
+    from ledger.client import LedgerClient
+    from metadata.store import MetadataStore
+    from wire.bookkeeper.ledger_metadata import LedgerMetadata
+
+logger = logging.getLogger(__name__)
+
+APPLICATION = b"quire"
+
+
+def stamps_of(log: PartitionLog) -> dict[str, bytes]:
+    """The custom metadata of a ledger that is made for it now."""
+    return {
+        "application": APPLICATION,
+        "topic": log.topic.name.encode(),
+        "topic_id": str(log.topic.id).encode(),
+        "partition": str(log.partition).encode(),
+        "leader_epoch": str(log.leader_epoch).encode(),
+    }
+
+
+class _Maker(NamedTuple):
+    topic_id: str
+    partition: int
+    leader_epoch: int
+
+    @property
+    def path(self) -> str:
+        """Of the partition's document."""
+        return f"{PARTITIONS_PATH}/{self.topic_id}/{self.partition}"
+
+
+def _maker(metadata: LedgerMetadata) -> _Maker | None:
+    """None if the ledger does not say."""
+    stamps = dict(metadata.custom_metadata)
+    if stamps.get("application") != APPLICATION:
+        return None
+    try:
+        topic_id = UUID(stamps["topic_id"].decode())
+        partition, epoch = int(stamps["partition"]), int(stamps["leader_epoch"])
+    except (KeyError, ValueError):
+        return None
+    return _Maker(str(topic_id), partition, epoch)
+
+
+async def sweep_orphans(store: MetadataStore, ledgers: LedgerClient) -> int:
+    """Deletes them; how many there were. What fails is logged, and left to the next time."""
+    deleted = 0
+    try:
+        marks = await read_marks(store)
+        candidates: dict[int, _Maker] = {}
+        async with aclosing(walk_ledgers(store, ledgers.manager.root)) as found:
+            async for ledger_id, metadata in found:
+                maker = None if isinstance(metadata, str) else _maker(metadata)
+                if maker is not None:
+                    candidates[ledger_id] = maker
+                if len(candidates) >= METADATA_BATCH:
+                    deleted += await _delete_orphans(store, ledgers, candidates)
+                    candidates = {}
+        deleted += await _delete_orphans(store, ledgers, candidates)
+        await count_look(store, marks)
+    except (MetadataError, LedgerError) as error:
+        logger.warning("orphans_not_swept", kv(error=error))
+    return deleted
+
+
+async def _delete_orphans(
+    store: MetadataStore, ledgers: LedgerClient, candidates: dict[int, _Maker]
+) -> int:
+    """The documents are read after the ledgers: a ledger that was added before is seen in them, and
+    a document that is not there was deleted, as it is older than the ledgers that are made for it.
+    """
+    paths = list(dict.fromkeys(maker.path for maker in candidates.values()))
+    nodes = dict(zip(paths, await store.get_many(paths), strict=True))
+    chains: dict[str, tuple[Chain, set[int]]] = {}
+    for path, node in nodes.items():
+        try:
+            if node is not None:
+                chain, _ = await read_chain(store, path, node)
+                ids = {info.ledger_id for info in chain.ledgers}
+                chains[path] = chain, ids.union(chain.all_deleting)
+        except NoNodeError:
+            continue  # its topic was deleted meanwhile
+        except ChainFormatError as error:
+            logger.warning("orphans_not_swept", kv(document=path, error=error))
+    missing = [maker.topic_id for maker in candidates.values() if nodes[maker.path] is None]
+    swept = await swept_among(store, missing) if missing else set()
+    deleted = 0
+    for ledger_id, maker in candidates.items():
+        if maker.path in chains:
+            chain, named = chains[maker.path]
+            if chain.leader_epoch <= maker.leader_epoch or ledger_id in named:
+                continue
+        elif nodes[maker.path] is not None or maker.topic_id not in swept:
+            continue
+        logger.warning(
+            "orphan_deleted",
+            kv(ledger=ledger_id, document=maker.path, leader_epoch=maker.leader_epoch),
+        )
+        await ledgers.delete_ledger(ledger_id)
+        deleted += 1
+    return deleted

@@ -1,0 +1,1 @@
+"""From an offset to record batches."""

@@ -1,0 +1,143 @@
+"""From ledger entries to what a fetch sends: whole record batches, as views, without copies.
+
+Pure. Entries hold several batches; a reader wants those from an offset on, cut at a size. Only the
+first and the last entry of a run are looked into batch by batch; all between go as one view each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from broker.log.append.entry_format import (
+    FLAG_CONTINUED,
+    FLAG_CONTINUES,
+    HEADER,
+    HEADER_SIZE,
+    KIND_BATCHES,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: base offset, batch length, last offset delta of a record batch v2 header.
+_BATCH = Struct(">qi11xi")
+#: What `batch length` does not count: base offset and the length itself.
+_BATCH_LENGTH_SKIP = 12
+
+
+@dataclass(slots=True)
+class Collected:
+    """Batches of a run of entries, in order, ready to be sent."""
+
+    parts: list[memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+    next_offset: int = -1  # where the next read goes on; -1: nothing was found
+    full: bool = False  # the size limit was reached
+    entries_used: int = 0  # entries that were wholly consumed or skipped
+
+
+def collect(
+    payloads: Sequence[memoryview], offset: int, size_max: int, *, at_least_one: bool
+) -> Collected:
+    """Takes the batches that end at or after `offset` until `size_max` bytes are reached.
+
+    The first batch is taken whole even if it begins before `offset` (clients skip the head), and,
+    with `at_least_one`, even if it is larger than `size_max`. A batch that spans entries of which
+    some are missing at the end of `payloads` is left for the next call, as `entries_used` tells.
+    """
+    out = Collected()
+    parts = out.parts
+    size = 0
+    unpack = HEADER.unpack_from
+    number = 0
+    count = len(payloads)
+    while number < count:
+        payload = payloads[number]
+        _, kind, flags, records, first = unpack(payload)
+        number += 1
+        if kind != KIND_BATCHES or first + records <= offset:
+            out.entries_used = number
+            continue
+        if flags:
+            number = _collect_spanning(payloads, number - 1, size_max, at_least_one, out, size)
+            if out.full or number < 0:
+                return out
+            size = out.size_bytes
+            at_least_one = False
+            continue
+        body_size = len(payload) - HEADER_SIZE
+        if first >= offset and size + body_size <= size_max:
+            parts.append(payload[HEADER_SIZE:])
+            size += body_size
+            out.next_offset = first + records
+        else:
+            size = _collect_some(payload, offset, size, size_max, at_least_one, out)
+            if out.full:
+                out.size_bytes = size
+                return out
+        at_least_one = False
+        out.entries_used = number
+    out.size_bytes = size
+    return out
+
+
+def _collect_some(
+    payload: memoryview, offset: int, size: int, size_max: int, at_least_one: bool, out: Collected
+) -> int:
+    """Batch by batch through one entry; gives the new total size."""
+    position = HEADER_SIZE
+    end = len(payload)
+    start = -1
+    while position < end:
+        base, length, delta = _BATCH.unpack_from(payload, position)
+        batch_size = length + _BATCH_LENGTH_SKIP
+        if base + delta >= offset:
+            if size + batch_size > size_max and not at_least_one:
+                out.full = True
+                break
+            at_least_one = False
+            if start < 0:
+                start = position
+            size += batch_size
+            out.next_offset = base + delta + 1
+        position += batch_size
+    if start >= 0:
+        out.parts.append(payload[start:position])
+    return size
+
+
+def _collect_spanning(
+    payloads: Sequence[memoryview],
+    number: int,
+    size_max: int,
+    at_least_one: bool,
+    out: Collected,
+    size: int,
+) -> int:
+    """One batch that spans entries; gives the number of the entry after it, -1 if it is not all
+    here (or if `payloads` begins in its middle, which the offset index never points to)."""
+    _, _, flags, records, first = HEADER.unpack_from(payloads[number])
+    parts: list[memoryview] = []
+    batch_size = 0
+    while True:
+        parts.append(payloads[number][HEADER_SIZE:])
+        batch_size += len(parts[-1])
+        number += 1
+        if not flags & FLAG_CONTINUES:
+            break
+        if number == len(payloads):
+            out.size_bytes = size
+            return -1
+        flags = HEADER.unpack_from(payloads[number])[2]
+        assert flags & FLAG_CONTINUED, "a spanning batch's entries are consecutive"
+    if size + batch_size > size_max and not at_least_one:
+        out.full = True
+        out.size_bytes = size
+        return number
+    out.parts.extend(parts)
+    out.size_bytes = size + batch_size
+    out.next_offset = first + records
+    out.entries_used = number
+    return number

@@ -1,0 +1,210 @@
+"""One ledger of a partition, for reading: offset -> entry -> batches.
+
+A segment opens its ledger and loads its offset index on the first read that needs them; the open
+segment's index is the one that the appender fills. Sequential readers do not use the index: the
+place where one read stopped is remembered for the next (`_cursors`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.log.append.entry_format import HEADER_SIZE
+from broker.log.read.batch_walk import Collected, collect
+from broker.log.read.offset_index import IndexFormatError, OffsetIndex
+from broker.log.read.scan import build_index, scan
+from runtime.logs import kv
+from runtime.slices import Slices
+from wire.kafka.records.batch import TimestampType, records_data
+from wire.kafka.records.compression import Compression
+from wire.kafka.records.record import read_records
+
+if TYPE_CHECKING:
+    from broker.log.life.chain import LedgerInfo
+    from broker.log.settings import LogSettings
+    from ledger.client import LedgerClient
+    from ledger.reader import LedgerReader
+    from wire.kafka.records.batch import BatchHeader
+
+logger = logging.getLogger(__name__)
+
+CURSORS_MAX = 64
+#: Records, or batches that are not looked into, before others have the loop: 1 to 2 ms.
+RECORDS_PER_TURN = 1000
+DECOMPRESSED_BYTES_MAX = 256 << 20
+
+
+class Segment:
+    """`info` is what metadata knows of the ledger. While it is open its size and timestamps grow
+    here, in plain attributes: they change with every entry."""
+
+    __slots__ = (
+        "_cursors", "_ledgers", "_settings", "index", "index_entry", "info", "max_timestamp",
+        "max_timestamp_offset", "reader", "size_bytes", "snapshot_entry",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        info: LedgerInfo,
+        ledgers: LedgerClient,
+        settings: LogSettings,
+        *,
+        reader: LedgerReader | None = None,
+        index: OffsetIndex | None = None,
+    ) -> None:
+        self.info = info
+        self.reader = reader
+        self.index = index
+        self._ledgers = ledgers
+        self._settings = settings
+        self._cursors: OrderedDict[int, int] = OrderedDict()
+        self.size_bytes = info.size_bytes
+        self.max_timestamp = info.max_timestamp
+        self.max_timestamp_offset = info.max_timestamp_offset
+        self.index_entry = info.index_entry
+        self.snapshot_entry = info.snapshot_entry
+
+    def closed_info(self, last_offset: int, entry_count: int) -> LedgerInfo:
+        """What metadata is told when the ledger's end is final."""
+        return replace(
+            self.info,
+            last_offset=last_offset,
+            entry_count=entry_count,
+            size_bytes=self.size_bytes,
+            max_timestamp=self.max_timestamp,
+            max_timestamp_offset=self.max_timestamp_offset,
+            index_entry=self.index_entry,
+            snapshot_entry=self.snapshot_entry,
+        )
+
+    async def prepare(self) -> None:
+        """Opens the ledger and loads its index. LedgerError if it cannot be read."""
+        if self.reader is None:
+            self.reader = await self._ledgers.open_ledger(self.info.ledger_id, recover=False)
+        if self.index is None:
+            self.index = await self._load_index(self.reader)
+
+    async def _load_index(self, reader: LedgerReader) -> OffsetIndex:
+        entry_id = self.index_entry
+        if entry_id is not None:
+            payloads = await reader.read(entry_id, count_max=1, size_max=1)
+            try:
+                return OffsetIndex.from_bytes(payloads[0][HEADER_SIZE:])
+            except IndexFormatError as error:
+                logger.warning("offset_index_unusable", kv(ledger=self.info.ledger_id, error=error))
+        index = OffsetIndex()
+        await build_index(reader, index)
+        return index
+
+    def read_nowait(self, offset: int, size_max: int, *, at_least_one: bool) -> Collected | None:
+        """Batches from `offset` on that are in memory or in the page cache; None: would wait."""
+        reader, index = self.reader, self.index
+        if reader is None or index is None:
+            return None
+        entry_id = self._start_entry(offset, index)
+        wanted = size_max + self._settings.read_slack_bytes
+        # From `entry_id` on: the entries of a batch of which not all were read yet, as there are
+        # too many, the ensemble changes within it, or the next one's copy is damaged.
+        payloads: list[memoryview] = []
+        while entry_id + len(payloads) <= reader.last_add_confirmed:
+            more = reader.read_nowait(
+                entry_id + len(payloads),
+                count_max=self._settings.read_entries_max,
+                size_max=wanted,
+            )
+            if more is None:
+                return None
+            payloads += more
+            got = collect(payloads, offset, size_max, at_least_one=at_least_one)
+            entry_id += got.entries_used
+            if got.next_offset >= 0 or got.full:
+                self._remember(got.next_offset, entry_id)
+                return got
+            del payloads[: got.entries_used]
+        return Collected()
+
+    async def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Collected:
+        """As `read_nowait`, waiting for the disk or the network. LedgerError."""
+        await self.prepare()
+        reader, index = self.reader, self.index
+        assert reader is not None
+        assert index is not None
+        entry_id = self._start_entry(offset, index)
+        wanted = size_max + self._settings.read_slack_bytes
+        payloads: list[memoryview] = []
+        while entry_id + len(payloads) <= reader.last_add_confirmed:
+            payloads += await reader.read(
+                entry_id + len(payloads),
+                count_max=self._settings.read_entries_max,
+                size_max=wanted,
+            )
+            got = collect(payloads, offset, size_max, at_least_one=at_least_one)
+            entry_id += got.entries_used
+            if got.next_offset >= 0 or got.full:
+                self._remember(got.next_offset, entry_id)
+                return got
+            del payloads[: got.entries_used]
+        return Collected()
+
+    def _start_entry(self, offset: int, index: OffsetIndex) -> int:
+        entry_id = self._cursors.get(offset)
+        return index.entry_for_offset(offset) if entry_id is None else entry_id
+
+    def _remember(self, next_offset: int, entry_id: int) -> None:
+        if next_offset < 0:
+            return
+        self._cursors[next_offset] = entry_id
+        if len(self._cursors) > CURSORS_MAX:
+            self._cursors.popitem(last=False)
+
+    async def find_timestamp(self, timestamp_ms: int, offset_min: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after both. LedgerError."""
+        await self.prepare()
+        assert self.reader is not None
+        assert self.index is not None
+        entry_id = self.index.entry_for_timestamp(timestamp_ms)
+        slices = Slices(RECORDS_PER_TURN)
+        while entry_id <= self.reader.last_add_confirmed:
+            chunk = await scan(self.reader, entry_id)
+            for entry in chunk.entries:
+                for header, batch in entry.batches():
+                    if slices.due():
+                        await slices.turn()
+                    if header.max_timestamp >= timestamp_ms and header.last_offset >= offset_min:
+                        found = await self._first_record_at(
+                            batch, header, timestamp_ms, offset_min, slices
+                        )
+                        if found is not None:
+                            return found
+            entry_id = chunk.next_entry_id
+        return None
+
+    async def _first_record_at(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        timestamp_ms: int,
+        offset_min: int,
+        slices: Slices,
+    ) -> tuple[int, int] | None:
+        """(offset, timestamp) of the batch's first record with both or more. A batch of some
+        hundred bytes may have a million of them."""
+        if header.timestamp_type == TimestampType.LOG_APPEND_TIME:  # all records have the batch's
+            return max(header.base_offset, offset_min), header.max_timestamp
+        unpack = partial(records_data, batch, header, size_max=DECOMPRESSED_BYTES_MAX)
+        if header.compression is Compression.NONE:
+            data = unpack()
+        else:
+            data = await self._ledgers.env.disk.run(unpack)
+        for record in read_records(data, header.record_count):
+            if slices.due():
+                await slices.turn()
+            timestamp = header.base_timestamp + record.timestamp_delta
+            offset = header.base_offset + record.offset_delta
+            if timestamp >= timestamp_ms and offset >= offset_min:
+                return offset, timestamp
+        return None

@@ -1,0 +1,475 @@
+"""Producer state: Kafka's rules one by one, bounds, snapshots and replays."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.log.append.producer_snapshot import PART_PRODUCERS_MAX
+from broker.log.append.producer_state import (
+    BATCHES_KEPT_MAX,
+    PRODUCER_EXPIRATION_MS,
+    STEP_PRODUCERS,
+    Duplicate,
+    ProducerInfo,
+    ProducerState,
+)
+from broker.log.append.producer_store import Room
+from broker.log.settings import LogSettings
+from wire.kafka.errors import ErrorCode, KafkaError, WireError
+from wire.kafka.records.batch import BatchHeader, TimestampType, build_batch, parse_header
+from wire.kafka.records.control import EndTransactionMarker, build_end_transaction_batch
+
+SEQUENCE_MAX = 2**31 - 1
+NOW = 1_700_000_000_000
+
+
+def batch(first, count=1, *, pid=7, epoch=0, transactional=False, timestamp=NOW, append_time=False):
+    """The header of a producer's batch. A batch without records has the same header."""
+    return parse_header(
+        build_batch(
+            [],
+            last_offset_delta=count - 1,
+            producer_id=pid,
+            producer_epoch=epoch,
+            base_sequence=first,
+            is_transactional=transactional,
+            max_timestamp=timestamp,
+            timestamp_type=TimestampType(append_time),
+        )
+    )
+
+
+def marker(pid=7, epoch=0):
+    return parse_header(
+        build_end_transaction_batch(
+            EndTransactionMarker(committed=True, coordinator_epoch=1),
+            producer_id=pid,
+            producer_epoch=epoch,
+            timestamp_ms=NOW,
+        )
+    )
+
+
+def parts_of(state):
+    """Of a snapshot, encoded."""
+    return [part() for part in state.snapshot()]
+
+
+@pytest.fixture
+def state():
+    return ProducerState(producers_max=100)
+
+
+def put(state: ProducerState, header: BatchHeader, now_ms: int = NOW, **options) -> int:
+    """Check and append, as the log does; gives the base offset."""
+    assert state.check(header, now_ms) is None
+    offset = state.end_offset
+    state.append(header, offset, now_ms, **options)
+    return offset
+
+
+def refused(state: ProducerState, header: BatchHeader, now_ms: int = NOW, **options) -> ErrorCode:
+    before = parts_of(state)
+    with pytest.raises(KafkaError) as caught:
+        state.check(header, now_ms, **options)
+    assert str(header.producer_id) in str(caught.value)
+    assert parts_of(state) == before
+    return caught.value.code
+
+
+def test_in_sequence(state):
+    offsets = [put(state, batch(first, 10)) for first in range(0, 100, 10)]
+    assert offsets == list(range(0, 100, 10))
+    assert list(state.producers()) == [ProducerInfo(7, 0, 99, NOW, -1, -1)]
+
+
+def test_not_idempotent(state):
+    header = batch(-1, pid=-1, epoch=-1)
+    for _ in range(2):
+        assert state.check(header, NOW) is None
+        state.append(header, 5, NOW)
+    assert len(state) == 0
+
+
+def test_last_five_are_duplicates_and_older_ones_too(state):
+    batches = [batch(first, 3) for first in range(0, 30, 3)]
+    offsets = [put(state, each) for each in batches]
+    for each, offset in list(zip(batches, offsets, strict=True))[-BATCHES_KEPT_MAX:]:
+        assert state.check(each, NOW) == Duplicate(offset, -1)
+    for each in batches[:-BATCHES_KEPT_MAX]:
+        assert refused(state, each) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    # Other boundaries than any batch that was sent: not a retry.
+    for first, count in ((16, 2), (15, 6), (14, 2), (12, 6), (28, 3), (0, 30), (29, 1)):
+        assert refused(state, batch(first, count)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, batch(31)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_unknown_producer_begins_anywhere_but_nothing_before_is_a_duplicate(state):
+    """A gap that was never filled must not be answered as if it were in the log."""
+    for first in range(100, 120, 2):
+        put(state, batch(first, 2, epoch=3))
+    assert refused(state, batch(98, 2, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, batch(0, 2, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, batch(99, 2, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, batch(100, 2, epoch=3)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+def test_sequence_wraps(state):
+    put(state, batch(SEQUENCE_MAX - 4, 4))
+    offset = put(state, batch(SEQUENCE_MAX, 3))  # MAX, 0, 1
+    assert state.check(batch(SEQUENCE_MAX, 3), NOW) == Duplicate(offset, -1)
+    put(state, batch(2, 1))
+    assert refused(state, batch(4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for first in range(3, 9):
+        put(state, batch(first))
+    assert refused(state, batch(SEQUENCE_MAX, 3)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert refused(state, batch(SEQUENCE_MAX - 4, 4)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert refused(state, batch(SEQUENCE_MAX - 5, 5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_exactly_at_the_end_then_zero(state):
+    put(state, batch(SEQUENCE_MAX, 1))
+    assert refused(state, batch(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    put(state, batch(0))
+
+
+def test_epochs(state):
+    put(state, batch(0, epoch=2))
+    assert refused(state, batch(1, epoch=1)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(state, batch(0, epoch=1)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(state, batch(1, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    put(state, batch(0, epoch=3))
+    put(state, batch(1, epoch=3))
+    assert refused(state, batch(0, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_log_append_time_of_a_duplicate(state):
+    put(state, batch(0, append_time=True, timestamp=NOW + 5))
+    put(state, batch(1), log_append_time_ms=NOW + 6)  # a header from before the patch
+    put(state, batch(2))
+    assert state.check(batch(0), NOW) == Duplicate(0, NOW + 5)
+    assert state.check(batch(1), NOW) == Duplicate(1, NOW + 6)
+    assert state.check(batch(2), NOW) == Duplicate(2, -1)
+
+
+def test_transaction(state):
+    put(state, batch(0, 2, pid=1))
+    first = put(state, batch(0, 2, transactional=True))
+    put(state, batch(0, 1, pid=8, transactional=True))
+    put(state, batch(2, 2, transactional=True))
+    assert state.first_open_transaction_offset == first
+    assert refused(state, batch(4)) is ErrorCode.INVALID_TXN_STATE
+    assert [each.transaction_start_offset for each in state.producers()] == [-1, 4, 2]
+    put(state, marker(), coordinator_epoch=6)
+    assert state.first_open_transaction_offset == 4
+    assert refused(state, marker(), coordinator_epoch=5) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    put(state, batch(4))  # after a marker of the same epoch the sequence goes on
+    put(state, marker(pid=8, epoch=1))  # KIP-890: with the next epoch it begins anew
+    assert refused(state, batch(1, pid=8, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, marker(pid=8)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    put(state, batch(0, pid=8, epoch=1))
+    assert state.first_open_transaction_offset is None
+
+
+def test_batches_without_sequence(state):
+    """Offsets that a group coordinator writes for a transaction: an epoch, but no sequence."""
+    put(state, batch(-1, epoch=2, transactional=True))
+    put(state, batch(-1, epoch=2, transactional=True))
+    assert state.first_open_transaction_offset == 0
+    assert refused(state, batch(-1, epoch=1, transactional=True)) is (
+        ErrorCode.INVALID_PRODUCER_EPOCH
+    )
+    put(state, batch(0, epoch=2, transactional=True))
+
+
+def test_check_all(state):
+    put(state, batch(0, 5))
+    put(state, batch(5, 5))
+    before = parts_of(state)
+    assert state.check_all([batch(10, 5), batch(15, 5), batch(0, 1, pid=9)], NOW) is None
+    assert state.check_all([batch(-1, pid=-1, epoch=-1)] * 2, NOW) is None
+    assert state.check_all([batch(0, 5), batch(5, 5)], NOW) == [Duplicate(0, -1), Duplicate(5, -1)]
+    for headers in (
+        [batch(10, 5), batch(16, 5)],
+        [batch(5, 5), batch(10, 5)],
+        [batch(10, 5), batch(10, 5)],
+        [batch(10, 5), batch(5, 5)],
+        [batch(0, pid=9), batch(0, pid=9)],
+    ):
+        with pytest.raises(KafkaError) as caught:
+            state.check_all(headers, NOW)
+        assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert parts_of(state) == before
+
+
+def test_expire(state):
+    put(state, batch(0, pid=1), NOW)
+    put(state, batch(0, pid=2, transactional=True), NOW)
+    put(state, batch(0, pid=3), NOW + 500)
+    put(state, batch(0, pid=4), NOW - 200)  # the clock went back: late, but never early
+    assert state.expire(NOW + 999, 1000) == 0
+    assert state.expire(NOW + 1000, 1000) == 1
+    assert [each.producer_id for each in state.producers()] == [2, 3, 4]
+    assert state.expire(NOW + 10_000, 1000) == 2
+    assert [each.producer_id for each in state.producers()] == [2]
+    assert state.check(batch(50, pid=1), NOW) is None
+
+
+def test_expired_but_not_swept(state):
+    put(state, batch(0, epoch=5))
+    put(state, batch(0, pid=8, epoch=5, transactional=True))
+    later = NOW + PRODUCER_EXPIRATION_MS
+    assert refused(state, batch(9, epoch=5), later - 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(batch(0, epoch=5), later) == Duplicate(0, -1)
+    put(state, batch(9, epoch=2), later)
+    assert refused(state, batch(8, epoch=2), later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, batch(9, pid=8, epoch=5), later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_who_is_known_is_never_forgotten_for_others():
+    """10,000 other ids: an old producer's retry is still a duplicate, and new ones are refused."""
+    state = ProducerState(producers_max=10_000, hot_max=10)
+    put(state, batch(0, pid=1))
+    for pid in range(2, 10_001):
+        put(state, batch(0, pid=pid))
+    for pid in range(10_001, 10_100):
+        assert code_of_new(state, pid) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert len(state) == 10_000
+    assert state.check(batch(0, pid=1), NOW) == Duplicate(0, -1)
+    put(state, batch(1, pid=1))
+    assert refused(state, batch(5, pid=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    with pytest.raises(KafkaError):
+        state.check_all([batch(0, pid=10_001)], NOW)
+
+
+def code_of_new(state, pid, now_ms=NOW):
+    with pytest.raises(KafkaError) as caught:
+        state.check(batch(0, pid=pid), now_ms)
+    return caught.value.code
+
+
+def test_who_is_expired_gives_its_place():
+    state = ProducerState(producers_max=3, hot_max=1)
+    state.expire(NOW, 1000)
+    put(state, batch(0, pid=1, transactional=True))
+    put(state, batch(0, pid=2))
+    put(state, batch(0, pid=3), NOW + 1)
+    assert code_of_new(state, 4, NOW + 999) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    put(state, batch(0, pid=4), NOW + 1000)
+    assert [each.producer_id for each in state.producers()] == [1, 3, 4]
+    assert code_of_new(state, 5, NOW + 1000) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    put(state, batch(0, pid=5), NOW + 1001)
+    assert [each.producer_id for each in state.producers()] == [1, 4, 5]
+
+
+def test_a_broker_has_room_for_so_many():
+    room = Room(3)
+    states = [ProducerState(producers_max=100, hot_max=1) for _ in range(2)]
+    put(states[0], batch(0, pid=1))
+    for state in states:
+        state.enter(room)
+    for pid in (2, 3):
+        put(states[1], batch(0, pid=pid))
+    assert (room.count, room.refused_count) == (3, 0)
+    for state in states:
+        assert code_of_new(state, 9) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert room.refused_count == 2
+    put(states[0], batch(1, pid=1))  # who is known goes on
+    states[1].leave()
+    assert room.count == 1
+    put(states[0], batch(0, pid=9))
+    assert states[0].expire(NOW + 5000, 1000) == 2
+    assert room.count == 0
+
+
+def test_a_replay_refuses_nobody():
+    state = ProducerState(producers_max=2)
+    state.enter(Room(1))
+    for pid in range(5):
+        state.append(batch(0, pid=pid), pid, NOW)
+    assert len(state) == 5
+
+
+def test_memory_per_producer():
+    """Of those that are not hot: bytes, and what finds them."""
+    state = ProducerState(producers_max=5000, hot_max=10)
+    headers = [batch(first) for first in range(6)]
+    tracemalloc.start()
+    for pid in range(5000):
+        for header in headers:
+            put(state, header._replace(producer_id=10**6 + pid))
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(state) == 5000
+    assert size / 5000 < 400
+
+
+def test_expiry_looks_at_the_oldest_alone():
+    """However many there are; what is to go goes in steps."""
+    state = ProducerState(producers_max=3 * STEP_PRODUCERS)
+    for pid in range(2 * STEP_PRODUCERS + 5):
+        put(state, batch(0, pid=pid), NOW + pid // 5)
+    assert state.expire(NOW + 1000, 1000) == 5
+    assert state.expire(NOW + 1000, 1000) == 0
+    assert [state.expire(NOW + 99_999, 1000) for _ in range(3)] == [
+        STEP_PRODUCERS, STEP_PRODUCERS, 0,
+    ]  # fmt: skip
+
+
+def test_replay_of_what_is_known_changes_nothing(state):
+    headers = []
+    for first in range(0, 40, 4):
+        header = batch(first, 4)
+        headers.append(header._replace(base_offset=put(state, header)))
+    before = parts_of(state)
+    state.rebuild(headers, NOW + 99)
+    assert parts_of(state) == before
+    rebuilt = ProducerState(producers_max=100)
+    rebuilt.rebuild(headers, NOW)
+    assert parts_of(rebuilt) == before
+
+
+def test_replay_of_a_compacted_log(state):
+    """Batches are missing: those that are left are recognised, the gap is not."""
+    for first in (0, 10, 50, 60):
+        state.append(batch(first, 10), first, NOW)
+    assert state.check(batch(10, 10), NOW) == Duplicate(10, -1)
+    assert state.check(batch(60, 10), NOW) == Duplicate(60, -1)
+    for first in (20, 30, 40):
+        assert refused(state, batch(first, 10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.truncate(50) == []
+    assert state.check(batch(20, 10), NOW) is None
+
+
+def test_truncate(state):
+    for first in range(0, 16, 2):
+        put(state, batch(first, 2, pid=1))  # offsets 0-15
+    put(state, batch(0, 1, pid=2))  # 16
+    put(state, batch(0, 1, pid=3, transactional=True))  # 17
+    put(state, batch(16, 2, pid=1))  # 18
+    put(state, marker(pid=3))  # 20
+    put(state, batch(0, 1, pid=4, transactional=True))  # 21
+    assert state.truncate(30) == []
+    assert state.truncate(18) == [3, 4]
+    assert (state.end_offset, state.first_open_transaction_offset) == (18, None)
+    assert state.check(batch(16, 2, pid=1), NOW) is None
+    assert state.check(batch(14, 2, pid=1), NOW) == Duplicate(14, -1)
+    assert refused(state, batch(0, 2, pid=1)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    put(state, batch(16, 2, pid=1))
+    assert state.truncate(2) == [2, 1]
+    assert len(state) == 0
+
+
+def test_truncate_open_transaction(state):
+    put(state, batch(0, 1))
+    put(state, batch(1, 1, transactional=True))
+    assert state.truncate(1) == []
+    assert state.first_open_transaction_offset is None
+    put(state, batch(1, 1))
+
+
+def _filled() -> ProducerState:
+    state = ProducerState(producers_max=100)
+    for pid in (5, 3, 4):
+        for first in range(0, 14, 2):
+            put(state, batch(first, 2, pid=pid, epoch=pid, transactional=pid == 3), NOW + pid)
+    put(state, marker(pid=5, epoch=6), coordinator_epoch=2)
+    put(state, batch(14, 1, pid=4, epoch=4), NOW, log_append_time_ms=NOW)
+    return state
+
+
+def test_snapshot_round_trip():
+    state = _filled()
+    [data] = parts_of(state)
+    assert len(data) == 18 + 3 * 51 + 10 * 24
+    other = ProducerState(producers_max=100)
+    put(other, batch(0, pid=99))
+    other.restore([memoryview(data)])
+    assert list(other.producers()) == list(state.producers())
+    assert parts_of(other) == [data]
+    assert other.end_offset == state.end_offset
+    assert other.first_open_transaction_offset == state.first_open_transaction_offset == 14
+    assert other.check(batch(14, 1, pid=4, epoch=4), NOW) == Duplicate(43, NOW)
+    assert refused(other, batch(0, 2, pid=4, epoch=4)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert other.expire(NOW + 1005, 1000) == 2  # not the one with the open transaction
+    empty = ProducerState(producers_max=1)
+    empty.restore(parts_of(empty))
+    assert len(empty) == 0
+
+
+def test_restore_into_a_smaller_one_forgets_nobody():
+    small = ProducerState(producers_max=1)
+    small.restore(parts_of(_filled()))
+    assert [each.producer_id for each in small.producers()] == [3, 5, 4]
+    assert code_of_new(small, 99) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+@pytest.mark.parametrize("count", [0, 1, PART_PRODUCERS_MAX, PART_PRODUCERS_MAX + 1, 45_000])
+def test_snapshots_of_many_come_in_parts(count):
+    """Each fits an entry; together they are the state, and no part alone or doubled is."""
+    state = ProducerState(producers_max=100_000, hot_max=7)
+    header = batch(0)
+    for pid in range(count):
+        state.append(header._replace(producer_id=pid), pid, NOW + pid)
+    parts = parts_of(state)
+    assert len(parts) == max(-(-count // PART_PRODUCERS_MAX), 1)
+    assert max(map(len, parts)) < LogSettings().entry_bytes_max
+    other = ProducerState(producers_max=1)
+    steps = sum(1 for _ in other.restoring(parts))
+    assert steps == count // STEP_PRODUCERS
+    assert other.end_offset == state.end_offset == count
+    assert len(other) == count
+    assert parts_of(other) == parts
+    if count:
+        assert other.check(batch(0, pid=count - 1), NOW) == Duplicate(count - 1, -1)
+
+
+def test_a_snapshot_is_of_the_moment_in_which_it_was_taken():
+    """Its parts are encoded later, when others have appended."""
+    state = ProducerState(producers_max=100_000, hot_max=7)
+    header = batch(0)
+    for pid in range(PART_PRODUCERS_MAX + 10):
+        state.append(header._replace(producer_id=pid), pid, NOW)
+    before = parts_of(state)
+    parts = state.snapshot()
+    for pid in (0, PART_PRODUCERS_MAX, PART_PRODUCERS_MAX + 9):
+        put(state, batch(1, pid=pid))
+    put(state, batch(0, pid=99_999))
+    assert [part() for part in parts] == before
+    assert parts_of(state) != before
+
+
+def test_parts_of_two_snapshots_are_none():
+    first, second = _filled(), _filled()
+    put(second, batch(0, pid=99))
+    with pytest.raises(WireError, match="end offsets"):
+        first.restore([*parts_of(first), *parts_of(second)])
+    assert parts_of(first) == parts_of(_filled())
+
+
+def test_snapshot_damage_is_seen():
+    [data] = parts_of(_filled())
+    state = ProducerState(producers_max=10)
+    put(state, batch(0, pid=99))
+    before = parts_of(state)
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x10
+        with pytest.raises(WireError, match="producer snapshot"):
+            state.restore([damaged])
+    for size in range(len(data)):
+        with pytest.raises(WireError, match="producer snapshot"):
+            state.restore([data[:size]])
+    with pytest.raises(WireError, match="fails its CRC"):
+        state.restore([data + b"\0"])
+    with pytest.raises(WireError, match="has version 2, not 1"):
+        state.restore([b"\0\2" + data[2:]])
+    assert parts_of(state) == before
+
+
+@given(data=st.binary(max_size=200))
+def test_snapshot_of_any_bytes(data):
+    with pytest.raises(WireError):
+        ProducerState(producers_max=10).restore([data])
