@@ -21,39 +21,39 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster.internal_topics import offsets_topic_configs
+from broker.coordinator.timers import GroupTimers
+from broker.coordinator.topic import CoordinatorTopic
+from broker.groups.classic.types import GroupSnapshot, GroupState
 from broker.groups.coordinator_partition import (
     CoordinatorPartition,
     GroupEntry,
     KeyValue,
     PartitionState,
 )
-from broker.groups.coordinator_timers import GroupTimers
-from broker.groups.coordinator_topic import CoordinatorTopic
-from broker.groups.group_records import (
+from broker.groups.offsets.table import expired_offsets
+from broker.groups.records import (
     StoredOffset,
     group_record,
     group_tombstone,
     offset_record,
     offset_tombstone,
 )
-from broker.groups.group_types import GroupSnapshot, GroupState
-from broker.groups.offsets_core import expired_offsets
 from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from broker.groups.config import GroupConfig
-    from broker.groups.group_types import (
+    from broker.coordinator.ports import Catalog, Logs, Topic, TopicEvent
+    from broker.groups.classic.types import (
         JoinInput,
         JoinResult,
         LeavingMember,
         SyncInput,
         SyncResult,
     )
-    from broker.groups.offsets_core import CommittedOffset, GroupOffsets, OffsetKey
-    from broker.groups.ports import Catalog, Logs, Topic, TopicEvent
+    from broker.groups.config import GroupConfig
+    from broker.groups.offsets.table import CommittedOffset, GroupOffsets, OffsetKey
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)

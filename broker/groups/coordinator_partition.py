@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.groups.group_core import ClassicGroup
-from broker.groups.group_records import (
+from broker.groups.classic.group_core import ClassicGroup
+from broker.groups.classic.types import Answer, ArmTimer, Effect, GroupLimits, Persist
+from broker.groups.offsets.table import GroupOffsets
+from broker.groups.records import (
     StoredGroup,
     StoredOffset,
     StoredRecord,
     group_record,
     parse_record,
 )
-from broker.groups.group_types import Answer, ArmTimer, Effect, GroupLimits, Persist
-from broker.groups.offsets_core import GroupOffsets
 from runtime.logs import kv
 from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
@@ -43,10 +43,10 @@ from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record, read_records
 
 if TYPE_CHECKING:
+    from broker.coordinator.ports import Appended, Log
+    from broker.coordinator.timers import GroupTimers
     from broker.groups.config import GroupConfig
-    from broker.groups.coordinator_timers import GroupTimers
-    from broker.groups.offsets_core import OffsetKey
-    from broker.groups.ports import Appended, Log
+    from broker.groups.offsets.table import OffsetKey
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)

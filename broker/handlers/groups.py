@@ -32,7 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
-from broker.groups.group_types import (
+from broker.groups.classic.types import (
     GroupState,
     JoinInput,
     JoinResult,
