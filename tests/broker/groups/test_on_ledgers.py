@@ -10,7 +10,7 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.registry import ConfigRegistry
-from broker.groups import coordinator_partition
+from broker.coordinator import partition as coordinator_partition
 from broker.groups.classic.types import JoinInput, SyncInput
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
