@@ -1,1 +1,1 @@
-"""Classic consumer groups and committed offsets: pure cores (`*_core`) and their coordinator."""
+"""Consumer groups and committed offsets: pure cores, and their coordinator."""

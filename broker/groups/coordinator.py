@@ -1,62 +1,52 @@
 """GroupCoordinator: the groups whose `__consumer_offsets` partition this broker leads.
 
-A group belongs to the partition that its id hashes to; who leads the partition coordinates the
-group. From the moment that this broker begins to hold the partition requests are answered
-COORDINATOR_LOAD_IN_PROGRESS; once its log is online it is loaded; when the log goes offline,
-because it was handed over or lost, all is forgotten and everybody who waits is told
-NOT_COORDINATOR, as is everybody who asks from then on.
+A group belongs to the partition that its id hashes to. Who leads which partition, loading it and
+writing to it is broker/coordinator's part; here is what requests do with a group.
 
 Requests are plain calls on the loop's thread: what can be answered at once is answered before the
 call returns; the rest by the callback that the call is given, exactly once.
 
-Owner of all groups' state. Tasks: one for timers, one for expiry, `loads_max` that load.
+Owner of all groups' state. Tasks: the coordinator's, and one for expiry.
 """
 
 from __future__ import annotations
 
-import logging
-import math
 from typing import TYPE_CHECKING
 
 import trio
 
 from broker.cluster.internal_topics import offsets_topic_configs
-from broker.groups.coordinator_partition import (
-    CoordinatorPartition,
-    GroupEntry,
-    KeyValue,
-    PartitionState,
-)
-from broker.groups.coordinator_timers import GroupTimers
-from broker.groups.coordinator_topic import CoordinatorTopic
-from broker.groups.group_records import (
+from broker.coordinator.coordinator import Coordinator
+from broker.coordinator.partition import CoordinatorPartition, KeyValue, PartitionState
+from broker.coordinator.settings import CoordinatorSettings
+from broker.coordinator.topic import CoordinatorTopic
+from broker.groups.classic.types import GroupLimits, GroupSnapshot, GroupState
+from broker.groups.offsets.table import expired_offsets
+from broker.groups.records import (
     StoredOffset,
     group_record,
     group_tombstone,
     offset_record,
     offset_tombstone,
 )
-from broker.groups.group_types import GroupSnapshot, GroupState
-from broker.groups.offsets_core import expired_offsets
+from broker.groups.shard import APPEND_ERRORS, GroupEntry, GroupShard
 from runtime.slices import Slices
-from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from broker.groups.config import GroupConfig
-    from broker.groups.group_types import (
+    from broker.coordinator.ports import Catalog, Logs, Topic, TopicEvent
+    from broker.groups.classic.types import (
         JoinInput,
         JoinResult,
         LeavingMember,
         SyncInput,
         SyncResult,
     )
-    from broker.groups.offsets_core import CommittedOffset, GroupOffsets, OffsetKey
-    from broker.groups.ports import Catalog, Logs, Topic, TopicEvent
+    from broker.groups.config import GroupConfig
+    from broker.groups.offsets.table import CommittedOffset, GroupOffsets, OffsetKey
     from runtime.env import Env
-
-logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 #: Groups, and offsets of theirs, that are looked at before others have the loop.
@@ -67,107 +57,56 @@ OffsetToCommit = tuple[str, int, "CommittedOffset"]
 
 
 class GroupCoordinator:
-    """Classic groups and committed offsets. `run` it once; constructors start nothing."""
+    """Groups and committed offsets. `run` it once; constructors start nothing."""
 
     def __init__(self, env: Env, config: GroupConfig, catalog: Catalog, logs: Logs) -> None:
         self.env = env
         self.config = config
-        self.timers = GroupTimers(env.clock)
         self.topic = CoordinatorTopic(
             catalog,
             OFFSETS_TOPIC,
             config.offsets_topic_num_partitions,
             offsets_topic_configs(config.offsets_topic_segment_bytes),
         )
+        self.base = Coordinator[GroupShard](
+            env, _settings(config), self.topic, logs, self._new_shard
+        )
+        self.timers = self.base.timers
         self._catalog = catalog
-        self._logs = logs
-        self._partitions: dict[int, CoordinatorPartition] = {}
-        self._running = False
-        # At most one entry per partition of the topic is in the channel.
-        self._to_load, self._loads = trio.open_memory_channel[CoordinatorPartition](math.inf)
+        self._limits = GroupLimits(
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            members_max=config.group_max_size,
+        )
 
     # --- life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Never returns. Cancelled: everybody who waits is told NOT_COORDINATOR."""
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.timers.run)
-                nursery.start_soon(self._expire_for_ever)
-                for _ in range(self.config.loads_max):
-                    nursery.start_soon(self._load_for_ever)
-                self._running = True
-                self.load_all()
-                self._logs.subscribe(self._on_held)
-                self._catalog.subscribe(self._on_topic_event)
-                task_status.started()
-        finally:
-            self._running = False
-            for partition in list(self._partitions.values()):
-                partition.close()
+        self._catalog.subscribe(self._on_topic_event)
+        await self.base.run(self._expire_for_ever, task_status=task_status)
 
-    def load_all(self) -> None:
-        """Starts to load every partition of the topic that is ours and not loaded yet: a group's
-        members are watched, and the group is listed, before the first request for it."""
-        for index in range(self.topic.partition_count if self.topic.exists else 0):
-            self.gained(index)
-
-    def gained(self, index: int) -> CoordinatorPartition | None:
-        """Partition `index` may be ours now; loads it if the log manager says so. Idempotent."""
-        partition = self._partitions.get(index)
-        if partition is not None:
-            return partition
-        try:
-            log = self._logs.get(OFFSETS_TOPIC, index)
-        except KafkaError:
-            return None
-        if log.state.value == "offline":
-            return None
-        partition = CoordinatorPartition(
-            index, log, self.env, self.config, self.timers, self._on_closed
-        )
-        self._partitions[index] = partition
-        partition.when_taken_over(self._to_load.send_nowait)
-        return partition
-
-    def lost(self, index: int) -> None:
-        """Partition `index` is no longer ours; also noticed from the log, by itself."""
-        partition = self._partitions.get(index)
-        if partition is not None:
-            partition.close()
+    async def ensure_ready(self, group_id: str) -> None:
+        """Creates `__consumer_offsets` if it is not there, and waits until the group's partition
+        is loaded, if it is ours. KafkaError: the topic cannot be created."""
+        await self.base.ensure_ready(group_id)
 
     def topic_deleted(self, topic: Topic) -> None:
         """Forgets what groups have committed for this topic, not for a new one of its name: that
         may have been committed with another coordinator, and come with the partition's log, before
         this broker knows of the topic. Old commits do not say which topic they are of."""
         is_gone = self._catalog.get(topic.name) is None
-        for partition in self._active():
+        for shard in self.base.shards():
             tombstones = [
                 StoredOffset(group_id, topic.name, number, None)
-                for group_id, entry in partition.groups.items()
+                for group_id, entry in shard.groups.items()
                 for number, committed in entry.offsets.by_topic.get(topic.name, {}).items()
                 if committed.topic_id == topic.id or (is_gone and committed.topic_id is None)
             ]
-            self._delete_offsets(partition, tombstones, _ignore)
-
-    async def ensure_ready(self, group_id: str) -> None:
-        """Creates `__consumer_offsets` if it is not there, and waits until the group's partition
-        is loaded, if it is ours. KafkaError: the topic cannot be created."""
-        await self.topic.ensure()
-        partition = self.gained(self.topic.partition_for(group_id))
-        if partition is not None and self._running:
-            await partition.settled.wait()
+            self._delete_offsets(shard, tombstones, _ignore)
 
     def statistics(self) -> dict[str, int]:
-        active = self._active()
-        return {
-            "partitions_active": len(active),
-            "partitions_loading": len(self._partitions) - len(active),
-            "groups": sum(len(each.groups) for each in active),
-            "batches": sum(each.batch_count for each in active),
-            "pending_bytes": sum(each.pending_bytes for each in active),
-            "timers": len(self.timers),
-        }
+        groups = sum(len(shard.groups) for shard in self.base.shards())
+        return {**self.base.statistics(), "groups": groups}
 
     # --- members
 
@@ -181,24 +120,24 @@ class GroupCoordinator:
         least_ms, most_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not least_ms <= request.session_timeout_ms <= most_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        partition, error = self._find(group_id)
-        if partition is None:
+        shard, error = self.base.find(group_id)
+        if shard is None:
             return error
-        entry = partition.groups.get(group_id)
+        entry = shard.groups.get(group_id)
         is_new = entry is None
         if entry is None:
             if request.member_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
-            entry = partition.create(group_id)
+            entry = shard.create(group_id)
         effects = entry.group.join(reply, request, self.timers.now_ms())
         if is_new:
             if entry.group.is_forgettable:  # refused
-                partition.forget(entry)
+                shard.forget(entry)
             else:
                 # As Kafka: the group is in the log from its first member on.
                 empty = GroupSnapshot(group_id, "", 0, None, None, -1)
-                partition.write([group_record(empty)], _ignore)
-        partition.carry_out(entry, effects)
+                shard.partition.write([group_record(empty)], _ignore)
+        shard.carry_out(entry, effects)
         return ErrorCode.NONE
 
     def sync(
@@ -209,7 +148,7 @@ class GroupCoordinator:
         if entry is None:
             return _unless_missing(error, ErrorCode.UNKNOWN_MEMBER_ID)
         effects = entry.group.sync(reply, request, self.timers.now_ms())
-        entry.partition.carry_out(entry, effects)
+        entry.shard.carry_out(entry, effects)
         return ErrorCode.NONE
 
     def heartbeat(
@@ -244,7 +183,7 @@ class GroupCoordinator:
         def stored(error: ErrorCode) -> None:
             reply(error, [] if error else errors)
 
-        if not entry.partition.carry_out(entry, effects, stored):
+        if not entry.shard.carry_out(entry, effects, stored):
             stored(ErrorCode.NONE)
 
     # --- offsets
@@ -261,16 +200,16 @@ class GroupCoordinator:
         """OffsetCommit: `reply(error)`, NONE once all offsets are durable. A group that is not
         there is made for a commit without a generation: a simple consumer's; otherwise
         GROUP_ID_NOT_FOUND. The empty group id is a group like any other, as in Kafka."""
-        partition, error = self._find(group_id)
-        if partition is None:
+        shard, error = self.base.find(group_id)
+        if shard is None:
             reply(error)
             return
-        entry = partition.groups.get(group_id)
+        entry = shard.groups.get(group_id)
         if entry is None:
             if generation_id >= 0:
                 reply(ErrorCode.GROUP_ID_NOT_FOUND)
                 return
-            entry = partition.create(group_id)
+            entry = shard.create(group_id)
         error = entry.group.commit_error(member_id, instance_id, generation_id)
         if error:
             reply(error)
@@ -285,11 +224,11 @@ class GroupCoordinator:
         def done(error: ErrorCode) -> None:
             for each in stored:
                 table.end(each.topic, each.partition)
-            if error and entry.is_pristine and partition.groups.get(group_id) is entry:
-                partition.forget(entry)
+            if error and entry.is_pristine and shard.groups.get(group_id) is entry:
+                shard.forget(entry)
             reply(error)
 
-        partition.write_offsets(records, stored, done)
+        shard.write_offsets(records, stored, done)
 
     def fetch(
         self,
@@ -299,21 +238,21 @@ class GroupCoordinator:
     ) -> None:
         """OffsetFetch: `reply(error, table)`; no table: the group has no offsets. Who requires
         stable offsets waits for the commits of this group that are on their way (KIP-447)."""
-        partition, error = self._find(group_id)
-        if partition is None:
+        shard, error = self.base.find(group_id)
+        if shard is None:
             reply(error, None)
             return
 
         def answer() -> None:
-            if partition.state is not PartitionState.ACTIVE:
+            if shard.partition.state is not PartitionState.ACTIVE:
                 reply(ErrorCode.NOT_COORDINATOR, None)
                 return
-            entry = partition.groups.get(group_id)
+            entry = shard.groups.get(group_id)
             reply(ErrorCode.NONE, None if entry is None else entry.offsets)
 
-        entry = partition.groups.get(group_id)
+        entry = shard.groups.get(group_id)
         if require_stable and entry is not None and entry.offsets.has_in_flight:
-            partition.after_pending(answer)
+            shard.partition.after_pending(answer)
         else:
             answer()
 
@@ -345,7 +284,7 @@ class GroupCoordinator:
             if entry.offsets.knows(topic, number):
                 stored.append(StoredOffset(group_id, topic, number, None))
         self._delete_offsets(
-            entry.partition, stored, lambda error: reply(error, [] if error else errors)
+            entry.shard, stored, lambda error: reply(error, [] if error else errors)
         )
 
     # --- administration
@@ -357,11 +296,11 @@ class GroupCoordinator:
 
     def list_groups(self) -> tuple[ErrorCode, list[GroupEntry]]:
         """Every group of this broker; an error while some are being loaded."""
-        if not self._running:
+        if not self.base.is_running:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
-        if any(p.state is PartitionState.LOADING for p in self._partitions.values()):
+        if self.base.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
-        return ErrorCode.NONE, [e for p in self._active() for e in p.groups.values()]
+        return ErrorCode.NONE, [e for s in self.base.shards() for e in s.groups.values()]
 
     def delete_group(self, group_id: str, reply: Callable[[ErrorCode], None]) -> None:
         """DeleteGroups of one group: `reply(error)`, NONE once its tombstones are durable."""
@@ -378,22 +317,20 @@ class GroupCoordinator:
         none left (KIP-211)."""
         now_ms = self.timers.wall_ms()
         slices = Slices(GROUPS_PER_TURN)
-        for partition in self._active():
-            for entry in list(partition.groups.values()):
+        for shard in self.base.shards():
+            for entry in list(shard.groups.values()):
                 if slices.due(1 + len(entry.offsets)):
                     await slices.turn()
-                if partition.groups.get(entry.group.group_id) is entry:
-                    self._expire_group(partition, entry, now_ms)
+                if shard.groups.get(entry.group.group_id) is entry:
+                    self._expire_group(entry, now_ms)
 
-    def _expire_group(
-        self, partition: CoordinatorPartition, entry: GroupEntry, now_ms: int
-    ) -> None:
+    def _expire_group(self, entry: GroupEntry, now_ms: int) -> None:
         keys = expired_offsets(entry.group, entry.offsets, now_ms, self.config.offsets_retention_ms)
         is_last = len(keys) == len(entry.offsets) and not entry.offsets.has_in_flight
         if is_last and entry.group.is_forgettable and not entry.offsets.unstable:
             self._delete_group(entry, keys, _ignore)
         elif keys:
-            self._delete_offsets(partition, entry.tombstones(keys), _ignore)
+            self._delete_offsets(entry.shard, entry.tombstones(keys), _ignore)
 
     # --- inside
 
@@ -403,16 +340,16 @@ class GroupCoordinator:
         """Tombstones for these offsets and, after them, for the group."""
 
         def done(error: ErrorCode) -> None:
-            if not error and entry.partition.groups.get(entry.group.group_id) is entry:
-                entry.partition.apply_deletion(entry)
+            if not error and entry.shard.groups.get(entry.group.group_id) is entry:
+                entry.shard.apply_deletion(entry)
             reply(error)
 
         last = [group_tombstone(entry.group.group_id)]
-        self._delete_offsets(entry.partition, entry.tombstones(keys), done, last)
+        self._delete_offsets(entry.shard, entry.tombstones(keys), done, last)
 
     def _delete_offsets(
         self,
-        partition: CoordinatorPartition,
+        shard: GroupShard,
         tombstones: list[StoredOffset],
         reply: Callable[[ErrorCode], None],
         last: Sequence[KeyValue] = (),
@@ -420,49 +357,23 @@ class GroupCoordinator:
         records: list[KeyValue] = [
             offset_tombstone(each.group_id, each.topic, each.partition) for each in tombstones
         ]
-        partition.write_offsets([*records, *last], tombstones, reply)
+        shard.write_offsets([*records, *last], tombstones, reply)
 
-    def _active(self) -> list[CoordinatorPartition]:
-        return [p for p in self._partitions.values() if p.state is PartitionState.ACTIVE]
-
-    def _find(self, group_id: str) -> tuple[CoordinatorPartition | None, ErrorCode]:
-        """The loaded partition of a group, or why there is none."""
-        if not self._running:
-            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not self.topic.exists:
-            return None, ErrorCode.NOT_COORDINATOR
-        index = self.topic.partition_for(group_id)
-        partition = self._partitions.get(index)
-        if partition is None:
-            partition = self.gained(index)
-        if partition is None:
-            return None, ErrorCode.NOT_COORDINATOR
-        if partition.state is PartitionState.ACTIVE:
-            return partition, ErrorCode.NONE
-        return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    def _new_shard(self, partition: CoordinatorPartition[GroupShard]) -> GroupShard:
+        return GroupShard(partition, self._limits, self.timers)
 
     def _find_group(
         self, group_id: str, *, empty_id_is_fine: bool = False
     ) -> tuple[GroupEntry | None, ErrorCode]:
         if not group_id and not empty_id_is_fine:
             return None, ErrorCode.INVALID_GROUP_ID
-        partition, error = self._find(group_id)
-        if partition is None:
+        shard, error = self.base.find(group_id)
+        if shard is None:
             return None, error
-        entry = partition.groups.get(group_id)
+        entry = shard.groups.get(group_id)
         if entry is None or entry.group.state is GroupState.DEAD:
             return None, ErrorCode.GROUP_ID_NOT_FOUND
         return entry, ErrorCode.NONE
-
-    def _on_closed(self, partition: CoordinatorPartition) -> None:
-        if self._partitions.get(partition.index) is partition:
-            del self._partitions[partition.index]
-
-    def _on_held(self, topic: str, index: int) -> None:
-        """The log manager's listener. A tenure that is over is not waited for: its log is offline,
-        and the partition was closed when that happened."""
-        if topic == OFFSETS_TOPIC and self._running:
-            self.gained(index)
 
     def _on_topic_event(self, event: TopicEvent) -> None:
         """The catalog's listener: a topic was created, changed or deleted."""
@@ -471,15 +382,21 @@ class GroupCoordinator:
         if current is None or current.id != topic.id:
             self.topic_deleted(topic)
 
-    async def _load_for_ever(self) -> None:
-        while True:
-            partition = await self._loads.receive()
-            await partition.load()
-
     async def _expire_for_ever(self) -> None:
         while True:
             await trio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
             await self.expire()
+
+
+def _settings(config: GroupConfig) -> CoordinatorSettings:
+    return CoordinatorSettings(
+        compression=config.offsets_topic_compression_codec,
+        batch_bytes_max=config.batch_bytes_max,
+        pending_bytes_max=config.pending_bytes_max,
+        load_buffer_size=config.offsets_load_buffer_size,
+        loads_max=config.loads_max,
+        append_errors=APPEND_ERRORS,
+    )
 
 
 def _ignore(error: ErrorCode) -> None:

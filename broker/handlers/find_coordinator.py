@@ -29,8 +29,8 @@ from wire.kafka.messages.groups import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.groups.coordinator_topic import CoordinatorTopic
-    from broker.groups.ports import Leaders
+    from broker.coordinator.ports import Leaders
+    from broker.coordinator.topic import CoordinatorTopic
 
 #: What a key costs, in units of `Steps`, and characters of it that cost one: it is hashed.
 KEY_UNITS = 10

@@ -32,7 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
-from broker.groups.group_types import (
+from broker.groups.classic.types import (
     GroupState,
     JoinInput,
     JoinResult,
@@ -67,7 +67,7 @@ from wire.kafka.messages.groups import (
 
 if TYPE_CHECKING:
     from broker.groups.coordinator import GroupCoordinator
-    from broker.groups.coordinator_partition import GroupEntry
+    from broker.groups.shard import GroupEntry
 
 #: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, as bits of their AclOperation codes.
 _ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.api import STEP_UNITS, Api, Reply, Request, Steps, all_steps, in_slices
-from broker.groups.offsets_core import CommittedOffset, GroupOffsets
+from broker.groups.offsets.table import CommittedOffset, GroupOffsets
 from runtime.config import LONG_MAX
 from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Awaitable
 
+    from broker.coordinator.ports import Catalog, Topic
     from broker.groups.coordinator import GroupCoordinator, OffsetToCommit
-    from broker.groups.ports import Catalog, Topic
 
 _TOPIC_IDS_FROM = 10
 

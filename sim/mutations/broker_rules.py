@@ -179,7 +179,7 @@ BROKER_RULES = (
         "a coordinator forgets the groups that it loads",
         (
             Patch(
-                "broker.groups.coordinator_partition",
+                "broker.groups.shard",
                 '        """A record of the log, when it is loaded."""\n',
                 "        return\n",
             ),

@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from broker.cluster.assignment import ASSIGNMENTS_PATH, Assignment
-from broker.groups.coordinator_partition import CoordinatorPartition
+from broker.groups.shard import GroupShard
 from sim.faults import Fault, Faults
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape, draw_shape
@@ -73,7 +73,7 @@ def test_a_group_goes_on_where_it_was():
 
 def test_a_coordinator_that_forgets_is_found(monkeypatch):
     """What it loads after a move knows of no commit."""
-    monkeypatch.setattr(CoordinatorPartition, "apply", lambda self, stored: None)
+    monkeypatch.setattr(GroupShard, "apply", lambda self, key, value: None)
     shape = Shape(bookies=3, members=2, plain_producers=0, admins=0)
     plan = [Fault(1, 6.0, "crash-broker", 0.1, 0.9, 0.5)]
     result = run_seed(3, plan=plan, shape=shape)

@@ -17,11 +17,8 @@ import trio
 import trio.testing
 
 from broker.api import ConnectionInfo, Reply, Request, all_steps
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
-from broker.groups.group_core import ClassicGroup
-from broker.groups.group_records import parse_record
-from broker.groups.group_types import (
+from broker.groups.classic.group_core import ClassicGroup
+from broker.groups.classic.types import (
     Answer,
     ArmTimer,
     GroupLimits,
@@ -30,6 +27,9 @@ from broker.groups.group_types import (
     Persist,
     SyncInput,
 )
+from broker.groups.config import GroupConfig
+from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from broker.groups.records import parse_record
 from broker.handlers.find_coordinator import FindCoordinatorHandler, KeyType
 from broker.handlers.groups import GroupsHandler
 from broker.handlers.offsets import OffsetsHandler

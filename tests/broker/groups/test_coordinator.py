@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 import trio
 
+from broker.coordinator.topic import java_hash, partition_for
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import OFFSETS_TOPIC
-from broker.groups.coordinator_topic import java_hash, partition_for
-from broker.groups.group_records import StoredGroup, StoredOffset
+from broker.groups.records import StoredGroup, StoredOffset
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.message import ZERO_UUID
 from wire.kafka.messages.groups import (

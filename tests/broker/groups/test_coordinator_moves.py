@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from broker.groups.coordinator_partition import PartitionState
+from broker.coordinator.partition import PartitionState
 from wire.kafka.errors import ErrorCode
 
 
@@ -34,9 +34,9 @@ async def test_loading_begins_when_the_log_is_online(new_loading_world):
     assert coordinator.heartbeat("g", "m", None, 1) is ErrorCode.NONE, "it is being loaded"
     assert coordinator.describe("g")[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await trio.testing.wait_all_tasks_blocked()
-    partition = coordinator._partitions[0]
+    partition = coordinator.base.partitions[0]
     assert partition.state is PartitionState.LOADING
-    assert coordinator._loads.statistics().current_buffer_used == 0, "it takes nobody's place"
+    assert coordinator.base._loads.statistics().current_buffer_used == 0, "it takes nobody's place"
     go_online(log)
     await partition.settled.wait()
     assert coordinator.describe("g")[0] is ErrorCode.GROUP_ID_NOT_FOUND

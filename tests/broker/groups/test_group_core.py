@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from broker.groups.group_base import subscribed_topics
-from broker.groups.group_core import ClassicGroup
-from broker.groups.group_types import GroupLimits, GroupState, LeavingMember
+from broker.groups.classic.group_base import subscribed_topics
+from broker.groups.classic.group_core import ClassicGroup
+from broker.groups.classic.types import GroupLimits, GroupState, LeavingMember
 from wire.kafka.errors import ErrorCode as E
 
 

@@ -25,8 +25,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from broker.groups.group_core import ClassicGroup
-from broker.groups.group_types import (
+from broker.groups.classic.group_core import ClassicGroup
+from broker.groups.classic.types import (
     GroupLimits,
     GroupState,
     JoinResult,

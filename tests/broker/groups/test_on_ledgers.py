@@ -10,11 +10,11 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.registry import ConfigRegistry
-from broker.groups import coordinator_partition
+from broker.coordinator import partition as coordinator_partition
+from broker.groups.classic.types import JoinInput, SyncInput
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
-from broker.groups.group_types import JoinInput, SyncInput
-from broker.groups.offsets_core import CommittedOffset
+from broker.groups.offsets.table import CommittedOffset
 from broker.log.life.chain import Chain
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings

@@ -1,4 +1,4 @@
-"""What the group coordinator needs of its neighbours, as protocols.
+"""What a coordinator needs of its neighbours, as protocols.
 
 The real parts are broker/cluster's TopicCatalog and broker/log's LogManager and PartitionLog.
 """
@@ -57,7 +57,7 @@ class ReadResult(Protocol):
 
 
 class Log(Protocol):
-    """One partition of `__consumer_offsets` that this broker holds."""
+    """One partition of the coordinator's topic that this broker holds."""
 
     @property
     def log_start_offset(self) -> int: ...

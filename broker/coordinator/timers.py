@@ -1,7 +1,7 @@
-"""One task that wakes groups at their deadlines: a heap for all groups of this broker.
+"""One task that wakes what a coordinator keeps at its deadlines: one heap for all of it.
 
-A group's state machine arms one timer; an armed time that is not the group's latest is stale and
-dropped when it comes up, so a heartbeat, which moves a deadline away, costs nothing here.
+What can be due arms one timer; an armed time that is not its latest is stale and dropped when it
+comes up, so a group's heartbeat, which moves a deadline away, costs nothing here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Timed(Protocol):
     def on_timer(self, now_ms: int, /) -> None: ...
 
 
-class GroupTimers:
-    """Owner: the coordinator. `now_ms` is the groups' clock: wall-clock time as it was at the
-    start plus what a monotonic clock measured since, so it never goes back."""
+class CoordinatorTimers:
+    """Owner: the coordinator. `now_ms` is the clock of deadlines: wall-clock time as it was
+    at the start plus what a monotonic clock measured since, so it never goes back."""
 
     __slots__ = ("_clock", "_epoch_ms", "_heap", "_sequence", "_wake")
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import struct
 from typing import Self
 
-from broker.groups.group_members import Member, Members
-from broker.groups.group_types import (
+from broker.groups.classic.members import Member, Members
+from broker.groups.classic.types import (
     Answer,
     ArmTimer,
     Effect,

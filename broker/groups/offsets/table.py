@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from uuid import UUID
 
-from broker.groups.group_types import GroupState
+from broker.groups.classic.types import GroupState
 
 if TYPE_CHECKING:
-    from broker.groups.group_base import GroupBase
+    from broker.groups.classic.group_base import GroupBase
 
 #: A partition as a group names it: (topic, partition).
 OffsetKey = tuple[str, int]

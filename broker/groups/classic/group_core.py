@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 
-from broker.groups.group_base import (
+from broker.groups.classic.group_base import (
     COMPLETING,
     DEAD,
     EMPTY,
@@ -32,8 +32,8 @@ from broker.groups.group_base import (
     STABLE,
     GroupBase,
 )
-from broker.groups.group_members import Member
-from broker.groups.group_types import (
+from broker.groups.classic.members import Member
+from broker.groups.classic.types import (
     Answer,
     AssignmentStored,
     Continuation,

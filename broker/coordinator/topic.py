@@ -12,7 +12,7 @@ from wire.kafka.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.groups.ports import Catalog
+    from broker.coordinator.ports import Catalog
 
 
 #: 31 to the power of what is left, for so many characters at once.

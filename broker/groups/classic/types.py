@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.groups.group_members import Protocols
+    from broker.groups.classic.members import Protocols
 
 
 class GroupState(Enum):

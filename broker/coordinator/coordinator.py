@@ -1,0 +1,181 @@
+"""Coordinator: the partitions of an internal topic that this broker leads, each with its shard.
+
+A key belongs to the partition that it hashes to; who leads the partition coordinates the key. From
+the moment that this broker begins to hold the partition requests are answered
+COORDINATOR_LOAD_IN_PROGRESS; once its log is online it is loaded; when the log goes offline,
+because it was handed over or lost, all is forgotten and everybody who waits is told
+NOT_COORDINATOR, as is everybody who asks from then on.
+
+Owner of all partitions and of their timers. Tasks: one for timers, `loads_max` that load, and those
+that `run` is given. What groups, transactions or share groups are is their rooms' business: they
+have a Coordinator and give it shards.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Generic
+
+import trio
+
+from broker.coordinator.partition import CoordinatorPartition, PartitionState, S
+from broker.coordinator.timers import CoordinatorTimers
+from wire.kafka.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.coordinator.ports import Logs
+    from broker.coordinator.settings import CoordinatorSettings
+    from broker.coordinator.topic import CoordinatorTopic
+    from runtime.env import Env
+
+
+class Coordinator(Generic[S]):
+    """`run` it once; constructors start nothing. `new_shard(partition)` is called at the beginning
+    of each tenure, when nothing is loaded yet."""
+
+    def __init__(
+        self,
+        env: Env,
+        settings: CoordinatorSettings,
+        topic: CoordinatorTopic,
+        logs: Logs,
+        new_shard: Callable[[CoordinatorPartition[S]], S],
+    ) -> None:
+        self.topic = topic
+        self.timers = CoordinatorTimers(env.clock)
+        self.partitions: dict[int, CoordinatorPartition[S]] = {}
+        self.is_running = False
+        self._env = env
+        self._settings = settings
+        self._logs = logs
+        self._new_shard = new_shard
+        # At most one entry per partition of the topic is in the channel.
+        self._to_load, self._loads = trio.open_memory_channel[CoordinatorPartition[S]](math.inf)
+
+    # --- life
+
+    async def run(
+        self,
+        *tasks: Callable[[], Awaitable[object]],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Never returns. `tasks` are the owner's, as long as this runs. Cancelled: everybody who
+        waits is told NOT_COORDINATOR."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.timers.run)
+                for task in tasks:
+                    nursery.start_soon(task)
+                for _ in range(self._settings.loads_max):
+                    nursery.start_soon(self._load_for_ever)
+                self.is_running = True
+                self.load_all()
+                self._logs.subscribe(self._on_held)
+                task_status.started()
+        finally:
+            self.is_running = False
+            for partition in list(self.partitions.values()):
+                partition.close()
+
+    def load_all(self) -> None:
+        """Starts to load every partition of the topic that is ours and not loaded yet: what is due
+        at some time is watched, and what is there is listed, before the first request for it."""
+        for index in range(self.topic.partition_count if self.topic.exists else 0):
+            self.gained(index)
+
+    def gained(self, index: int) -> CoordinatorPartition[S] | None:
+        """Partition `index` may be ours now; loads it if the log manager says so. Idempotent."""
+        partition = self.partitions.get(index)
+        if partition is not None:
+            return partition
+        try:
+            log = self._logs.get(self.topic.name, index)
+        except KafkaError:
+            return None
+        if log.state.value == "offline":
+            return None
+        partition = CoordinatorPartition(
+            self.topic.name,
+            index,
+            log,
+            self._env,
+            self._settings,
+            self._new_shard,
+            self._on_closed,
+        )
+        self.partitions[index] = partition
+        partition.when_taken_over(self._to_load.send_nowait)
+        return partition
+
+    def lost(self, index: int) -> None:
+        """Partition `index` is no longer ours; also noticed from the log, by itself."""
+        partition = self.partitions.get(index)
+        if partition is not None:
+            partition.close()
+
+    async def ensure_ready(self, key: str) -> None:
+        """Creates the topic if it is not there, and waits until the key's partition is loaded, if
+        it is ours. KafkaError: the topic cannot be created."""
+        await self.topic.ensure()
+        partition = self.gained(self.topic.partition_for(key))
+        if partition is not None and self.is_running:
+            await partition.settled.wait()
+
+    # --- whose is what
+
+    def find(self, key: str) -> tuple[S | None, ErrorCode]:
+        """The loaded shard of a key, or why there is none."""
+        if not self.is_running:
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self.topic.exists:
+            return None, ErrorCode.NOT_COORDINATOR
+        index = self.topic.partition_for(key)
+        partition = self.partitions.get(index)
+        if partition is None:
+            partition = self.gained(index)
+        if partition is None:
+            return None, ErrorCode.NOT_COORDINATOR
+        if partition.state is PartitionState.ACTIVE:
+            return partition.shard, ErrorCode.NONE
+        return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some partition is not loaded yet: a list of what there is would lack its part."""
+        return any(p.state is PartitionState.LOADING for p in self.partitions.values())
+
+    def shards(self) -> list[S]:
+        """Of the partitions that are loaded."""
+        return [partition.shard for partition in self._active()]
+
+    def statistics(self) -> dict[str, int]:
+        active = self._active()
+        return {
+            "partitions_active": len(active),
+            "partitions_loading": len(self.partitions) - len(active),
+            "batches": sum(each.batch_count for each in active),
+            "pending_bytes": sum(each.pending_bytes for each in active),
+            "timers": len(self.timers),
+        }
+
+    # --- inside
+
+    def _active(self) -> list[CoordinatorPartition[S]]:
+        return [p for p in self.partitions.values() if p.state is PartitionState.ACTIVE]
+
+    def _on_closed(self, partition: CoordinatorPartition[S]) -> None:
+        if self.partitions.get(partition.index) is partition:
+            del self.partitions[partition.index]
+
+    def _on_held(self, topic: str, index: int) -> None:
+        """The log manager's listener. A tenure that is over is not waited for: its log is offline,
+        and the partition was closed when that happened."""
+        if topic == self.topic.name and self.is_running:
+            self.gained(index)
+
+    async def _load_for_ever(self) -> None:
+        while True:
+            partition = await self._loads.receive()
+            await partition.load()

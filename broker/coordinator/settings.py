@@ -1,0 +1,31 @@
+"""What a coordinator's owner decides about its topic's partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wire.kafka.errors import ErrorCode
+    from wire.kafka.records.compression import Compression
+
+
+@dataclass(slots=True, frozen=True)
+class CoordinatorSettings:
+    """No defaults: each kind of coordinator has settings of its own, and makes these of them."""
+
+    #: Of batches that are written; what is loaded may have any.
+    compression: Compression
+    #: Records of one turn are merged into batches of at most about this size; below the topic's
+    #: max.message.bytes.
+    batch_bytes_max: int
+    #: A partition answers COORDINATOR_NOT_AVAILABLE while so many bytes of records wait for acks.
+    pending_bytes_max: int
+    #: Bytes of one read of a load.
+    load_buffer_size: int
+    #: Partitions that are loaded at the same time.
+    loads_max: int
+    #: What clients are told for an append's error; others pass as they are.
+    append_errors: Mapping[ErrorCode, ErrorCode]

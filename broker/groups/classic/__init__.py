@@ -1,0 +1,1 @@
+"""Classic consumer groups: a pure core, its members and its values."""

@@ -1,0 +1,1 @@
+"""Committed offsets of groups, whatever kind they are of."""
