@@ -29,6 +29,7 @@ from bookie.journal.journal_replay import JournalReplay
 from bookie.lac import LedgerLacs
 from bookie.ledger_operations import LedgerOperations
 from bookie.ledger_table import LedgerTable
+from bookie.parts import BookieParts
 from bookie.reads import ReadPath
 from bookie.space.disk_usage import Reason
 from bookie.space.garbage_collector import GarbageCollector
@@ -106,20 +107,21 @@ class Bookie:
         self._writer = EntryLogWriter(config, env.disk, self._logs)
         self._damages = DamageReports(env.clock)
         self.on_damage = self._damages.on_damage
+        self._parts = BookieParts(
+            config=config,
+            env=env,
+            table=self._table,
+            cache=self._cache,
+            journal=self._journal,
+            files=self._files,
+            logs=self._logs,
+            writer=self._writer,
+            index=self._index,
+            damages=self._damages,
+            fail=self._fail,
+        )
         self._checkpointer = Checkpointer(
-            config,
-            env,
-            self._cache,
-            self._journal,
-            self._files,
-            self._logs,
-            self._writer,
-            self._table,
-            self._index,
-            self._fail,
-            self._progressed,
-            self.disks,
-            self._space.reserve,
+            self._parts, self.disks, self._space.reserve, self._progressed
         )
         self._adds = AddPath(
             config, self._cache, self._journal, self._table, self._checkpointer.swap
@@ -128,27 +130,18 @@ class Bookie:
             self._adds, self._cache, self._journal, self._table, self._checkpointer.deletions
         )
         #: See its own methods: suspend, resume, status, statistics.
-        self.gc = self._make_gc(known_ledgers)
+        self.gc = GarbageCollector(
+            self._parts,
+            self._operations,
+            self._checkpointer,
+            known_ledgers,
+            self._space.owed_bytes,
+        )
         self._compose_requests(known_ledgers)
         self._failure: OSError | None = None
         #: Of a clean stop: not left in the middle, unless the bookie fails.
         self._stopping = trio.CancelScope(shield=True)
         self._has_started = False
-
-    def _make_gc(self, known_ledgers: KnownLedgers | None) -> GarbageCollector:
-        return GarbageCollector(
-            self._config,
-            self._env,
-            self._logs,
-            self._index,
-            self._table,
-            self._operations,
-            self._checkpointer,
-            known_ledgers,
-            self._damages,
-            self._space.owed_bytes,
-            self._fail,
-        )
 
     def _compose_requests(self, known_ledgers: KnownLedgers | None) -> None:
         config, env = self._config, self._env
@@ -166,29 +159,8 @@ class Bookie:
         self._ended = trio.Event()
         self._reader = Reader(config, env.disk, self._cache, self._logs, self._index, self._damages)
         #: Looks for damage, in the background and when told to.
-        self.scrubber = Scrubber(
-            config,
-            env,
-            self._logs,
-            self._index,
-            self._table,
-            self._cache,
-            self._writer,
-            known_ledgers,
-            self._damages,
-        )
-        self._reads = ReadPath(
-            config,
-            env.clock,
-            env.turn,
-            self._reader,
-            self._cache,
-            self._index,
-            self._table,
-            self._operations,
-            self._damages,
-            self._ended,
-        )
+        self.scrubber = Scrubber(self._parts, known_ledgers)
+        self._reads = ReadPath(self._parts, self._reader, self._operations, self._ended)
         self.read_entry = self._reads.read_entry
         self.read_entry_nowait = self._reads.read_entry_nowait
         self.read_entries = self._reads.read_entries
@@ -434,13 +406,10 @@ class Bookie:
 
     def statistics(self) -> BookieStatistics:
         return gather(
-            self._journal,
-            self._cache,
+            self._parts,
             self._adds.held,
-            self._checkpointer,
-            self._reader,
-            self._logs,
+            self._checkpointer.flush_statistics,
+            self._reader.statistics,
             refused_read_only=self._adds.refused_read_only_count,
             damaged_records=self._reads.damaged_records,
-            ledgers=len(self._table),
         )

@@ -26,15 +26,9 @@ from wire.bookkeeper.status import (
 )
 
 if TYPE_CHECKING:
-    from bookie.config import BookieConfig
-    from bookie.health.damage import DamageReports
     from bookie.ledger_operations import LedgerOperations
-    from bookie.ledger_table import LedgerTable
-    from bookie.storage.index import EntryIndex
+    from bookie.parts import BookieParts
     from bookie.storage.reader import Reader
-    from bookie.storage.write_cache import WriteCache
-    from runtime.env import Clock
-    from runtime.turn import Turn
     from wire.bookkeeper.entry_set import EntrySet
 
 _EMPTY = memoryview(b"")
@@ -67,27 +61,21 @@ class ReadPath:
 
     def __init__(
         self,
-        config: BookieConfig,
-        clock: Clock,
-        turn: Turn,
+        parts: BookieParts,
         reader: Reader,
-        cache: WriteCache,
-        index: EntryIndex,
-        table: LedgerTable,
         operations: LedgerOperations,
-        damages: DamageReports,
         ended: trio.Event,
     ) -> None:
         """`ended`: from then on every answer is EIO."""
-        self._directory = ledger_directory(config)
-        self._clock = clock
+        self._directory = ledger_directory(parts.config)
+        self._clock = parts.env.clock
         self._reader = reader
-        self._ahead = ReadAhead(reader, turn)
-        self._cache = cache
-        self._index = index
-        self._ledger = table.get
+        self._ahead = ReadAhead(reader, parts.env.turn)
+        self._cache = parts.cache
+        self._index = parts.index
+        self._ledger = parts.table.get
         self._operations = operations
-        self._damages = damages
+        self._damages = parts.damages
         self._ended = ended
         #: Answers EIO for what is damaged.
         self.damaged_records = 0

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bookie.held_adds import HeldAdds
-    from bookie.journal.journal import Journal
-    from bookie.storage.checkpointer import Checkpointer
-    from bookie.storage.entry_log import EntryLogs
-    from bookie.storage.reader import Reader
-    from bookie.storage.write_cache import WriteCache
+    from bookie.parts import BookieParts
+    from bookie.storage.flush import FlushStatistics
+    from bookie.storage.reader import ReadStatistics
     from runtime.histogram import LatencyHistogram
 
 
@@ -57,22 +55,17 @@ class BookieStatistics:
 
 
 def gather(
-    journal: Journal,
-    cache: WriteCache,
+    parts: BookieParts,
     held: HeldAdds,
-    checkpointer: Checkpointer,
-    reader: Reader,
-    logs: EntryLogs,
+    flush: FlushStatistics,
+    read: ReadStatistics,
     *,
     refused_read_only: int,
     damaged_records: int,
-    ledgers: int,
 ) -> BookieStatistics:
     """One picture of all the parts of a bookie."""
-    written = journal.statistics()
-    cached = cache.statistics()
-    flush = checkpointer.flush_statistics
-    read = reader.statistics
+    written = parts.journal.statistics()
+    cached = parts.cache.statistics()
     return BookieStatistics(
         journal_records=written.records,
         journal_groups=written.groups,
@@ -95,9 +88,9 @@ def gather(
         read_bytes=read.entry_bytes,
         read_misses=read.misses,
         damaged_records=damaged_records,
-        entry_logs=logs.count,
-        entry_log_bytes=logs.size_bytes,
-        ledgers=ledgers,
+        entry_logs=parts.logs.count,
+        entry_log_bytes=parts.logs.size_bytes,
+        ledgers=len(parts.table),
         journal_files=written.files,
         journal_groups_written_ahead=written.groups_written_ahead,
         refused_read_only=refused_read_only,

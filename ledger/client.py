@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import trio
 
 from ledger.bookie_client import FLAG_DEFERRED_SYNC
+from ledger.client_parts import ClientParts, LedgerSeal
 from ledger.config import LedgerClientConfig
 from ledger.distribution import Schedule
 from ledger.entry_cache import EntryCache
@@ -20,6 +21,8 @@ from ledger.errors import (
 from ledger.health import BookieHealth
 from ledger.metadata import LedgerManager, Versioned
 from ledger.missing_copies import MissingCopies
+from ledger.open_ledger import OpenLedger
+from ledger.pipeline import AddPipeline, Window
 from ledger.placement import TooFewBookiesError
 from ledger.placement.quarantine import QuarantinePlacement
 from ledger.reader import LedgerReader
@@ -83,7 +86,18 @@ class LedgerClient:
         self.cache = EntryCache(size) if size else None
         self.manager = LedgerManager(store, env, self._config.ledgers_root)
         self._nursery: trio.Nursery | None = None
-        self._missing = MissingCopies(self.manager, bookies, env.rng, self._spawn)
+        self._parts = ClientParts(
+            config=self._config,
+            bookies=bookies,
+            manager=self.manager,
+            placement=self._placement,
+            health=self.health,
+            turn=env.turn,
+            spawn=self._spawn,
+            missing=MissingCopies(self.manager, bookies, env.rng, self._spawn),
+            statistics=self.statistics,
+            cache=self.cache,
+        )
 
     @property
     def env(self) -> Env:
@@ -192,25 +206,24 @@ class LedgerClient:
                 ),
                 ledger.ledger_id,
             )
-        digest = Digest(ledger.digest_type, ledger.password)
-        is_delayed = self._config.delay_ensemble_change
-        return writer_type(
-            core_type(ledger_id, schedule, ensemble, delay_ensemble_change=is_delayed),
-            self._bookies,
-            self._env.turn,
-            self._placement,
-            self._spawn,
-            digest,
-            master_key(ledger.password),
-            manager=self.manager,
-            missing=self._missing,
-            versioned=versioned,
-            reader=self._reader(ledger_id, versioned, -1, digest),
-            config=self._config,
-            statistics=self.statistics,
-            flags=flags,
-            cache=self.cache,
+        config, parts = self._config, self._parts
+        seal = LedgerSeal(
+            Digest(ledger.digest_type, ledger.password), master_key(ledger.password), flags
         )
+        reader = LedgerReader(ledger_id, versioned, -1, seal.digest, parts)
+        opened = OpenLedger(ledger_id, versioned, reader, parts)
+        pipeline = AddPipeline(
+            core_type(
+                ledger_id, schedule, ensemble, delay_ensemble_change=config.delay_ensemble_change
+            ),
+            parts,
+            seal,
+            opened,
+            Window(config.window_entries_max, config.window_bytes_max),
+            # What is acked under deferred sync is not confirmed: `force` tells the reader.
+            None if flags & FLAG_DEFERRED_SYNC else reader,
+        )
+        return writer_type(pipeline, opened, seal, parts)
 
     async def _new_ensemble(self, schedule: Schedule) -> tuple[str, ...]:
         try:
@@ -279,23 +292,7 @@ class LedgerClient:
         if not metadata.is_closed:
             reads = LedgerReads(ledger_id, metadata, digest, None, self._bookies)
             last_add_confirmed = (await reads.end()).last_add_confirmed
-        return self._reader(ledger_id, versioned, last_add_confirmed, digest)
-
-    def _reader(
-        self, ledger_id: int, versioned: Versioned, last_add_confirmed: int, digest: Digest
-    ) -> LedgerReader:
-        return LedgerReader(
-            ledger_id,
-            versioned,
-            last_add_confirmed,
-            digest,
-            self._bookies,
-            self._config,
-            self.statistics,
-            self.health,
-            self.manager,
-            self.cache,
-        )
+        return LedgerReader(ledger_id, versioned, last_add_confirmed, digest, self._parts)
 
     @contextmanager
     def _timed(self, operation: OperationStatistics) -> Iterator[None]:
@@ -316,20 +313,11 @@ class LedgerClient:
     async def _recover(
         self, ledger_id: int, versioned: Versioned, digest: Digest, password: bytes
     ) -> Versioned:
-        recovery = Recovery(
-            ledger_id,
-            self.manager,
-            self._bookies,
-            self._env.turn,
-            self._placement,
-            self._spawn,
-            digest,
-            master_key(password),
-            self._config,
-        )
+        seal = LedgerSeal(digest, master_key(password))
+        recovery = Recovery(ledger_id, self._parts, seal)
         with self._timed(self.statistics.recover):
             versioned = await recovery.run(versioned)
-        self._missing.look_after(ledger_id, versioned.metadata, recovery.left_out)
+        self._parts.missing.look_after(ledger_id, versioned.metadata, recovery.left_out)
         return versioned
 
     @staticmethod

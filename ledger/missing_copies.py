@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ledger.bookie_client import BookieClient, BookieId
+    from ledger.client_parts import Spawn
     from ledger.metadata import LedgerManager
-    from ledger.pipeline import Spawn
     from runtime.env import Rng
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 

@@ -25,12 +25,9 @@ from wire.bookkeeper.status import Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.bookie_client import BookieClient, BookieId
-    from ledger.config import LedgerClientConfig
-    from ledger.entry_cache import EntryCache
-    from ledger.health import BookieHealth
-    from ledger.metadata import LedgerManager, Versioned
-    from ledger.statistics import LedgerStatistics
+    from ledger.bookie_client import BookieId
+    from ledger.client_parts import ClientParts
+    from ledger.metadata import Versioned
     from wire.bookkeeper.entry import Digest
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -72,15 +69,12 @@ class LedgerReader:
         versioned: Versioned,
         last_add_confirmed: int,
         digest: Digest,
-        bookies: BookieClient,
-        config: LedgerClientConfig,
-        statistics: LedgerStatistics,
-        health: BookieHealth,
-        manager: LedgerManager,
-        cache: EntryCache | None = None,
+        parts: ClientParts,
     ) -> None:
+        config, bookies, manager = parts.config, parts.bookies, parts.manager
+        statistics, health = parts.statistics, parts.health
         self.ledger_id = ledger_id
-        self._cache = cache
+        self._cache = parts.cache
         self._statistics = statistics
         self.last_add_confirmed = last_add_confirmed
         self._digest = digest

@@ -21,6 +21,7 @@ is all of it.
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -35,8 +36,9 @@ from ledger.errors import (
     NotEnoughBookiesError,
     UnauthorizedError,
 )
-from ledger.pipeline import AddPipeline
+from ledger.pipeline import AddPipeline, Window
 from ledger.recovery_core import EndCore, EntryCore, Verdict
+from ledger.statistics import LedgerStatistics
 from ledger.writer_core import WriterCore
 from wire.bookkeeper.entry import Digest, DigestMismatchError, parse_header
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
@@ -49,20 +51,19 @@ from wire.bookkeeper.status import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from ledger.bookie_client import BookieClient
-    from ledger.config import LedgerClientConfig
-    from ledger.metadata import LedgerManager, Versioned
-    from ledger.pipeline import Spawn
-    from ledger.placement import Placement
+    from ledger.client_parts import ClientParts, LedgerSeal
+    from ledger.metadata import Versioned
     from ledger.writer_core import ChangeRequest
-    from runtime.turn import Turn
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: What is in flight is bounded by what recovery reads ahead.
+UNBOUNDED = Window(sys.maxsize, sys.maxsize)
 #: Entries that recovery asks for first; then twice as many, up to recovery_read_batch.
 FIRST_READ_BATCH = 2
 
@@ -79,67 +80,68 @@ class RecoveredEntry(NamedTuple):
     length: int
 
 
-class RecoveryPipeline(AddPipeline):
-    """Writes entries back. New ensembles are only remembered, in `segments`."""
+class RememberedEnsembles:
+    """A recovery's `ledger.pipeline.Ensembles`: new ones stay in memory until the ledger closes."""
 
-    __slots__ = ("failure", "segments")
-
-    def __init__(
-        self,
-        core: WriterCore,
-        bookies: BookieClient,
-        turn: Turn,
-        placement: Placement,
-        spawn: Spawn,
-        digest: Digest,
-        master_key: bytes,
-    ) -> None:
-        super().__init__(
-            core,
-            bookies,
-            turn,
-            placement,
-            spawn,
-            digest,
-            master_key,
-            FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY,
-        )
+    def __init__(self) -> None:
         #: First entry id -> ensemble, ascending.
         self.segments: dict[int, tuple[str, ...]] = {}
+        #: Bookies without which entries were written back.
+        self.left_out: set[str] = set()
+
+    async def store_ensemble(self, request: ChangeRequest, ensemble: tuple[str, ...]) -> None:
+        self.segments[request.first_entry_id] = ensemble
+
+    def leave_out(self, bookies: Collection[str]) -> None:
+        self.left_out.update(bookies)
+
+
+class WriteBack:
+    """Writes entries again, to all of their write sets."""
+
+    def __init__(self, core: WriterCore, parts: ClientParts, seal: LedgerSeal) -> None:
+        self.ensembles = RememberedEnsembles()
         self.failure: LedgerError | None = None
+        self._core = core
+        self._pipeline = AddPipeline(
+            core,
+            # Nobody's adds: they are not counted.
+            replace(parts, statistics=LedgerStatistics()),
+            replace(seal, flags=FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY),
+            self.ensembles,
+            UNBOUNDED,
+        )
 
     @property
-    def left_out(self) -> frozenset[str]:
-        """Bookies without which entries were written back."""
-        return frozenset(self._left_out)
+    def last_add_confirmed(self) -> int:
+        return self._core.last_add_confirmed
 
     @property
     def confirmed_length(self) -> int:
         return self._core.confirmed_length
 
-    async def add(self, entry: RecoveredEntry, pending_max: int) -> None:
-        """Sends the next entry, when fewer than `pending_max` are in flight; raises why not."""
-        if self.pending_count >= pending_max:
+    async def add(self, entry: RecoveredEntry, entry_id: int, pending_max: int) -> None:
+        """Sends this entry, the next one, when fewer than `pending_max` are in flight; raises why
+        not."""
+        core = self._core
+        if len(core.pending) >= pending_max:
             await self.finish()
-        if self._core.error is not None:
-            raise self._core.error
-        size = len(entry.payload)
+        if core.error is not None:
+            raise core.error
         # The entry keeps the length that its first writer gave it.
-        self._core.length = entry.length - size
-        self._append((entry.payload,), size, self._on_done)
+        core.length = entry.length - len(entry.payload)
+        self._pipeline.append((entry.payload,), self._on_done)
+        assert core.last_add_pushed == entry_id
 
     async def finish(self) -> None:
         """Waits until all are acked; raises why not."""
-        await self._wait_drained()
+        await self._pipeline.wait_drained()
         if self.failure is not None:
             raise self.failure
 
     def _on_done(self, entry_id: int, error: LedgerError | None) -> None:
         if error is not None and self.failure is None:
             self.failure = error
-
-    async def _store_ensemble(self, request: ChangeRequest, ensemble: tuple[str, ...]) -> None:
-        self.segments[request.first_entry_id] = ensemble
 
 
 class LedgerReads:
@@ -271,27 +273,11 @@ class LedgerReads:
 class Recovery:
     """One recovery of one ledger. `await run()`; make another for another try."""
 
-    def __init__(
-        self,
-        ledger_id: int,
-        manager: LedgerManager,
-        bookies: BookieClient,
-        turn: Turn,
-        placement: Placement,
-        spawn: Spawn,
-        digest: Digest,
-        master_key: bytes,
-        config: LedgerClientConfig,
-    ) -> None:
+    def __init__(self, ledger_id: int, parts: ClientParts, seal: LedgerSeal) -> None:
         self._ledger_id = ledger_id
-        self._manager = manager
-        self._bookies = bookies
-        self._turn = turn
-        self._placement = placement
-        self._spawn = spawn
-        self._digest = digest
-        self._master_key = master_key
-        self._config = config
+        self._parts = parts
+        self._seal = seal
+        self._manager = parts.manager
         #: Bookies of the closed ledger that lack entries, as far as is known.
         self.left_out: frozenset[str] = frozenset()
 
@@ -303,7 +289,8 @@ class Recovery:
         if versioned.metadata.is_closed:
             return versioned
         metadata = versioned.metadata
-        reads = LedgerReads(ledger_id, metadata, self._digest, self._master_key, self._bookies)
+        seal, bookies = self._seal, self._parts.bookies
+        reads = LedgerReads(ledger_id, metadata, seal.digest, seal.master_key, bookies)
         end = await reads.end()
         core = WriterCore(
             ledger_id,
@@ -311,26 +298,20 @@ class Recovery:
             metadata.last_segment[1],
             last_add_confirmed=end.last_add_confirmed,
         )
-        pipeline = RecoveryPipeline(
-            core,
-            self._bookies,
-            self._turn,
-            self._placement,
-            self._spawn,
-            self._digest,
-            self._master_key,
-        )
-        await self._write_back(reads, pipeline, end.last_add_confirmed + 1)
-        self.left_out = pipeline.left_out
-        last_entry_id = pipeline.last_add_confirmed
+        written = WriteBack(core, self._parts, seal)
+        await self._write_back(reads, written, end.last_add_confirmed + 1)
+        self.left_out = frozenset(written.ensembles.left_out)
+        last_entry_id = written.last_add_confirmed
         if last_entry_id > end.last_add_confirmed:
-            length = pipeline.confirmed_length
+            length = written.confirmed_length
         else:
             length = await self._length(reads, end)
         versioned = await self._manager.update(
             ledger_id,
             versioned,
-            lambda stored: _close(ledger_id, stored, pipeline.segments, last_entry_id, length),
+            lambda stored: _close(
+                ledger_id, stored, written.ensembles.segments, last_entry_id, length
+            ),
         )
         logger.info(
             "ledger=%d recovered: lac=%d last_entry=%d length=%d",
@@ -341,12 +322,10 @@ class Recovery:
         )
         return versioned
 
-    async def _write_back(
-        self, reads: LedgerReads, pipeline: RecoveryPipeline, entry_id: int
-    ) -> None:
+    async def _write_back(self, reads: LedgerReads, written: WriteBack, entry_id: int) -> None:
         # Mostly one entry is beyond the LAC that the bookies know: a thousand idle ledgers should
         # not ask for eight each.
-        batch_max = self._config.recovery_read_batch
+        batch_max = self._parts.config.recovery_read_batch
         batch = min(FIRST_READ_BATCH, batch_max)
         while True:
             results = await _read_batch(reads, range(entry_id, entry_id + batch))
@@ -354,10 +333,9 @@ class Recovery:
                 if isinstance(result, LedgerError):
                     raise result
                 if result is None:
-                    await pipeline.finish()
+                    await written.finish()
                     return
-                await pipeline.add(result, 2 * batch)
-                assert pipeline.last_add_pushed == entry_id
+                await written.add(result, entry_id, 2 * batch)
                 entry_id += 1
             batch = min(2 * batch, batch_max)
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ledger.errors import LedgerError, LedgerFencedError, UnauthorizedError
 from wire.bookkeeper.status import Status
@@ -94,14 +94,17 @@ class ChangeRequest(NamedTuple):
 
 
 class WriterCore:
+    #: Whether another bookie may take a failed one's place.
+    may_replace: ClassVar[bool] = True
+
     __slots__ = (
         "_ack_quorum_size",
         "_delays_change",
-        "_failed",
         "changing",
         "confirmed_length",
         "ensemble",
         "error",
+        "failed",
         "is_short",
         "last_add_confirmed",
         "last_add_pushed",
@@ -139,8 +142,9 @@ class WriterCore:
         self.pending_bytes = 0
         #: A new ensemble is being made: LAC and callbacks stand still.
         self.changing = False
-        #: Ensemble index -> the bookie there that is to be replaced, or was kept.
-        self._failed: dict[int, str] = {}
+        #: Ensemble index -> the bookie there that is to be replaced, or was kept. Only the core
+        #: changes it.
+        self.failed: dict[int, str] = {}
         #: Failed bookies were kept.
         self.is_short = False
         self._delays_change = delay_ensemble_change
@@ -173,8 +177,8 @@ class WriterCore:
         """Ensemble indexes to send a new entry to. Indexes whose bookie has failed are left out:
         `ensemble_changed` asks to send there once there is another bookie."""
         write_set = self.schedule.write_sets[pending.entry_id % self.schedule.ensemble_size]
-        if self._failed:
-            return tuple(index for index in write_set if index not in self._failed)
+        if self.failed:
+            return tuple(index for index in write_set if index not in self.failed)
         return write_set
 
     def reply(self, pending: PendingAdd, index: int, bookie: str, status: int) -> int:
@@ -199,9 +203,9 @@ class WriterCore:
         if self._delays_change:
             if self._is_tolerable(pending, index, bookie, status):
                 return NOTHING
-        elif index in self._failed:
+        elif index in self.failed:
             return NOTHING
-        self._failed[index] = bookie
+        self.failed[index] = bookie
         return self._begin_change()
 
     def _begin_change(self) -> int:
@@ -231,13 +235,13 @@ class WriterCore:
     def _give_up_refusers(self, pending: PendingAdd) -> None:
         for other in self.schedule.write_set(pending.entry_id):
             if pending.refusals >> other & 1:
-                self._failed[other] = self.ensemble[other]
+                self.failed[other] = self.ensemble[other]
 
     def _can_complete(self, pending: PendingAdd) -> bool:
         """Whether so many of its write set neither refused it nor are left out."""
         count = 0
         for index in self.schedule.write_set(pending.entry_id):
-            count += not (pending.refusals >> index & 1 or index in self._failed)
+            count += not (pending.refusals >> index & 1 or index in self.failed)
         return count >= self._ack_quorum_size
 
     def replace_late(self) -> int:
@@ -245,13 +249,13 @@ class WriterCore:
         late, self.late = self.late, {}
         for index, bookie in late.items():
             if self.ensemble[index] == bookie:
-                self._failed[index] = bookie
-        return self._begin_change() if self._failed else NOTHING
+                self.failed[index] = bookie
+        return self._begin_change() if self.failed else NOTHING
 
     def replace_failed(self) -> int:
         """Those that were kept are to be replaced, if now somebody is there to: CHANGE or
         NOTHING."""
-        return self._begin_change() if self._failed else NOTHING
+        return self._begin_change() if self.failed else NOTHING
 
     def _is_head_complete(self) -> bool:
         return (
@@ -294,7 +298,7 @@ class WriterCore:
         """What the ensemble must lose. The new one starts behind the LAC, which stands still until
         `ensemble_changed`, so that no entry is confirmed in between (bk#4097, bk#4651)."""
         assert self.changing
-        return ChangeRequest(self.last_add_confirmed + 1, self.ensemble, dict(self._failed))
+        return ChangeRequest(self.last_add_confirmed + 1, self.ensemble, dict(self.failed))
 
     def ensemble_changed(
         self, ensemble: tuple[str, ...]
@@ -309,21 +313,21 @@ class WriterCore:
         kept_mask = ~sum(1 << index for index in replaced)
         self.ensemble = ensemble
         # Failures that came in during the change, of bookies that are still there.
-        self._failed = {i: bookie for i, bookie in self._failed.items() if ensemble[i] == bookie}
+        self.failed = {i: bookie for i, bookie in self.failed.items() if ensemble[i] == bookie}
         resend: list[tuple[PendingAdd, int]] = []
         for pending in self.pending:
             pending.acks &= kept_mask
             pending.refusals &= kept_mask
             write_set = self.schedule.write_set(pending.entry_id)
             resend.extend((pending, index) for index in replaced if index in write_set)
-        if self._failed:
+        if self.failed:
             return resend, CHANGE
         self.changing = self.is_short = False
         return resend, DELIVER if self._is_head_complete() else NOTHING
 
     @property
     def failed_indexes(self) -> tuple[int, ...]:
-        return tuple(self._failed)
+        return tuple(self.failed)
 
     def can_keep(self, request: ChangeRequest) -> bool:
         """Whether every write set has its ack quorum without those that failed."""
@@ -343,7 +347,7 @@ class WriterCore:
         for pending in self.pending:
             if pending.refusals and not self._can_complete(pending):
                 self._give_up_refusers(pending)
-        if len(self._failed) > len(request.failed):
+        if len(self.failed) > len(request.failed):
             return CHANGE
         self.changing = False
         self.is_short = True
@@ -352,10 +356,10 @@ class WriterCore:
     def rejoin(self, index: int, bookie: str) -> list[PendingAdd]:
         """One that was kept took an entry: it is sent all from now on. Returns what is in flight
         and to be sent to it."""
-        if self.changing or self.error is not None or self._failed.get(index) != bookie:
+        if self.changing or self.error is not None or self.failed.get(index) != bookie:
             return []
-        del self._failed[index]
-        self.is_short = bool(self._failed)
+        del self.failed[index]
+        self.is_short = bool(self.failed)
         bit = 1 << index
         missing: list[PendingAdd] = []
         for pending in self.pending:

@@ -1,5 +1,9 @@
 """Writers for the two other ways of writing a ledger; their rules are in writer_modes_core.
 
+Parity with BookKeeper's client (LedgerHandleAdv, WriteFlag.DEFERRED_SYNC): applications that use
+the ledger client find both; the broker writes its partitions with a plain LedgerWriter only. The
+tests against BookKeeper's own bookies and clients (compat_tests/) drive both.
+
 A deferred sync's ack promises nothing until `force` returned: a bookie that loses power may lose
 what it acked. Its ledger cannot replace bookies, so the first that fails ends the writing.
 """
@@ -11,15 +15,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ledger.errors import LedgerError, LedgerForceError, NotEnoughBookiesError
+from ledger.errors import LedgerClosedError, LedgerError, LedgerForceError
 from ledger.writer import LedgerWriter
-from ledger.writer_core import STOPPED
 from ledger.writer_modes_core import DeferredSyncCore
 from runtime.logs import kv
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
-    from ledger.writer_core import AppendDone, ChangeRequest
+    from ledger.writer_core import AppendDone
     from wire.buffers import Buffers
 
 logger = logging.getLogger(__name__)
@@ -37,15 +40,9 @@ class AdvLedgerWriter(LedgerWriter):
         LedgerClosedError: nothing was added; ValueError if the id is negative."""
         if entry_id < 0:
             raise ValueError(f"entry id {entry_id} is negative")
-        core = self._core
-        if self._closing or not self.has_room:
-            self._refuse()
-        size = sum(map(len, payload))
-        if core.error is not None:
-            self._act(STOPPED)
-            core.add_at(entry_id, size, done)
-        else:
-            self._append(payload, size, done, entry_id)
+        if self._closing:
+            raise LedgerClosedError(self.ledger_id, "its writer was closed")
+        self._pipeline.append(payload, done, entry_id)
 
 
 class DeferredSyncLedgerWriter(AdvLedgerWriter):
@@ -105,9 +102,6 @@ class DeferredSyncLedgerWriter(AdvLedgerWriter):
                 self.ledger_id, f"up to entry {entry_id}: {', '.join(sorted(failures))}"
             )
 
-    def _on_confirmed(self) -> None:
-        """Acked is not confirmed here."""
-
     async def _end(self) -> tuple[int, int]:
         """Forces what was acked, if it can; else the ledger ends where the last force did."""
         core = self._forcing_core
@@ -120,9 +114,3 @@ class DeferredSyncLedgerWriter(AdvLedgerWriter):
             else:
                 core.forced(entry_id, length)
         return core.last_add_forced, core.forced_length
-
-    async def _choose(self, request: ChangeRequest) -> tuple[str, ...]:
-        failed = ", ".join(request.failed.values())
-        raise NotEnoughBookiesError(
-            self.ledger_id, f"{failed} failed, and with deferred sync no bookie can be replaced"
-        )

@@ -1,5 +1,7 @@
 """WriterCore for the two other ways of writing a ledger (invariants D). Pure.
 
+Parity with BookKeeper's client: no partition of the broker writes so. See ledger/writer_modes.py.
+
 `AdvCore`: the caller gives entry ids, in any order (LedgerHandleAdv.java). Acks are told in the
 order of ids, so an entry waits for all lower ids to be given and acked. Lengths count in the order
 of the calls.
@@ -11,7 +13,7 @@ is never changed: entries that only the replaced bookie had not synced yet would
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ledger.errors import DuplicateEntryError
 from ledger.writer_core import NOTHING, PendingAdd, WriterCore
@@ -82,6 +84,8 @@ class AdvCore(WriterCore):
 
 class DeferredSyncCore(AdvCore):
     """`last_add_confirmed` is what bookies have answered; `last_add_forced` is the ledger's LAC."""
+
+    may_replace: ClassVar[bool] = False
 
     __slots__ = ("forced_length", "last_add_forced")
 

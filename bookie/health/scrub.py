@@ -43,18 +43,13 @@ from runtime.throttle import Throttle
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bookie.config import BookieConfig
     from bookie.health.consistency import Places
-    from bookie.health.damage import Damage, DamageReports
+    from bookie.health.damage import Damage
     from bookie.known_ledgers import KnownLedgers
-    from bookie.ledger_table import LedgerTable
-    from bookie.storage.entry_log import EntryLog, EntryLogs
-    from bookie.storage.entry_log_writer import EntryLogWriter
-    from bookie.storage.index import EntryIndex
+    from bookie.parts import BookieParts
+    from bookie.storage.entry_log import EntryLog
     from bookie.storage.log_scan import RecordSlice
-    from bookie.storage.write_cache import WriteCache
     from runtime.disk import File
-    from runtime.env import Env
 
     #: A log, and how much of it: bytes from its start.
     Part = tuple[EntryLog, int]
@@ -113,26 +108,15 @@ def _ids_in_map(file: File) -> frozenset[int] | None:
 
 
 class Scrubber:
-    def __init__(
-        self,
-        config: BookieConfig,
-        env: Env,
-        logs: EntryLogs,
-        index: EntryIndex,
-        table: LedgerTable,
-        cache: WriteCache,
-        writer: EntryLogWriter,
-        known: KnownLedgers | None,
-        damages: DamageReports,
-    ) -> None:
-        """`writer`: the flush's."""
+    def __init__(self, parts: BookieParts, known: KnownLedgers | None) -> None:
+        config, env, damages = parts.config, parts.env, parts.damages
         self._config = config
         self._env = env
-        self._logs = logs
-        self._index = index
-        self._table = table
-        self._cache = cache
-        self._writer = writer
+        self._logs = parts.logs
+        self._index = parts.index
+        self._table = parts.table
+        self._cache = parts.cache
+        self._writer = parts.writer
         self._check = RecordCheck(known, is_crc32c=config.verify_digest_on_write)
         self._guess = DigestGuess(is_crc32c=config.verify_digest_on_write)
         self._damages = damages

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.server.auth import AuthError
 from runtime.logs import kv
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bookie.server.auth import AuthProvider, Exchange
     from bookie.server.connection import BookieConnection
     from runtime.timers import Timer, Timers
+    from runtime.tls import Tls
     from wire.bookkeeper.requests import Request
     from wire.bookkeeper.responses import Response
 
@@ -143,3 +144,14 @@ class Door:
             self.left(connection)
             connection.admit()
         return payload
+
+
+class Entrance(NamedTuple):
+    """How a connection comes in: what START_TLS offers (None: nothing), and whom a Door admits
+    (None: everybody)."""
+
+    tls: Tls | None = None
+    door: Door | None = None
+
+
+OPEN_TO_ALL = Entrance()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.reads import URGENT_FLAGS
+from bookie.server.admission import OPEN_TO_ALL
 from bookie.server.long_polls import LongPolls
 from bookie.server.request_limits import BatchPace, ProcessorSettings, RequestCounts
 from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME, IDENTITY_PLUGIN_NAME
@@ -64,10 +65,9 @@ if TYPE_CHECKING:
 
     from bookie.bookie import Bookie
     from bookie.lac import LedgerLac
-    from bookie.server.admission import Door
+    from bookie.server.admission import Entrance
     from bookie.server.connection import BookieConnection
     from runtime.timers import Timers
-    from runtime.tls import Tls
     from runtime.turn import Turn
     from wire.buffers import Buffers
 
@@ -83,19 +83,17 @@ class Processor:
         nursery: trio.Nursery,
         disk_space: Callable[[], tuple[int, int]],
         settings: ProcessorSettings | None = None,
-        tls: Tls | None = None,
-        door: Door | None = None,
+        entrance: Entrance = OPEN_TO_ALL,
     ) -> None:
-        """`nursery` runs what waits for the disk. `disk_space()`: total and free bytes. `tls`: what
-        START_TLS offers. `door`: whom to serve; None: everybody."""
+        """`nursery` runs what waits for the disk. `disk_space()`: total and free bytes."""
         self.turn = turn
         self.counts = RequestCounts()
         self._bookie = bookie
         self._nursery = nursery
         self._disk_space = disk_space
         self._settings = settings if settings is not None else ProcessorSettings()
-        self._tls = tls
-        self.door = door
+        self._tls = entrance.tls
+        self.door = entrance.door
         self.held_adds = bookie.held_adds
         self.held_adds.on_relief = self._relieved
         self._waiting_for_room: list[BookieConnection] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.server.admission import AdmissionLimits, Door
+from bookie.server.admission import AdmissionLimits, Door, Entrance
 from bookie.server.connection import BookieConnection
 from bookie.server.processor import Processor
 from bookie.server.request_limits import ProcessorSettings
@@ -87,8 +87,7 @@ class BookieServer:
                     nursery,
                     self._disk_space,
                     self._settings.processor,
-                    self._tls(timers),
-                    self._door(timers),
+                    Entrance(self._tls(timers), self._door(timers)),
                 )
                 await nursery.start(timers.run)
                 listener = self._env.net.listen(

@@ -45,12 +45,11 @@ from runtime.slices import Slices
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from bookie.config import BookieConfig
     from bookie.health.record_check import RecordCheck
-    from bookie.storage.entry_log import EntryLog, EntryLogs
-    from bookie.storage.index import EntryIndex
+    from bookie.parts import BookieParts
+    from bookie.storage.entry_log import EntryLog
     from bookie.storage.log_scan import RecordSlice
-    from runtime.disk import Disk, File
+    from runtime.disk import File
     from runtime.throttle import Throttle
     from wire.buffers import Buffer
 
@@ -126,27 +125,23 @@ class _Target:
 class EntryLogCompactor:
     def __init__(
         self,
-        config: BookieConfig,
-        disk: Disk,
-        logs: EntryLogs,
-        index: EntryIndex,
+        parts: BookieParts,
         check: RecordCheck,
         throttles: tuple[Throttle, Throttle],
         owed_bytes: Callable[[], int],
-        report_damage: Callable[[str, int, int, int, str], None],
     ) -> None:
         """`throttles`: of entries, of bytes. `owed_bytes()`: what others will write soon, for
-        which space is left. `report_damage(path, offset, ledger id, entry id, reason)`."""
-        self._config = config
-        self._disk = disk
-        self._logs = logs
-        self._index = index
+        which space is left."""
+        self._config = parts.config
+        self._disk = parts.env.disk
+        self._logs = parts.logs
+        self._index = parts.index
         self._check = check
         self._entry_throttle, self._byte_throttle = throttles
         self._owed_bytes = owed_bytes
         #: Left for the index and whatever else is on the disk.
-        self._margin_bytes = min(MARGIN_SIZE_BYTES, config.entry_log_size_limit_bytes // 16)
-        self._report_damage = report_damage
+        self._margin_bytes = min(MARGIN_SIZE_BYTES, parts.config.entry_log_size_limit_bytes // 16)
+        self._report_damage = parts.damages.report
         self._target: _Target | None = None
         #: Logs all of whose survivors are in the target.
         self._copied: list[EntryLog] = []

@@ -47,15 +47,11 @@ from runtime.throttle import Throttle
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bookie.config import BookieConfig
-    from bookie.health.damage import DamageReports
     from bookie.known_ledgers import KnownLedgers
     from bookie.ledger_operations import LedgerOperations
-    from bookie.ledger_table import LedgerTable
+    from bookie.parts import BookieParts
     from bookie.storage.checkpointer import Checkpointer
-    from bookie.storage.entry_log import EntryLog, EntryLogs
-    from bookie.storage.index import EntryIndex
-    from runtime.env import Env
+    from bookie.storage.entry_log import EntryLog
 
 logger = logging.getLogger(__name__)
 
@@ -82,50 +78,36 @@ class _Request:
 class GarbageCollector:
     def __init__(
         self,
-        config: BookieConfig,
-        env: Env,
-        logs: EntryLogs,
-        index: EntryIndex,
-        table: LedgerTable,
+        parts: BookieParts,
         operations: LedgerOperations,
         checkpointer: Checkpointer,
         known: KnownLedgers | None,
-        damages: DamageReports,
         owed_bytes: Callable[[], int],
-        fail: Callable[[OSError], None],
     ) -> None:
         """Without `known` no ledger is deleted, and rounds are made when asked for only.
-        `owed_bytes()`: what is taken and not in entry logs yet. `fail` ends the bookie."""
-        self._config = config.gc
+        `owed_bytes()`: what is taken and not in entry logs yet."""
+        config, logs, index, table = parts.config, parts.logs, parts.index, parts.table
+        self._config = gc = config.gc
         self._log_size_limit = config.entry_log_size_limit_bytes
-        self._env = env
+        self._env = parts.env
         self._logs = logs
         self._index = index
         self._table = table
         self._operations = operations
         self._checkpointer = checkpointer
         self._known = known
-        self._fail = fail
-        self._damages = damages
+        self._fail = parts.fail
+        self._damages = parts.damages
         check = RecordCheck(known, is_crc32c=config.verify_digest_on_write)
-        gc = config.gc
-        self._compactor = EntryLogCompactor(
-            config,
-            env.disk,
-            logs,
-            index,
-            check,
-            (
-                Throttle(0 if gc.throttle_by_bytes else gc.rate_entries),
-                Throttle(gc.rate_bytes if gc.throttle_by_bytes else 0),
-            ),
-            owed_bytes,
-            damages.report,
+        throttles = (
+            Throttle(0 if gc.throttle_by_bytes else gc.rate_entries),
+            Throttle(gc.rate_bytes if gc.throttle_by_bytes else 0),
         )
+        self._compactor = EntryLogCompactor(parts, check, throttles, owed_bytes)
         self._over_replicated = OverReplicatedLedgers(
             gc.over_replicated_wait_ms, logs, index, table, operations, checkpointer, known
         )
-        self._examiner = LogExaminer(env.disk, logs, index, check, damages.report)
+        self._examiner = LogExaminer(parts.env.disk, logs, index, check, parts.damages.report)
         #: Ids of logs that cannot be compacted or examined; tried again at a major compaction.
         self._unreadable: set[int] = set()
         #: The log that was current at the checkpoint with which the bookie started.

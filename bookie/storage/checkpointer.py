@@ -35,19 +35,14 @@ from runtime.slices import Slices
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
-    from bookie.config import BookieConfig
-    from bookie.journal.journal import Journal
-    from bookie.journal.journal_files import JournalFiles
     from bookie.journal.journal_format import Position
     from bookie.journal.journal_group import Group
-    from bookie.ledger_table import LedgerState, LedgerTable
+    from bookie.ledger_table import LedgerState
+    from bookie.parts import BookieParts
     from bookie.space.disk_reserve import DiskReserve
     from bookie.space.disk_usage import DiskMonitor
-    from bookie.storage.entry_log import EntryLog, EntryLogs
-    from bookie.storage.entry_log_writer import EntryLogWriter
-    from bookie.storage.index import EntryIndex
-    from bookie.storage.write_cache import Generation, WriteCache
-    from runtime.env import Env
+    from bookie.storage.entry_log import EntryLog
+    from bookie.storage.write_cache import Generation
 
 logger = logging.getLogger(__name__)
 
@@ -70,31 +65,23 @@ def suppress_full() -> Iterator[None]:
 class Checkpointer:
     def __init__(
         self,
-        config: BookieConfig,
-        env: Env,
-        cache: WriteCache,
-        journal: Journal,
-        files: JournalFiles,
-        logs: EntryLogs,
-        writer: EntryLogWriter,
-        table: LedgerTable,
-        index: EntryIndex,
-        fail: Callable[[OSError], None],
-        progressed: Callable[[], None],
+        parts: BookieParts,
         disks: DiskMonitor,
         reserve: DiskReserve,
+        progressed: Callable[[], None],
     ) -> None:
-        """`fail` ends the bookie; `progressed` is called when the cache has room again."""
+        """`progressed` is called when the cache has room again."""
+        config, env = parts.config, parts.env
         self._config = config
         self._env = env
-        self._cache = cache
-        self._journal = journal
-        self._files = files
-        self._logs = logs
-        self._writer = writer
-        self._table = table
-        self._index = index
-        self._fail = fail
+        self._cache = parts.cache
+        self._journal = parts.journal
+        self._files = parts.files
+        self._logs = parts.logs
+        self._writer = parts.writer
+        self._table = parts.table
+        self._index = parts.index
+        self._fail = parts.fail
         self._progressed = progressed
         self._disks = disks
         self._reserve = reserve
@@ -104,7 +91,7 @@ class Checkpointer:
         # what is to be done once it is flushed.
         self._replayed: Generation | None = None
         self._settle: Callable[[], Awaitable[None]] | None = None
-        self._flusher = Flusher(config, env.disk, writer, index)
+        self._flusher = Flusher(config, env.disk, parts.writer, parts.index)
         #: The last one that was made durable in this life.
         self._checkpoint = NO_CHECKPOINT
         #: The journal's group that ends the generation being flushed.

@@ -27,13 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
     from ledger.autorecovery.checks import Checks
-    from ledger.autorecovery.config import AutoRecoveryConfig
+    from ledger.autorecovery.parts import AutoRecoveryParts
     from ledger.autorecovery.statistics import AuditorStatistics
     from ledger.bookie_client import BookieId
-    from ledger.bookie_watcher import BookieWatcher
-    from ledger.underreplication import UnderReplication
-    from metadata.store import MetadataStore
-    from runtime.env import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -45,25 +41,20 @@ class Auditor:
 
     def __init__(
         self,
-        store: MetadataStore,
-        root: str,
-        records: UnderReplication,
-        watcher: BookieWatcher,
+        parts: AutoRecoveryParts,
         checks: Checks,
-        config: AutoRecoveryConfig,
-        clock: Clock,
         statistics: AuditorStatistics,
         on_marked: Callable[[], None],
     ) -> None:
         """`on_marked` is called after ledgers were marked: a worker in this process need not wait
         for its next look."""
-        self._store = store
-        self._root = root
-        self._records = records
-        self._watcher = watcher
+        self._store = parts.store
+        self._root = parts.root
+        self._records = parts.records
+        self._watcher = parts.watcher
         self._checks = checks
-        self._config = config
-        self._clock = clock
+        self._config = parts.config
+        self._clock = parts.env.clock
         self._statistics = statistics
         self._on_marked = on_marked
         self._lost = LostBookies()

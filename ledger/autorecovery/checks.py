@@ -21,47 +21,28 @@ from ledger.ledger_walk import walk_ledgers
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection
 
-    from ledger.autorecovery.config import AutoRecoveryConfig
+    from ledger.autorecovery.parts import AutoRecoveryParts
     from ledger.autorecovery.statistics import AuditorStatistics
-    from ledger.bookie_client import BookieClient, BookieId
-    from ledger.bookie_watcher import BookieWatcher
-    from ledger.metadata import LedgerManager
-    from ledger.underreplication import UnderReplication
-    from metadata.store import MetadataStore
-    from runtime.env import Env
+    from ledger.bookie_client import BookieId
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 logger = logging.getLogger(__name__)
 
 
 class Checks:
-    def __init__(
-        self,
-        store: MetadataStore,
-        root: str,
-        records: UnderReplication,
-        manager: LedgerManager,
-        bookies: BookieClient,
-        watcher: BookieWatcher,
-        locations: Callable[[], Mapping[BookieId, str]],
-        min_racks: int,
-        config: AutoRecoveryConfig,
-        env: Env,
-        statistics: AuditorStatistics,
-    ) -> None:
-        """`locations`: of the bookies that are there; `min_racks` of them has a write quorum."""
-        self._store = store
-        self._root = root
-        self._records = records
-        self._manager = manager
-        self._bookies = bookies
-        self._watcher = watcher
-        self._locations = locations
-        self._min_racks = min_racks
-        self._config = config
-        self._env = env
+    def __init__(self, parts: AutoRecoveryParts, statistics: AuditorStatistics) -> None:
+        self._store = parts.store
+        self._root = parts.root
+        self._records = parts.records
+        self._manager = parts.client.manager
+        self._bookies = parts.bookies
+        self._watcher = parts.watcher
+        self._locations = parts.locations
+        self._min_racks = parts.min_racks
+        self._config = parts.config
+        self._env = parts.env
         self._statistics = statistics
         #: Lost bookies that may come back soon: what they have is not missing yet.
         self.waiting: Callable[[], Collection[BookieId]] = frozenset

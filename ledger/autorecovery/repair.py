@@ -44,15 +44,12 @@ from runtime.logs import kv
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from ledger.autorecovery.parts import AutoRecoveryParts
     from ledger.autorecovery.statistics import WorkerStatistics
-    from ledger.bookie_client import BookieClient, BookieId
-    from ledger.bookie_watcher import BookieWatcher
-    from ledger.client import LedgerClient
+    from ledger.bookie_client import BookieId
     from ledger.copy_check import Missing
     from ledger.fragments import Fragment
-    from ledger.placement import Placement
     from ledger.replication import Replicator
-    from runtime.env import Rng
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 logger = logging.getLogger(__name__)
@@ -67,29 +64,21 @@ class LedgerRepair:
     """Keeps nothing of a ledger; one may work on many at once."""
 
     def __init__(
-        self,
-        client: LedgerClient,
-        bookies: BookieClient,
-        watcher: BookieWatcher,
-        placement: Placement,
-        replicator: Replicator,
-        rng: Rng,
-        statistics: WorkerStatistics,
-        *,
-        percentage: int = 0,
-        racks: Callable[[], tuple[Mapping[BookieId, str], int]] | None = None,
+        self, parts: AutoRecoveryParts, replicator: Replicator, statistics: WorkerStatistics
     ) -> None:
-        """`racks`: where the bookies are that are there, and on how many racks a write quorum is to
-        be; None: copies stay where they are."""
-        self._client = client
-        self._bookies = bookies
-        self._watcher = watcher
-        self._placement = placement
+        self._client = parts.client
+        self._bookies = parts.bookies
+        self._watcher = parts.watcher
+        self._placement = parts.placement
         self._replicator = replicator
-        self._rng = rng
+        self._rng = parts.env.rng
         self._statistics = statistics
-        self._percentage = percentage
-        self._racks = racks
+        self._percentage = parts.config.verification_percentage
+        #: Where the bookies are, and on how many racks a write quorum is to be; None: copies stay
+        #: where they are.
+        self._racks: Callable[[], tuple[Mapping[BookieId, str], int]] | None = None
+        if parts.config.repairs_placement:
+            self._racks = lambda: (parts.locations(), parts.min_racks)
 
     async def repair(
         self,

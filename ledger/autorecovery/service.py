@@ -9,6 +9,7 @@ import trio
 from ledger.autorecovery.auditor import Auditor
 from ledger.autorecovery.auditor_election import AuditorElection
 from ledger.autorecovery.checks import Checks
+from ledger.autorecovery.parts import AutoRecoveryParts
 from ledger.autorecovery.repair import LedgerRepair
 from ledger.autorecovery.replication_worker import ReplicationWorker
 from ledger.autorecovery.statistics import AuditorStatistics, WorkerStatistics
@@ -50,46 +51,28 @@ class AutoRecovery:
         placements goes by."""
         self.audit_statistics = AuditorStatistics()
         self.work_statistics = WorkerStatistics()
-        self._records = records = UnderReplication(store, root)
-        repair = LedgerRepair(
-            client,
-            bookies,
-            watcher,
-            placement,
-            Replicator(client.manager, bookies, config.replication),
-            env.rng,
-            self.work_statistics,
-            percentage=config.verification_percentage,
-            racks=(lambda: (locations(), min_racks)) if config.repairs_placement else None,
+        self._records = UnderReplication(store, root)
+        parts = AutoRecoveryParts(
+            config=config,
+            env=env,
+            store=store,
+            root=root,
+            records=self._records,
+            client=client,
+            bookies=bookies,
+            watcher=watcher,
+            placement=placement,
+            locations=locations,
+            min_racks=min_racks,
         )
+        replicator = Replicator(client.manager, bookies, config.replication)
+        repair = LedgerRepair(parts, replicator, self.work_statistics)
         self.worker = ReplicationWorker(
-            store, records, repair, watcher, config, bookie_id, self.work_statistics
+            store, self._records, repair, watcher, config, bookie_id, self.work_statistics
         )
         self._election = AuditorElection(store, root, bookie_id, self.audit_statistics)
-        checks = Checks(
-            store,
-            root,
-            records,
-            client.manager,
-            bookies,
-            watcher,
-            locations,
-            min_racks,
-            config,
-            env,
-            self.audit_statistics,
-        )
-        self._auditor = Auditor(
-            store,
-            root,
-            records,
-            watcher,
-            checks,
-            config,
-            env.clock,
-            self.audit_statistics,
-            self.worker.wake,
-        )
+        checks = Checks(parts, self.audit_statistics)
+        self._auditor = Auditor(parts, checks, self.audit_statistics, self.worker.wake)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """`started` once it stands for election. MetadataError if it cannot."""

@@ -67,7 +67,7 @@ LEDGER_RULES = (
         "a new ensemble is used before the metadata has it (bk#1591)",
         (
             Patch(
-                "ledger.writer",
+                "ledger.open_ledger",
                 "            return metadata.with_segment(request.first_entry_id, ensemble)\n\n"
                 "        self._versioned = await",
                 "            return metadata.with_segment(request.first_entry_id, ensemble)\n\n"
@@ -136,9 +136,8 @@ LEDGER_RULES = (
         (
             Patch(
                 RECOVERY,
-                "self._append((entry.payload,), size, self._on_done)",
-                "core = self._core\n"
-                "        core.last_add_pushed += 1\n"
+                "self._pipeline.append((entry.payload,), self._on_done)",
+                "core.last_add_pushed += 1\n"
                 "        core.last_add_confirmed = core.last_add_pushed\n"
                 "        core.length = core.confirmed_length = entry.length",
             ),
@@ -163,8 +162,8 @@ LEDGER_RULES = (
         (
             Patch(
                 RECOVERY,
-                "await self._write_back(reads, pipeline, end.last_add_confirmed + 1)",
-                "await pipeline.finish()",
+                "await self._write_back(reads, written, end.last_add_confirmed + 1)",
+                "await written.finish()",
             ),
         ),
         ("tests/ledger/test_recovery.py",),

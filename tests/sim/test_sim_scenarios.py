@@ -14,8 +14,8 @@ from bookie.ledger_operations import LedgerOperations
 from bookie.ledger_table import LedgerTable
 from ledger.distribution import Schedule
 from ledger.errors import LedgerReadError, NotEnoughBookiesError
+from ledger.open_ledger import OpenLedger
 from ledger.recovery_core import EndCore, EntryCore
-from ledger.writer import LedgerWriter
 from ledger.writer_core import WriterCore
 from sim.history import Violation
 from sim.nodes import BOOKIE_PORT
@@ -89,7 +89,7 @@ def test_ensemble_that_metadata_never_saw(run_script, monkeypatch):
     async def not_stored(_self, _request, _ensemble):
         """As if it were."""
 
-    monkeypatch.setattr(LedgerWriter, "_store_ensemble", not_stored)
+    monkeypatch.setattr(OpenLedger, "store_ensemble", not_stored)
     with pytest.raises(Violation, match="lost: entry 1 "):
         run_script(ensemble_that_metadata_never_saw)
 

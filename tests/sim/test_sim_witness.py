@@ -14,8 +14,8 @@ from bookie.journal.journal import Journal
 from bookie.ledger_operations import LedgerOperations
 from bookie.storage.entry_log_format import HEADER_SIZE, pack_header, read_ledgers_map
 from ledger.distribution import Schedule
+from ledger.open_ledger import OpenLedger
 from ledger.recovery_core import EndCore
-from ledger.writer import LedgerWriter
 from ledger.writer_core import WriterCore
 from runtime.sim_disk import SimDisk
 from sim.faults import Fault
@@ -79,7 +79,7 @@ def test_an_ensemble_that_is_used_early(monkeypatch):
     async def not_stored(_self, _request, _ensemble):
         """As if it were."""
 
-    monkeypatch.setattr(LedgerWriter, "_store_ensemble", not_stored)
+    monkeypatch.setattr(OpenLedger, "store_ensemble", not_stored)
     assert kind_of(CRASHES) == "ahead of metadata"
 
 

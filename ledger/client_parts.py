@@ -1,0 +1,54 @@
+"""What a LedgerClient gives to all that it makes: writers, readers, recoveries.
+
+The client builds these parts once and keeps no handle. A handle that is given `ClientParts` takes
+what it needs of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ledger.bookie_client import BookieClient
+    from ledger.config import LedgerClientConfig
+    from ledger.entry_cache import EntryCache
+    from ledger.health import BookieHealth
+    from ledger.metadata import LedgerManager
+    from ledger.missing_copies import MissingCopies
+    from ledger.placement import Placement
+    from ledger.statistics import LedgerStatistics
+    from runtime.turn import Turn
+    from wire.bookkeeper.entry import Digest
+
+
+class Spawn(Protocol):
+    """Runs an async function in a task that outlives the caller; False if there is nobody to."""
+
+    def __call__(self, function: Callable[[], Awaitable[None]], /) -> bool: ...
+
+
+@dataclass(slots=True, frozen=True)
+class ClientParts:
+    config: LedgerClientConfig
+    bookies: BookieClient
+    manager: LedgerManager
+    placement: Placement
+    health: BookieHealth
+    turn: Turn
+    spawn: Spawn
+    missing: MissingCopies
+    statistics: LedgerStatistics
+    #: None: entries are not kept in memory.
+    cache: EntryCache | None
+
+
+@dataclass(slots=True, frozen=True)
+class LedgerSeal:
+    """What every add to one ledger carries: its entries' digest, the ledger's key, the flags."""
+
+    digest: Digest
+    master_key: bytes
+    flags: int = 0
