@@ -16,6 +16,8 @@ A handler that gave a response or a Reply looks at the arrays of the request no 
 large request are emptied then, before the Reply is resolved.
 In every case the replies of one connection leave in the order of its requests.
 
+What of it needs authorised is data: `Api.authorised`, the API's row in broker/authorised.py.
+
 Errors: `KafkaError` is for a handler's own per-partition loop. A handler that lets anything else
 escape is a bug: dispatch logs it with the request id and answers UNKNOWN_SERVER_ERROR.
 """
@@ -28,10 +30,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
+from broker.authorised import AUTHORISED
 from runtime.slices import Slices
+from wire.kafka.codec import request_class
 from wire.kafka.message import Array, Message, Struct, fields_of
 
 if TYPE_CHECKING:
+    from broker.authorization import Need
     from runtime.turn import Turn
     from wire.buffers import Buffer
     from wire.kafka.api_keys import ApiKey
@@ -296,3 +301,19 @@ class Api:
     version_max: int
     handle: HandlerFunction
     version_min_advertised: int | None = None
+
+    def __post_init__(self) -> None:
+        """ValueError if nobody has said what it needs authorised."""
+        if self.key not in AUTHORISED:
+            raise ValueError(f"API key {self.key!r} has no row in broker/authorised.py")
+
+    @property
+    def authorised(self) -> tuple[Need, ...]:
+        """All that a request needs authorised."""
+        return AUTHORISED[self.key]
+
+    def authorised_in(self, version: int) -> tuple[Need, ...]:
+        """The same for requests of one version."""
+        request = request_class(self.key)
+        needs = (need.in_version(request, version) for need in self.authorised)
+        return tuple(need for need in needs if need is not None)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from broker.api import STEP_UNITS, Abandonable, Api, Reply, Request, let_go
+from broker.authorization import guarded
 from broker.handlers.api_versions import unsupported_version_reply
 from runtime.logs import kv
 from wire.kafka.api_keys import ApiKey
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from broker.api import Steps
+    from broker.authorization import Authorizer
     from broker.connection import KafkaConnection
     from runtime.turn import Turn
     from wire.buffers import Buffer
@@ -76,8 +78,12 @@ class ApiRoute:
         "name", "units",
     )  # fmt: skip
 
-    def __init__(self, api: Api, version: int, counts: list[int]) -> None:
+    def __init__(
+        self, api: Api, version: int, counts: list[int], authorizer: Authorizer | None
+    ) -> None:
         self.handle = api.handle
+        if authorizer is not None:
+            self.handle = guarded(api.handle, api.authorised_in(version), authorizer)
         self.name = request_name(api.key)
         self.counts = counts
         self._key = api.key
@@ -114,10 +120,18 @@ def _check_end(frame: memoryview, end: int) -> None:
 
 class Dispatcher:
     def __init__(
-        self, apis: Iterable[Api], nursery: trio.Nursery, turn: Turn, *, strict: bool = False
+        self,
+        apis: Iterable[Api],
+        nursery: trio.Nursery,
+        turn: Turn,
+        *,
+        authorizer: Authorizer | None = None,
+        strict: bool = False,
     ) -> None:
-        """Tasks of asynchronous handlers run in `nursery`. ValueError if a key is served twice."""
+        """Tasks of asynchronous handlers run in `nursery`. Without an `authorizer` everybody may do
+        everything. ValueError if a key is served twice."""
         self.turn = turn
+        self._authorizer = authorizer
         self._apis: dict[int, Api] = {}
         for api in apis:
             if api.key in self._apis:
@@ -340,7 +354,9 @@ class Dispatcher:
             raise UnsupportedVersionError(
                 key, version, header.correlation_id, known_key=api is not None
             )
-        route = self._routes[key, version] = ApiRoute(api, version, self.counts[key])
+        route = self._routes[key, version] = ApiRoute(
+            api, version, self.counts[key], self._authorizer
+        )
         return route
 
     async def _finish(

@@ -18,6 +18,7 @@ import heapq
 from typing import TYPE_CHECKING, Protocol
 
 from broker.api import Api, Request, Steps
+from broker.authorization import ALL_OPERATIONS, ResourceType
 from broker.cluster.catalog import Topic, check_name
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -45,10 +46,6 @@ if TYPE_CHECKING:
     from broker.cluster.catalog import TopicCatalog
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
-
-#: Sets of `AclOperation` codes as bits: all that a topic and a cluster know.
-TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 _BROKERS, _CONTROLLERS = 1, 2
 
@@ -125,7 +122,7 @@ class ClusterHandler:
             ],
         )
         if body.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+            response.cluster_authorized_operations = ALL_OPERATIONS[ResourceType.CLUSTER]
         return response
 
     # -- DescribeTopicPartitions ------------------------------------------------------------------
@@ -172,7 +169,7 @@ class ClusterHandler:
     ) -> Steps[tuple[DescribeTopicPartitionsResponseTopic, int | None]]:
         """The topic with up to `room` partitions from `first`, and where the next page begins."""
         described = DescribeTopicPartitionsResponseTopic(
-            name=name, topic_authorized_operations=TOPIC_OPERATIONS
+            name=name, topic_authorized_operations=ALL_OPERATIONS[ResourceType.TOPIC]
         )
         try:
             check_name(name)

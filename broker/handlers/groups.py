@@ -32,6 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
+from broker.authorization import ALL_OPERATIONS, ResourceType
 from broker.groups.classic.types import (
     GroupState,
     JoinInput,
@@ -69,8 +70,6 @@ if TYPE_CHECKING:
     from broker.groups.coordinator import GroupCoordinator
     from broker.groups.shard import GroupEntry
 
-#: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, as bits of their AclOperation codes.
-_ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 _GROUP_TYPE = "classic"
 #: What a group costs, in units of `Steps`, and characters of its id that cost one: it is hashed.
 GROUP_UNITS = 8
@@ -219,7 +218,7 @@ class GroupsHandler:
             yield GROUP_UNITS + len(group_id) // CHARACTERS_PER_UNIT
             group = yield from self._described(group_id, request.version)
             if body.include_authorized_operations and not group.error_code:
-                group.authorized_operations = _ALL_GROUP_OPERATIONS
+                group.authorized_operations = ALL_OPERATIONS[ResourceType.GROUP]
             groups.append(group)
         return DescribeGroupsResponse(groups=groups)
 

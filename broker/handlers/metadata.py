@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.api import Api, Request, Steps, in_slices
+from broker.authorization import ALL_OPERATIONS, ResourceType
 from broker.cluster.catalog import check_name
 from broker.log.partition import State
 from runtime.slices import Slices
@@ -46,10 +47,6 @@ LOGS_PER_TURN = 1000
 #: What a topic costs, and each of its partitions, in units of `Steps`.
 TOPIC_UNITS = 4
 PARTITION_UNITS = 15
-
-#: Bit sets of AclOperation codes: what Kafka answers without an authorizer.
-ALL_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-ALL_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 #: From this version on a request says itself whether topics may be created.
 AUTO_CREATE_FIELD_VERSION = 4
@@ -180,8 +177,10 @@ class MetadataHandler:
         )
         body: MetadataRequest = request.body
         if body.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
-        operations = ALL_TOPIC_OPERATIONS if body.include_topic_authorized_operations else None
+            response.cluster_authorized_operations = ALL_OPERATIONS[ResourceType.CLUSTER]
+        operations = (
+            ALL_OPERATIONS[ResourceType.TOPIC] if body.include_topic_authorized_operations else None
+        )
         asked = self._catalog.all() if wanted is None else wanted
         for item in asked:
             yield TOPIC_UNITS

@@ -81,7 +81,7 @@ class Wire:
 
 
 class World:
-    def __init__(self, nursery, *, strict=True, memory=1 << 20):
+    def __init__(self, nursery, *, strict=True, memory=1 << 20, authorizer=None):
         self.replies = []
         self.versions = ApiVersionsHandler()
         self.release = trio.Event()
@@ -98,7 +98,7 @@ class World:
         ]
         self.versions.serve(apis)
         self.turn = Turn()
-        self.dispatcher = Dispatcher(apis, nursery, self.turn, strict=strict)
+        self.dispatcher = Dispatcher(apis, nursery, self.turn, authorizer=authorizer, strict=strict)
         self.memory = RequestMemory(memory)
         self.wire = Wire()
         self.connection = KafkaConnection(
@@ -486,6 +486,36 @@ async def test_a_task_may_end_with_its_connection(world):
 
 
 # -- long requests ------------------------------------------------------------------------------
+
+
+class OnlyGroup:
+    """An authorizer: everybody may read one group and describe any."""
+
+    def __init__(self, group):
+        self.group = group
+
+    def allows(self, connection, operation, resource, name):
+        return name == self.group or (operation.name, resource.name) == ("DESCRIBE", "GROUP")
+
+
+async def test_an_authorizer_is_asked_before_the_handler(nursery):
+    world = World(nursery, authorizer=OnlyGroup("mine"))
+    world.send(heartbeat(1, "theirs") + heartbeat(2, "mine") + describe(3, [7]))
+    assert len(world.replies) == 1  # the second one's
+    _, refused = decode_response(ApiKey.HEARTBEAT, 4, world.wire.frames()[0])
+    assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    world.replies[0].resolve(HeartbeatResponse())
+    assert world.wire.correlation_ids() == [1, 2, 3]
+    assert world.steps == 1
+
+
+async def test_many_questions_do_not_hold_the_loop(nursery):
+    """A request may name very many groups: each question is a step of its own."""
+    world = World(nursery, authorizer=OnlyGroup("mine"))
+    world.send(describe(1, [0] * (STEP_UNITS + 1)))
+    assert world.wire.correlation_ids() == []
+    await until_answered(world, 1)
+    assert world.steps == STEP_UNITS + 1
 
 
 async def until_answered(world, count):

@@ -1,0 +1,339 @@
+"""What requests need authorised: every API has a row, its paths are real, and dispatch asks."""
+
+import re
+import uuid
+from pathlib import Path
+
+import pytest
+
+from broker.api import Api, ConnectionInfo, Reply, Request, all_steps
+from broker.authorised import AUTHORISED
+from broker.authorization import (
+    ALL_OPERATIONS,
+    CLUSTER_NAME,
+    AclOperation,
+    Extent,
+    Need,
+    ResourceType,
+    Where,
+    guarded,
+    is_carried,
+)
+from broker.dispatch import ApiRoute
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.codec import request_class
+from wire.kafka.message import Array, fields_of
+from wire.kafka.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from wire.kafka.messages.fetch import FetchRequest, ReplicaState
+from wire.kafka.messages.groups import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    ListGroupsRequest,
+)
+from wire.kafka.messages.metadata import (
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from wire.kafka.messages.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from wire.kafka.messages.produce import ProduceRequest, TopicProduceData
+from wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
+from wire.kafka.messages.transactions import InitProducerIdRequest
+
+PAGE = Path(__file__).parents[2] / "docs" / "apis.md"
+HANDLERS = Path(__file__).parents[2] / "broker" / "handlers"
+
+
+def declared_keys():
+    """The keys of all `Api(ApiKey.…` in broker/handlers."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(HANDLERS.glob("*.py")))
+    return {ApiKey[name] for name in re.findall(r"\bApi\(\s*ApiKey\.(\w+)", text)}
+
+
+def every_need():
+    for key, row in AUTHORISED.items():
+        for need in row:
+            yield key, need
+            if need.instead is not None:
+                assert need.instead.instead is None
+                yield key, need.instead
+
+
+def test_every_api_that_is_served_has_a_row_and_no_other():
+    assert len(declared_keys()) > 30
+    assert set(AUTHORISED) == declared_keys()
+
+
+def test_an_api_without_a_row_is_not_made():
+    with pytest.raises(ValueError, match="has no row in broker/authorised"):
+        Api(ApiKey.CREATE_ACLS, 0, 3, lambda request: None)
+
+
+def test_paths_lead_to_names():
+    """In some version; a list of names, a name, or an id."""
+    for key, need in every_need():
+        kind = request_class(key)
+        for path in need.names:
+            assert any(is_carried(kind, path, version) for version in range(20)), (key, path)
+            spec = kind
+            for name in path.split("."):
+                spec = dict(fields_of(spec))[name].kind
+                spec = spec.element if isinstance(spec, Array) else spec
+            assert spec.value in ("string", "uuid"), (key, path)
+
+
+def test_conditions_are_about_numbers_beside_the_names():
+    for key, need in every_need():
+        if need.where is None:
+            continue
+        kind = request_class(key)
+        for name in need.names[0].split(".")[:-1] if need.names else ():
+            spec = dict(fields_of(kind))[name].kind
+            kind = spec.element if isinstance(spec, Array) else spec
+        assert is_carried(kind, need.where.field, 15) or is_carried(kind, need.where.field, 4), key
+
+
+def test_operations_are_those_that_the_resource_knows():
+    """`AclEntry.supportedOperations`; a transactional id is written and described. Kafka asks for
+    DELETE of the cluster, too, which only somebody who may do everything there has."""
+    for key, need in every_need():
+        if (need.resource, need.operation) == (ResourceType.CLUSTER, AclOperation.DELETE):
+            continue
+        bits = ALL_OPERATIONS.get(need.resource, 1 << 4 | 1 << 8)
+        assert bits & 1 << need.operation, (key, need)
+
+
+# -- what a request names ------------------------------------------------------------------------
+
+
+def asked(key, version, body):
+    """(operation, resource, name) of all needs, as if each were refused but for those instead."""
+    api = Api(key, 0, version, lambda request: None)
+    return [
+        (need.operation.name, need.resource.name, name)
+        for need in api.authorised_in(version)
+        for name in need.named_in(body)
+    ]
+
+
+ONE, ZERO = uuid.UUID(int=1), uuid.UUID(int=0)
+
+
+def test_produce_names_topics_and_a_transactional_id():
+    topics = [TopicProduceData(name="a"), TopicProduceData(name="b")]
+    assert asked(ApiKey.PRODUCE, 9, ProduceRequest(topic_data=topics)) == [
+        ("WRITE", "TOPIC", "a"),
+        ("WRITE", "TOPIC", "b"),
+    ]
+    body = ProduceRequest(transactional_id="", topic_data=[TopicProduceData(topic_id=ONE)])
+    assert asked(ApiKey.PRODUCE, 13, body) == [
+        ("WRITE", "TRANSACTIONAL_ID", ""),
+        ("WRITE", "TOPIC", ONE),
+    ]
+
+
+def test_all_topics_are_asked_about_as_all():
+    everything = [("DESCRIBE", "TOPIC", Extent.ALL)]
+    assert asked(ApiKey.METADATA, 0, MetadataRequest(topics=[])) == everything
+    assert asked(ApiKey.METADATA, 1, MetadataRequest(topics=[])) == []
+    for version in (1, 13):
+        assert asked(ApiKey.METADATA, version, MetadataRequest(topics=None))[:1] == everything
+    named = [
+        MetadataRequestTopic(name="*", topic_id=ZERO),
+        MetadataRequestTopic(name=None, topic_id=ONE),
+    ]
+    assert asked(ApiKey.METADATA, 12, MetadataRequest(topics=named)) == [
+        ("DESCRIBE", "TOPIC", "*"),
+        ("DESCRIBE", "TOPIC", ONE),
+    ]
+    assert asked(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, DescribeTopicPartitionsRequest()) == (
+        everything
+    )
+
+
+def test_offset_fetch_names_groups_and_their_topics():
+    groups = [
+        OffsetFetchRequestGroup(group_id="", topics=[OffsetFetchRequestTopics(name="t")]),
+        OffsetFetchRequestGroup(group_id="g", topics=None),
+    ]
+    assert asked(ApiKey.OFFSET_FETCH, 9, OffsetFetchRequest(groups=groups)) == [
+        ("DESCRIBE", "GROUP", ""),
+        ("DESCRIBE", "GROUP", "g"),
+        ("DESCRIBE", "TOPIC", "t"),
+        ("DESCRIBE", "TOPIC", Extent.ALL),
+    ]
+    old = OffsetFetchRequest(group_id="g", topics=None)
+    assert asked(ApiKey.OFFSET_FETCH, 7, old) == [
+        ("DESCRIBE", "GROUP", "g"),
+        ("DESCRIBE", "TOPIC", Extent.ALL),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key_type", "question"),
+    [
+        (0, ("DESCRIBE", "GROUP", "k")),
+        (1, ("DESCRIBE", "TRANSACTIONAL_ID", "k")),
+        (2, ("CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME)),
+    ],
+)
+def test_a_coordinators_key_is_what_its_type_says(key_type, question):
+    key = ApiKey.FIND_COORDINATOR
+    several = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k"])
+    assert asked(key, 6, several) == [question]
+    assert asked(key, 3, FindCoordinatorRequest(key_type=key_type, key="k")) == [question]
+
+
+def test_a_configured_resource_is_what_its_type_says():
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=str(kind))
+        for kind in (2, 4, 8, 16, 32)
+    ]
+    body = DescribeConfigsRequest(resources=resources)
+    assert asked(ApiKey.DESCRIBE_CONFIGS, 4, body) == [
+        ("DESCRIBE_CONFIGS", "TOPIC", "2"),
+        ("DESCRIBE_CONFIGS", "GROUP", "32"),
+        *[("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER_NAME)] * 3,
+    ]
+
+
+def test_a_follower_needs_the_cluster():
+    needed = [("CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME)]
+    assert asked(ApiKey.FETCH, 12, FetchRequest()) == []
+    assert asked(ApiKey.FETCH, 18, FetchRequest()) == []
+    assert asked(ApiKey.FETCH, 12, FetchRequest(replica_id=1)) == needed
+    state = ReplicaState(replica_id=1)
+    assert asked(ApiKey.FETCH, 18, FetchRequest(replica_state=state)) == needed
+
+
+# -- who is asked --------------------------------------------------------------------------------
+
+
+class Rules:
+    """Allows what it was given, and notes what it was asked."""
+
+    def __init__(self, *allowed):
+        self.allowed = allowed
+        self.asked = []
+
+    def allows(self, connection, operation, resource, name):
+        question = (operation.name, resource.name, name)
+        self.asked.append(question)
+        return question in self.allowed
+
+
+def run(key, version, body, rules, handle):
+    """(what came of it, whether the connection was closed)."""
+    closed = []
+    connection = ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", close=lambda: closed.append(True))
+    api = Api(key, 0, version, handle)
+    request = Request(key, version, 1, "", connection, body)
+    result = guarded(handle, api.authorised_in(version), rules)(request)
+    return all_steps(result), bool(closed)
+
+
+def test_the_handler_hears_of_what_is_allowed_only():
+    body = HeartbeatRequest(group_id="g")
+    rules = Rules(("READ", "GROUP", "g"))
+    reply = Reply()
+    assert run(ApiKey.HEARTBEAT, 4, body, rules, lambda request: reply) == (reply, False)
+    response, _ = run(ApiKey.HEARTBEAT, 4, body, Rules(), lambda request: 1 // 0)
+    assert response == HeartbeatResponse(error_code=30)
+
+
+def test_steps_of_a_handler_go_on_after_the_questions():
+    def handle(request):
+        yield 7
+        return request.body
+
+    body = HeartbeatRequest(group_id="g")
+    rules = Rules(("READ", "GROUP", "g"))
+    assert run(ApiKey.HEARTBEAT, 4, body, rules, handle) == (body, False)
+
+
+def test_a_response_without_a_place_for_the_refusal_closes():
+    body = ProduceRequest(topic_data=[TopicProduceData(name="a"), TopicProduceData(name="b")])
+    rules = Rules(("WRITE", "TOPIC", "a"))
+    assert run(ApiKey.PRODUCE, 9, body, rules, lambda request: 1 // 0) == (None, True)
+    assert rules.asked == [("WRITE", "TOPIC", "a"), ("WRITE", "TOPIC", "b")]
+
+
+def test_another_need_is_as_good():
+    body = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")])
+    cluster = ("CREATE", "CLUSTER", CLUSTER_NAME)
+    one, other = ("CREATE", "TOPIC", "a"), ("CREATE", "TOPIC", "b")
+    for allowed, is_served in [((cluster,), True), ((one, other), True), ((one,), False)]:
+        served = []
+        run(ApiKey.CREATE_TOPICS, 7, body, Rules(*allowed), served.append)
+        assert bool(served) is is_served
+    anybody = InitProducerIdRequest(transactional_id=None)
+    rules = Rules(("WRITE", "TOPIC", Extent.ANY))
+    served = []
+    run(ApiKey.INIT_PRODUCER_ID, 5, anybody, rules, served.append)
+    assert served
+    assert rules.asked[0] == ("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER_NAME)
+    rules = Rules(("DESCRIBE", "GROUP", Extent.ALL))
+    run(ApiKey.LIST_GROUPS, 5, ListGroupsRequest(), rules, served.append)
+    assert len(served) == 2
+
+
+def test_with_default_deny_nothing_passes_but_what_needs_nothing():
+    """Each API in each version, with as little in the request as it can have."""
+    free = {key for key, row in AUTHORISED.items() if not row}
+    assert free == {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER}
+    for key in AUTHORISED:
+        for version in range(20):
+            needs = Api(key, 0, 20, lambda request: None).authorised_in(version)
+            assert needs or key in free, (key, version)
+
+
+def test_without_an_authorizer_nothing_is_asked_or_called():
+    """The route has the handler's own function: produce and fetch pay nothing, not one look-up."""
+    for key in (ApiKey.PRODUCE, ApiKey.FETCH):
+        api = Api(key, 9, 9, lambda request: None)
+        assert ApiRoute(api, 9, [0, 0], None).handle is api.handle
+        assert ApiRoute(api, 9, [0, 0], Rules()).handle is not api.handle
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+def words(need):
+    """As docs/apis.md says it."""
+    named = [f"`{path}`" for path in need.names]
+    if need.whole is not CLUSTER_NAME:
+        named.append({Extent.ALL: "all", Extent.ANY: "any one"}[need.whole])
+    text = f"{need.resource.name} {need.operation.name}"
+    if named:
+        text += f" ({', '.join(named)})"
+    if need.where is not None:
+        values = need.where.values
+        said = "≥ 0" if isinstance(values, range) else " or ".join(str(value) for value in values)
+        text += f" if `{need.where.field}` is {'null' if said == 'None' else said}"
+    return text if need.instead is None else f"{text}, or else {words(need.instead)}"
+
+
+def name_of(key):
+    return "".join(word.capitalize() for word in key.name.split("_"))
+
+
+def test_the_page_shows_every_row():
+    part = PAGE.read_text(encoding="utf-8").partition("\n## What a request needs authorised\n")[2]
+    listed = re.findall(r"^\| (\d+) \| (\w+) \| (.+) \|$", part, re.M)
+    assert listed == [
+        (str(int(key)), name_of(key), "; ".join(map(words, AUTHORISED[key])) or "nothing")
+        for key in sorted(AUTHORISED)
+    ]
+
+
+def test_versions_that_lack_a_field_do_not_look_at_it():
+    need = Need(
+        ResourceType.TOPIC, AclOperation.READ, ("topics.topic_id",), where=Where("partition", (1,))
+    )
+    assert need.in_version(FetchRequest, 12) is None
+    assert need.in_version(FetchRequest, 13).names == need.names
