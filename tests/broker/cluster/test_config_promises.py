@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from bookie.config_definitions import BOOKIE_CONFIGS
-from broker.cluster.config import BrokerConfig, TopicConfig
-from broker.cluster.config_definitions_broker import BROKER_CONFIGS
-from broker.cluster.config_definitions_topic import BROKER_NAMES, TOPIC_CONFIGS
+from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig
 from broker.cluster.config_file import load
 from broker.cluster.config_refusals import RefusedConfigError, refusal
+from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS
 from broker.cluster.registry import DEFAULT_BROKER, Room
 from runtime.config import ConfigError, ConfigType, Scope
 
