@@ -17,7 +17,6 @@ Blank lines and those that begin with # are nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from runtime.config import (
@@ -34,6 +33,7 @@ from runtime.config import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 _SCOPES = {
     "r": Scope.READ_ONLY,
@@ -52,11 +52,11 @@ class KnownSetting:
 
 
 def read_known(
-    package: str, path: str, doc: str, validators: Mapping[str, Validator] | None = None
+    path: Path, doc: str, validators: Mapping[str, Validator] | None = None
 ) -> tuple[KnownSetting, ...]:
-    """The settings of a file in a package. `doc` is for lines without words. `validators` are
+    """The settings of a file. `doc` is for lines without words. `validators` are
     those that lines call by name. ValueError names a line that is none."""
-    text = files(package).joinpath(path).read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
     return tuple(
         parse_known(line, doc, validators or {})
         for line in text.splitlines()

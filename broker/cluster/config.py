@@ -25,7 +25,7 @@ from broker.cluster.config_forms import (
     parse_listener,
     parse_protocol_map,
 )
-from broker.cluster.config_topic import BROKER_NAMES, TOPIC_DEFAULTS, TopicConfig
+from broker.cluster.config_topic import BROKER_NAMES, KNOWN_SETTINGS, TOPIC_DEFAULTS, TopicConfig
 from runtime.config import (
     INT_MAX,
     ConfigError,
@@ -412,7 +412,7 @@ BROKER_CONFIGS = ConfigTable(
         *(
             known.key
             for known in read_known(
-                *("broker.cluster", "known_settings/broker.txt"),
+                KNOWN_SETTINGS / "broker.txt",
                 "A setting of Kafka that has no effect here.",
             )
         ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from broker.cluster.config_topic import KNOWN_SETTINGS
 from runtime.config import ConfigTable, ConfigValue
 from runtime.known_settings import read_known
 
@@ -30,7 +31,8 @@ def _auto_offset_reset(value: ConfigValue) -> str | None:
 
 
 _GROUP_SETTINGS = read_known(
-    *("broker.cluster", "known_settings/group.txt", "A group's setting without effect here."),
+    KNOWN_SETTINGS / "group.txt",
+    "A group's setting without effect here.",
     {"auto_offset_reset": _auto_offset_reset},
 )
 
@@ -87,7 +89,7 @@ CLIENT_METRICS_CONFIGS = ConfigTable(
     (
         known.key
         for known in read_known(
-            *("broker.cluster", "known_settings/client_metrics.txt"),
+            KNOWN_SETTINGS / "client_metrics.txt",
             "A subscription's setting without effect here.",
             {"client_match": _client_match},
         )

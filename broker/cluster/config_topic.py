@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.config import (
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 INT, LONG, STRING, LIST = ConfigType.INT, ConfigType.LONG, ConfigType.STRING, ConfigType.LIST
+
+KNOWN_SETTINGS = Path(__file__).with_name("known_settings")
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
@@ -278,7 +281,8 @@ class TopicConfig:
 
 
 _KNOWN = read_known(
-    *("broker.cluster", "known_settings/topic.txt", "A topic's setting without effect here."),
+    KNOWN_SETTINGS / "topic.txt",
+    "A topic's setting without effect here.",
     {"throttled_replicas": _throttled_replicas},
 )
 
