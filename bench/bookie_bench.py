@@ -123,6 +123,7 @@ async def bench(name, payload_size, burst, directory, seconds, verify):
         instance_id="",
         journal_directory=f"{path}/journal",
         ledger_directory=f"{path}/ledgers",
+        write_cache_size_bytes=256 << 20,
         verify_digest_on_write=verify,
     )
     bookie = Bookie(config, env)

@@ -203,6 +203,7 @@ async def main(args):
             instance_id="",
             journal_directory=f"{directory}/journal",
             ledger_directory=f"{directory}/ledgers",
+            write_cache_size_bytes=256 << 20,
             entry_log_size_limit_bytes=args.log_size << 20,
             verify_digest_on_write=True,
             held_adds_max=1_000_000,

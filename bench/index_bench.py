@@ -103,6 +103,7 @@ async def main(args):
         instance_id="",
         journal_directory=f"{directory}/journal",
         ledger_directory=f"{directory}/ledgers",
+        write_cache_size_bytes=256 << 20,
         entry_log_size_limit_bytes=12 << 20,
         held_adds_max=1_000_000,
         held_adds_size_max_bytes=1 << 30,

@@ -1,6 +1,8 @@
-"""BookieConfig: every knob of a bookie. BookKeeper's names are given where an option has one.
+"""BookieConfig: every knob of a bookie, and the settings of bk_server.conf that turn them.
 
-Sizes in bytes, times in milliseconds. A configuration that cannot work is refused when it is made.
+Fields are in bytes and milliseconds, settings as BookKeeper's option says (MB in names that end in
+MB or Mb, otherwise bytes). A configuration that cannot work is refused when it is made. Fields that
+are no settings have a default of their own; tests and the simulation give them others.
 """
 
 from __future__ import annotations
@@ -8,6 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bookie.space.gc_config import GcConfig
+from runtime.config import (
+    LONG_MAX,
+    ConfigKey,
+    ConfigType,
+    at_least,
+    between,
+    distinct_list,
+    either,
+)
+from runtime.settings import declared, made_of, setting
+
+INT, LONG, DOUBLE = ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE
+STRING, LIST, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -19,41 +34,118 @@ JOURNAL_HEADER_SIZE_MIN_BYTES = 64
 WRITE_CACHE_SEGMENT_SIZE_BYTES = 4 * MIB
 
 
+def _from_mebibytes(value: int) -> int:
+    return value * MIB
+
+
+def _from_seconds(value: int) -> int:
+    return value * 1000
+
+
+def _flush_bytes(value: int) -> int:
+    """0 leaves it to the kernel when pages are written: all at once, and the journal would wait."""
+    return value or MIB
+
+
+def _read_ahead_bytes(value: int) -> int:
+    return value if value > 0 else 4 * MIB
+
+
+def _no_limit_if_0(value: int) -> int:
+    """BookKeeper's queue of adds; 0 is no limit, and their bytes have one all the same."""
+    return value or LONG_MAX
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieConfig:
     #: Stable and explicit; in the cookie (invariant K1).
-    bookie_id: str
+    bookie_id: str = field(
+        metadata=declared("bookieId", STRING, doc="The bookie's stable name, in its cookie.")
+    )
     #: Of the cluster (INSTANCEID); in the cookie. "" where there is none.
     instance_id: str
     #: journalDirectory, ledgerDirectories: best on different disks (feature 35).
-    journal_directory: str
-    ledger_directory: str
+    journal_directory: str = field(
+        metadata=made_of(
+            ConfigKey(
+                "journalDirectories",
+                LIST,
+                None,
+                "Where the journal is. There is one: the first directory has it.",
+                distinct_list(empty_allowed=False),
+            ),
+            ConfigKey("journalDirectory", STRING, None, "The older name; journalDirectories wins."),
+        )
+    )
+    ledger_directory: str = field(
+        metadata=made_of(
+            ConfigKey(
+                "ledgerDirectories",
+                STRING,
+                None,
+                "Where entry logs are, separated by commas; the index is in the first.",
+            )
+        )
+    )
     #: The others of ledgerDirectories; they hold entry logs only (storage/ledger_directories.py).
     more_ledger_directories: tuple[str, ...] = ()
-    #: allowStorageExpansion: new, empty directories may join those that the cookie names.
-    allow_storage_expansion: bool = False
+    #: New, empty directories may join those that the cookie names.
+    allow_storage_expansion: bool = setting(
+        "allowStorageExpansion", BOOLEAN, "false", doc="Empty directories may be added."
+    )
 
-    #: journalMaxSizeMB, but each file is written once before use, whole (journalPreAllocSizeMB),
+    #: Each file is written once before use, whole (journalPreAllocSizeMB),
     #: and reused (journalReuseFiles).
-    journal_size_bytes: int = 128 * MIB
-    #: journalAlignmentSize. The page size: then no synced page is ever written again, and no
+    journal_size_bytes: int = setting(
+        "journalMaxSizeMB",
+        LONG,
+        "128",
+        at_least(1),
+        doc="Size of a journal file.",
+        convert=_from_mebibytes,
+    )
+    #: The page size: then no synced page is ever written again, and no
     #: write has to read the rest of a page first.
-    journal_alignment_bytes: int = 4 * KIB
+    journal_alignment_bytes: int = setting(
+        "journalAlignmentSize", INT, "4096", doc="Journal groups start at its multiples."
+    )
     #: One checksummed group of the journal; a burst that is larger becomes several.
     journal_group_size_max_bytes: int = 8 * MIB
-    #: journalBufferedWritesThreshold: what queues while a sync runs is written, in front of the
+    #: What queues while a sync runs is written, in front of the
     #: next sync, as soon as it is this much.
-    journal_buffered_writes_threshold_bytes: int = 512 * KIB
-    #: journalMaxMemorySizeMb: queued and not yet synced; beyond it adds are held back.
-    journal_queue_size_max_bytes: int = 64 * MIB
+    journal_buffered_writes_threshold_bytes: int = setting(
+        "journalBufferedWritesThreshold",
+        LONG,
+        str(512 * KIB),
+        at_least(1),
+        doc="Bytes that are written ahead of the sync that is under way.",
+    )
+    #: Queued and not yet synced; beyond it adds are held back.
+    journal_queue_size_max_bytes: int = setting(
+        "journalMaxMemorySizeMb",
+        LONG,
+        "64",
+        at_least(1),
+        doc="Unsynced bytes at most.",
+        convert=_from_mebibytes,
+    )
     #: After this long without an add, the journal says that its last group was durable, so that
     #: damage in it is told from a torn write (Journal.attest). 0: never.
     journal_attest_interval_ms: int = 100
-    #: journalMaxBackups: written files kept for reuse once they are checkpointed.
-    journal_spare_files_max: int = 4
+    #: Written files kept for reuse once they are checkpointed.
+    journal_spare_files_max: int = setting(
+        "journalMaxBackups", INT, "4", at_least(0), doc="Old journal files kept for reuse."
+    )
 
-    #: dbStorage_writeCacheMaxSizeMb: both generations together.
-    write_cache_size_bytes: int = 256 * MIB
+    #: Both generations together.
+    write_cache_size_bytes: int = setting(
+        "dbStorage_writeCacheMaxSizeMb",
+        LONG,
+        "48",
+        at_least(0),
+        doc="Both write caches together; at least twice the largest entry.",
+        convert=_from_mebibytes,
+    )
     write_cache_segment_size_bytes: int = WRITE_CACHE_SEGMENT_SIZE_BYTES
     #: Touched before the first add; the rest when it is needed first, which may then stop the loop
     #: for some milliseconds for each segment.
@@ -61,72 +153,157 @@ class BookieConfig:
     #: Memory of flushed entries that is kept alive by views handed to readers; beyond it entries
     #: in the cache are handed out as copies.
     write_cache_pinned_size_max_bytes: int = 64 * MIB
-    #: flushInterval
-    flush_interval_ms: int = 10_000
-    #: flushEntrylogBytes: bounds the dirty pages, whose write-back would stall the journal.
-    flush_entry_log_bytes: int = MIB
+    flush_interval_ms: int = setting(
+        "flushInterval", INT, "10000", at_least(1), doc="Time between flushes."
+    )
+    #: Bounds the dirty pages, whose write-back would stall the journal.
+    flush_entry_log_bytes: int = setting(
+        "flushEntrylogBytes",
+        LONG,
+        str(MIB),
+        at_least(0),
+        doc="Dirty bytes of an entry log.",
+        convert=_flush_bytes,
+    )
     #: Adds held back while the cache or the journal's queue is full; then ETOOMANYREQUESTS.
-    held_adds_max: int = 10_000
+    held_adds_max: int = setting(
+        "maxPendingAddRequestsPerThread",
+        INT,
+        None,
+        at_least(0),
+        doc="Adds that wait for the cache or the journal; then ETOOMANYREQUESTS. 0: no limit.",
+        convert=_no_limit_if_0,
+        unset=10_000,
+    )
     held_adds_size_max_bytes: int = 32 * MIB
 
-    #: logSizeLimit
-    entry_log_size_limit_bytes: int = GIB
-    #: openFileLimit, of entry logs
-    entry_log_open_files_max: int = 256
-    #: dbStorage_readAheadCacheMaxSizeMb: so much of what was flushed last stays in the page cache,
+    entry_log_size_limit_bytes: int = setting(
+        "logSizeLimit", LONG, str(GIB), between(MIB, 2 * GIB - 1), doc="Size of an entry log."
+    )
+    #: Of entry logs
+    entry_log_open_files_max: int = setting(
+        "openFileLimit", INT, "256", at_least(1), doc="Entry logs kept open."
+    )
+    #: So much of what was flushed last stays in the page cache,
     #: which is our read cache. The pages of what is older are let go of: the next flush gets them,
     #: and the kernel neither has to look for free memory nor to take new from its host.
-    entry_log_cached_size_bytes: int = 512 * MIB
-    #: dbStorage_readAheadCacheBatchBytesSize: brought into the page cache after a miss.
-    read_ahead_size_bytes: int = 4 * MIB
+    entry_log_cached_size_bytes: int = setting(
+        "dbStorage_readAheadCacheMaxSizeMb",
+        LONG,
+        "512",
+        at_least(0),
+        doc="Of what was flushed last, so much stays in the page cache.",
+        convert=_from_mebibytes,
+    )
+    #: Brought into the page cache after a miss.
+    read_ahead_size_bytes: int = setting(
+        "dbStorage_readAheadCacheBatchBytesSize",
+        INT,
+        str(4 * MIB),
+        either(-1, at_least(1)),
+        doc="Bytes read ahead after a miss; -1: as many as are good here.",
+        convert=_read_ahead_bytes,
+    )
 
-    #: diskUsageThreshold: a directory whose file system is fuller than this takes no more.
-    disk_usage_threshold: float = 0.95
-    #: diskUsageWarnThreshold: from here on nothing is done that can wait and needs space.
-    disk_usage_warn_threshold: float = 0.90
-    #: diskUsageLwmThreshold: below it the bookie is writable again. 0: as the threshold.
-    disk_usage_low_water_mark: float = 0.0
-    #: diskCheckInterval; sooner while much is written.
-    disk_check_interval_ms: int = 10_000
-    #: minUsableSizeForEntryLogCreation: directories with less are taken for a new entry log only
+    #: A directory whose file system is fuller than this takes no more.
+    disk_usage_threshold: float = setting(
+        "diskUsageThreshold", DOUBLE, "0.95", between(0, 1), doc="Read-only above this."
+    )
+    #: From here on nothing is done that can wait and needs space.
+    disk_usage_warn_threshold: float = setting(
+        "diskUsageWarnThreshold", DOUBLE, "0.90", between(0, 1), doc="No major compaction."
+    )
+    #: Below it the bookie is writable again. 0: as the threshold.
+    disk_usage_low_water_mark: float = setting(
+        "diskUsageLwmThreshold",
+        DOUBLE,
+        None,
+        between(0, 1),
+        doc="Writable again below this.",
+        unset=0.0,
+    )
+    #: Sooner while much is written.
+    disk_check_interval_ms: int = setting(
+        "diskCheckInterval", INT, "10000", at_least(1), doc="Time between looks at usage."
+    )
+    #: Directories with less are taken for a new entry log only
     #: if there is no other. 0: 1.2 times entry_log_size_limit_bytes.
-    entry_log_creation_min_usable_bytes: int = 0
-    #: minUsableSizeForHighPriorityWrites: while read-only, recoveries may add as long as there is
+    entry_log_creation_min_usable_bytes: int = setting(
+        "minUsableSizeForEntryLogCreation",
+        LONG,
+        None,
+        at_least(0),
+        doc="Directories with less get a new entry log only if there is no other.",
+        unset=0,
+    )
+    #: While read-only, recoveries may add as long as there is
     #: this much. 0: entry_log_size_limit_bytes, but no more than half of what the threshold keeps.
-    high_priority_min_usable_bytes: int = 0
-    #: readOnlyModeEnabled: without it a full disk ends the bookie.
-    read_only_mode_enabled: bool = True
-    #: readOnlyModeOnAnyDiskFullEnabled: not only when all ledger directories are full.
-    read_only_on_any_disk_full: bool = True
-    #: forceReadOnlyBookie
-    force_read_only: bool = False
-    #: isForceGCAllowWhenNoSpace
-    force_gc_when_no_space: bool = False
+    high_priority_min_usable_bytes: int = setting(
+        "minUsableSizeForHighPriorityWrites",
+        LONG,
+        None,
+        at_least(0),
+        doc="Recoveries may write while read-only, as long as there is this much.",
+        unset=0,
+    )
+    #: Without it a full disk ends the bookie.
+    read_only_mode_enabled: bool = setting(
+        "readOnlyModeEnabled", BOOLEAN, "true", doc="Else a full disk ends the bookie."
+    )
+    #: Not only when all ledger directories are full.
+    read_only_on_any_disk_full: bool = setting(
+        "readOnlyModeOnAnyDiskFullEnabled", BOOLEAN, "true", doc="Else all of them must be full."
+    )
+    force_read_only: bool = setting(
+        "forceReadOnlyBookie", BOOLEAN, "false", doc="Starts read-only, and stays so."
+    )
+    force_gc_when_no_space: bool = setting(
+        "isForceGCAllowWhenNoSpace", BOOLEAN, "false", doc="GC and compaction go on then."
+    )
     #: Kept by a file, and given free for small writes that make space when there is none left.
     #: At most a 64th of the file system. 0: none.
     disk_reserve_size_bytes: int = 32 * MIB
 
-    #: localScrubInterval, but it is on: from the start of one pass over all entry logs to the next.
+    #: BookKeeper has it off. From the start of one pass over all entry logs to the next.
     #: 0: none.
-    scrub_interval_ms: int = 7 * 24 * 3600 * 1000
-    #: localScrubRateLimit: entries per second. 0: no limit but that of the bytes.
-    scrub_rate_entries: int = 0
+    scrub_interval_ms: int = setting(
+        "localScrubInterval",
+        LONG,
+        None,
+        at_least(0),
+        doc="Seconds between scrubs; 0: none.",
+        convert=_from_seconds,
+        unset=7 * 24 * 3600 * 1000,
+    )
+    #: Entries per second. 0: no limit but that of the bytes.
+    scrub_rate_entries: int = setting(
+        "localScrubRateLimit",
+        INT,
+        None,
+        at_least(0),
+        doc="Entries per second; 0: no limit.",
+        unset=0,
+    )
     #: Bytes per second.
     scrub_rate_bytes: int = 8 * MIB
-    #: localConsistencyCheckOnStartup
-    local_consistency_check_on_startup: bool = False
+    local_consistency_check_on_startup: bool = setting(
+        "localConsistencyCheckOnStartup", BOOLEAN, "false", doc="Refuse a start on damage."
+    )
 
     #: Garbage collection and compaction.
     gc: GcConfig = field(default_factory=GcConfig)
 
-    #: With the 32 bytes of header and the digest. BookKeeper: nettyMaxFrameSizeBytes, 5 MiB.
-    entry_size_max_bytes: int = 5 * MIB
+    #: With the 32 bytes of header and the digest.
+    entry_size_max_bytes: int = setting(
+        "nettyMaxFrameSizeBytes", INT, str(5 * MIB), at_least(MIB), doc="The largest entry."
+    )
     #: Every entry is of a ledger with CRC32C digests: check them before the journal (BP-31).
     #: A bookie is not told a ledger's digest type, so only who composes it knows.
     verify_digest_on_write: bool = False
 
-    #: dbStorage_rocksDB_blockCacheSize
-    index_block_cache_size_bytes: int = 64 * MIB
+    index_block_cache_size_bytes: int = setting(
+        "dbStorage_rocksDB_blockCacheSize", LONG, str(64 * MIB), at_least(0), doc="Index blocks."
+    )
 
     def __post_init__(self) -> None:
         alignment = self.journal_alignment_bytes

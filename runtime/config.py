@@ -68,6 +68,8 @@ class Scope(enum.Enum):
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
+    #: Of one topic, group or subscription, each with settings of its own.
+    PER_RESOURCE = "per-resource"
 
 
 _INTEGER_BOUNDS = {
@@ -79,6 +81,16 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _SIZE = re.compile(r"([0-9]+)\s*([kmg]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 _LIST_SEPARATOR = re.compile(r"\s*,\s*")
+_NUMBERS = (*_INTEGER_BOUNDS, ConfigType.DOUBLE)
+#: What names of numbers end with -> their unit.
+_UNITS = {
+    **dict.fromkeys((".ms", ".millis", "Ms", "Millis"), "ms"),
+    **dict.fromkeys((".seconds", ".secs", "Seconds", "Sec"), "s"),
+    ".minutes": "minutes",
+    ".hours": "hours",
+    **dict.fromkeys((".bytes", "Bytes", ".bytes.per.second"), "bytes"),
+    **dict.fromkeys(("MB", "Mb", ".mb"), "MiB"),
+}
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,6 +105,14 @@ class ConfigKey:
     validator: Validator | None = None
     scope: Scope = Scope.READ_ONLY
     has_effect: bool = True  # False: Kafka's or BookKeeper's name, accepted, and nothing reads it
+    unit: str = ""  # of a number whose name does not end with it («.ms»); see `measured_in`
+
+    @property
+    def measured_in(self) -> str:
+        """A number's unit, as it is said or as the name ends; else empty."""
+        if self.unit or self.type not in _NUMBERS:
+            return self.unit
+        return next((unit for ending, unit in _UNITS.items() if self.name.endswith(ending)), "")
 
     @property
     def sensitive(self) -> bool:

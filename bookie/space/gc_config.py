@@ -6,37 +6,111 @@ and as BookKeeper has them in its names (intervals of compaction in seconds).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from runtime.config import ConfigKey, ConfigType, at_least
+from runtime.settings import field_values, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runtime.config import ConfigValue
+
+INT, LONG = ConfigType.INT, ConfigType.LONG
+DOUBLE, BOOLEAN = ConfigType.DOUBLE, ConfigType.BOOLEAN
+
+OLDER_RATE = "compactionRate"
+
+
+def _from_seconds(value: int) -> int:
+    return value * 1000 if value > 0 else -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcConfig:
     #: gcWaitTime
-    wait_ms: int = 600_000
+    wait_ms: int = setting(
+        "gcWaitTime", LONG, "600000", at_least(1), doc="Time between rounds of collection."
+    )
     #: gcMetadataOpRateLimit: reads of metadata per second.
-    metadata_rate: int = 1000
+    metadata_rate: int = setting(
+        "gcMetadataOpRateLimit",
+        INT,
+        "1000",
+        at_least(1),
+        doc="Metadata reads of collection per second.",
+    )
     #: gcOverreplicatedLedgerWaitTime: between two looks for ledgers of which others have all
     #: copies; <= 0 disables.
-    over_replicated_wait_ms: int = 86_400_000
+    over_replicated_wait_ms: int = setting(
+        "gcOverreplicatedLedgerWaitTime",
+        LONG,
+        "86400000",
+        doc="Between looks for ledgers that are wholly on other bookies; <= 0 disables.",
+    )
     #: minorCompactionThreshold, minorCompactionInterval, minorCompactionMaxTimeMillis: logs with
     #: less than this share alive are compacted this often; <= 0 disables (or: no time limit).
-    minor_threshold: float = 0.2
-    minor_interval_ms: int = 3_600_000
-    minor_time_max_ms: int = -1
+    minor_threshold: float = setting(
+        "minorCompactionThreshold", DOUBLE, "0.2", doc="Logs with less alive; <= 0 disables."
+    )
+    minor_interval_ms: int = setting(
+        "minorCompactionInterval",
+        LONG,
+        "3600",
+        doc="Seconds; <= 0 disables.",
+        convert=_from_seconds,
+    )
+    minor_time_max_ms: int = setting("minorCompactionMaxTimeMillis", LONG, "-1", doc="Of one run.")
     #: majorCompactionThreshold, majorCompactionInterval, majorCompactionMaxTimeMillis
-    major_threshold: float = 0.8
-    major_interval_ms: int = 86_400_000
-    major_time_max_ms: int = -1
+    major_threshold: float = setting(
+        "majorCompactionThreshold", DOUBLE, "0.8", doc="Logs with less alive; <= 0 disables."
+    )
+    major_interval_ms: int = setting(
+        "majorCompactionInterval",
+        LONG,
+        "86400",
+        doc="Seconds; <= 0 disables.",
+        convert=_from_seconds,
+    )
+    major_time_max_ms: int = setting("majorCompactionMaxTimeMillis", LONG, "-1", doc="Of one run.")
     #: forceAllowCompaction: what is disabled by its interval may still be asked for.
-    force_allow: bool = False
+    force_allow: bool = setting(
+        "forceAllowCompaction", BOOLEAN, "false", doc="Also what is disabled."
+    )
     #: compactionRateByEntries, or, with isThrottleByBytes, compactionRateByBytes: per second.
-    rate_entries: int = 1000
-    rate_bytes: int = 1_000_000
-    throttle_by_bytes: bool = False
+    rate_entries: int = setting(
+        "compactionRateByEntries",
+        INT,
+        "1000",
+        doc="Entries copied per second.",
+        others=(
+            ConfigKey(
+                OLDER_RATE, INT, None, "The older name of compactionRateByEntries, which wins."
+            ),
+        ),
+    )
+    rate_bytes: int = setting(
+        "compactionRateByBytes", INT, "1000000", doc="Bytes copied per second."
+    )
+    throttle_by_bytes: bool = setting(
+        "isThrottleByBytes", BOOLEAN, "false", doc="Bytes are limited, else entries."
+    )
     #: useTargetEntryLogSizeForGc: a small log counts as one of logSizeLimit, mostly empty.
-    use_target_log_size: bool = False
+    use_target_log_size: bool = setting(
+        "useTargetEntryLogSizeForGc",
+        BOOLEAN,
+        "false",
+        doc="A small log counts as a large one that is mostly empty.",
+    )
     #: entryLocationCompactionInterval: of the index; <= 0 disables.
-    location_interval_ms: int = -1
+    location_interval_ms: int = setting(
+        "entryLocationCompactionInterval",
+        LONG,
+        "-1",
+        doc="Seconds between rewrites of the index; <= 0 disables.",
+        convert=_from_seconds,
+    )
 
     def __post_init__(self) -> None:
         if self.wait_ms <= 0:
@@ -77,3 +151,15 @@ class GcConfig:
     @property
     def major_enabled(self) -> bool:
         return self.major_threshold > 0 and self.major_interval_ms > 0
+
+
+def gc_config(values: Mapping[str, ConfigValue], defaults: GcConfig) -> GcConfig:
+    """`values` (parsed, only what is set) win over `defaults`; where the two do not go together,
+    over BookKeeper's defaults. ValueError if the values themselves do not."""
+    changes: dict[str, Any] = field_values(GcConfig, values)
+    if (older := values.get(OLDER_RATE)) is not None:
+        changes.setdefault("rate_entries", older)
+    try:
+        return replace(defaults, **changes)
+    except ValueError:
+        return GcConfig(**changes)

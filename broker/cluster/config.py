@@ -1,124 +1,392 @@
-"""Typed settings: what the broker's code reads, one frozen value per level.
+"""What is in force for one broker: Kafka's settings, and ours under `quire.`, each declared once.
 
-`BrokerConfig` and `TopicConfig` have one field per setting; its name is the setting's with dots
-as underscores (so `log.retention.ms` is `log_retention_ms`), its type follows from the setting's.
-Settings that nothing here reads have no field; see `config_definitions_*`.
+A field's name is its setting's with dots as underscores. Types, defaults, limits and scopes are
+Kafka 4.3's (`AbstractKafkaConfig`, `DynamicBrokerConfig`), read from a running 4.3.1, with these
+deviations, all because one node is a whole cluster here: node.id has the default 0, listeners is on
+the loopback interface only, and the internal topics' replication factors and least numbers of
+replicas in sync are 1 instead of 3 and 2.
+
+Names that Kafka has and that nothing here reads are lines of known_settings/broker.txt. Settings
+that give a topic's default are declared with the topic's, in config_topic.py. Values that have a
+form of their own (listeners, for one) are read by config_forms.py.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from broker.cluster.config_definitions_broker import BROKER_CONFIGS
-from broker.cluster.config_forms import Listener, parse_listener, parse_protocol_map
-from runtime.config import ConfigError, ConfigValue
+from broker.cluster.config_forms import (
+    Listener,
+    check_listeners,
+    check_overrides,
+    check_protocol_map,
+    parse_listener,
+    parse_protocol_map,
+)
+from broker.cluster.config_topic import BROKER_NAMES, KNOWN_SETTINGS, TOPIC_DEFAULTS, TopicConfig
+from runtime.config import (
+    INT_MAX,
+    ConfigError,
+    ConfigKey,
+    ConfigTable,
+    ConfigType,
+    ConfigValue,
+    Scope,
+    at_least,
+    between,
+)
+from runtime.known_settings import read_known
+from runtime.settings import field_values, keys_of, same_as, setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+__all__ = ["BROKER_CONFIGS", "BrokerConfig", "TopicConfig", "check_quorums"]
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class TopicConfig:
-    """What is in force for one topic. Sizes in bytes; -1 is no limit where a limit may be absent.
+INT, LONG, SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
+STRING, LIST, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN
+CLUSTER_WIDE, PER_BROKER = Scope.CLUSTER_WIDE, Scope.PER_BROKER
 
-    The quorums are asked of new ledgers only."""
-
-    cleanup_policy: tuple[str, ...]
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_type: str
-    compression_zstd_level: int
-    max_message_bytes: int
-    message_timestamp_after_max_ms: int
-    message_timestamp_before_max_ms: int
-    message_timestamp_type: str
-    min_insync_replicas: int
-    quire_ledger_ack_quorum: int
-    quire_ledger_ensemble_size: int
-    quire_ledger_write_quorum: int
-    retention_bytes: int
-    retention_ms: int
-    segment_bytes: int
-    segment_jitter_ms: int
-    segment_ms: int
-
-    @classmethod
-    def of(cls, values: Mapping[str, ConfigValue]) -> TopicConfig:
-        """From the effective value of every topic setting."""
-        return cls(**_by_field(_TOPIC_FIELDS, values))
+_PROTOCOLS = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+_BROKER_ID = ConfigKey("broker.id", INT, "-1", "The older name of node.id; node.id wins over it.")
+_OF_TOPICS = {key.name: key for key in TOPIC_DEFAULTS}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class BrokerConfig:
-    """What is in force for one broker. Names, meanings and defaults: `BROKER_CONFIGS`."""
+    """Sizes in bytes, times as the names say. Made of texts or values by `parse` and `of`, which
+    check what goes together."""
 
-    node_id: int
-    broker_rack: str | None
-    listeners: tuple[str, ...]
-    advertised_listeners: tuple[str, ...] | None
-    listener_security_protocol_map: str
+    node_id: int = setting(
+        "node.id",
+        INT,
+        "0",
+        at_least(0),
+        doc="This broker's number; clients see it, and no two brokers have the same.",
+        others=(_BROKER_ID,),
+    )
+    broker_rack: str | None = setting(
+        "broker.rack",
+        STRING,
+        doc="Where this broker stands, told to clients.",
+    )
+    listeners: tuple[str, ...] = setting(
+        "listeners",
+        LIST,
+        "PLAINTEXT://127.0.0.1:9092",
+        check_listeners,
+        doc="Addresses that this broker listens at: NAME://host:port.",
+    )
+    advertised_listeners: tuple[str, ...] | None = setting(
+        "advertised.listeners",
+        LIST,
+        None,
+        check_listeners,
+        doc="Addresses that clients are told; without it, those of listeners.",
+    )
+    listener_security_protocol_map: str = setting(
+        "listener.security.protocol.map",
+        STRING,
+        _PROTOCOLS,
+        check_protocol_map,
+        doc="Which security protocol a listener's name stands for.",
+    )
 
-    auto_leader_rebalance_enable: bool
-    leader_imbalance_check_interval_seconds: int
-    controlled_shutdown_enable: bool
-    cordoned_log_dirs: tuple[str, ...]
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable",
+        BOOLEAN,
+        "true",
+        doc="Whether the controller moves leaders back to the preferred ones.",
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds",
+        LONG,
+        "300",
+        at_least(1),
+        doc="How often it looks for leaders to be moved back.",
+    )
+    controlled_shutdown_enable: bool = setting(
+        "controlled.shutdown.enable",
+        BOOLEAN,
+        "true",
+        doc="Whether a broker that is stopped first hands its partitions to others.",
+    )
+    cordoned_log_dirs: tuple[str, ...] = setting(
+        "cordoned.log.dirs",
+        LIST,
+        "",
+        scope=PER_BROKER,
+        doc="Anything in it, or *: this broker is given no more partitions (KIP-1066).",
+    )
 
-    socket_request_max_bytes: int
-    queued_max_request_bytes: int
-    connections_max_idle_ms: int
-    max_connections: int
-    max_connections_per_ip: int
-    max_connections_per_ip_overrides: str
-    fetch_max_bytes: int
-    max_incremental_fetch_session_cache_slots: int
-    max_request_partition_size_limit: int
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes",
+        INT,
+        "104857600",
+        at_least(1),
+        doc="Largest request that is read; a larger one closes its connection.",
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        LONG,
+        "-1",
+        doc="Bytes of requests that may wait in memory before reading stops; -1 is the built-in"
+        " limit.",
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        LONG,
+        "600000",
+        doc="A connection without traffic for this long is closed.",
+    )
+    max_connections: int = setting(
+        "max.connections",
+        INT,
+        str(INT_MAX),
+        at_least(0),
+        CLUSTER_WIDE,
+        doc="Connections that this broker keeps at a time.",
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip",
+        INT,
+        str(INT_MAX),
+        at_least(0),
+        CLUSTER_WIDE,
+        doc="Connections that this broker keeps at a time from one address.",
+    )
+    max_connections_per_ip_overrides: str = setting(
+        "max.connections.per.ip.overrides",
+        STRING,
+        "",
+        check_overrides,
+        CLUSTER_WIDE,
+        doc="The same for certain addresses: address:count, with commas between them.",
+    )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes",
+        INT,
+        "57671680",
+        at_least(1024),
+        doc="Most bytes that one Fetch is answered with, beyond the first batch.",
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        INT,
+        "1000",
+        at_least(0),
+        doc="Incremental fetch sessions that are kept at a time (KIP-227).",
+    )
+    max_request_partition_size_limit: int = setting(
+        "max.request.partition.size.limit",
+        INT,
+        "2000",
+        at_least(1),
+        doc="Most partitions that one DescribeTopicPartitions is answered with.",
+    )
 
-    auto_create_topics_enable: bool
-    delete_topic_enable: bool
-    num_partitions: int
-    default_replication_factor: int
-    quire_clip_replication_factor: bool
-    log_retention_check_interval_ms: int
-    min_insync_replicas: int
-    quire_ledger_ack_quorum: int
-    quire_ledger_ensemble_size: int
-    quire_ledger_write_quorum: int
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable",
+        BOOLEAN,
+        "true",
+        doc="Whether Metadata makes a topic that is asked for and does not exist.",
+    )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable",
+        BOOLEAN,
+        "true",
+        doc="Whether topics can be deleted.",
+    )
+    num_partitions: int = setting(
+        "num.partitions",
+        INT,
+        "1",
+        at_least(1),
+        doc="Partitions of a topic that is made without saying how many.",
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        INT,
+        "1",
+        doc="Replication factor of a topic that is made without saying which.",
+    )
+    quire_clip_replication_factor: bool = setting(
+        "quire.clip.replication.factor",
+        BOOLEAN,
+        "false",
+        doc="Whether a replication factor above the number of brokers is lowered to it, not"
+        " refused.",
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms",
+        LONG,
+        "300000",
+        at_least(1),
+        doc="Time between two looks at what retention lets go.",
+    )
+    #: Of topics that say nothing else; declared with the topics' settings.
+    min_insync_replicas: int = same_as(_OF_TOPICS["min.insync.replicas"])
+    quire_ledger_ack_quorum: int = same_as(_OF_TOPICS["quire.ledger.ack.quorum"])
+    quire_ledger_ensemble_size: int = same_as(_OF_TOPICS["quire.ledger.ensemble.size"])
+    quire_ledger_write_quorum: int = same_as(_OF_TOPICS["quire.ledger.write.quorum"])
 
-    group_initial_rebalance_delay_ms: int
-    group_min_session_timeout_ms: int
-    group_max_session_timeout_ms: int
-    group_max_size: int
-    offset_metadata_max_bytes: int
-    offsets_load_buffer_size: int
-    offsets_retention_minutes: int
-    offsets_retention_check_interval_ms: int
-    offsets_topic_compression_codec: int
-    offsets_topic_num_partitions: int
-    offsets_topic_replication_factor: int
-    offsets_topic_segment_bytes: int
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        INT,
+        "3000",
+        doc="How long a new classic group waits for more members before its first rebalance.",
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms",
+        INT,
+        "6000",
+        doc="Shortest session timeout that a classic member may ask for.",
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms",
+        INT,
+        "1800000",
+        doc="Longest session timeout that a classic member may ask for.",
+    )
+    group_max_size: int = setting(
+        "group.max.size",
+        INT,
+        str(INT_MAX),
+        at_least(1),
+        doc="Most members of a classic group.",
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes",
+        INT,
+        "4096",
+        doc="Longest text that a commit may carry beside an offset.",
+    )
+    offsets_load_buffer_size: int = setting(
+        "offsets.load.buffer.size",
+        INT,
+        "5242880",
+        at_least(1),
+        doc="Bytes read at a time when a coordinator loads a partition.",
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        INT,
+        "10080",
+        at_least(1),
+        doc="How long the offsets of a group without members are kept.",
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms",
+        LONG,
+        "600000",
+        at_least(1),
+        doc="Time between two looks for offsets that are too old.",
+    )
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        INT,
+        "50",
+        at_least(1),
+        doc="Partitions of __consumer_offsets; fixed once the topic exists.",
+    )
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        SHORT,
+        "1",
+        at_least(1),
+        doc="Replication factor of __consumer_offsets.",
+    )
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes",
+        INT,
+        "104857600",
+        at_least(1),
+        doc="segment.bytes of __consumer_offsets.",
+    )
+    offsets_topic_compression_codec: int = setting(
+        "offsets.topic.compression.codec",
+        INT,
+        "0",
+        between(0, 4),
+        doc="How the coordinator compresses its records: 0 not, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+    )
 
-    producer_id_expiration_ms: int
-    transaction_state_log_num_partitions: int
-    transaction_state_log_replication_factor: int
-    transaction_state_log_min_isr: int
-    transaction_state_log_segment_bytes: int
-
-    share_coordinator_state_topic_num_partitions: int
-    share_coordinator_state_topic_replication_factor: int
-    share_coordinator_state_topic_min_isr: int
-    share_coordinator_state_topic_segment_bytes: int
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        INT,
+        "86400000",
+        at_least(1),
+        CLUSTER_WIDE,
+        doc="How long a partition remembers a producer that is silent.",
+    )
+    transaction_state_log_num_partitions: int = setting(
+        "transaction.state.log.num.partitions",
+        INT,
+        "50",
+        at_least(1),
+        doc="Partitions of __transaction_state; fixed once the topic exists.",
+    )
+    transaction_state_log_replication_factor: int = setting(
+        "transaction.state.log.replication.factor",
+        SHORT,
+        "1",
+        at_least(1),
+        doc="Replication factor of __transaction_state.",
+    )
+    transaction_state_log_min_isr: int = setting(
+        "transaction.state.log.min.isr",
+        INT,
+        "1",
+        at_least(1),
+        doc="min.insync.replicas of __transaction_state.",
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        "transaction.state.log.segment.bytes",
+        INT,
+        "104857600",
+        at_least(1),
+        doc="segment.bytes of __transaction_state.",
+    )
+    share_coordinator_state_topic_num_partitions: int = setting(
+        "share.coordinator.state.topic.num.partitions",
+        INT,
+        "50",
+        at_least(1),
+        doc="Partitions of __share_group_state, where somebody makes that; fixed then.",
+    )
+    share_coordinator_state_topic_replication_factor: int = setting(
+        "share.coordinator.state.topic.replication.factor",
+        SHORT,
+        "1",
+        at_least(1),
+        doc="Replication factor of __share_group_state.",
+    )
+    share_coordinator_state_topic_min_isr: int = setting(
+        "share.coordinator.state.topic.min.isr",
+        SHORT,
+        "1",
+        at_least(1),
+        doc="min.insync.replicas of __share_group_state.",
+    )
+    share_coordinator_state_topic_segment_bytes: int = setting(
+        "share.coordinator.state.topic.segment.bytes",
+        INT,
+        "104857600",
+        at_least(1),
+        doc="segment.bytes of __share_group_state.",
+    )
 
     @classmethod
     def of(cls, values: Mapping[str, ConfigValue]) -> BrokerConfig:
         """From parsed values of those that are set; the others have their defaults.
 
         ConfigError where two settings do not go together."""
-        merged = BROKER_CONFIGS.with_defaults(values)
+        found = field_values(cls, values)
         if "node.id" not in values and "broker.id" in values:
-            merged["node.id"] = values["broker.id"]
-        config = cls(**_by_field(_BROKER_FIELDS, merged))
+            found["node_id"] = values["broker.id"]
+        config = cls(**found)
         _check_together(config)
         return config
 
@@ -136,12 +404,22 @@ class BrokerConfig:
         return self.parsed_listeners() if texts is None else [parse_listener(t) for t in texts]
 
 
-def _by_field(names: Mapping[str, str], values: Mapping[str, ConfigValue]) -> dict[str, Any]:
-    return {field: values[setting] for field, setting in names.items()}
-
-
-_BROKER_FIELDS = {field.name: field.name.replace("_", ".") for field in fields(BrokerConfig)}
-_TOPIC_FIELDS = {field.name: field.name.replace("_", ".") for field in fields(TopicConfig)}
+BROKER_CONFIGS = ConfigTable(
+    "Kafka",
+    (
+        *keys_of(BrokerConfig),
+        *TOPIC_DEFAULTS,
+        *(
+            known.key
+            for known in read_known(
+                KNOWN_SETTINGS / "broker.txt",
+                "A setting of Kafka that has no effect here.",
+            )
+        ),
+    ),
+    prefixes=("listener.name.",),
+    hints={name: names[0].name for name, names in BROKER_NAMES.items() if names[0].name != name},
+)
 
 
 def _check_together(config: BrokerConfig) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.cluster.config import BrokerConfig
-from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from broker.cluster.config import BROKER_CONFIGS, BrokerConfig
 from broker.cluster.config_refusals import check_refusals
 from runtime.config import ConfigTable, ConfigValue, load_tables, parse_properties
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from broker.cluster.config import BROKER_CONFIGS
 from runtime.config import ConfigError, ConfigType
 
 if TYPE_CHECKING:

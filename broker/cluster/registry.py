@@ -25,16 +25,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.cluster.config import BrokerConfig, TopicConfig, check_quorums
-from broker.cluster.config_definitions_broker import BROKER_CONFIGS
-from broker.cluster.config_definitions_group import (
+from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig, check_quorums
+from broker.cluster.config_group import (
     CLIENT_METRICS_CONFIGS,
     GROUP_BROKER_NAMES,
     GROUP_CONFIGS,
     GROUP_LIMITS,
 )
-from broker.cluster.config_definitions_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
 from broker.cluster.config_refusals import check_dynamic, refusal
+from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
 from broker.cluster.watched_folder import WatchedFolder
 from metadata.store import BadVersionError, NodeExistsError, NoNodeError
 from runtime.config import (

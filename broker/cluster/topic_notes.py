@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.cluster.config_definitions_topic import TOPIC_CONFIGS
+from broker.cluster.config_topic import TOPIC_CONFIGS
 from broker.cluster.topic import TopicChange
 from runtime.logs import kv
 

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from broker.api import Api, Request, Steps
 from broker.cluster.catalog import Topic, check_name
-from broker.cluster.config_definitions_broker import BROKER_CONFIGS
-from broker.cluster.config_definitions_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-from broker.cluster.config_definitions_topic import TOPIC_CONFIGS
+from broker.cluster.config import BROKER_CONFIGS
+from broker.cluster.config_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from broker.cluster.config_refusals import RefusedConfigError
+from broker.cluster.config_topic import TOPIC_CONFIGS
 from broker.cluster.internal_topics import configs_in_force
 from broker.cluster.registry import DEFAULT_BROKER, Described, Room
 from broker.handlers.config_changes import incremented, replaced

@@ -8,11 +8,11 @@ import trio
 from bookie.errors import IndexReadError
 from bookie.known_ledgers import CollectionRefusedError
 from bookie.ledger_table import LedgerTable
-from bookie.space.gc_config import GcConfig
-from bookie.space.gc_config_definitions import GC_KEYS, gc_config
+from bookie.space.gc_config import GcConfig, gc_config
 from bookie.space.gc_report import Phase
 from bookie.storage.index import MemoryIndex
 from bookie.storage.rocks_index import RocksIndex
+from runtime.settings import keys_of
 from runtime.throttle import Throttle
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import Status
@@ -362,7 +362,7 @@ def test_what_is_disabled_is_not_compared():
 
 
 def test_settings_by_name():
-    values = {key.name: key.parse_default() for key in GC_KEYS}
+    values = {key.name: key.parse_default() for key in keys_of(GcConfig)}
     assert gc_config(values, GcConfig(wait_ms=1)) == GcConfig()
     quick = GcConfig(wait_ms=10_000, minor_interval_ms=60_000, major_interval_ms=3_600_000)
     assert gc_config({}, quick) is not None

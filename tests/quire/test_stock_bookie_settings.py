@@ -4,29 +4,22 @@ stock_bk_server.txt (tests/bookie) has the file's names and values. A test says 
 the file cannot know (addresses, ports, directories), and nothing else.
 """
 
-import ast
 import logging
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import trio
 
-from bookie.config import BookieConfig
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config, bookie_notes
 from bookie.config_definitions_known import check_promises
-from bookie.space.gc_config import GcConfig
 from joined.node_configs import NODE_CONFIGS
-from ledger.autorecovery.config import AUTORECOVERY_CONFIGS, AutoRecoveryConfig
+from ledger.autorecovery.config import AUTORECOVERY_CONFIGS
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.config_definitions import CLIENT_KEYS
 from ledger.network.client import NetworkBookieClient
-from ledger.network.config import NetworkConfig
 from ledger.placement.random_choice import RandomPlacement
-from ledger.placement.spread import SpreadRules
-from ledger.replication import ReplicationConfig
 from metadata.memory import MemoryStore
 from quire import bookie_node
 from runtime.config import ConfigError, load_tables
@@ -219,33 +212,3 @@ def test_the_older_name_of_a_limit():
 async def test_what_promises_safety_and_is_not_done_ends_the_start(start_bookie, name, value):
     with pytest.raises(ConfigError, match=name):
         await start_bookie({**SHIPPED, name: value})
-
-
-def test_what_claims_an_effect_is_read():
-    """Each name is in code beside its declaration, and each value that is made of one is read."""
-    named, read = set(), set()
-    for room in ("bookie", "ledger", "metadata", "runtime", "quire"):
-        for path in (ROOT / room).rglob("*.py"):
-            tree = ast.parse(path.read_text())
-            declared = {
-                id(call.args[0])
-                for call in ast.walk(tree)
-                if isinstance(call, ast.Call)
-                and isinstance(call.func, ast.Name)
-                and call.func.id == "ConfigKey"
-                and call.args
-            }
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Constant) and id(node) not in declared:
-                    named.add(node.value)
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    read.add(node.attr)
-    keys = [*BOOKIE_CONFIGS, *CLIENT_KEYS, *AUTORECOVERY_CONFIGS]
-    assert [key.name for key in keys if key.has_effect and key.name not in named] == []
-    made = (BookieConfig, GcConfig, LedgerClientConfig, NetworkConfig, SpreadRules)
-    values = [
-        field.name
-        for cls in (*made, AutoRecoveryConfig, ReplicationConfig)
-        for field in fields(cls)
-    ]
-    assert [name for name in values if name not in read] == []

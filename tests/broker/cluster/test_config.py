@@ -5,17 +5,16 @@ from dataclasses import fields
 import pytest
 
 from bookie.config_definitions import BOOKIE_CONFIGS
-from broker.cluster.config import BrokerConfig, TopicConfig
-from broker.cluster.config_definitions_broker import BROKER_CONFIGS
-from broker.cluster.config_definitions_group import (
+from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig
+from broker.cluster.config_file import load
+from broker.cluster.config_forms import Listener, parse_listener
+from broker.cluster.config_group import (
     CLIENT_METRICS_CONFIGS,
     GROUP_BROKER_NAMES,
     GROUP_CONFIGS,
     GROUP_LIMITS,
 )
-from broker.cluster.config_definitions_topic import BROKER_NAMES, TOPIC_CONFIGS
-from broker.cluster.config_file import load
-from broker.cluster.config_forms import Listener, parse_listener
+from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS
 from broker.cluster.registry import DEFAULT_BROKER, Room, Source
 from broker.cluster.view import StandaloneView, ensure_cluster_id
 from runtime.config import ConfigError, PropertiesError

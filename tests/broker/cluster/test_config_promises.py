@@ -1,24 +1,16 @@
 """Every setting acts, or says that it has no effect, or ends the start for what it promises."""
 
-import ast
 import logging
-from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
 from bookie.config_definitions import BOOKIE_CONFIGS
-from broker.cluster.config import BrokerConfig, TopicConfig
-from broker.cluster.config_definitions_broker import BROKER_CONFIGS
-from broker.cluster.config_definitions_topic import BROKER_NAMES, TOPIC_CONFIGS
+from broker.cluster.config import BROKER_CONFIGS
 from broker.cluster.config_file import load
 from broker.cluster.config_refusals import RefusedConfigError, refusal
+from broker.cluster.config_topic import BROKER_NAMES
 from broker.cluster.registry import DEFAULT_BROKER, Room
 from runtime.config import ConfigError, ConfigType, Scope
-
-ROOT = Path(__file__).parents[3]
-#: Older names of others, which `BrokerConfig.of` looks at.
-ALIASES = {"broker.id"}
 
 #: Kafka's config/server.properties, as distributed with 4.3: what a first try starts with.
 KAFKAS_OWN_FILE = """
@@ -79,40 +71,6 @@ REFUSED = {
     "listener.name.internal.max.connections": "3",
     "listener.name.internal.max.connection.creation.rate": "3",
 }
-
-
-def attributes_read():
-    """Names of all attributes that broker and composition read, but for how the configuration is
-    made of texts."""
-    found = set()
-    for room in ("broker", "quire"):
-        for path in (ROOT / room).rglob("*.py"):
-            tree = ast.parse(path.read_text())
-            is_config = path == ROOT / "broker/cluster/config.py"
-            for node in ast.walk(tree):
-                if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
-                    continue
-                # There the values' own methods count, and not the checks whether values fit.
-                is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
-                if not is_config or is_own:
-                    found.add(node.attr)
-    return found
-
-
-def test_what_claims_an_effect_is_read():
-    read = attributes_read()
-    broker, topic = ({field.name for field in fields(cls)} for cls in (BrokerConfig, TopicConfig))
-    assert broker | topic <= read
-    weaker = {one.name: name for name, names in BROKER_NAMES.items() for one in names}
-    for key in BROKER_CONFIGS:
-        if key.name in weaker:
-            assert key.has_effect == TOPIC_CONFIGS[weaker[key.name]].has_effect or (
-                key.name.replace(".", "_") in broker
-            )
-        elif key.has_effect:
-            assert key.name in ALIASES or key.name.replace(".", "_") in broker, key.name
-    for key in TOPIC_CONFIGS:
-        assert key.has_effect == (key.name.replace(".", "_") in topic), key.name
 
 
 def test_kafkas_own_file_is_taken():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker.cluster.catalog import Topic
 from broker.cluster.config import TopicConfig
-from broker.cluster.config_definitions_topic import TOPIC_CONFIGS
+from broker.cluster.config_topic import TOPIC_CONFIGS
 from broker.cluster.durability import Bookies, Copies, bookie_node_id, copies_of
 
 NAMES = ("a", "b", "c", "d", "e")

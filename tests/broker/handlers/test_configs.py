@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from broker.cluster.config import BROKER_CONFIGS
 from broker.cluster.registry import Room
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.configs import (

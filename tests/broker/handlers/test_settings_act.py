@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from broker.cluster.config_definitions_topic import TOPIC_CONFIGS
+from broker.cluster.config_topic import TOPIC_CONFIGS
 from runtime.config import ConfigError, ConfigType
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import InitProducerIdRequest

@@ -1,0 +1,147 @@
+"""One declaration per setting: a field of a frozen dataclass.
+
+What a room's code reads is typed; the field that it reads is where the setting is declared, with
+its name, type, default, limits, scope, unit and words:
+
+    num_partitions: int = setting("num.partitions", INT, "1", at_least(1), doc="Partitions of ...")
+
+The field's default is the setting's, in the field's unit, so there is one of each. `keys_of` gives
+what a `ConfigTable` is made of, `field_values` what the fields are for values that are set.
+A field that several settings make together names them with `made_of`; who makes it reads them by
+their names. Settings that nothing reads have no field: `known_settings.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from runtime.config import ConfigKey, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from dataclasses import Field
+
+    from runtime.config import ConfigType, ConfigValue, Validator
+
+#: A field of any type may be given it; whether it fits, the field's own type does not tell.
+FieldValue = Any
+
+_DECLARED = "setting"
+
+
+@dataclass(slots=True, frozen=True)
+class Declared:
+    """What a field says of its settings. `key` gives its value, through `convert` where the
+    setting's unit is not the field's; `others` are read by name by who makes the configuration."""
+
+    key: ConfigKey | None
+    convert: Callable[[Any], Any] | None = None
+    others: tuple[ConfigKey, ...] = ()
+
+    def value_of(self, value: ConfigValue) -> FieldValue:
+        return value if self.convert is None else self.convert(value)
+
+
+def declared(
+    name: str,
+    kind: ConfigType,
+    default: str | None = None,
+    valid: Validator | None = None,
+    scope: Scope = Scope.READ_ONLY,
+    *,
+    doc: str,
+    unit: str = "",
+    convert: Callable[[Any], Any] | None = None,
+    others: tuple[ConfigKey, ...] = (),
+) -> dict[str, Declared]:
+    """The metadata of a field without a default: who makes the configuration says its value."""
+    key = ConfigKey(name, kind, default, doc, valid, scope, unit=unit)
+    return {_DECLARED: Declared(key, convert, others)}
+
+
+def setting(
+    name: str,
+    kind: ConfigType,
+    default: str | None = None,
+    valid: Validator | None = None,
+    scope: Scope = Scope.READ_ONLY,
+    *,
+    doc: str,
+    unit: str = "",
+    convert: Callable[[Any], Any] | None = None,
+    unset: FieldValue = None,
+    others: tuple[ConfigKey, ...] = (),
+    more: Mapping[str, Any] | None = None,
+) -> FieldValue:
+    """A dataclass field and its setting. `default` is text, as a file has it; without one the
+    field is `unset`. `convert` makes the field's value of the parsed one. `others`: older names,
+    and whatever else the field's value depends on. `more`: metadata of the room's own."""
+    metadata = declared(
+        *(name, kind, default, valid, scope), doc=doc, unit=unit, convert=convert, others=others
+    )
+    value = unset
+    if default is not None:
+        key = metadata[_DECLARED].key
+        assert key is not None
+        value = metadata[_DECLARED].value_of(key.parse_default())
+    return field(default=value, metadata={**metadata, **(more or {})})
+
+
+def same_as(key: ConfigKey) -> FieldValue:
+    """A field of a setting that is declared elsewhere, in another class."""
+    return field(default=key.parse_default(), metadata={_SHARED: key.name})
+
+
+_SHARED = "shared setting"
+
+
+def made_of(*keys: ConfigKey) -> dict[str, Declared]:
+    """The metadata of a field whose value is made of several settings."""
+    return {_DECLARED: Declared(None, None, keys)}
+
+
+def declared_by(one: Field[Any]) -> Declared | None:
+    """None of a field that is no setting, or one of another class."""
+    found: Declared | None = one.metadata.get(_DECLARED)
+    return found
+
+
+def declarations(cls: type[Any]) -> Iterator[tuple[str, Declared]]:
+    """Each field of a dataclass that declares settings, by its name."""
+    for one in fields(cls):
+        found = declared_by(one)
+        if found is not None:
+            yield one.name, found
+
+
+def keys_of(*classes: type[Any]) -> tuple[ConfigKey, ...]:
+    """All settings that the fields of dataclasses declare, in their order."""
+    return tuple(
+        key
+        for cls in classes
+        for _, one in declarations(cls)
+        for key in ((one.key,) if one.key is not None else ()) + one.others
+    )
+
+
+def field_of(cls: type[Any]) -> dict[str, str]:
+    """Names of settings -> the fields that have their values, whole; those of `same_as` too."""
+    found = {one.key.name: name for name, one in declarations(cls) if one.key is not None}
+    return found | {
+        one.metadata[_SHARED]: one.name for one in fields(cls) if _SHARED in one.metadata
+    }
+
+
+def field_values(cls: type[Any], values: Mapping[str, ConfigValue]) -> dict[str, Any]:
+    """What fields are by the settings that have a value; the others keep their defaults."""
+    found = {
+        name: one.value_of(value)
+        for name, one in declarations(cls)
+        if one.key is not None and (value := values.get(one.key.name)) is not None
+    }
+    return found | {
+        one.name: value
+        for one in fields(cls)
+        if (value := values.get(one.metadata.get(_SHARED, ""))) is not None
+    }

@@ -1,0 +1,192 @@
+"""Every setting is declared once, its data file is shipped, and who claims an effect has it."""
+
+import ast
+import tomllib
+from dataclasses import MISSING, fields
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from bookie.config import BookieConfig
+from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
+from bookie.server.admission import AdmissionLimits
+from bookie.server.config import ServerConfig
+from bookie.server.pages_config import PagesConfig
+from bookie.server.request_limits import ProcessorSettings
+from bookie.space.gc_config import GcConfig
+from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig
+from broker.cluster.config_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS
+from broker.groups.config import GroupConfig
+from ledger.autorecovery.config import (
+    AUTORECOVERY_CONFIGS,
+    AutoRecoveryConfig,
+    autorecovery_config,
+)
+from ledger.config import LedgerClientConfig
+from ledger.config_definitions import CLIENT_KEYS, PlacementConfig
+from ledger.network.config import NetworkConfig
+from ledger.placement.spread import SpreadRules
+from ledger.replication import ReplicationConfig
+from runtime.config import ConfigTable
+from runtime.settings import field_of
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("runtime", "metadata", "bookie", "ledger", "broker", "quire")
+TABLES = {
+    "broker": BROKER_CONFIGS,
+    "topic": TOPIC_CONFIGS,
+    "group": GROUP_CONFIGS,
+    "client metrics": CLIENT_METRICS_CONFIGS,
+    "bookie": BOOKIE_CONFIGS,
+    "ledger client": ConfigTable("the ledger client", CLIENT_KEYS),
+    "auto-recovery": AUTORECOVERY_CONFIGS,
+}
+#: Whose fields are settings, whole.
+DECLARING = (BrokerConfig, TopicConfig, BookieConfig, GcConfig)
+#: What settings are handed on in.
+MADE = (
+    *(GroupConfig, ServerConfig, ProcessorSettings, AdmissionLimits, PagesConfig),
+    *(LedgerClientConfig, NetworkConfig, PlacementConfig, SpreadRules),
+    *(AutoRecoveryConfig, ReplicationConfig),
+)
+#: Calls that declare a setting: their first argument is its name.
+DECLARATIONS = {"ConfigKey", "setting", "declared", "_setting", "_of_broker"}
+
+
+@cache
+def trees():
+    return {
+        path: ast.parse(path.read_text(encoding="utf-8"))
+        for room in ROOMS
+        for path in sorted((ROOT / room).rglob("*.py"))
+    }
+
+
+def checks_only(tree):
+    """Nodes of functions that look whether values go together, which is no effect of them."""
+    return {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        and (function.name == "__post_init__" or function.name.startswith(("_check", "check_")))
+        for node in ast.walk(function)
+    }
+
+
+@cache
+def attributes_read():
+    found = set()
+    declaring = {Path(ROOT, *cls.__module__.split(".")).with_suffix(".py") for cls in DECLARING}
+    assert declaring <= trees().keys()
+    for path, tree in trees().items():
+        left_out = checks_only(tree) if path in declaring else set()
+        found |= {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Load)
+            and id(node) not in left_out
+        }
+    return found
+
+
+@cache
+def names_in_code():
+    """Texts that are in code other than as the name in a declaration."""
+    found = set()
+    for tree in trees().values():
+        declared = {
+            id(call.args[0])
+            for call in ast.walk(tree)
+            if isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id in DECLARATIONS
+            and call.args
+        }
+        found |= {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in declared
+        }
+    return found
+
+
+@pytest.mark.parametrize("room", TABLES)
+def test_each_setting_that_claims_an_effect_is_read(room):
+    field_by_name = {}
+    for cls in DECLARING if room in ("broker", "bookie") else (TopicConfig,):
+        field_by_name |= field_of(cls)
+    # What gives a topic's default acts through the topic's own setting.
+    of_topics = {one.name: name for name, names in BROKER_NAMES.items() for one in names}
+    unread = []
+    for key in TABLES[room]:
+        if not key.has_effect:
+            continue
+        name = of_topics.get(key.name, key.name) if room == "broker" else key.name
+        field = field_by_name.get(name)
+        if field is None and key.name not in names_in_code():
+            unread.append(f"{key.name}: nothing has its name")
+        if field is not None and field not in attributes_read():
+            unread.append(f"{key.name}: nothing reads {field}")
+    assert unread == []
+
+
+def test_a_field_that_is_no_setting_is_read_too():
+    read = attributes_read()
+    unread = [
+        f"{cls.__name__}.{field.name}"
+        for cls in (*DECLARING, *MADE)
+        for field in fields(cls)
+        if field.name not in read
+    ]
+    assert unread == []
+
+
+def test_a_setting_that_gives_a_topic_s_default_acts_as_the_topic_s_does():
+    for name, broker_names in BROKER_NAMES.items():
+        for one in broker_names:
+            acts = TOPIC_CONFIGS[name].has_effect
+            assert BROKER_CONFIGS[one.name].has_effect == acts, one.name
+
+
+def test_what_has_no_effect_has_no_field():
+    fields_of_all = {name for cls in DECLARING for name in field_of(cls)}
+    for table in TABLES.values():
+        for key in table:
+            assert key.has_effect or key.name not in fields_of_all, key.name
+
+
+def test_there_is_one_default():
+    """A configuration of which nothing is set is what a file without a line makes of it."""
+    own = {
+        "bookie_id": "b",
+        "instance_id": "i",
+        "journal_directory": "/j",
+        "ledger_directory": "/l",
+    }
+    held = {"held_adds_max": 10_000, "held_adds_size_max_bytes": 32 << 20}
+    plain = BookieConfig(**own)
+    assert bookie_config({}, **own, **held, verify_digest_on_write=False) == plain
+    assert plain.write_cache_size_bytes == 48 << 20
+    assert BrokerConfig.parse({}) == BrokerConfig()
+    assert autorecovery_config({}) == AutoRecoveryConfig()
+    for cls in (BrokerConfig, TopicConfig, GcConfig):
+        assert not any(field.default is MISSING for field in fields(cls))
+
+
+def test_data_files_are_shipped():
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    shipped = {
+        path
+        for package, names in patterns["package-data"].items()
+        for path in (ROOT / package.replace(".", "/")).rglob("*.txt")
+        if any(fnmatch(str(path.relative_to(ROOT / package.replace(".", "/"))), n) for n in names)
+    }
+    found = {path for room in ROOMS for path in (ROOT / room).rglob("*.txt")}
+    assert found == shipped
+    assert len(found) == 5
