@@ -35,6 +35,10 @@ class LocalBookieClient:
         self._bookies = bookies
         self._disk_space = disk_space
 
+    def writable(self) -> list[BookieId]:
+        """Those that take writes now."""
+        return [bookie_id for bookie_id, bookie in self._bookies.items() if not bookie.is_read_only]
+
     def add_entry(
         self,
         bookie: BookieId,

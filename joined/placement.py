@@ -11,6 +11,7 @@ from ledger.placement.topology import DefaultTopology, ScriptTopology, TableTopo
 from runtime.running import running
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
     from contextlib import AsyncExitStack
 
     from ledger.bookie_client import BookieClient
@@ -40,6 +41,11 @@ async def start_placement(
     )
     await stack.enter_async_context(running(source.run))
     return SpreadPlacement(source.snapshot, env.rng, config.rules)
+
+
+def writable_of(watcher: BookieWatcher) -> Callable[[], Collection[str]]:
+    """Who takes writes now. A broker asks for every produce with acks=all."""
+    return lambda: watcher.writable
 
 
 def topology_of(config: PlacementConfig) -> Topology:

@@ -17,7 +17,7 @@ from broker.cluster.durability import Bookies
 from broker.node.parts import check_listeners, start_broker
 from joined.metadata_service import metadata_store
 from joined.node_configs import NODE_CONFIGS
-from joined.placement import start_placement
+from joined.placement import start_placement, writable_of
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
@@ -106,7 +106,7 @@ async def _start(
         ledgers,
         config,
         os.getcwd(),
-        Bookies(lambda: watcher.writable),
+        Bookies(writable_of(watcher)),
         stack,
         in_cluster=True,
     )

@@ -30,7 +30,7 @@ from broker.node.parts import LISTENER, check_listeners, request_memory_bytes, s
 from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from joined.local_bookie import LocalBookieClient
 from joined.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
-from joined.placement import start_placement
+from joined.placement import start_placement, writable_of
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
@@ -188,23 +188,20 @@ async def _start_local(
     )
     bookie = Bookie(settings, env, known_ledgers=known)
     await stack.enter_async_context(running(bookie.run))
-
-    def writable() -> list[str]:
-        return [] if bookie.is_read_only else [BOOKIE_ID]
-
+    bookies = LocalBookieClient({BOOKIE_ID: bookie})
     ledgers = LedgerClient(
         store,
-        LocalBookieClient({BOOKIE_ID: bookie}),
+        bookies,
         env,
         # The partition's own window is the smaller one; sealing a ledger may exceed it.
         client_config(
             config.bookie_values,
             LedgerClientConfig(window_entries_max=1 << 20, window_bytes_max=1 << 40),
         ),
-        placement=RandomPlacement(writable, env.rng),
+        placement=RandomPlacement(bookies.writable, env.rng),
     )
     await stack.enter_async_context(running(ledgers.run))
-    return _Storage(env, store, ledgers, (bookie, settings), Bookies(writable))
+    return _Storage(env, store, ledgers, (bookie, settings), Bookies(bookies.writable))
 
 
 async def _start_processes(
@@ -259,7 +256,7 @@ async def _start_processes(
     watcher.on_arrival(ledgers.health.came)
     recovery = standalone_config(config.bookie_texts, LOST_BOOKIE_DELAY_S)
     service = await start_autorecovery(inner, store, "/ledgers", recovery, values, BOOKIE_ID, stack)
-    return _Storage(env, store, ledgers, None, Bookies(lambda: watcher.writable), watcher, service)
+    return _Storage(env, store, ledgers, None, Bookies(writable_of(watcher)), watcher, service)
 
 
 def _is_bookies(name: str) -> bool:

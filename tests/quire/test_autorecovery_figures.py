@@ -1,4 +1,4 @@
-"""Auto-recovery: metrics by BookKeeper's names, settings in a standalone, lines of progress."""
+"""Auto-recovery: metrics by BookKeeper's names, settings in a standalone."""
 
 import pytest
 
@@ -14,7 +14,6 @@ from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
 from quire.autorecovery_node import standalone_config
 from quire.metrics.autorecovery import autorecovery_collector
-from quire.tools.output import told_progress
 from runtime.config import load_tables
 from runtime.env import real_env
 from runtime.metrics import Metrics
@@ -114,30 +113,3 @@ def test_a_standalone_waits_for_its_bookies_unless_it_is_told_otherwise():
     assert standalone_config({"lostBookieRecoveryDelay": "0"}, 60).lost_bookie_recovery_delay_s == 0
     loaded = load_tables("lostBookieRecoveryDelay=5\nzkTimeout=900\n", {}, [STANDALONE_CONFIGS])
     assert loaded.notes == []
-
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    def time_ms(self):
-        return 0
-
-
-def test_progress_is_told_by_ledger_and_bytes(capsys):
-    clock = Clock()
-    with told_progress("recover", {1: 5_000_000, 2: 3_000_000}, clock) as told:
-        told.step(1, 10, 1_000_000)
-        assert capsys.readouterr().err == ""
-        clock.now = 11.0
-        told.problems[2] = "too few bookies"
-        told.step(1, 10, 1_000_000)
-        expected = "recover: 0 of 2 ledgers, 2.0 of 8.0 MB; under way: 1; ledger 2: too few bookies"
-        assert capsys.readouterr().err == f"{expected}\n"
-        told.step(1, 10, 1_000_000)
-        assert capsys.readouterr().err == ""
-        told.finish(1)
-        assert told.line().startswith("recover: 1 of 2 ledgers, 5.0 of 8.0 MB; ledger 2")

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from quire.cli import main
-from quire.tools.output import readable_size
 
 QUIRE = Path(sys.executable).parent / "quire"
 TIMEOUT_SECONDS = 60
@@ -199,9 +198,3 @@ def test_every_command_is_listed():
         "state", "suspend-compaction", "resume-compaction", "is-ready",
     ):  # fmt: skip
         assert f"  {name} " in output
-
-
-def test_sizes_for_people():
-    assert [readable_size(n) for n in (0, 1023, 1024, 10**9, 10**18)] == [
-        "0 B", "1023 B", "1.0 KiB", "953.7 MiB", "888.2 PiB",
-    ]  # fmt: skip

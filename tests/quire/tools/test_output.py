@@ -1,10 +1,10 @@
-"""The progress bar: only after two seconds, only on a terminal."""
+"""Progress: a bar only after two seconds and only on a terminal, else lines; and sizes."""
 
 import io
 
 import pytest
 
-from quire.tools.output import progress
+from quire.tools.output import progress, readable_size, told_progress
 
 
 class Terminal(io.StringIO):
@@ -84,3 +84,24 @@ def test_it_is_taken_down_when_the_work_fails(clock, monkeypatch):
     with pytest.raises(OSError, match="disk"):
         work()
     assert "\x1b[?25h" in stream.getvalue()
+
+
+def test_progress_is_told_by_ledger_and_bytes(capsys, clock):
+    with told_progress("recover", {1: 5_000_000, 2: 3_000_000}, clock) as told:
+        told.step(1, 10, 1_000_000)
+        assert capsys.readouterr().err == ""
+        clock.now += 11.0
+        told.problems[2] = "too few bookies"
+        told.step(1, 10, 1_000_000)
+        expected = "recover: 0 of 2 ledgers, 2.0 of 8.0 MB; under way: 1; ledger 2: too few bookies"
+        assert capsys.readouterr().err == f"{expected}\n"
+        told.step(1, 10, 1_000_000)
+        assert capsys.readouterr().err == ""
+        told.finish(1)
+        assert told.line().startswith("recover: 1 of 2 ledgers, 5.0 of 8.0 MB; ledger 2")
+
+
+def test_sizes_for_people():
+    assert [readable_size(n) for n in (0, 1023, 1024, 10**9, 10**18)] == [
+        "0 B", "1023 B", "1.0 KiB", "953.7 MiB", "888.2 PiB",
+    ]  # fmt: skip
