@@ -109,12 +109,6 @@ class Coordinator(Generic[S]):
         partition.when_taken_over(self._to_load.send_nowait)
         return partition
 
-    def lost(self, index: int) -> None:
-        """Partition `index` is no longer ours; also noticed from the log, by itself."""
-        partition = self.partitions.get(index)
-        if partition is not None:
-            partition.close()
-
     async def ensure_ready(self, key: str) -> None:
         """Creates the topic if it is not there, and waits until the key's partition is loaded, if
         it is ours. KafkaError: the topic cannot be created."""

@@ -121,14 +121,16 @@ class CoordinatorPartition(Generic[S]):
         self._on_closed = on_closed
         self._queue: list[_Unit] = []
         self._begin: Callable[[CoordinatorPartition[S]], None] | None = None
-        self._last_units: list[_Unit] | None = None  # of the last batch that waits for its ack
+        #: Batches that wait for their acks, by number and in that order.
+        self._in_flight: dict[int, list[_Unit]] = {}
         self.shard = new_shard(self)
 
     # --- writing
 
     def write(self, records: Sequence[KeyValue], done: Done) -> None:
         """Queues the records of one request; `done(NONE)` once they are durable, `done(error)` as
-        clients are told if not. `done` may be called before this returns."""
+        clients are told if not: in the order of the calls. What is refused for lack of room, or
+        because the partition is not ACTIVE, is told at once, before this returns."""
         if self.state is not PartitionState.ACTIVE:
             done(ErrorCode.NOT_COORDINATOR)
             return
@@ -200,8 +202,8 @@ class CoordinatorPartition(Generic[S]):
         mark = _Unit([], lambda _error: function(), 0)
         if self._queue:
             self._queue.append(mark)
-        elif self._last_units is not None:
-            self._last_units.append(mark)
+        elif self._in_flight:
+            next(reversed(self._in_flight.values())).append(mark)
         else:
             function()
 
@@ -231,7 +233,7 @@ class CoordinatorPartition(Generic[S]):
     def _append(self, units: list[_Unit]) -> None:
         records = [record for unit in units for record in unit.records]
         if self.state is not PartitionState.ACTIVE or not records:
-            self._finish(units, ErrorCode.NOT_COORDINATOR)
+            self._fail(self.batch_count + 1, units, ErrorCode.NOT_COORDINATOR)
             return
         batch = build_batch(
             [Record(at, 0, key, value) for at, (key, value) in enumerate(records)],
@@ -239,20 +241,33 @@ class CoordinatorPartition(Generic[S]):
             compression=self._settings.compression,
         )
         self.batch_count += 1
-        self._last_units = units
+        number = self.batch_count
+        self._in_flight[number] = units
         self._log.append_nowait(
-            memoryview(bytearray(batch)), partial(self._appended, units), internal=True
+            memoryview(bytearray(batch)), partial(self._appended, number), internal=True
         )
 
-    def _appended(self, units: list[_Unit], append: Appended) -> None:
-        if self._last_units is units:
-            self._last_units = None
+    def _appended(self, number: int, append: Appended) -> None:
         error = append.error
-        if error:
-            logger.warning("append failed", kv(**self._told, requests=len(units), error=error.name))
-        self._finish(units, self._settings.append_errors.get(error, error))
+        if not error:
+            # Until the last is told, `after_pending` joins them.
+            self._finish(self._in_flight[number], error)
+            del self._in_flight[number]
+            return
+        units = self._in_flight.pop(number)
+        logger.warning("append failed", kv(**self._told, requests=len(units), error=error.name))
+        self._fail(number, units, self._settings.append_errors.get(error, error))
         if error in _TENURE_OVER:
             self.close()
+
+    def _fail(self, number: int, units: list[_Unit], error: ErrorCode) -> None:
+        """What the log refuses at once is told in line, too: behind the batches before it, which
+        may still be acknowledged."""
+        earlier = [each for at, each in self._in_flight.items() if at < number]
+        if earlier:
+            earlier[-1].append(_Unit([], lambda _error: self._finish(units, error), 0))
+        else:
+            self._finish(units, error)
 
     def _finish(self, units: list[_Unit], error: ErrorCode) -> None:
         for unit in units:
