@@ -20,6 +20,7 @@ from uuid import UUID
 
 import trio
 
+from broker.cluster import optimistic
 from broker.cluster.assignment import (
     ASSIGNMENTS_PATH,
     NO_LEADER,
@@ -30,12 +31,8 @@ from broker.cluster.assignment import (
 from broker.cluster.watched_folder import WatchedFolder
 from broker.log.life.document import DocumentReader
 from metadata.store import (
-    BadVersionError,
     CreateOp,
     MetadataError,
-    MetadataUnavailableError,
-    MetadataUnknownOutcomeError,
-    NodeExistsError,
     NoNodeError,
     PutOp,
 )
@@ -48,6 +45,8 @@ if TYPE_CHECKING:
     from broker.cluster.ownership import Incarnation
     from metadata.store import MetadataStore, Node
 
+    #: An assignment and its document's version; None: it is not there yet.
+    Known = tuple[Assignment, int] | None
     #: (topic id, what it is to become, its version then, the write)
     Write = tuple[UUID, Assignment, int, CreateOp | PutOp]
     #: What an assignment is to become; None (of one that is not there yet) and None (no change).
@@ -59,8 +58,6 @@ RETRY_SECONDS = 0.5
 #: Documents in one multi: ZooKeeper refuses a request above 1 MiB.
 OPS_PER_MULTI_MAX = 100
 BYTES_PER_MULTI_MAX = 512 << 10
-#: Compare-and-sets that are lost in a row before it is called an outage.
-ATTEMPTS_MAX = 50
 
 
 class AssignedOwnership:
@@ -146,36 +143,45 @@ class AssignedOwnership:
 
     async def change_many(self, changes: Mapping[UUID, Change]) -> None:
         """As `change`, for many topics in few requests. MetadataError."""
-        todo = dict(changes)
-        for attempt in range(ATTEMPTS_MAX):
-            ready: list[Write] = []
-            for topic_id, change in list(todo.items()):
-                known = self._known.get(topic_id)
-                wanted = change(None if known is None else known[0])
-                if wanted is None or (known is not None and wanted == known[0]):
-                    del todo[topic_id]
-                    continue
-                ready.append((topic_id, wanted, *_operation(topic_id, wanted, known)))
-            if not ready:
-                return
-            # A lost race in a batch fails all of it: from then on one by one.
-            for batch in _batches(ready, 1 if attempt else OPS_PER_MULTI_MAX):
-                if await self._write(batch):
-                    for topic_id, *_ in batch:
-                        del todo[topic_id]
-        raise MetadataUnavailableError(ASSIGNMENTS_PATH, "assignments change too fast")
+        writes: list[Write] = []
+        for topic_id, change in changes.items():
+            known = self._known.get(topic_id)
+            wanted = _decided(change, known)
+            if wanted is not None:
+                writes.append((topic_id, wanted, *_operation(topic_id, known, wanted)))
+        lost: list[UUID] = []
+        for batch in _batches(writes):
+            if await optimistic.attempt(self._store.multi([op for *_, op in batch])):
+                for topic_id, assignment, version, _ in batch:
+                    self._take(topic_id, assignment, version)
+                continue
+            topic_ids = [topic_id for topic_id, *_ in batch]
+            await self._read(topic_ids)
+            lost += topic_ids
+        # A lost race in a batch fails all of it: from then on one by one.
+        for topic_id in lost:
+            await self._change_one(topic_id, changes[topic_id])
 
-    async def _write(self, batch: Sequence[Write]) -> bool:
-        """Whether it is done; else all was read again. MetadataError if metadata cannot be
-        reached."""
-        try:
-            await self._store.multi([op for *_, op in batch])
-        except (BadVersionError, NoNodeError, NodeExistsError, MetadataUnknownOutcomeError):
-            await self._read([topic_id for topic_id, *_ in batch])
-            return False
-        for topic_id, assignment, version, _ in batch:
-            self._take(topic_id, assignment, version)
-        return True
+    async def _change_one(self, topic_id: UUID, change: Change) -> None:
+        """MetadataError."""
+
+        async def write(known: Known, wanted: Assignment) -> None:
+            version, op = _operation(topic_id, known, wanted)
+            await self._store.multi([op])
+            self._take(topic_id, wanted, version)
+
+        async def look(_: Known) -> bool:
+            await self._read([topic_id])
+            return False  # decided again, it comes to nothing if it was written
+
+        await optimistic.change(
+            partial(self._known.get, topic_id),
+            partial(_decided, change),
+            write,
+            look_again=look,
+            recognise=look,
+            attempts_max=optimistic.ATTEMPTS_MAX,
+        )
 
     async def publish(self, topic_id: UUID, partition: int, leader_epoch: int) -> None:
         """Returns at once: `run` writes it, and tries again until it is written or out of date."""
@@ -315,22 +321,28 @@ def _path(topic_id: UUID) -> str:
     return f"{ASSIGNMENTS_PATH}/{topic_id}"
 
 
-def _operation(
-    topic_id: UUID, wanted: Assignment, known: tuple[Assignment, int] | None
-) -> tuple[int, CreateOp | PutOp]:
+def _decided(change: Change, known: Known) -> Assignment | None:
+    """None if it is that already."""
+    assignment = None if known is None else known[0]
+    wanted = change(assignment)
+    return None if wanted == assignment else wanted
+
+
+def _operation(topic_id: UUID, known: Known, wanted: Assignment) -> tuple[int, CreateOp | PutOp]:
     """And the version that it will have."""
     if known is None:
         return 0, CreateOp(_path(topic_id), wanted.to_bytes(), make_parents=True)
     return known[1] + 1, PutOp(_path(topic_id), wanted.to_bytes(), known[1])
 
 
-def _batches(items: Sequence[Write], count_max: int) -> list[list[Write]]:
-    batches: list[list[Write]] = [[]]
+def _batches(items: Sequence[Write]) -> list[list[Write]]:
+    """As many at once as a multi takes."""
+    batches: list[list[Write]] = []
     size_bytes = 0
     for item in items:
         added_bytes = len(item[3].data)
-        full = len(batches[-1]) >= count_max or size_bytes + added_bytes > BYTES_PER_MULTI_MAX
-        if batches[-1] and full:
+        full = not batches or len(batches[-1]) >= OPS_PER_MULTI_MAX
+        if full or size_bytes + added_bytes > BYTES_PER_MULTI_MAX:
             batches.append([])
             size_bytes = 0
         batches[-1].append(item)

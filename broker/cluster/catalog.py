@@ -24,13 +24,14 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import trio
 
-from broker.cluster import documents, internal_topics
+from broker.cluster import documents, internal_topics, optimistic
 from broker.cluster.durability import default_factor
 from broker.cluster.topic import (
     DELETED_PATH,
@@ -57,7 +58,6 @@ from broker.cluster.topic_life import (
 )
 from broker.cluster.watched_folder import WatchedFolder
 from metadata.store import (
-    BadVersionError,
     CreateOp,
     DeleteOp,
     MetadataError,
@@ -325,20 +325,20 @@ class TopicCatalog:
     async def delete(self, name: str) -> Topic:
         """Removes a topic. KafkaError UNKNOWN_TOPIC_OR_PARTITION. Its ledgers are deleted by
         whoever listens for DISCARDED."""
-        while True:
-            topic = self._existing(name)
-            try:
-                await self._store.multi(
-                    [DeleteOp(f"{TOPICS_PATH}/{name}", topic.version), death_of(topic)]
-                )
-            except (BadVersionError, NoNodeError):
-                await self._reread_another(topic)
-                continue
-            except MetadataUnknownOutcomeError:
-                await self._reread(name)
-                if topic.id in self._by_id:
-                    raise unknown_outcome(name) from None
-            break
+
+        async def write(topic: Topic, _: Topic) -> None:
+            node = f"{TOPICS_PATH}/{name}"
+            await self._store.multi([DeleteOp(node, topic.version), death_of(topic)])
+
+        async def recognise(topic: Topic) -> bool:
+            await self._reread(name)
+            if topic.id in self._by_id:
+                raise unknown_outcome(name) from None
+            return True
+
+        topic = await self._change(
+            partial(self._existing, name), lambda topic: topic, write, recognise
+        )
         if self._forget(topic):
             self._tell(TopicChange.DELETED, topic)
         self._note_deleted(topic)  # in case that we do not get through what follows
@@ -351,19 +351,23 @@ class TopicCatalog:
     ) -> Topic:
         """Raises the number of partitions to `partition_count`, `by_hand` as in `create`.
         KafkaError as `check_add_partitions`."""
-        while True:
-            topic = self.check_add_partitions(name, partition_count)
-            changed = replace(topic, partition_count=partition_count, version=topic.version + 1)
+
+        def grown(topic: Topic) -> Topic:
+            return replace(topic, partition_count=partition_count, version=topic.version + 1)
+
+        async def write(topic: Topic, changed: Topic) -> None:
             added = range(topic.partition_count, partition_count)
             ops: list[Op] = [PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version)]
             if self.placing is not None:
                 ops += self.placing.grow_ops(topic, len(added), by_hand)
             document = self._initial_partition_document()
-            change = documents.stage_more(
-                self._store, topic.id, added, document, topic_ops=ops, life=life_of(topic)
+            life = life_of(topic)
+            await documents.stage_more(
+                self._store, topic.id, added, document, topic_ops=ops, life=life
             )
-            if await self._try(change, topic):
-                break
+
+        known = partial(self.check_add_partitions, name, partition_count)
+        changed = await self._change(known, grown, write)
         return self._replace(changed, TopicChange.PARTITIONS_ADDED)
 
     async def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
@@ -375,27 +379,39 @@ class TopicCatalog:
     ) -> Topic:
         """Sets the overrides to `change(topic)`, which may run again if another broker was
         quicker, and may raise. KafkaError as `set_configs`."""
-        while True:
-            topic = self._existing(name)
+
+        def decide(topic: Topic) -> Topic:
             configs = dict(change(topic))
             self.check_configs(name, configs)
-            changed = replace(topic, configs=MappingProxyType(configs), version=topic.version + 1)
+            return replace(topic, configs=MappingProxyType(configs), version=topic.version + 1)
+
+        async def write(topic: Topic, changed: Topic) -> None:
             put = PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version)
-            if await self._try(self._store.multi([life_of(topic), put]), topic):
-                break
+            await self._store.multi([life_of(topic), put])
+
+        changed = await self._change(partial(self._existing, name), decide, write)
         return self._replace(changed, TopicChange.CONFIG_CHANGED)
 
-    async def _try(self, change: Awaitable[object], topic: Topic) -> bool:
-        """False: the topic is not what memory says; it was read again, and the caller repeats."""
-        try:
-            await change
-        except (BadVersionError, NoNodeError, NodeExistsError):
-            await self._reread_another(topic)
-            return False
-        except MetadataUnknownOutcomeError:
-            await self._reread(topic.name)
-            raise unknown_outcome(topic.name) from None
-        return True
+    async def _change(
+        self,
+        known: Callable[[], Topic],
+        decide: Callable[[Topic], Topic],
+        write: Callable[[Topic, Topic], Awaitable[None]],
+        recognise: Callable[[Topic], Awaitable[bool]] | None = None,
+    ) -> Topic:
+        """As `optimistic.change`. A lost answer is the client's, unless it is recognised."""
+        changed = await optimistic.change(
+            *(known, decide, write),
+            look_again=self._reread_another,
+            recognise=recognise or self._cannot_tell,
+        )
+        assert changed is not None
+        return changed
+
+    async def _cannot_tell(self, topic: Topic) -> bool:
+        """Somebody else may have changed it to the same. KafkaError REQUEST_TIMED_OUT."""
+        await self._reread(topic.name)
+        raise unknown_outcome(topic.name) from None
 
     async def _reread_another(self, topic: Topic) -> None:
         """After a lost compare-and-set. KafkaError if there is nothing else to be seen, as trying
@@ -407,9 +423,7 @@ class TopicCatalog:
         check_alive(topic, await self._store.get_many([f"{PARTITIONS_PATH}/{topic.id}"]))
 
     async def _reread(self, name: str) -> None:
-        while not (found := await self._folder.read([name])):
-            pass
-        self._take(name, found[name])
+        self._take(name, await self._folder.read_one(name))
 
     def _take(self, name: str, node: Node | None) -> None:
         """Takes what was read of a topic."""

@@ -19,14 +19,17 @@ from __future__ import annotations
 import enum
 import json
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig, check_quorums
-from broker.cluster.config_group import (
+from broker.cluster import optimistic
+from broker.cluster.config import BrokerConfig, TopicConfig, check_quorums
+from broker.cluster.config_definitions_broker import BROKER_CONFIGS
+from broker.cluster.config_definitions_group import (
     CLIENT_METRICS_CONFIGS,
     GROUP_BROKER_NAMES,
     GROUP_CONFIGS,
@@ -35,7 +38,7 @@ from broker.cluster.config_group import (
 from broker.cluster.config_refusals import check_dynamic, refusal
 from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
 from broker.cluster.watched_folder import WatchedFolder
-from metadata.store import BadVersionError, NodeExistsError, NoNodeError
+from metadata.store import NoNodeError
 from runtime.config import (
     ConfigError,
     ConfigKey,
@@ -348,33 +351,36 @@ class ConfigRegistry:
     ) -> None:
         """Stores `change(what is set now)` and puts it in force at once. `change` may run again
         when another broker was quicker, and may raise, which changes nothing."""
-        path = f"{CONFIGS_PATH}/{room.value}/{_encode_name(room, name)}"
-        # Where nothing is set, nothing is written if nothing is to be set: no compare-and-set would
-        # tell that somebody has set it.
-        await self._store.sync(path)
-        while True:
-            try:
-                node = await self._store.get(path)
-            except NoNodeError:
-                node = None
-            texts = change({} if node is None else json.loads(node.data))
-            data = json.dumps(texts, sort_keys=True).encode()
-            try:
-                if node is None:
-                    if texts:
-                        await self._store.create(path, data, make_parents=True)
-                else:
-                    # An empty one stays: a node made anew under the name would have the versions
-                    # that another broker may have read of this one.
-                    await self._store.put(path, data, node.version)
-            except (BadVersionError, NodeExistsError, NoNodeError):
-                continue
-            break
-        # Not just remembered: by now another broker may have been there again, and been seen.
         node_name = _encode_name(room, name)
-        while not (found := await self._folders[room].read([node_name])):
-            pass
-        self._take(room, name, found[node_name])
+        path = f"{CONFIGS_PATH}/{room.value}/{node_name}"
+        # Where nothing is set, and nothing is to be, no compare-and-set tells that somebody did.
+        await self._store.sync(path)
+        seen: Node | None = None
+
+        def decide(node: Node | None) -> bytes | None:
+            texts = change({} if node is None else json.loads(node.data))
+            if node is None and not texts:
+                return None
+            # An empty one stays: a node made anew under the name would have the versions that
+            # another broker may have read of this one.
+            return json.dumps(texts, sort_keys=True).encode()
+
+        async def write(node: Node | None, data: bytes) -> None:
+            if node is None:
+                await self._store.create(path, data, make_parents=True)
+            else:
+                await self._store.put(path, data, node.version)
+
+        async def look(_: Node | None) -> None:
+            nonlocal seen
+            seen = None
+            with suppress(NoNodeError):
+                seen = await self._store.get(path)
+
+        await look(None)
+        await optimistic.change(lambda: seen, decide, write, look_again=look, recognise=None)
+        # Not just remembered: by now another broker may have been there again, and been seen.
+        self._take(room, name, await self._folders[room].read_one(node_name))
         self._folders[room].mark(node_name)
 
     async def _children(self, path: str) -> list[str]:

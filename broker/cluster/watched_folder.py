@@ -89,6 +89,13 @@ class WatchedFolder:
         pairs = zip(names, nodes, strict=True)
         return {name: node for name, node in pairs if name not in touched}
 
+    async def read_one(self, name: str) -> Node | None:
+        """What is stored under this name, read until nothing was touched meanwhile.
+        MetadataError."""
+        while not (found := await self.read([name])):
+            pass
+        return found[name]
+
     async def differing(self, known: Iterable[str]) -> list[str]:
         """Names that are there and not in `known`, or the other way round, as of this call or
         later. MetadataError."""
