@@ -1,8 +1,23 @@
-"""Configuration of the ledger client."""
+"""Configuration of the ledger client, and its settings by BookKeeper's names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from runtime.config import ConfigKey, ConfigType, at_least
+from runtime.settings import setting
+
+INT, BOOLEAN = ConfigType.INT, ConfigType.BOOLEAN
+
+_HEALTH_CHECK = ConfigKey("bookieHealthCheckEnabled", BOOLEAN, "true", "false: no quarantine.")
+
+
+def _from_seconds(value: int) -> int:
+    return value * 1000
+
+
+def _from_mebibytes(value: int) -> int:
+    return value << 20
 
 
 @dataclass(slots=True, frozen=True)
@@ -14,35 +29,73 @@ class LedgerClientConfig:
     #: Appends in flight per ledger; beyond, `append_nowait` raises LedgerBusyError.
     window_entries_max: int = 10_000
     window_bytes_max: int = 64 * 1024 * 1024
-    #: Entries that recovery asks for at a time (BookKeeper: recoveryReadBatchSize).
-    recovery_read_batch: int = 8
+    #: Entries that recovery asks for at a time.
+    recovery_read_batch: int = setting(
+        "recoveryReadBatchSize", INT, "8", at_least(0), doc="Entries at a time."
+    )
     #: Entries of a striped ledger (E > Qw) that one read asks for at a time.
     striped_read_batch: int = 16
     #: Of all ledgers' entries in memory, written and read (ledger/entry_cache.py). 0: none are
     #: kept: where bookies are in the same process, they have them in memory.
-    entry_cache_bytes: int = 0
+    entry_cache_bytes: int = setting(
+        "quire.entry.cache.size.mb",
+        INT,
+        "0",
+        at_least(0),
+        doc="Ends of ledgers; 0: none.",
+        convert=_from_mebibytes,
+    )
 
-    #: delayEnsembleChange: bookies that fail are kept while entries reach their ack quorum.
-    delay_ensemble_change: bool = False
-    #: addEntryQuorumTimeoutSec: a writer whose oldest entry waits longer stops. 0: never.
-    add_quorum_timeout_ms: int = 0
-    #: explicitLacInterval: how often writers tell bookies their LAC when no entry does. 0: never.
-    explicit_lac_interval_ms: int = 0
-    #: speculativeReadTimeout, maxSpeculativeReadTimeout: the next replica is asked too when one
+    #: Bookies that fail are kept while entries reach their ack quorum.
+    delay_ensemble_change: bool = setting(
+        "delayEnsembleChange", BOOLEAN, "false", doc="While the ack quorum is reached."
+    )
+    #: A writer whose oldest entry waits longer stops. 0: never.
+    add_quorum_timeout_ms: int = setting(
+        "addEntryQuorumTimeoutSec", INT, "0", at_least(0), doc="0: no limit.", convert=_from_seconds
+    )
+    #: How often writers tell bookies their LAC when no entry does. 0: never.
+    explicit_lac_interval_ms: int = setting(
+        "explicitLacInterval", INT, "0", at_least(0), doc="0: none is told."
+    )
+    #: The next replica is asked too when one
     #: has not answered for so long; the wait doubles up to the second. 0: it is waited for.
-    speculative_read_timeout_ms: int = 2_000
-    speculative_read_timeout_max_ms: int = 5_000
-    #: firstSpeculativeReadLACTimeout: the same for long polls of the LAC.
-    speculative_lac_timeout_ms: int = 1_500
+    speculative_read_timeout_ms: int = setting(
+        "firstSpeculativeReadTimeout", INT, "2000", at_least(0), doc="0: one bookie at a time."
+    )
+    speculative_read_timeout_max_ms: int = setting(
+        "maxSpeculativeReadTimeout", INT, "5000", at_least(0), doc="It grows till then."
+    )
+    #: The same for long polls of the LAC.
+    speculative_lac_timeout_ms: int = setting(
+        "firstSpeculativeReadLACTimeout", INT, "1500", at_least(0), doc="Of long polls."
+    )
     #: Longest time that a bookie is asked to hold a long poll.
     long_poll_timeout_max_ms: int = 30_000
-    #: stickyReadsEnabled: a ledger with E = Qw is read from one bookie while that answers.
-    sticky_reads: bool = True
-    #: bookieErrorThresholdPerInterval, bookieHealthCheckIntervalSeconds,
-    #: bookieQuarantineTimeSeconds
-    bookie_error_threshold: int = 100
-    bookie_error_interval_ms: int = 60_000
-    bookie_quarantine_ms: int = 1_800_000
+    #: A ledger with E = Qw is read from one bookie while that answers.
+    sticky_reads: bool = setting(
+        "stickyReadSEnabled", BOOLEAN, "true", doc="A ledger is read from one bookie."
+    )
+    bookie_error_threshold: int = setting(
+        "bookieErrorThresholdPerInterval", INT, "100", at_least(0), doc="Then quarantine."
+    )
+    bookie_error_interval_ms: int = setting(
+        "bookieHealthCheckIntervalSeconds",
+        INT,
+        "60",
+        at_least(0),
+        doc="Errors are counted.",
+        convert=_from_seconds,
+    )
+    bookie_quarantine_ms: int = setting(
+        "bookieQuarantineTimeSeconds",
+        INT,
+        "1800",
+        at_least(0),
+        doc="Without new ledgers.",
+        convert=_from_seconds,
+        others=(_HEALTH_CHECK,),
+    )
     #: A bookie that failed replaces no other for so long, and is read from last.
     bookie_rest_ms: int = 30_000
 

@@ -29,11 +29,9 @@ def _from_seconds(value: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcConfig:
-    #: gcWaitTime
     wait_ms: int = setting(
         "gcWaitTime", LONG, "600000", at_least(1), doc="Time between rounds of collection."
     )
-    #: gcMetadataOpRateLimit: reads of metadata per second.
     metadata_rate: int = setting(
         "gcMetadataOpRateLimit",
         INT,
@@ -41,16 +39,15 @@ class GcConfig:
         at_least(1),
         doc="Metadata reads of collection per second.",
     )
-    #: gcOverreplicatedLedgerWaitTime: between two looks for ledgers of which others have all
-    #: copies; <= 0 disables.
+    #: Between two looks for ledgers of which others have all copies; <= 0 disables.
     over_replicated_wait_ms: int = setting(
         "gcOverreplicatedLedgerWaitTime",
         LONG,
         "86400000",
         doc="Between looks for ledgers that are wholly on other bookies; <= 0 disables.",
     )
-    #: minorCompactionThreshold, minorCompactionInterval, minorCompactionMaxTimeMillis: logs with
-    #: less than this share alive are compacted this often; <= 0 disables (or: no time limit).
+    #: Logs with less than this share alive are compacted this often; <= 0 disables (or: no time
+    #: limit).
     minor_threshold: float = setting(
         "minorCompactionThreshold", DOUBLE, "0.2", doc="Logs with less alive; <= 0 disables."
     )
@@ -62,7 +59,6 @@ class GcConfig:
         convert=_from_seconds,
     )
     minor_time_max_ms: int = setting("minorCompactionMaxTimeMillis", LONG, "-1", doc="Of one run.")
-    #: majorCompactionThreshold, majorCompactionInterval, majorCompactionMaxTimeMillis
     major_threshold: float = setting(
         "majorCompactionThreshold", DOUBLE, "0.8", doc="Logs with less alive; <= 0 disables."
     )
@@ -74,11 +70,11 @@ class GcConfig:
         convert=_from_seconds,
     )
     major_time_max_ms: int = setting("majorCompactionMaxTimeMillis", LONG, "-1", doc="Of one run.")
-    #: forceAllowCompaction: what is disabled by its interval may still be asked for.
+    #: What is disabled by its interval may still be asked for.
     force_allow: bool = setting(
         "forceAllowCompaction", BOOLEAN, "false", doc="Also what is disabled."
     )
-    #: compactionRateByEntries, or, with isThrottleByBytes, compactionRateByBytes: per second.
+    #: Per second: entries, or bytes with throttle_by_bytes.
     rate_entries: int = setting(
         "compactionRateByEntries",
         INT,
@@ -96,14 +92,14 @@ class GcConfig:
     throttle_by_bytes: bool = setting(
         "isThrottleByBytes", BOOLEAN, "false", doc="Bytes are limited, else entries."
     )
-    #: useTargetEntryLogSizeForGc: a small log counts as one of logSizeLimit, mostly empty.
+    #: A small log counts as one of logSizeLimit, mostly empty.
     use_target_log_size: bool = setting(
         "useTargetEntryLogSizeForGc",
         BOOLEAN,
         "false",
         doc="A small log counts as a large one that is mostly empty.",
     )
-    #: entryLocationCompactionInterval: of the index; <= 0 disables.
+    #: Of the index; <= 0 disables.
     location_interval_ms: int = setting(
         "entryLocationCompactionInterval",
         LONG,

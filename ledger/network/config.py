@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ledger.network.auth import AUTH_KEYS
+from runtime.config import ConfigKey, ConfigType, at_least
+from runtime.settings import made_of, setting
 from wire.bookkeeper.frames import FRAME_SIZE_MAX_BYTES, SIZE_BYTES
 
 if TYPE_CHECKING:
@@ -12,14 +15,43 @@ if TYPE_CHECKING:
 
     from ledger.network.auth import SaslLogin
 
+INT, STRING, BOOLEAN = ConfigType.INT, ConfigType.STRING, ConfigType.BOOLEAN
+
+TLS_KEYS = (
+    ConfigKey("clientTrustStore", STRING, None, "Who signs bookies' certificates, PEM."),
+    ConfigKey("clientTrustStoreType", STRING, "PEM", "Only PEM."),
+    ConfigKey("clientKeyStore", STRING, None, "The client's private key, PEM."),
+    ConfigKey("clientKeyStoreType", STRING, "PEM", "Only PEM."),
+    ConfigKey("clientKeyStorePasswordPath", STRING, None, "File with the key's password."),
+    ConfigKey("tlsHostnameVerificationEnabled", BOOLEAN, "false", "Certificates name the host."),
+)
+
+
+def _from_seconds(value: int) -> int:
+    return value * 1000
+
 
 @dataclass(slots=True, frozen=True)
 class NetworkConfig:
-    #: addEntryTimeoutSec, readEntryTimeoutSec
-    add_timeout_ms: int = 5_000
-    read_timeout_ms: int = 5_000
-    #: clientConnectTimeoutMillis
-    connect_timeout_ms: int = 10_000
+    add_timeout_ms: int = setting(
+        "addEntryTimeoutSec",
+        INT,
+        "5",
+        at_least(1),
+        doc="Then the bookie has failed.",
+        convert=_from_seconds,
+    )
+    read_timeout_ms: int = setting(
+        "readEntryTimeoutSec",
+        INT,
+        "5",
+        at_least(1),
+        doc="Then another is asked.",
+        convert=_from_seconds,
+    )
+    connect_timeout_ms: int = setting(
+        "clientConnectTimeoutMillis", INT, "10000", at_least(1), doc="Of a connection."
+    )
     #: After a failed connect the bookie is left alone, longer each time.
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 5_000
@@ -28,9 +60,9 @@ class NetworkConfig:
     #: is slow for all would look so.
     unsent_bytes_max: int = 128 << 20
     #: START_TLS before anything else; None: nothing is encrypted. Every bookie has to have it then.
-    tls: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | None = field(default=None, metadata=made_of(*TLS_KEYS))
     #: AUTH, behind START_TLS if there is any; None: none. A bookie that asks for none is fine.
-    sasl: SaslLogin | None = None
+    sasl: SaslLogin | None = field(default=None, metadata=made_of(*AUTH_KEYS))
     #: nettyMaxFrameSizeBytes, without the size in front
     frame_bytes_max: int = FRAME_SIZE_MAX_BYTES - SIZE_BYTES
     #: Bytes that one batch read asks for at most: the answer has to fit a frame.
