@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster import optimistic
-from broker.cluster.config import BrokerConfig, TopicConfig, check_quorums
-from broker.cluster.config_definitions_broker import BROKER_CONFIGS
-from broker.cluster.config_definitions_group import (
+from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig, check_quorums
+from broker.cluster.config_group import (
     CLIENT_METRICS_CONFIGS,
     GROUP_BROKER_NAMES,
     GROUP_CONFIGS,
