@@ -9,7 +9,7 @@ MAKEFLAGS += --no-builtin-rules
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
-PACKAGES := wire runtime metadata bookie ledger joined broker quire sim
+PACKAGES := wire runtime metadata bookie ledger joined broker quire sim checks
 UV_VERSION := 0.13.8
 # Arguments of `make run`, `make bench`, `make soak`, `make sim`, `make unit` and others.
 ARGS ?=

@@ -148,7 +148,7 @@ async def check_space(
     for log in logs:
         require(not log.is_compacting, "space", f"{log.path} is left")
         require(log.ledgers is not None, "space", f"{log.path}: nobody knows what is in it")
-        gone = sorted(set(log.ledgers) - expected.ledgers)
+        gone = sorted(set(log.ledgers or ()) - expected.ledgers)
         require(not gone, "space", f"{log.path} still counts ledgers {gone}")
         if not log.is_written and log.log_id != bookie._checkpointer.checkpoint_log_id:
             usage = bookie.gc.usage(log)

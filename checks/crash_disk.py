@@ -17,6 +17,7 @@ import posixpath
 import random
 import sys
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,20 @@ from runtime.sim_disk import SimDisk, SimFile
 from runtime.sim_disk_nodes import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+    from bookie.storage.index import _Tables
+    from runtime.disk import SyncDone
+    from runtime.sim_disk_nodes import Change
+    from wire.buffers import Buffer
+
+    #: What a change to the index does to its tables.
+    IndexChange = Callable[[_Tables], None]
+    #: What may survive or not: (node, number of its change), or ("index", database) and
+    #: ("directory", path); and of each how much there is.
+    Unit = tuple[int | str, int | str]
+    Parts = Mapping[Unit, int]
 
 #: With so many independent things that may survive, every set of them is tried.
 SUBSETS_MAX = 4
@@ -39,7 +53,7 @@ class FrozenNode:
     is_directory: bool
     durable: bytes
     #: Writes and truncates that are not durable, in their order.
-    changes: tuple
+    changes: tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +66,10 @@ class Point:
     nodes: dict[int, FrozenNode]
     durable_names: dict[str, int]
     #: (path, node or None, source path or None), in their order.
-    name_changes: tuple
-    index: object
+    name_changes: tuple[tuple[str, int | None, str | None], ...]
+    index: _Tables
     #: By database: what is not durable there, in its order.
-    index_changes: tuple[tuple, tuple]
+    index_changes: tuple[tuple[IndexChange, ...], tuple[IndexChange, ...]]
     #: How many of the scenario's events had happened.
     event_count: int
 
@@ -79,7 +93,7 @@ class Recorder:
         self.points: list[Point] = []
         #: Of the operation that comes next; the scenario's events are told by it.
         self.number = 0
-        self.count_events = lambda: 0
+        self.count_events: Callable[[], int] = lambda: 0
         self.disk: CrashDisk | None = None
         self.index: CrashIndex | None = None
         #: By the node's number; with the node, so that no other gets its number.
@@ -115,6 +129,8 @@ class Recorder:
 
     def _point(self, step: str) -> Point:
         disk, index = self.disk, self.index
+        assert disk is not None
+        assert index is not None
         names = disk._durable_names
         named = [*names.values()]
         named += [change.node for change in disk._name_changes if change.node is not None]
@@ -136,7 +152,7 @@ class Recorder:
 def call_names() -> set[str]:
     """The functions of the bookie that led here."""
     names = set()
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if "/bookie/" in frame.f_code.co_filename:
             names.add(frame.f_code.co_qualname)
@@ -145,20 +161,24 @@ def call_names() -> set[str]:
 
 
 class CrashFile(SimFile):
-    __slots__ = ()
+    __slots__ = ("_crash_disk",)
 
-    def _change(self, change) -> None:
-        disk = self._disk
+    def __init__(self, disk: CrashDisk, path: str, node: Node) -> None:
+        super().__init__(disk, path, node)
+        self._crash_disk = disk
+
+    def _change(self, change: Change) -> None:
+        recorder = self._crash_disk.recorder
         kind = "truncate" if change.data is None else "write"
-        disk.recorder.operation(kind, self._path, change.data or b"")
-        disk.recorder.touched(self._node)
+        recorder.operation(kind, self._path, change.data or b"")
+        recorder.touched(self._node)
         super()._change(change)
 
-    def sync(self, done) -> None:
-        recorder = self._disk.recorder
-        if recorder.is_active:
+    def sync(self, done: SyncDone) -> None:
+        disk = self._crash_disk
+        if disk.recorder.is_active:
             # A sync that takes its time ends where nobody knows who began it.
-            self._disk.sync_steps[id(self._node)] = step_of("sync", self._path, b"", call_names())
+            disk.sync_steps[id(self._node)] = step_of("sync", self._path, b"", call_names())
         super().sync(done)
 
 
@@ -174,7 +194,7 @@ class CrashDisk(SimDisk):
         file = super().open(path, create=create, exclusive=exclusive)
         return CrashFile(self, path, file._node)
 
-    def _rename_node(self, path, node, source=None) -> None:
+    def _rename_node(self, path: str, node: Node | None, source: str | None = None) -> None:
         if node is None:
             kind = "remove"
         elif source is not None:
@@ -184,7 +204,7 @@ class CrashDisk(SimDisk):
         self.recorder.operation(kind, path)
         super()._rename_node(path, node, source)
 
-    def _finish_sync(self, path, node, batch, count) -> None:
+    def _finish_sync(self, path: str, node: Node, batch: list[SyncDone], count: int) -> None:
         step = self.sync_steps.pop(id(node), None)
         if not self.recorder.operation("sync", path, step=step):
             for done in batch:
@@ -197,7 +217,7 @@ class CrashDisk(SimDisk):
         if self.recorder.operation("directory sync", self._whole_file or path):
             super().sync_directory(path)
 
-    def write_file(self, path: str, data) -> None:
+    def write_file(self, path: str, data: Buffer) -> None:
         self._whole_file = path
         try:
             super().write_file(path, data)
@@ -214,41 +234,41 @@ class CrashIndex(MemoryIndex):
         super().__init__()
         self.recorder = recorder
         recorder.index = self
-        self.unsynced: tuple[list, list] = ([], [])
-        self._frozen = None
+        self.unsynced: tuple[list[IndexChange], list[IndexChange]] = ([], [])
+        self._frozen: _Tables | None = None
 
-    def frozen(self):
+    def frozen(self) -> _Tables:
         if self._frozen is None:
             self._frozen = self._durable.copy()
         return self._frozen
 
-    def restore(self, tables, changes) -> None:
+    def restore(self, tables: _Tables, changes: Sequence[Sequence[IndexChange]]) -> None:
         self._durable = tables.copy()
         for change in (*changes[0], *changes[1]):
             change(self._durable)
         self._tables = self._durable.copy()
 
-    def put(self, ledger_id, entry_ids, locations) -> None:
+    def put(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int]) -> None:
         ids, places = list(entry_ids), list(locations)
         self._write(LOCATIONS, "put", lambda tables: tables.put(ledger_id, ids, places))
 
-    def delete_entries(self, ledger_ids) -> None:
+    def delete_entries(self, ledger_ids: Iterable[int]) -> None:
         ids = list(ledger_ids)
         if ids:
             self._write(LOCATIONS, "delete", lambda tables: _delete_locations(tables, ids))
 
-    def delete_ledgers(self, ledger_ids) -> None:
+    def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
         ids = list(ledger_ids)
         if ids:
             self._write(LOCATIONS, "delete", lambda tables: _delete_locations(tables, ids))
             self._write(LEDGERS, "delete", lambda tables: _delete_states(tables, ids))
 
-    def put_ledgers(self, states) -> None:
+    def put_ledgers(self, states: Iterable[tuple[int, bytes]]) -> None:
         items = list(states)
         if items:
             self._write(LEDGERS, "put", lambda tables: tables.ledgers.update(items))
 
-    def _write(self, database, kind, change) -> None:
+    def _write(self, database: int, kind: str, change: IndexChange) -> None:
         self.recorder.operation(f"index {kind}", DATABASES[database])
         change(self._tables)
         self.unsynced[database].append(change)
@@ -258,7 +278,7 @@ class CrashIndex(MemoryIndex):
             if not unsynced:
                 continue
             stamp = self._tables.stamps[database] + 1
-            unsynced.append(lambda tables, d=database, s=stamp: _set_stamp(tables, d, s))
+            unsynced.append(partial(_set_stamp, database=database, stamp=stamp))
             if not self.recorder.operation("index sync", DATABASES[database]):
                 continue
             self._frozen = None
@@ -268,19 +288,18 @@ class CrashIndex(MemoryIndex):
             _set_stamp(self._tables, database, stamp)
 
 
-def _set_stamp(tables, database, stamp) -> None:
-    stamps = list(tables.stamps)
-    stamps[database] = stamp
-    tables.stamps = tuple(stamps)
+def _set_stamp(tables: _Tables, database: int, stamp: int) -> None:
+    locations, ledgers = tables.stamps
+    tables.stamps = (stamp, ledgers) if database == LOCATIONS else (locations, stamp)
 
 
-def _delete_locations(tables, ledger_ids) -> None:
+def _delete_locations(tables: _Tables, ledger_ids: Iterable[int]) -> None:
     for ledger_id in ledger_ids:
         tables.locations.pop(ledger_id, None)
         tables.sorted_ids.pop(ledger_id, None)
 
 
-def _delete_states(tables, ledger_ids) -> None:
+def _delete_states(tables: _Tables, ledger_ids: Iterable[int]) -> None:
     for ledger_id in ledger_ids:
         tables.ledgers.pop(ledger_id, None)
 
@@ -300,22 +319,26 @@ class Choice:
 def choices(point: Point, *, thorough: bool) -> Iterator[Choice]:
     """What may be left at a point. Not `thorough`: nothing, all, all but the first, only the last,
     and all with the last of each kind in part."""
-    writes = {
+    writes: Parts = {
         (number, i): len(change.data or b"")
         for number, node in point.nodes.items()
         for i, change in enumerate(node.changes)
     }
     directories = point.directories()
-    counts = {("index", i): len(each) for i, each in enumerate(point.index_changes) if each}
-    counts |= {("directory", path): count for path, count in directories.items()}
+    counts: Parts = {
+        **{("index", i): len(each) for i, each in enumerate(point.index_changes) if each},
+        **{("directory", path): count for path, count in directories.items()},
+    }
     units = [*writes, *counts]
-    everything: dict = dict.fromkeys(writes) | counts
+    everything: dict[Unit, int | None] = {**dict.fromkeys(writes), **counts}
     yield _choice("lost", {})
     if not units:
         return
     yield _choice("kept", everything)
     if thorough and len(units) <= SUBSETS_MAX:
-        subsets = [chosen for size in range(1, len(units)) for chosen in combinations(units, size)]
+        subsets = [
+            list(chosen) for size in range(1, len(units)) for chosen in combinations(units, size)
+        ]
     else:
         subsets = [[unit for unit in units if unit != each] for each in units]
         subsets += [[each] for each in units]
@@ -334,12 +357,19 @@ def choices(point: Point, *, thorough: bool) -> Iterator[Choice]:
                         yield _choice(name, {unit: part})
 
 
-def _choice(name: str, units: dict) -> Choice:
-    changes = {unit: size for unit, size in units.items() if isinstance(unit[0], int)}
-    directories = {unit[1]: count for unit, count in units.items() if unit[0] == "directory"}
-    return Choice(
-        name, changes, directories, (units.get(("index", 0), 0), units.get(("index", 1), 0))
-    )
+def _choice(name: str, units: Mapping[Unit, int | None]) -> Choice:
+    changes: dict[tuple[int, int], int | None] = {}
+    directories: dict[str, int] = {}
+    index = [0, 0]
+    for (what, which), size in units.items():
+        if isinstance(what, int):
+            assert isinstance(which, int)
+            changes[what, which] = size
+        elif isinstance(which, str):
+            directories[which] = size or 0
+        else:
+            index[which] = size or 0
+    return Choice(name, changes, directories, (index[0], index[1]))
 
 
 def thaw(point: Point, choice: Choice, recorder: Recorder) -> tuple[CrashDisk, CrashIndex, bytes]:
@@ -359,7 +389,7 @@ def thaw(point: Point, choice: Choice, recorder: Recorder) -> tuple[CrashDisk, C
             names.pop(path, None)
         else:
             names[path] = nodes[number]
-    kept = {}
+    kept: dict[str, Node] = {}
     digest = hashlib.blake2b()
     for path, node in sorted(names.items()):
         parent = kept.get(posixpath.dirname(path))

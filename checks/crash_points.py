@@ -21,7 +21,7 @@ import logging
 import time
 import traceback
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 import trio.testing
@@ -211,8 +211,9 @@ def _explain(error: BaseException, *, is_started: bool) -> tuple[str, str]:
 def make_deterministic(seed: int = 0) -> None:
     """Trio wakes the tasks of a moment in an order of its own choosing; from here on it is the same
     in each run."""
-    trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True
-    trio._core._run._r.seed(seed)
+    run: Any = trio._core._run
+    run._ALLOW_DETERMINISTIC_SCHEDULING = True
+    run._r.seed(seed)
 
 
 async def crash_everywhere(scenario: Scenario, *, thorough: bool) -> Table:

@@ -11,7 +11,7 @@ import struct
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 from crc32c import crc32c
@@ -25,9 +25,11 @@ from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_DO_FENCING, FLAG_RECOVERY_ADD, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
+    from bookie.space.gc_report import GcReport
     from checks.crash_disk import CrashDisk, CrashIndex, Recorder
+    from runtime.net import Net
 
 CONFIG = BookieConfig(
     bookie_id="bookie",
@@ -77,10 +79,10 @@ class VirtualClock:
 class Metadata:
     """bookie.known_ledgers.KnownLedgers: the ledgers that there are."""
 
-    def __init__(self, ledgers) -> None:
+    def __init__(self, ledgers: Iterable[int]) -> None:
         self.ledgers = set(ledgers)
 
-    async def gone(self, ledger_ids) -> list[int]:
+    async def gone(self, ledger_ids: Sequence[int]) -> list[int]:
         return [ledger_id for ledger_id in ledger_ids if ledger_id not in self.ledgers]
 
     async def confirmed(self) -> list[int]:
@@ -88,18 +90,23 @@ class Metadata:
 
     seconds_to_confirm = inf
 
-    async def over_replicated(self, ledger_ids, give_up) -> None:
+    async def over_replicated(
+        self, ledger_ids: Sequence[int], give_up: Callable[[list[int]], Awaitable[None]]
+    ) -> None:
         return
 
-    async def digest(self, ledger_id) -> Digest:
+    async def digest(self, ledger_id: int) -> Digest:
         return Digest()
 
 
 @asynccontextmanager
-async def serving(disk: CrashDisk, index: CrashIndex, metadata: Metadata, config: BookieConfig):
+async def serving(
+    disk: CrashDisk, index: CrashIndex, metadata: Metadata, config: BookieConfig
+) -> AsyncIterator[Bookie]:
     """A bookie; leaving is a clean stop."""
     turn = Turn()
-    env = Env(clock=VirtualClock(), rng=random.Random(0), net=None, disk=disk, turn=turn)
+    no_net = cast("Net", None)  # nobody connects to it
+    env = Env(clock=VirtualClock(), rng=random.Random(0), net=no_net, disk=disk, turn=turn)
     bookie = Bookie(config, env, index=index, known_ledgers=metadata)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(turn.serve)
@@ -148,7 +155,7 @@ class Expectation:
             set(self.ledgers),
         )
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[object, ...]:
         """Equal if all that holds is equal."""
         return (
             tuple(self.written),
@@ -167,7 +174,8 @@ class Story:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self.events: list[tuple[int, str, object]] = []
+        #: What a value is depends on what is told.
+        self.events: list[tuple[int, str, Any]] = []
         recorder.count_events = lambda: len(self.events)
 
     def tell(self, what: str, value: object) -> None:
@@ -219,7 +227,9 @@ class Life:
             self.metadata.ledgers.add(ledger_id)
             self.story.tell("new ledger", ledger_id)
 
-    def add(self, ledger_id: int, size: int, *, entry_id: int | None = None, flags: int = 0):
+    def add(
+        self, ledger_id: int, size: int, *, entry_id: int | None = None, flags: int = 0
+    ) -> None:
         if entry_id is None:
             entry_id = self._next_ids.get(ledger_id, 0)
             self._next_ids[ledger_id] = entry_id + 1
@@ -268,7 +278,7 @@ class Life:
             self.metadata.ledgers.discard(ledger_id)
             self.story.tell("no ledger", ledger_id)
 
-    async def collect(self, *, minor: bool = False, major: bool = False):
+    async def collect(self, *, minor: bool = False, major: bool = False) -> GcReport:
         gone = [i for i in self.bookie.list_ledgers() if i not in self.metadata.ledgers]
         report = await self.bookie.collect_garbage(force_minor=minor, force_major=major)
         for ledger_id in gone:
@@ -354,7 +364,7 @@ async def long_life(life: Life) -> None:
     await life.added()
 
 
-async def collect_some(life: Life, kinds: dict) -> None:
+async def collect_some(life: Life, kinds: dict[str, bool]) -> None:
     await life.collect(**kinds)
 
 

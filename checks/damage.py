@@ -15,6 +15,8 @@ import random
 import struct
 import tempfile
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -27,6 +29,9 @@ from bookie.journal.journal_replay import JournalReplay
 from checks.damage_bookie import bookie_figures
 from runtime.sim_disk import SimDisk
 from runtime.turn import Turn
+
+if TYPE_CHECKING:
+    from wire.bookkeeper.status import Status
 
 DIRECTORY = "/j"
 GENESIS = Position(0, 0, 0)
@@ -104,9 +109,7 @@ async def write_journals(*, attested: bool, groups: int = 9, seed: int = 1) -> J
             payload = rng.randbytes(rng.randrange(150))
             record = struct.pack(">iqq", 16 + len(payload), number, entry_id) + payload
             key = (number, entry_id, payload)
-            journal.append(
-                memoryview(record), 0, len(record), lambda status, key=key: acked.append(key)
-            )
+            journal.append(memoryview(record), 0, len(record), partial(_acked, acked, key))
         turn.run()
         name = file_name(journal._journal_id)
         spans.append((name, ALIGNMENT if start > journal._offset else start, journal._offset))
@@ -121,6 +124,12 @@ async def write_journals(*, attested: bool, groups: int = 9, seed: int = 1) -> J
         file = disk.open(f"{DIRECTORY}/{name}")
         contents[name] = file.pread(file.size(), 0)
     return Journals(contents, acked, 0 if attested else 3, spans)
+
+
+def _acked(
+    acked: list[tuple[int, int, bytes]], key: tuple[int, int, bytes], status: Status
+) -> None:
+    acked.append(key)
 
 
 def _disk_with(files: dict[str, bytes]) -> SimDisk:
@@ -181,7 +190,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(HEAD)
     for attested in (False, True):
-        journals = trio.run(lambda attested=attested: write_journals(attested=attested))
+        journals = trio.run(partial(write_journals, attested=attested))
         what = "after a moment without adds" if attested else "killed right after an ack"
         for figures in journal_figures(journals, what, (0x01, 0x80, 0xFF)):
             print(figures.row())

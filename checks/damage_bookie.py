@@ -9,6 +9,7 @@ import struct
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 from crc32c import crc32c
@@ -16,9 +17,13 @@ from crc32c import crc32c
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError
+from bookie.storage.rocks_index import RocksIndex
 from runtime.env import real_env
 from runtime.turn import Turn
 from wire.bookkeeper.status import FLAG_DO_FENCING, Status
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 KEY = b"k" * 20
 LEDGERS = 5
@@ -37,28 +42,27 @@ UNREAD = tuple(
 Entries = dict[tuple[int, int], bytes]
 
 
-def make_config(path: str, **changes) -> BookieConfig:
-    values = {
-        "bookie_id": "bookie",
-        "instance_id": "instance",
-        "journal_directory": f"{path}/journal",
-        "ledger_directory": f"{path}/ledgers",
-        "journal_size_bytes": 128 * 1024,
-        "journal_group_size_max_bytes": 16 * 1024,
-        "journal_attest_interval_ms": 10,
-        "write_cache_size_bytes": 64 * 1024,
-        "write_cache_segment_size_bytes": 8 * 1024,
-        "write_cache_preallocated_size_bytes": 0,
-        "entry_log_size_limit_bytes": 64 * 1024,
-        "entry_size_max_bytes": 8 * 1024,
-        "read_ahead_size_bytes": 16 * 1024,
-        "flush_interval_ms": 60_000,
-        "verify_digest_on_write": True,
-        "disk_reserve_size_bytes": 0,
-        "disk_usage_threshold": 1.0,
-        "disk_usage_warn_threshold": 1.0,
-    }
-    return BookieConfig(**{**values, **changes})
+def make_config(path: str) -> BookieConfig:
+    return BookieConfig(
+        bookie_id="bookie",
+        instance_id="instance",
+        journal_directory=f"{path}/journal",
+        ledger_directory=f"{path}/ledgers",
+        journal_size_bytes=128 * 1024,
+        journal_group_size_max_bytes=16 * 1024,
+        journal_attest_interval_ms=10,
+        write_cache_size_bytes=64 * 1024,
+        write_cache_segment_size_bytes=8 * 1024,
+        write_cache_preallocated_size_bytes=0,
+        entry_log_size_limit_bytes=64 * 1024,
+        entry_size_max_bytes=8 * 1024,
+        read_ahead_size_bytes=16 * 1024,
+        flush_interval_ms=60_000,
+        verify_digest_on_write=True,
+        disk_reserve_size_bytes=0,
+        disk_usage_threshold=1.0,
+        disk_usage_warn_threshold=1.0,
+    )
 
 
 def make_entry(ledger_id: int, entry_id: int, payload: bytes) -> bytes:
@@ -67,12 +71,12 @@ def make_entry(ledger_id: int, entry_id: int, payload: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def serving(config: BookieConfig, *, kill: bool = False):
+async def serving(config: BookieConfig, *, kill: bool = False) -> AsyncIterator[Bookie]:
     """A bookie on a real disk. `kill`: it ends as a killed process does."""
     turn = Turn()
     bookie = Bookie(config, real_env(turn=turn))
 
-    async def run(task_status):
+    async def run(task_status: trio.TaskStatus[None]) -> None:
         try:
             await bookie.run(task_status=task_status)
         except OSError:
@@ -131,13 +135,18 @@ async def fill(path: str, base: str, rng: random.Random, *, lives: int = 3) -> E
                 if round_number != 3:
                     await bookie.flush()
                 if round_number == 1:
-                    for database in (bookie._index._locations, bookie._index._ledgers):
+                    index = bookie._index
+                    assert isinstance(index, RocksIndex)
+                    for database in (index._locations, index._ledgers):
+                        assert database is not None
                         database.rocks.flush(True)
             # Of the last life, a fence that only the journal and the ledgers' log have.
             await add_all(bookie, {(FENCED + life, 0): make_entry(FENCED + life, 0, b"fenced")})
             stored[FENCED + life, 0] = make_entry(FENCED + life, 0, b"fenced")
-            fence = {"flags": FLAG_DO_FENCING, "master_key": KEY}
-            assert (await bookie.read_entry(FENCED + life, -1, **fence))[0] is Status.EOK
+            status, _ = await bookie.read_entry(
+                FENCED + life, -1, flags=FLAG_DO_FENCING, master_key=KEY
+            )
+            assert status is Status.EOK
             if life == lives - 1:
                 await bookie.flush()
             await add_all(bookie, {(99 + life, 0): make_entry(99 + life, 0, b"deleted")})
