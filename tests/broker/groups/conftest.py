@@ -176,6 +176,7 @@ class MemoryLog:
 
     def __init__(self, turn):
         self.state = self.State.ONLINE
+        self.is_closing = False
         self.log_start_offset = 0
         self.high_watermark = 0
         self.batches = []  # (base offset, bytes), acknowledged
