@@ -94,7 +94,8 @@ class Coordinator(Generic[S]):
             log = self._logs.get(self.topic.name, index)
         except KafkaError:
             return None
-        if log.state.value == "offline":
+        # Loaded now, a log that is handed over would lack what is acknowledged after that.
+        if log.is_closing or log.state.value == "offline":
             return None
         partition = CoordinatorPartition(
             self.topic.name,

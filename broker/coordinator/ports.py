@@ -67,6 +67,10 @@ class Log(Protocol):
     def state(self) -> Enum:
         """Its value is «loading», «online» or «offline»."""
 
+    @property
+    def is_closing(self) -> bool:
+        """It refuses appends and will go offline; what is on its way may yet be acknowledged."""
+
     async def wait_loaded(self) -> None: ...
     def append_nowait(
         self, records: memoryview, done: Callable[[Any], None], /, *, internal: bool

@@ -20,6 +20,7 @@ from broker.coordinator.coordinator import Coordinator
 from broker.coordinator.partition import CoordinatorPartition, KeyValue, PartitionState
 from broker.coordinator.settings import CoordinatorSettings
 from broker.coordinator.topic import CoordinatorTopic
+from broker.groups.classic import group_core
 from broker.groups.classic.types import GroupLimits, GroupSnapshot, GroupState
 from broker.groups.offsets.table import expired_offsets
 from broker.groups.records import (
@@ -129,7 +130,7 @@ class GroupCoordinator:
             if request.member_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             entry = shard.create(group_id)
-        effects = entry.group.join(reply, request, self.timers.now_ms())
+        effects = group_core.join(entry.group, reply, request, self.timers.now_ms())
         if is_new:
             if entry.group.is_forgettable:  # refused
                 shard.forget(entry)
@@ -147,7 +148,7 @@ class GroupCoordinator:
         entry, error = self._find_group(group_id)
         if entry is None:
             return _unless_missing(error, ErrorCode.UNKNOWN_MEMBER_ID)
-        effects = entry.group.sync(reply, request, self.timers.now_ms())
+        effects = group_core.sync(entry.group, reply, request, self.timers.now_ms())
         entry.shard.carry_out(entry, effects)
         return ErrorCode.NONE
 
@@ -161,7 +162,9 @@ class GroupCoordinator:
             if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ErrorCode.NONE
             return _unless_missing(error, ErrorCode.UNKNOWN_MEMBER_ID)
-        return entry.group.heartbeat(member_id, instance_id, generation_id, self.timers.now_ms())
+        return group_core.heartbeat(
+            entry.group, member_id, instance_id, generation_id, self.timers.now_ms()
+        )
 
     def leave(
         self,
@@ -178,7 +181,7 @@ class GroupCoordinator:
             else:
                 reply(error, [])
             return
-        errors, effects = entry.group.leave(members, self.timers.now_ms())
+        errors, effects = group_core.leave(entry.group, members, self.timers.now_ms())
 
         def stored(error: ErrorCode) -> None:
             reply(error, [] if error else errors)
@@ -214,7 +217,7 @@ class GroupCoordinator:
         if error:
             reply(error)
             return
-        entry.group.touch(member_id, self.timers.now_ms())
+        group_core.touch(entry.group, member_id, self.timers.now_ms())
         records = [offset_record(group_id, *each) for each in offsets]
         stored = [StoredOffset(group_id, *each) for each in offsets]
         table = entry.offsets

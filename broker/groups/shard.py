@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.coordinator.partition import CoordinatorPartition, Done, KeyValue, PartitionState
-from broker.groups.classic.group_core import ClassicGroup
+from broker.groups.classic import group_core
+from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.types import Answer, ArmTimer, Effect, GroupLimits, Persist
 from broker.groups.offsets.table import GroupOffsets
 from broker.groups.records import StoredGroup, StoredOffset, group_record, parse_record
@@ -59,7 +60,7 @@ class GroupEntry:
 
     def on_timer(self, now_ms: int) -> None:
         if self.shard.partition.state is PartitionState.ACTIVE:
-            self.shard.carry_out(self, self.group.tick(now_ms))
+            self.shard.carry_out(self, group_core.tick(self.group, now_ms))
 
 
 class GroupShard:
@@ -112,7 +113,7 @@ class GroupShard:
     def _persisted(
         self, entry: GroupEntry, effect: Persist, stored: Done | None, error: ErrorCode
     ) -> None:
-        effects = entry.group.stored(effect.then, error, self._timers.now_ms())
+        effects = group_core.stored(entry.group, effect.then, error, self._timers.now_ms())
         self.carry_out(entry, effects)
         if stored is not None:
             stored(error)
@@ -174,13 +175,13 @@ class GroupShard:
         """Members have one session timeout to be heard of."""
         now_ms = self._timers.now_ms()
         for entry in list(self.groups.values()):
-            self.carry_out(entry, entry.group.start(now_ms))
+            self.carry_out(entry, group_core.start(entry.group, now_ms))
 
     def closed(self) -> None:
         """Members who wait are told to find the coordinator again."""
         for entry in self.groups.values():
             self._timers.cancel(entry)
-            self.carry_out(entry, entry.group.close(ErrorCode.NOT_COORDINATOR))
+            self.carry_out(entry, group_core.close(entry.group, ErrorCode.NOT_COORDINATOR))
 
     def statistics(self) -> dict[str, int]:
         return {"groups": len(self.groups)}

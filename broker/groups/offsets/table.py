@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 from broker.groups.classic.types import GroupState
 
 if TYPE_CHECKING:
-    from broker.groups.classic.group_base import GroupBase
+    from broker.groups.classic.group import ClassicGroup
 
 #: A partition as a group names it: (topic, partition).
 OffsetKey = tuple[str, int]
@@ -134,7 +134,7 @@ class GroupOffsets:
 
 
 def expired_offsets(
-    group: GroupBase, offsets: GroupOffsets, now_ms: int, retention_ms: int
+    group: ClassicGroup, offsets: GroupOffsets, now_ms: int, retention_ms: int
 ) -> list[OffsetKey]:
     """The keys to write tombstones for. `now_ms` is wall-clock time, as commit timestamps are."""
     base_ms: int | None = None

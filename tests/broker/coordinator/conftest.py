@@ -43,6 +43,7 @@ class TestLog:
         self.batches = list(batches)  # acknowledged
         self.in_flight = []  # (bytes, done)
         self.refusals = []  # of the next appends, at once
+        self.is_closing = False  # it is handed over: what is on its way may yet be acknowledged
         self.broken_reads = 0  # so many reads fail
         self._watchers = []
 
@@ -59,7 +60,7 @@ class TestLog:
 
     def append_nowait(self, records, done, *, internal):
         assert internal
-        if self.state is not self.State.ONLINE:
+        if self.state is not self.State.ONLINE or self.is_closing:
             done(SimpleNamespace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif self.refusals:
             done(SimpleNamespace(error=self.refusals.pop()))

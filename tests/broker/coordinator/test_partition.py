@@ -1,6 +1,7 @@
 """Arbitrary histories of one partition, against the plain rules of a log.
 
-- What is loaded is what was acknowledged, in its order, and what else the log kept.
+- What is loaded is what was acknowledged, in its order, and what else the log kept. Whoever answers
+  for the partition knows what was acknowledged until then.
 - Every `done` is called once. Those of writes that were taken up are called in their order, and so
   are the functions of `after_pending` between them.
 - A shard is told `loaded` once and then `closed` once, or only `closed`.
@@ -31,7 +32,7 @@ SIZES = (None, 1, 1, 40, 150, 390)
 #: What may come next, the frequent ones more often.
 STEPS = (
     *("write",) * 6, *("turn",) * 6, *("ack",) * 4, *("write_in_units",) * 3, *("refuse",) * 2,
-    "after_pending", "lose", "break_reads",
+    "after_pending", "lose", "hand_over", "break_reads",
 )  # fmt: skip
 
 
@@ -55,6 +56,8 @@ class History:
         for _ in range(steps_count):
             await getattr(self, self.rng.choice(STEPS))()
             assert self.answered == self.asked[: len(self.answered)]
+            shard, _ = self.world.coordinator.find("key")
+            assert shard is None or shard.values == self.kept, "who answers knows every ack"
         await self.lose()
         assert self.results.keys() == set(range(1, self.serial + 1)), "all are answered"
         for shard in self.shards[:-1]:
@@ -155,6 +158,9 @@ class History:
 
     async def refuse(self):
         self.log.refusals = [self.rng.choice(REFUSALS)] * self.rng.randint(1, 3)
+
+    async def hand_over(self):
+        self.log.is_closing = True
 
     async def break_reads(self):
         self.log.broken_reads = 1

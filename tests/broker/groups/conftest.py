@@ -17,7 +17,8 @@ import trio
 import trio.testing
 
 from broker.api import ConnectionInfo, Reply, Request, all_steps
-from broker.groups.classic.group_core import ClassicGroup
+from broker.groups.classic import group_core
+from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.types import (
     Answer,
     ArmTimer,
@@ -66,7 +67,7 @@ class GroupDriver:
         kwargs.setdefault("client_id", "client")
         kwargs.setdefault("client_host", "host")
         self.asked.add(token)
-        self.apply(self.group.join(token, JoinInput(member_id, **kwargs), self.now_ms))
+        self.apply(group_core.join(self.group, token, JoinInput(member_id, **kwargs), self.now_ms))
         return token
 
     def sync(self, member_id, generation_id=None, assignments=None, **kwargs) -> int:
@@ -81,16 +82,16 @@ class GroupDriver:
             assignments or {},
         )
         self.asked.add(token)
-        self.apply(self.group.sync(token, request, self.now_ms))
+        self.apply(group_core.sync(self.group, token, request, self.now_ms))
         return token
 
     def heartbeat(self, member_id, generation_id=None, instance_id=None) -> ErrorCode:
         generation_id = self.group.generation_id if generation_id is None else generation_id
-        return self.group.heartbeat(member_id, instance_id, generation_id, self.now_ms)
+        return group_core.heartbeat(self.group, member_id, instance_id, generation_id, self.now_ms)
 
     def leave(self, *leaving) -> list[ErrorCode]:
         given = [x if isinstance(x, LeavingMember) else LeavingMember(x) for x in leaving]
-        errors, effects = self.group.leave(given, self.now_ms)
+        errors, effects = group_core.leave(self.group, given, self.now_ms)
         self.apply(effects)
         return errors
 
@@ -100,7 +101,7 @@ class GroupDriver:
         while self.timer_ms is not None and self.timer_ms <= end_ms:
             self.now_ms = max(self.now_ms, self.timer_ms)
             self.timer_ms = None
-            self.apply(self.group.tick(self.now_ms))
+            self.apply(group_core.tick(self.group, self.now_ms))
         self.now_ms = end_ms
 
     def store(self, error=ErrorCode.NONE) -> None:
@@ -109,7 +110,7 @@ class GroupDriver:
         for persist in waiting:
             if not error:
                 self.stored.append(persist.snapshot)
-            self.apply(self.group.stored(persist.then, error, self.now_ms))
+            self.apply(group_core.stored(self.group, persist.then, error, self.now_ms))
 
     def apply(self, effects) -> None:
         for effect in effects:
@@ -175,6 +176,7 @@ class MemoryLog:
 
     def __init__(self, turn):
         self.state = self.State.ONLINE
+        self.is_closing = False
         self.log_start_offset = 0
         self.high_watermark = 0
         self.batches = []  # (base offset, bytes), acknowledged

@@ -6,8 +6,9 @@ import struct
 
 import pytest
 
-from broker.groups.classic.group_base import subscribed_topics
-from broker.groups.classic.group_core import ClassicGroup
+from broker.groups.classic import group_core
+from broker.groups.classic.group import ClassicGroup
+from broker.groups.classic.subscription import subscribed_topics
 from broker.groups.classic.types import GroupLimits, GroupState, LeavingMember
 from wire.kafka.errors import ErrorCode as E
 
@@ -138,7 +139,7 @@ def test_a_group_loaded_over_a_lowered_limit_lets_the_last_to_rejoin_go(make_dri
     driver = make_driver()
     members = driver.stable(3)
     driver.group = ClassicGroup.restore(driver.group.snapshot(), GroupLimits(members_max=2))
-    driver.apply(driver.group.start(driver.now_ms))
+    driver.apply(group_core.start(driver.group, driver.now_ms))
     assert driver.group.state is GroupState.PREPARING_REBALANCE
     tokens = [driver.join(member) for member in members]
     errors = [driver.answers[token].error for token in tokens]
@@ -214,7 +215,7 @@ def test_who_asks_again_is_answered_once_whatever_comes_first(event, make_driver
     elif event == "sync":
         driver.sync(b)
     else:
-        driver.apply(driver.group.close(E.NOT_COORDINATOR))
+        driver.apply(group_core.close(driver.group, E.NOT_COORDINATOR))
     expected = {"leave": E.UNKNOWN_MEMBER_ID, "close": E.NOT_COORDINATOR}
     assert driver.answers[again].error is expected.get(event, E.REBALANCE_IN_PROGRESS)
     driver.store()
@@ -554,7 +555,7 @@ def test_a_commit_keeps_the_session(driver):
     a, _b = driver.stable(2)
     for _ in range(3):
         driver.pass_time(9_000)
-        driver.group.touch(a, driver.now_ms)
+        group_core.touch(driver.group, a, driver.now_ms)
     assert a in driver.group.members.by_id
 
 
@@ -570,7 +571,7 @@ def test_a_restored_group_is_the_group(driver):
     assert group.is_subscribed_to("t")
     assert not group.is_subscribed_to("v")
     driver.group, driver.timer_ms = group, None
-    driver.apply(group.start(driver.now_ms))
+    driver.apply(group_core.start(group, driver.now_ms))
     assert driver.answers[driver.sync(members[1])].assignment == members[1].encode()
     driver.pass_time(10_000)
     assert group.state is GroupState.EMPTY  # nobody was heard of
@@ -579,7 +580,7 @@ def test_a_restored_group_is_the_group(driver):
 def test_closing_answers_everybody(driver):
     a, b = driver.join_all(2)
     waiting = driver.sync(b)
-    driver.apply(driver.group.close(E.NOT_COORDINATOR))
+    driver.apply(group_core.close(driver.group, E.NOT_COORDINATOR))
     assert driver.answers[waiting].error is E.NOT_COORDINATOR
     assert driver.heartbeat(a) is E.COORDINATOR_NOT_AVAILABLE
     assert driver.answers[driver.join(a)].error is E.COORDINATOR_NOT_AVAILABLE

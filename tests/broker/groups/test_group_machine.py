@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from broker.groups.classic.group_core import ClassicGroup
+from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.types import (
     GroupLimits,
     GroupState,

@@ -1,13 +1,13 @@
-"""What a group is, apart from what happens to it: its state, its stored form, its way to give
-effects. `ClassicGroup` (group_core) adds the inputs. Pure; owner as there.
+"""What a classic group is, apart from what happens to it: its state, its stored form, its way to
+give effects. Its inputs are functions (group_core). Pure; owner as there.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Self
 
 from broker.groups.classic.members import Member, Members
+from broker.groups.classic.subscription import subscribed_topics
 from broker.groups.classic.types import (
     Answer,
     ArmTimer,
@@ -28,9 +28,6 @@ COMPLETING = GroupState.COMPLETING_REBALANCE
 STABLE = GroupState.STABLE
 DEAD = GroupState.DEAD
 
-_VERSION_AND_COUNT = struct.Struct(">hi")
-_LENGTH = struct.Struct(">h")
-
 #: The protocol type of groups whose members are consumers of topics.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -38,22 +35,21 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 NEVER_MS = 2**63 - 1
 
 
-class GroupBase:
-    """One group. Plain reads are fine at any time; changes go through `ClassicGroup`'s inputs."""
+class ClassicGroup:
+    """One group. Plain reads are fine at any time; only group_core and its parts change it."""
 
     __slots__ = (
-        "_armed_at_ms",
-        "_effects",
-        "_initial_delay_ms",
-        "_initial_remaining_ms",
-        "_is_initial",
-        "_join_deadline_ms",
-        "_limits",
-        "_new_member_added",
-        "_sync_deadline_ms",
+        "armed_at_ms",
+        "effects",
         "generation_id",
         "group_id",
+        "initial_delay_ms",
+        "initial_remaining_ms",
+        "is_initial",
+        "join_deadline_ms",
+        "limits",
         "members",
+        "new_member_added",
         "pending_join",
         "pending_sync",
         "protocol_name",
@@ -61,6 +57,7 @@ class GroupBase:
         "state",
         "state_timestamp_ms",
         "subscribed",
+        "sync_deadline_ms",
     )
 
     def __init__(self, group_id: str, limits: GroupLimits) -> None:
@@ -77,23 +74,18 @@ class GroupBase:
         self.pending_sync: set[str] = set()
         #: Topics of all members' subscriptions; None: not known, or not a group of consumers.
         self.subscribed: frozenset[str] | None = None
-        self._limits = limits
-        self._effects: list[Effect] = []
-        self._armed_at_ms = NEVER_MS
-        self._join_deadline_ms = NEVER_MS
-        self._sync_deadline_ms = NEVER_MS
-        self._is_initial = False
-        self._initial_delay_ms = 0
-        self._initial_remaining_ms = 0
-        self._new_member_added = False
+        self.limits = limits
+        #: What the input that is under way has left so far; it takes them with it when it ends.
+        self.effects: list[Effect] = []
+        self.armed_at_ms = NEVER_MS
+        self.join_deadline_ms = NEVER_MS
+        self.sync_deadline_ms = NEVER_MS
+        self.is_initial = False
+        self.initial_delay_ms = 0
+        self.initial_remaining_ms = 0
+        self.new_member_added = False
 
     # --- what others read
-
-    def touch(self, member_id: str, now_ms: int) -> None:
-        """A commit proves that its member lives, as a heartbeat does."""
-        member = self.members.by_id.get(member_id)
-        if member is not None and self.state in (STABLE, PREPARING):
-            self._postpone(member, now_ms)
 
     def commit_error(
         self, member_id: str, instance_id: str | None, generation_id: int
@@ -108,7 +100,7 @@ class GroupBase:
             return ErrorCode.NONE
         if generation_id < 0 and not member_id and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = self._member_error(member_id, instance_id)
+        error = self.member_error(member_id, instance_id)
         if error:
             return error
         if generation_id != self.generation_id:
@@ -190,15 +182,20 @@ class GroupBase:
             group.members.add(member)
         if snapshot.leader_id in group.members.by_id:
             group.members.leader_id = snapshot.leader_id
-        group.subscribed = group._compute_subscribed()
+        group.subscribed = group.compute_subscribed()
         return group
+
+    @property
+    def all_joined(self) -> bool:
+        """Nobody is missing in the rebalance that is prepared."""
+        return len(self.members) == self.members.awaiting_join_count and not self.pending_join
 
     # --- small parts
 
-    def _accepts(self, member_id: str) -> bool:
+    def accepts(self, member_id: str) -> bool:
         """KIP-389. While a rebalance is prepared those count who wait: then, if the limit was
         lowered, the last to rejoin are left out."""
-        limit = self._limits.members_max
+        limit = self.limits.members_max
         member = self.members.by_id.get(member_id)
         if self.state is PREPARING:
             waits = member is not None and member.join_token is not None
@@ -207,14 +204,14 @@ class GroupBase:
             return member is not None or len(self.members) < limit
         return True
 
-    def _supports(self, protocol_type: str, names: list[str]) -> bool:
+    def supports(self, protocol_type: str, names: list[str]) -> bool:
         if not protocol_type or not names:
             return False
         if self.state is EMPTY or not self.members:
             return True
         return self.protocol_type == protocol_type and self.members.supports_any(names)
 
-    def _member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
+    def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if instance_id is not None:
             known = self.members.static_ids.get(instance_id)
             if known is None:
@@ -223,10 +220,10 @@ class GroupBase:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def _sync_error(self, request: SyncInput) -> ErrorCode:
+    def sync_error(self, request: SyncInput) -> ErrorCode:
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self._member_error(request.member_id, request.instance_id)
+        error = self.member_error(request.member_id, request.instance_id)
         if error:
             return error
         if request.generation_id != self.generation_id:
@@ -239,7 +236,7 @@ class GroupBase:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def _join_result(self, member: Member) -> JoinResult:
+    def join_result(self, member: Member) -> JoinResult:
         assert self.protocol_name is not None
         result = JoinResult(
             ErrorCode.NONE,
@@ -256,46 +253,46 @@ class GroupBase:
             ]
         return result
 
-    def _sync_result(self, member: Member) -> SyncResult:
+    def sync_result(self, member: Member) -> SyncResult:
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
-    def _refuse_join(self, token: object, member_id: str, error: ErrorCode) -> None:
-        self._effects.append(Answer(token, JoinResult(error, member_id)))
+    def refuse_join(self, token: object, member_id: str, error: ErrorCode) -> None:
+        self.effects.append(Answer(token, JoinResult(error, member_id)))
 
-    def _answer_join(self, member: Member, result: JoinResult) -> None:
+    def answer_join(self, member: Member, result: JoinResult) -> None:
         if member.join_token is not None:
-            self._effects.append(Answer(member.join_token, result))
+            self.effects.append(Answer(member.join_token, result))
             self.members.set_join_token(member, None)
 
-    def _answer_sync(self, member: Member, result: SyncResult) -> None:
+    def answer_sync(self, member: Member, result: SyncResult) -> None:
         if member.sync_token is not None:
-            self._effects.append(Answer(member.sync_token, result))
+            self.effects.append(Answer(member.sync_token, result))
             member.sync_token = None
 
-    def _refuse_syncs(self, error: ErrorCode, now_ms: int) -> None:
+    def refuse_syncs(self, error: ErrorCode, now_ms: int) -> None:
         for member in self.members.by_id.values():
-            self._finish_sync(member, SyncResult(error), now_ms)
+            self.finish_sync(member, SyncResult(error), now_ms)
 
-    def _finish_sync(self, member: Member, result: SyncResult, now_ms: int) -> None:
+    def finish_sync(self, member: Member, result: SyncResult, now_ms: int) -> None:
         if member.sync_token is not None:
-            self._answer_sync(member, result)
+            self.answer_sync(member, result)
             # While it waited its deadline may have passed, and been excused.
-            self._schedule(member, member.session_timeout_ms, now_ms)
+            self.schedule(member, member.session_timeout_ms, now_ms)
 
-    def _drop(self, member: Member, error: ErrorCode) -> None:
+    def drop(self, member: Member, error: ErrorCode) -> None:
         # A new member may lapse while its JoinGroup waits; if it still lives, it tries again.
-        self._answer_join(member, JoinResult(error))
-        self._answer_sync(member, SyncResult(error))
+        self.answer_join(member, JoinResult(error))
+        self.answer_sync(member, SyncResult(error))
         self.members.remove(member.member_id)
         self.pending_sync.discard(member.member_id)
 
-    def _rename(self, member: Member, new_id: str) -> None:
+    def rename(self, member: Member, new_id: str) -> None:
         if member.member_id in self.pending_sync:
             self.pending_sync.remove(member.member_id)
             self.pending_sync.add(new_id)
         self.members.replace_static(member.member_id, new_id)
 
-    def _compute_subscribed(self) -> frozenset[str] | None:
+    def compute_subscribed(self) -> frozenset[str] | None:
         if not self.is_of_consumers:
             return None
         topics: set[str] = set()
@@ -306,68 +303,41 @@ class GroupBase:
             topics |= parsed
         return frozenset(topics)
 
-    def _enter(self, state: GroupState, now_ms: int) -> None:
+    def enter(self, state: GroupState, now_ms: int) -> None:
         self.state = state
         self.state_timestamp_ms = now_ms
 
-    def _postpone(self, member: Member, now_ms: int) -> None:
+    def postpone(self, member: Member, now_ms: int) -> None:
         """Moves the deadline away without arming: the timer is armed for where it was, and `tick`
         looks again. A member that is excused is armed for when it is answered."""
         member.session_deadline_ms = now_ms + member.session_timeout_ms
 
-    def _schedule(self, member: Member, timeout_ms: int, now_ms: int) -> None:
+    def schedule(self, member: Member, timeout_ms: int, now_ms: int) -> None:
         member.session_deadline_ms = now_ms + timeout_ms
-        self._arm(member.session_deadline_ms)
+        self.arm(member.session_deadline_ms)
 
-    def _set_join_deadline(self, at_ms: int) -> None:
-        self._join_deadline_ms = at_ms
-        self._arm(at_ms)
+    def set_join_deadline(self, at_ms: int) -> None:
+        self.join_deadline_ms = at_ms
+        self.arm(at_ms)
 
-    def _arm(self, at_ms: int) -> None:
-        if at_ms < self._armed_at_ms:
-            self._armed_at_ms = at_ms
-            self._effects.append(ArmTimer(at_ms))
+    def arm(self, at_ms: int) -> None:
+        if at_ms < self.armed_at_ms:
+            self.armed_at_ms = at_ms
+            self.effects.append(ArmTimer(at_ms))
 
-    def _next_deadline_ms(self) -> int:
+    def next_deadline_ms(self) -> int:
         sessions = (member.session_deadline_ms for member in self.members.by_id.values())
         return min(
-            self._join_deadline_ms,
-            self._sync_deadline_ms,
+            self.join_deadline_ms,
+            self.sync_deadline_ms,
             min(self.pending_join.values(), default=NEVER_MS),
             min(sessions, default=NEVER_MS),
         )
 
-    def _take(self) -> list[Effect]:
-        effects, self._effects = self._effects, []
+    def take_effects(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
         return effects
 
 
 def _differs(given: str | None, own: str | None) -> bool:
     return given is not None and own is not None and given != own
-
-
-def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics that one member subscribes to; None if the metadata is not a subscription.
-
-    Layout (`ConsumerProtocolSubscription` version 0, which every later one starts with): version
-    i16, then topics as i32 count of (i16 length, UTF-8 bytes). What follows is not looked at: user
-    data, owned partitions (KIP-429), generation, rack.
-
-    A member may put anything into its metadata, so bad bytes are no error: the coordinator then
-    does not know the subscription, and treats every topic as subscribed."""
-    try:
-        version, count = _VERSION_AND_COUNT.unpack_from(metadata)
-        if version < 0 or count < 0:
-            return None
-        at = _VERSION_AND_COUNT.size
-        topics = []
-        for _ in range(count):
-            (size,) = _LENGTH.unpack_from(metadata, at)
-            at += _LENGTH.size
-            if size < 0 or at + size > len(metadata):
-                return None
-            topics.append(metadata[at : at + size].decode())
-            at += size
-    except (struct.error, UnicodeDecodeError):
-        return None
-    return frozenset(topics)
