@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from bookie.journal.journal_group import Group
+    from bookie.journal.journal import Group
     from bookie.lac import LedgerLac
 
 #: Deleted ledgers that are remembered, to refuse a writer that has not heard of it yet: of each of
