@@ -164,10 +164,6 @@ class LedgerTable:
             else:
                 self._dying.setdefault(state.ledger_id, state)
 
-    @property
-    def has_dirty(self) -> bool:
-        return bool(self._dirty)
-
     def delete(self, ledger_id: int) -> None:
         state = self._ledgers.pop(ledger_id, None)
         if state is not None and ledger_id in self._dirty and state.master_key is not None:
