@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from bookie.journal.journal_group import Group
+    from bookie.journal.journal import Group
     from bookie.lac import LedgerLac
 
 #: Deleted ledgers that are remembered, to refuse a writer that has not heard of it yet: of each of
@@ -163,10 +163,6 @@ class LedgerTable:
                 self._dirty[state.ledger_id] = state
             else:
                 self._dying.setdefault(state.ledger_id, state)
-
-    @property
-    def has_dirty(self) -> bool:
-        return bool(self._dirty)
 
     def delete(self, ledger_id: int) -> None:
         state = self._ledgers.pop(ledger_id, None)

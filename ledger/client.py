@@ -165,7 +165,7 @@ class LedgerClient:
         custom_metadata: Mapping[str, bytes] | None = None,
     ) -> AdvLedgerWriter:
         """As `create_ledger`, for entries whose ids the caller gives; and the ledger's, if wanted:
-        then LedgerExistsError if it is taken."""
+        then LedgerExistsError if it is taken. Parity with BookKeeper's client (writer_modes.py)."""
         schedule = Schedule(ensemble_size, write_quorum_size, ack_quorum_size)
         ledger = _NewLedger(schedule, digest_type, password, custom_metadata or {}, ledger_id)
         return await self._make(AdvLedgerWriter, AdvCore, ledger)
@@ -180,7 +180,8 @@ class LedgerClient:
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
     ) -> DeferredSyncLedgerWriter:
-        """As `create_ledger`, for entries that are durable only after `force`."""
+        """As `create_ledger`, for entries that are durable only after `force`. Parity with
+        BookKeeper's client (writer_modes.py)."""
         schedule = Schedule(ensemble_size, write_quorum_size, ack_quorum_size)
         ledger = _NewLedger(schedule, digest_type, password, custom_metadata or {})
         return await self._make(

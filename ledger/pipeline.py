@@ -70,6 +70,7 @@ class AddPipeline:
         "_bytes_max",
         "_delivery_deferred",
         "_drained",
+        "_ensemble_size",
         "_ensembles",
         "_entries_max",
         "_flags",
@@ -86,6 +87,7 @@ class AddPipeline:
         "_trials_due",
         "_trying",
         "_turn",
+        "_write_sets",
         "core",
     )
 
@@ -108,6 +110,8 @@ class AddPipeline:
         self._seal = seal.digest.seal
         self._master_key = seal.master_key
         self._flags = seal.flags
+        self._write_sets = core.schedule.write_sets
+        self._ensemble_size = core.schedule.ensemble_size
         self._ensembles = ensembles
         self._follower = follower
         self._entries_max, self._bytes_max = window
@@ -147,34 +151,36 @@ class AddPipeline:
         size = 0
         for piece in payload:
             size += len(piece)
-        is_uneasy = core.late or core.is_short
+        # Bookies have failed: there may be others to send to now.
+        is_uneasy = core.failed or core.late
         if is_uneasy and core.error is None:
             self._look_after_failed()
         pending = core.add(size, done) if given_id is None else core.add_at(given_id, size, done)
-        ledger_id, entry_id = self._ledger_id, pending.entry_id
+        entry_id = pending.entry_id
         if core.error is not None:
             # The next pass fails it with all that was in flight.
-            self._act(STOPPED)
+            self.act(STOPPED)
             return entry_id
+        ledger_id = self._ledger_id
         head = self._seal(
             ledger_id, entry_id, pending.last_add_confirmed, pending.length, payload, size
         )
-        pending.entry = entry = (head, *payload)
-        if core.failed:
-            indexes = core.targets(pending)
-        else:
-            schedule = core.schedule
-            indexes = schedule.write_sets[entry_id % schedule.ensemble_size]
+        entry = pending.entry = (head, *payload)
+        # The bookies of its write set, without those that failed.
+        indexes = (
+            core.targets(pending) if is_uneasy else self._write_sets[entry_id % self._ensemble_size]
+        )
+        ensemble, add_entry = core.ensemble, self._add_entry
         for index in indexes:
-            bookie = core.ensemble[index]
-            self._add_entry(
+            bookie = ensemble[index]
+            add_entry(
                 bookie,
                 ledger_id,
                 entry_id,
                 self._master_key,
                 entry,
                 self._flags,
-                partial(self._on_reply, pending, index, bookie),
+                partial(_on_reply, self, pending, index, bookie),
             )
         if is_uneasy:
             self._send_trials(pending)
@@ -196,22 +202,17 @@ class AddPipeline:
             self._master_key,
             pending.entry,
             self._flags,
-            partial(self._on_reply, pending, index, bookie),
+            partial(_on_reply, self, pending, index, bookie),
         )
-
-    def _on_reply(self, pending: PendingAdd, index: int, bookie: str, status: Status) -> None:
-        flags = self.core.reply(pending, index, bookie, status)
-        if flags:
-            self._act(flags, status)
 
     def _look_after_failed(self) -> None:
         core = self.core
         if core.late:
-            self._act(core.replace_late())
+            self.act(core.replace_late())
         if core.is_short and not core.changing and trio.current_time() >= self._next_look:
             self._next_look = trio.current_time() + LOOK_SECONDS
             self._trials_due = set(core.failed_indexes) - self._trying
-            self._act(core.replace_failed())
+            self.act(core.replace_failed())
 
     def _send_trials(self, pending: PendingAdd) -> None:
         core = self.core
@@ -232,7 +233,7 @@ class AddPipeline:
 
     def _on_trial_reply(self, pending: PendingAdd, index: int, bookie: str, status: Status) -> None:
         self._trying.discard(index)
-        self._on_reply(pending, index, bookie, status)
+        _on_reply(self, pending, index, bookie, status)
         if not status:
             self._returned.append((index, bookie))
             self._take_back()
@@ -246,7 +247,8 @@ class AddPipeline:
             for missing in self.core.rejoin(index, bookie):
                 self._send(missing, index)
 
-    def _act(self, flags: int, status: int | None = None) -> None:
+    def act(self, flags: int, status: int | None = None) -> None:
+        """Does what the core asks for; `status` is the answer that made it."""
         if flags & (DELIVER | STOPPED) and not self._delivery_deferred:
             self._delivery_deferred = True
             self._turn.defer(self._deliver)
@@ -297,7 +299,7 @@ class AddPipeline:
         flags = self.core.stop(error)
         if flags:
             logger.info("ledger=%d stopped: %s", self._ledger_id, error)
-            self._act(flags)
+            self.act(flags)
 
     async def wait_drained(self) -> None:
         """Returns when nothing is in flight that can be acked: all was, or all has failed."""
@@ -327,7 +329,7 @@ class AddPipeline:
                 for pending, index in resend:
                     self._send(pending, index)
             if not flags & CHANGE:
-                self._act(flags)
+                self.act(flags)
                 self._take_back()
                 return
 
@@ -381,3 +383,12 @@ class AddPipeline:
             schedule.ack_quorum_size,
             set(request.failed.values()),
         )
+
+
+def _on_reply(
+    pipeline: AddPipeline, pending: PendingAdd, index: int, bookie: str, status: Status
+) -> None:
+    """A function and no method: a method would be bound anew for each copy of each entry."""
+    flags = pipeline.core.reply(pending, index, bookie, status)
+    if flags:
+        pipeline.act(flags, status)

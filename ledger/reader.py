@@ -190,7 +190,9 @@ class LedgerReader:
 
     async def read_last_add_confirmed(self) -> int:
         """Asks the metadata and the bookies of the last segment, explicit LACs included; the
-        highest that is known then. Disturbs no writer. NoSuchLedgerError, LedgerMetadataError."""
+        highest that is known then. Disturbs no writer. NoSuchLedgerError, LedgerMetadataError.
+
+        Parity with BookKeeper's client (readLastAddConfirmed): the broker does not ask."""
         await self.refresh()
         if not self.metadata.is_closed:
             found = await self._follower.ask_lac(self.metadata.last_segment[1])

@@ -271,18 +271,22 @@ class WriterCore:
             return confirmed
         queue, ack_quorum_size = self.pending, self._ack_quorum_size
         write_quorum_size = self.schedule.write_quorum_size
+        size = 0
         while queue:
-            ack_count = queue[0].acks.bit_count()
+            pending = queue[0]
+            ack_count = pending.acks.bit_count()
             if ack_count < ack_quorum_size:
                 break
             if ack_count != write_quorum_size:
                 self.under_replicated_count += 1
-                if queue[0].refusals:
-                    self._note_missed(queue[0])
-            pending = queue.popleft()
-            self.pending_bytes -= pending.size
+                if pending.refusals:
+                    self._note_missed(pending)
+            queue.popleft()
+            size += pending.size
             confirmed.append(pending)
         if confirmed:
+            self.pending_bytes -= size
+            assert self.pending_bytes >= 0
             last = confirmed[-1]
             assert last.entry_id == self.last_add_confirmed + len(confirmed)
             self.last_add_confirmed = last.entry_id

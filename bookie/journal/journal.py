@@ -22,6 +22,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import trio
@@ -36,8 +37,8 @@ from bookie.journal.journal_format import (
     pack_group_header,
     special_record,
 )
-from bookie.journal.journal_group import Group, JournalStatistics
 from runtime.env import RealClock
+from runtime.histogram import LatencyHistogram
 from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
@@ -48,8 +49,56 @@ if TYPE_CHECKING:
     from runtime.disk import File
     from runtime.env import Clock
     from runtime.turn import Turn
+    from wire.buffers import Buffer
 
     Done = Callable[[Status], None]
+
+
+class Group:
+    """Records that are written and synced together, and who waits for them."""
+
+    __slots__ = (
+        "appended_at",
+        "buffers",
+        "dones",
+        "end",
+        "record_count",
+        "size_bytes",
+        "synced",
+        "written_dones",
+    )
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+        self.dones: list[Done] = []
+        #: Of those that do not wait for the sync, only for the write.
+        self.written_dones: list[Done] = []
+        self.size_bytes = 0
+        self.record_count = 0
+        #: By the monotonic clock, when the burst that brought its first record was read; 0 before.
+        self.appended_at = 0.0
+        #: Where it ends in the journal, once it was written.
+        self.end: Position | None = None
+        #: Set on demand, by those who wait without a `done`.
+        self.synced: trio.Event | None = None
+
+
+@dataclass(slots=True)
+class JournalStatistics:
+    records: int = 0
+    groups: int = 0
+    syncs: int = 0
+    written_bytes: int = 0
+    queued_bytes: int = 0
+    files: int = 0
+    #: Groups that were written while a sync ran, because so much was waiting.
+    groups_written_ahead: int = 0
+    #: Per record, as of its group: from the burst that brought it to the write, and to `done`.
+    queue_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    add_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    #: Per group: the write into the page cache. Per sync: until it is durable.
+    write_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    sync_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
 
 
 def _told_before(_status: Status) -> None:
@@ -154,10 +203,13 @@ class Journal:
     def open(self, sequence: int, offset: int | None = None) -> None:
         """Starts in the file that `files.prepare` made (at `offset`, if it was adopted); groups are
         numbered from `sequence` + 1."""
+        assert self._file is None
+        assert sequence >= 0
         self._sequence = sequence
         opened = self._next_file()
         assert opened, "the first journal was not prepared"
         if offset is not None:
+            assert offset >= self._alignment, "groups are behind the file's header"
             self._offset = offset
         self._durable = Position(self._journal_id, self._offset, sequence)
 
@@ -173,6 +225,7 @@ class Journal:
             self._run_start = start
             self._run_end = end
         size = end - start
+        assert size > 0
         group = self._building
         group.dones.append(done)
         group.record_count += 1
@@ -191,6 +244,7 @@ class Journal:
 
     def append_special(self, record: bytes) -> Group:
         """Queues a record that is no entry; `wait_durable` with the group waits for it."""
+        assert record
         self._close_run()
         group = self._building
         group.buffers.append(record)
@@ -203,6 +257,7 @@ class Journal:
 
     def _start_turn(self, group: Group) -> None:
         """Once for the first record of a burst."""
+        assert not self._deferred
         self._deferred = True
         self._turn.defer_last(self._turn_function)
         now = self._clock.monotonic()
@@ -220,6 +275,7 @@ class Journal:
             return False
         if self._sync_running or self._unsynced or self._sealed or self._building.record_count:
             return False
+        assert not self.queued_bytes, "nothing is on its way, and some of it is counted"
         self._attestation = self.append_special(special_record(NO_LEDGER, FORCE))
         self._seal()
         return True
@@ -240,9 +296,13 @@ class Journal:
         self._close_run()
         if self._building.record_count:
             self._seal()
+        assert not self._building.buffers
+        assert self._run_view is None
         for groups in (self._sealed, self._unsynced, self._syncing, self._completed):
             if groups:
+                assert groups[-1].record_count
                 return groups[-1]
+        assert self._durable.sequence == self._sequence, "a group was written and is nowhere"
         durable = Group()
         durable.end = self._durable
         return durable
@@ -256,6 +316,7 @@ class Journal:
                 group.synced = trio.Event()
             await group.synced.wait()
         assert group.end is not None
+        assert group.end.sequence <= self._sequence
         return group.end
 
     def is_durable(self, group: Group) -> bool:
@@ -263,12 +324,16 @@ class Journal:
 
     def _close_run(self) -> None:
         if self._run_view is not None:
+            assert 0 <= self._run_start < self._run_end <= len(self._run_view)
             self._building.buffers.append(self._run_view[self._run_start : self._run_end])
             self._run_view = None
 
     def _seal(self) -> None:
         self._close_run()
         sealed = self._building
+        assert sealed.record_count >= len(sealed.dones)
+        assert sealed.buffers
+        assert sealed.end is None
         self._sealed.append(sealed)
         self._building = Group()
         if self._deferred:  # the burst goes on
@@ -282,6 +347,7 @@ class Journal:
 
     def pump(self) -> None:
         """Writes what is queued and starts a sync, as far as that is possible now."""
+        assert not (self._syncing and not self._sync_running and self._failure is None)
         if self._pumping:
             return
         self._pumping = True
@@ -327,9 +393,13 @@ class Journal:
         return not self._unsynced and not self._sync_running and self._next_file()
 
     def _next_file(self) -> bool:
+        # A file is left only when all of it is synced; `_make_room` asks.
+        assert not self._unsynced
+        assert not self._sync_running
         taken = self._files.take_next()
         if taken is None:
             return False
+        assert taken[0] > self._journal_id, "journals are numbered upwards"
         if self._file is not None:
             self._file.close()
         self._journal_id, self._file = taken
@@ -339,7 +409,11 @@ class Journal:
 
     def _write(self, group: Group) -> None:
         assert self._file is not None
+        assert group.record_count
+        assert group.end is None, "a group is written once"
+        assert group.size_bytes == sum(map(len, group.buffers)), "what was counted is written"
         sequence = self._sequence + 1
+        assert self._durable.sequence < sequence
         header = pack_group_header(
             GroupHeader(
                 self._journal_id,
@@ -375,6 +449,7 @@ class Journal:
     def _tell_written(self) -> None:
         self._has_written = False
         for group in list(self._unsynced):
+            assert group.end is not None, "an answer before the write"
             dones, group.written_dones = group.written_dones, []
             for done in dones:
                 done(Status.EOK)
@@ -382,6 +457,10 @@ class Journal:
     def _start_sync(self) -> bool:
         """True if the sync was done when this returns."""
         assert self._file is not None
+        assert self._unsynced
+        assert not self._sync_running
+        assert not self._syncing
+        assert not self._has_written, "those who wait for the write are told before the sync"
         self._syncing, self._unsynced = self._unsynced, []
         self._sync_running = True
         self._statistics.syncs += 1
@@ -390,6 +469,7 @@ class Journal:
         return not self._sync_running
 
     def _synced(self, error: OSError | None) -> None:
+        assert self._sync_running, "a sync ends once"
         self._sync_running = False
         if error is not None:
             self.stop(error)
@@ -400,8 +480,11 @@ class Journal:
         groups, self._syncing = self._syncing, []
         for group in groups:
             self.queued_bytes -= group.size_bytes
+        assert self.queued_bytes >= 0
         end = groups[-1].end
         assert end is not None
+        # Written as `_sequence + 1` each: none is missing among those that are durable now.
+        assert end.sequence == self._durable.sequence + len(groups)
         self._durable = end
         self._completed.extend(groups)
         # If this is not `pump`'s own sync, done at once: the next write and sync go on their way
@@ -421,6 +504,8 @@ class Journal:
             now = self._clock.monotonic()
             while completed:
                 group = completed.popleft()
+                assert self.is_durable(group), "an answer before the sync"
+                assert not group.written_dones
                 statistics.records += group.record_count
                 statistics.add_latency.record(now - group.appended_at, group.record_count)
                 for done in group.dones:
@@ -448,6 +533,7 @@ class Journal:
         """After the end: answers every add that will never be acknowledged."""
         assert self._failure is not None
         for group in self._pending_groups():
+            assert not self.is_durable(group), "durable, and refused"
             dones, group.dones = [*group.written_dones, *group.dones], []
             group.written_dones = []
             for done in dones:

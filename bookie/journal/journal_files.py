@@ -77,6 +77,7 @@ class JournalFiles:
         """The prepared journal (its id, the file), or None while it is not ready yet."""
         taken, self._next = self._next, None
         if taken is not None:
+            assert taken[0] <= self._last_journal_id
             self._used.add(taken[0])
         self._needed.set()
         return taken
@@ -110,6 +111,7 @@ class JournalFiles:
         """Takes an earlier life's last journal for the next one, to go on at `end`: on a disk that
         is full no other can be made. What a crash left behind `end` becomes zeros first, or it
         could be taken for what follows. ValueError if it was made with other settings; OSError."""
+        assert self._next is None
         path = f"{self._directory}/{file_name(journal_id)}"
         file = self._disk.open(path)
         header = pack_file_header(journal_id, self._config.journal_alignment_bytes, self.size_bytes)
@@ -126,7 +128,9 @@ class JournalFiles:
         """Makes the next journal: a spare with a new header, or a new file full of zeros. When it
         returns, the file and its name are durable."""
         disk, config = self._disk, self._config
+        assert self._next is None
         journal_id = self._last_journal_id + 1
+        assert journal_id not in self._used
         path = f"{self._directory}/{file_name(journal_id)}"
         source = self._find_spare()
         if source is None:
@@ -182,6 +186,7 @@ class JournalFiles:
     async def recycle(self, mark_journal_id: int) -> None:
         """Journals before the mark's are not needed any more: a few become spares, the others are
         removed. Call it only when the mark is durable."""
+        assert mark_journal_id <= self._last_journal_id
         old = sorted(journal_id for journal_id in self._used if journal_id < mark_journal_id)
         if not old:
             return
@@ -198,6 +203,7 @@ class JournalFiles:
                 else:
                     removed.append(self._disk.open(path))
                     self._disk.remove(path)
+            assert journal_id < mark_journal_id, "the mark's and all behind it are needed"
             self._used.discard(journal_id)
         await self._disk.run(self._disk.sync_directory, self._directory)
         for file in removed:

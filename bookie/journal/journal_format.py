@@ -90,6 +90,7 @@ def align(offset: int, alignment: int) -> int:
 
 def pack_file_header(journal_id: int, alignment: int, size: int) -> bytes:
     """The header, padded to a whole block."""
+    assert FILE_HEADER_SIZE <= alignment <= size
     header = _FILE_HEADER.pack(FILE_MAGIC, FILE_VERSION, journal_id, alignment, size)
     return (header + _CRC.pack(crc32c(header))).ljust(alignment, b"\0")
 
@@ -110,6 +111,8 @@ def parse_file_header(data: Buffer) -> tuple[int, int, int]:
 
 
 def pack_group_header(header: GroupHeader, body: Sequence[Buffer]) -> bytes:
+    assert header.durable_sequence < header.sequence
+    assert header.record_count <= header.body_size
     rest = _GROUP_REST.pack(*header)
     crc = crc32c(rest)
     for piece in body:

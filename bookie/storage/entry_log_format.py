@@ -71,7 +71,10 @@ def read_map_offset(file: File) -> int:
 
 
 def pack_ledgers_map(ledgers: dict[int, int]) -> bytes:
-    """The records of the map, in batches, as they stand in the log."""
+    """The records of the map, in batches, as they stand in the log.
+
+    All at once: for tests, which make logs by hand and check by it what `EntryLogs` packs in parts.
+    """
     items = sorted(ledgers.items())
     return b"".join(
         pack_map_batch([pack_map_items(items[start : start + MAP_BATCH_COUNT])])

@@ -55,6 +55,8 @@ class Segment:
     __slots__ = ("data", "readable", "size", "view")
 
     def __init__(self, size: int) -> None:
+        # A place has 32 bits for the offset.
+        assert 0 < size <= _OFFSET_MASK
         self.data = bytearray(size)
         self.size = size
         self.view = memoryview(self.data)
@@ -68,6 +70,7 @@ class Segment:
         is_free = is_free_of_views(self.data)
         self.view = memoryview(self.data)
         self.readable = self.view.toreadonly()
+        assert len(self.readable) == self.size
         return is_free
 
 
@@ -86,7 +89,9 @@ class SegmentPool:
         """A segment for at least `size` bytes."""
         if size > self._segment_size:
             return Segment(size)
-        return self._free.pop() if self._free else Segment(self._segment_size)
+        segment = self._free.pop() if self._free else Segment(self._segment_size)
+        assert segment.size == self._segment_size
+        return segment
 
     def fill(self, count: int) -> None:
         """Makes segments ahead, to hold `count` free ones."""
@@ -102,6 +107,7 @@ class SegmentPool:
                 self._pinned.append(segment)
             elif segment.size == self._segment_size:
                 self._free.append(segment)
+        assert len(self._pinned) <= len(candidates)
         self.pinned_size_bytes = sum(segment.size for segment in self._pinned)
 
 
@@ -115,6 +121,7 @@ class LedgerRun:
     __slots__ = ("extra", "first_entry_id", "last_entry_id", "next_entry_id", "places")
 
     def __init__(self, first_entry_id: int) -> None:
+        assert first_entry_id >= 0
         self.first_entry_id = first_entry_id
         self.next_entry_id = first_entry_id
         self.last_entry_id = first_entry_id
@@ -122,6 +129,8 @@ class LedgerRun:
         self.extra: dict[int, int] | None = None
 
     def put_out_of_order(self, entry_id: int, place: int) -> None:
+        assert entry_id != self.next_entry_id, "the next in order goes to `places`"
+        self._check()
         if self.first_entry_id <= entry_id < self.next_entry_id:
             self.places[entry_id - self.first_entry_id] = place
             return
@@ -130,6 +139,11 @@ class LedgerRun:
         self.extra[entry_id] = place
         if entry_id > self.last_entry_id:
             self.last_entry_id = entry_id
+
+    def _check(self) -> None:
+        """What `WriteCache.commit` keeps with each entry, where a run is read as a whole."""
+        assert len(self.places) == self.next_entry_id - self.first_entry_id
+        assert self.last_entry_id >= self.next_entry_id - 1 or not self.places
 
     def place(self, entry_id: int) -> int:
         """-1 if it is not here."""
@@ -141,12 +155,14 @@ class LedgerRun:
     async def sorted_places(self) -> Iterator[tuple[int, int]]:
         """(entry id, place) of all, by entry id; each id once, its newest copy. Of a run to which
         nothing is added meanwhile."""
+        self._check()
         if not self.extra:
             return enumerate(self.places, self.first_entry_id)
         return self._merged(self.extra, await sort_in_slices(self.extra))
 
     def _merged(self, extra: dict[int, int], extra_ids: Iterator[int]) -> Iterator[tuple[int, int]]:
         first, end = self.first_entry_id, self.first_entry_id + len(self.places)
+        assert end == self.next_entry_id
         entry_id = next(extra_ids, -1)
         while 0 <= entry_id < first:
             yield entry_id, extra[entry_id]
@@ -182,11 +198,18 @@ class Generation:
             if slices.due():
                 await slices.turn()
 
+    def check(self) -> None:
+        """What was counted with each entry, where the whole is handed on."""
+        assert 0 <= self.record_size_bytes <= self.segment_size_bytes
+        assert self.entry_count * LENGTH_SIZE <= self.record_size_bytes
+        assert bool(self.entry_count) <= bool(self.segments)
+
     def entry(self, place: int) -> memoryview:
         """The entry at a place, a read-only view of it."""
         segment = self.segments[place >> 32]
         start = place & _OFFSET_MASK
         (size,) = _unpack_length(segment.view, start - LENGTH_SIZE)
+        assert 0 <= size <= segment.size - start, "a record ends in its segment"
         return segment.readable[start : start + size]
 
 
@@ -222,6 +245,7 @@ class WriteCache:
         self._pinned_size_max = config.write_cache_pinned_size_max_bytes
         self._pool = SegmentPool(self._segment_size)
         self._copied_reads = 0
+        assert self._segment_size <= self._generation_size_max
         self.active = Generation()
         self.flushing: Generation | None = None
         #: The segment that is being filled, how far, and its index in the generation, shifted.
@@ -263,10 +287,12 @@ class WriteCache:
                 start_of_piece = at
                 at += len(piece)
                 view[start_of_piece:at] = piece
+            assert at == end, "the pieces are as long as was said"
         return start
 
     def commit(self, ledger_id: int, entry_id: int, start: int, size: int) -> int:
         """Makes the entry that was just put visible; returns its record's end."""
+        assert start == self.position, "not what was put last"
         end = self.position = start + LENGTH_SIZE + size
         active = self.active
         active.entry_count += 1
@@ -286,11 +312,13 @@ class WriteCache:
 
     def _next_segment(self, size: int) -> bool:
         active = self.active
+        assert self.position + size > len(self.view), "there is room in this segment"
         wanted = max(size, self._segment_size)
         used = active.segment_size_bytes + active.entry_count * INDEX_ENTRY_SIZE_BYTES
         if active.segments and used + wanted > self._generation_size_max:
             return False
         segment = self._pool.take(size)
+        assert segment.size >= size
         active.segments.append(segment)
         active.segment_size_bytes += segment.size
         self._segment_base = (len(active.segments) - 1) << 32
@@ -301,6 +329,7 @@ class WriteCache:
     def swap(self) -> Generation:
         """The active generation becomes the one being flushed, which there must not be yet."""
         assert self.flushing is None
+        self.active.check()
         self.flushing = self.active
         self.active = Generation()
         self.view = memoryview(bytearray())
@@ -311,6 +340,8 @@ class WriteCache:
         """The generation being flushed is on disk, and in the index: its memory is free."""
         generation = self.flushing
         assert generation is not None
+        assert generation is not self.active
+        generation.check()
         self.flushing = None
         self._pool.give_back(generation.segments)
 
@@ -370,6 +401,7 @@ class WriteCache:
             else:
                 places, index, stop = (place,), 0, 1
             segments = generation.segments
+            assert stop <= len(places)
             for i in range(index, stop):
                 place = places[i]
                 segment = segments[place >> 32]
