@@ -20,7 +20,8 @@ SIM_MINUTES ?= 5
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help setup run lint check format unit test test-long sim mutations peers bench soak lock clean
+.PHONY: help setup run lint check format settings unit test test-long sim mutations peers bench soak lock \
+  clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +75,10 @@ check: lint ## What `lint` says, and the fast unit tests.
 format: setup ## Rewrite the code as `check` wants it.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+settings: setup ## Rewrite docs/settings.md as the declarations have it.
+	$(BIN)/python -m quire.settings_page > $(VENV)/settings.md
+	mv $(VENV)/settings.md docs/settings.md
 
 unit: setup ## All unit and property tests: make unit ARGS="tests/ledger -x".
 	$(BIN)/python -m pytest --hypothesis-profile=thorough $(ARGS)

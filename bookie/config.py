@@ -107,7 +107,11 @@ class BookieConfig:
     #: The page size: then no synced page is ever written again, and no
     #: write has to read the rest of a page first.
     journal_alignment_bytes: int = setting(
-        "journalAlignmentSize", INT, "4096", doc="Journal groups start at its multiples."
+        "journalAlignmentSize",
+        INT,
+        "4096",
+        unit="bytes",
+        doc="Journal groups start at its multiples.",
     )
     #: One checksummed group of the journal; a burst that is larger becomes several.
     journal_group_size_max_bytes: int = 8 * MIB
@@ -118,6 +122,7 @@ class BookieConfig:
         LONG,
         str(512 * KIB),
         at_least(1),
+        unit="bytes",
         doc="Bytes that are written ahead of the sync that is under way.",
     )
     #: Queued and not yet synced; beyond it adds are held back.
@@ -154,7 +159,7 @@ class BookieConfig:
     #: in the cache are handed out as copies.
     write_cache_pinned_size_max_bytes: int = 64 * MIB
     flush_interval_ms: int = setting(
-        "flushInterval", INT, "10000", at_least(1), doc="Time between flushes."
+        "flushInterval", INT, "10000", at_least(1), unit="ms", doc="Time between flushes."
     )
     #: Bounds the dirty pages, whose write-back would stall the journal.
     flush_entry_log_bytes: int = setting(
@@ -178,7 +183,12 @@ class BookieConfig:
     held_adds_size_max_bytes: int = 32 * MIB
 
     entry_log_size_limit_bytes: int = setting(
-        "logSizeLimit", LONG, str(GIB), between(MIB, 2 * GIB - 1), doc="Size of an entry log."
+        "logSizeLimit",
+        LONG,
+        str(GIB),
+        between(MIB, 2 * GIB - 1),
+        unit="bytes",
+        doc="Size of an entry log.",
     )
     #: Of entry logs
     entry_log_open_files_max: int = setting(
@@ -201,17 +211,28 @@ class BookieConfig:
         INT,
         str(4 * MIB),
         either(-1, at_least(1)),
+        unit="bytes",
         doc="Bytes read ahead after a miss; -1: as many as are good here.",
         convert=_read_ahead_bytes,
     )
 
     #: A directory whose file system is fuller than this takes no more.
     disk_usage_threshold: float = setting(
-        "diskUsageThreshold", DOUBLE, "0.95", between(0, 1), doc="Read-only above this."
+        "diskUsageThreshold",
+        DOUBLE,
+        "0.95",
+        between(0, 1),
+        unit="share",
+        doc="Read-only above this.",
     )
     #: From here on nothing is done that can wait and needs space.
     disk_usage_warn_threshold: float = setting(
-        "diskUsageWarnThreshold", DOUBLE, "0.90", between(0, 1), doc="No major compaction."
+        "diskUsageWarnThreshold",
+        DOUBLE,
+        "0.90",
+        between(0, 1),
+        unit="share",
+        doc="No major compaction.",
     )
     #: Below it the bookie is writable again. 0: as the threshold.
     disk_usage_low_water_mark: float = setting(
@@ -219,12 +240,18 @@ class BookieConfig:
         DOUBLE,
         None,
         between(0, 1),
+        unit="share",
         doc="Writable again below this.",
         unset=0.0,
     )
     #: Sooner while much is written.
     disk_check_interval_ms: int = setting(
-        "diskCheckInterval", INT, "10000", at_least(1), doc="Time between looks at usage."
+        "diskCheckInterval",
+        INT,
+        "10000",
+        at_least(1),
+        unit="ms",
+        doc="Time between looks at usage.",
     )
     #: Directories with less are taken for a new entry log only
     #: if there is no other. 0: 1.2 times entry_log_size_limit_bytes.
@@ -233,6 +260,7 @@ class BookieConfig:
         LONG,
         None,
         at_least(0),
+        unit="bytes",
         doc="Directories with less get a new entry log only if there is no other.",
         unset=0,
     )
@@ -243,6 +271,7 @@ class BookieConfig:
         LONG,
         None,
         at_least(0),
+        unit="bytes",
         doc="Recoveries may write while read-only, as long as there is this much.",
         unset=0,
     )
@@ -271,6 +300,7 @@ class BookieConfig:
         LONG,
         None,
         at_least(0),
+        unit="s",
         doc="Seconds between scrubs; 0: none.",
         convert=_from_seconds,
         unset=7 * 24 * 3600 * 1000,
@@ -281,6 +311,7 @@ class BookieConfig:
         INT,
         None,
         at_least(0),
+        unit="entries/s",
         doc="Entries per second; 0: no limit.",
         unset=0,
     )
@@ -302,7 +333,12 @@ class BookieConfig:
     verify_digest_on_write: bool = False
 
     index_block_cache_size_bytes: int = setting(
-        "dbStorage_rocksDB_blockCacheSize", LONG, str(64 * MIB), at_least(0), doc="Index blocks."
+        "dbStorage_rocksDB_blockCacheSize",
+        LONG,
+        str(64 * MIB),
+        at_least(0),
+        unit="bytes",
+        doc="Index blocks.",
     )
 
     def __post_init__(self) -> None:

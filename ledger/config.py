@@ -31,7 +31,7 @@ class LedgerClientConfig:
     window_bytes_max: int = 64 * 1024 * 1024
     #: Entries that recovery asks for at a time.
     recovery_read_batch: int = setting(
-        "recoveryReadBatchSize", INT, "8", at_least(0), doc="Entries at a time."
+        "recoveryReadBatchSize", INT, "8", at_least(0), unit="entries", doc="Entries at a time."
     )
     #: Entries of a striped ledger (E > Qw) that one read asks for at a time.
     striped_read_batch: int = 16
@@ -56,19 +56,24 @@ class LedgerClientConfig:
     )
     #: How often writers tell bookies their LAC when no entry does. 0: never.
     explicit_lac_interval_ms: int = setting(
-        "explicitLacInterval", INT, "0", at_least(0), doc="0: none is told."
+        "explicitLacInterval", INT, "0", at_least(0), unit="ms", doc="0: none is told."
     )
     #: The next replica is asked too when one
     #: has not answered for so long; the wait doubles up to the second. 0: it is waited for.
     speculative_read_timeout_ms: int = setting(
-        "firstSpeculativeReadTimeout", INT, "2000", at_least(0), doc="0: one bookie at a time."
+        "firstSpeculativeReadTimeout",
+        INT,
+        "2000",
+        at_least(0),
+        unit="ms",
+        doc="0: one bookie at a time.",
     )
     speculative_read_timeout_max_ms: int = setting(
-        "maxSpeculativeReadTimeout", INT, "5000", at_least(0), doc="It grows till then."
+        "maxSpeculativeReadTimeout", INT, "5000", at_least(0), unit="ms", doc="It grows till then."
     )
     #: The same for long polls of the LAC.
     speculative_lac_timeout_ms: int = setting(
-        "firstSpeculativeReadLACTimeout", INT, "1500", at_least(0), doc="Of long polls."
+        "firstSpeculativeReadLACTimeout", INT, "1500", at_least(0), unit="ms", doc="Of long polls."
     )
     #: Longest time that a bookie is asked to hold a long poll.
     long_poll_timeout_max_ms: int = 30_000

@@ -1,10 +1,9 @@
 """Configuration: Java properties text, tables of known names, and typed values.
 
-Generic: no setting is named here. A room that has settings declares a `ConfigTable`, which is a
-list of `ConfigKey` (name, type, default, what is allowed, what it does) and a list of names that
-are known but mean nothing to us. `load_tables` reads one properties file against several tables:
-a name of the second kind is accepted with a note, any other unknown name or a bad value is a
-`ConfigError` that names the nearest right one.
+Generic: no setting is named here. A room declares its settings as fields (settings.py) and makes a
+`ConfigTable` of them and of those that are known and have no effect (known_settings.py).
+`load_tables` reads one properties file against several tables: a name without effect is accepted
+with a note, an unknown name or a bad value is a `ConfigError` that names the nearest right one.
 
 Values follow the rules of Kafka's `ConfigDef`: text is trimmed, booleans ignore case, numbers are
 decimal and bounded by their type, lists are split at commas. `SIZE` is ours: bytes, optionally
@@ -192,7 +191,13 @@ def _format_double(value: float) -> str:
     return f"{'-' if sign else ''}{digits[0]}.{fraction}E{exponent + len(digits) - 1}"
 
 
-# Validators. Each returns a function of the parsed value; None (an unset default) never comes.
+# Validators. Each returns a function of the parsed value; None (an unset default) never comes. What
+# it allows is its docstring.
+
+
+def _saying(words: str, check: Validator) -> Validator:
+    check.__doc__ = words
+    return check
 
 
 def at_least(low: float) -> Validator:
@@ -208,7 +213,7 @@ def between(low: float, high: float | None) -> Validator:
             return f"the most is {high}"
         return None
 
-    return check
+    return _saying(f"at least {low}" if high is None else f"{low} to {high}", check)
 
 
 def one_of(*choices: str, ignore_case: bool = False) -> Validator:
@@ -220,7 +225,7 @@ def one_of(*choices: str, ignore_case: bool = False) -> Validator:
             return None
         return f"expected one of {', '.join(choices)}{suggestion(value, choices)}"
 
-    return check
+    return _saying(f"one of {', '.join(choices)}", check)
 
 
 def list_of(*choices: str, empty_allowed: bool = True) -> Validator:
@@ -234,7 +239,7 @@ def list_of(*choices: str, empty_allowed: bool = True) -> Validator:
                 return f"{element!r} is unknown: {expected}{suggestion(element, choices)}"
         return _check_list(value, empty_allowed)
 
-    return check
+    return _saying(f"any of {', '.join(choices)}", check)
 
 
 def distinct_list(*, empty_allowed: bool = True) -> Validator:
@@ -244,7 +249,7 @@ def distinct_list(*, empty_allowed: bool = True) -> Validator:
         assert isinstance(value, tuple)
         return _check_list(value, empty_allowed)
 
-    return check
+    return _saying("none twice" if empty_allowed else "none twice, at least one", check)
 
 
 def _check_list(value: tuple[str, ...], empty_allowed: bool) -> str | None:
@@ -266,7 +271,7 @@ def either(exact: ConfigValue, validator: Validator) -> Validator:
         problem = validator(value)
         return None if problem is None else f"{problem}, or {exact}"
 
-    return check
+    return _saying(f"{exact}, or {validator.__doc__}", check)
 
 
 def suggestion(name: str, choices: Iterable[str]) -> str:

@@ -1,6 +1,7 @@
 """Every setting is declared once, its data file is shipped, and who claims an effect has it."""
 
 import ast
+import re
 import tomllib
 from dataclasses import MISSING, fields
 from fnmatch import fnmatch
@@ -30,6 +31,7 @@ from ledger.config_definitions import CLIENT_KEYS, PlacementConfig
 from ledger.network.config import NetworkConfig
 from ledger.placement.spread import SpreadRules
 from ledger.replication import ReplicationConfig
+from quire.settings_page import page
 from runtime.config import ConfigTable
 from runtime.settings import field_of
 
@@ -185,6 +187,22 @@ def test_there_is_one_default():
     assert autorecovery_config({}) == AutoRecoveryConfig()
     for cls in (BrokerConfig, TopicConfig, GcConfig):
         assert not any(field.default is MISSING for field in fields(cls))
+
+
+def test_the_page_is_what_the_declarations_say():
+    """`make settings` writes it anew."""
+    assert (ROOT / "docs/settings.md").read_text(encoding="utf-8") == page()
+
+
+def test_the_page_has_every_setting_once_in_a_section():
+    sections = page().split("\n## ")[1:]
+    assert len(sections) == len(TABLES)
+    for text, table in zip(sections, TABLES.values(), strict=True):
+        rows = re.findall(r"^\| `([^`]+)` \|", text, re.M)
+        known = text.partition("Known, and without effect:")[2]
+        listed = set(re.findall(r"`([\w.]+)`(?=[,:\n])", known))
+        assert sorted(rows) == sorted(key.name for key in table if key.has_effect)
+        assert {key.name for key in table if not key.has_effect} == listed
 
 
 def test_data_files_are_shipped():

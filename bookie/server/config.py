@@ -34,7 +34,9 @@ SERVER_KEYS = (
     ConfigKey("metadataServiceUri", ConfigType.STRING, None, "zk+hierarchical://host:2181/ledgers"),
     ConfigKey("zkServers", ConfigType.STRING, None, "The same, hosts only; older."),
     ConfigKey("zkLedgersRootPath", ConfigType.STRING, "/ledgers", "The root with zkServers."),
-    ConfigKey("zkTimeout", ConfigType.INT, "10000", "The session's time-out.", at_least(100)),
+    ConfigKey(
+        "zkTimeout", ConfigType.INT, "10000", "The session's time-out.", at_least(100), unit="ms"
+    ),
     ConfigKey("maxAddsInProgressLimit", ConfigType.INT, "0", "0: no limit.", at_least(0)),
     ConfigKey("maxReadsInProgressLimit", ConfigType.INT, "0", "0: no limit.", at_least(0)),
     ConfigKey(
@@ -44,7 +46,14 @@ SERVER_KEYS = (
         "Reads that wait for the disk; then ETOOMANYREQUESTS.",
         at_least(1),
     ),
-    ConfigKey("maxBatchReadSize", ConfigType.LONG, str(5 << 20), "Of one answer.", at_least(1)),
+    ConfigKey(
+        "maxBatchReadSize",
+        ConfigType.LONG,
+        str(5 << 20),
+        "Of one answer.",
+        at_least(1),
+        unit="bytes",
+    ),
     ConfigKey("tlsProviderFactoryClass", ConfigType.STRING, None, "Any name offers START_TLS."),
     ConfigKey("tlsCertificatePath", ConfigType.STRING, None, "The certificates, PEM."),
     ConfigKey("tlsKeyStore", ConfigType.STRING, None, "The private key, PEM."),

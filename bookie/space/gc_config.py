@@ -30,13 +30,19 @@ def _from_seconds(value: int) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcConfig:
     wait_ms: int = setting(
-        "gcWaitTime", LONG, "600000", at_least(1), doc="Time between rounds of collection."
+        "gcWaitTime",
+        LONG,
+        "600000",
+        at_least(1),
+        unit="ms",
+        doc="Time between rounds of collection.",
     )
     metadata_rate: int = setting(
         "gcMetadataOpRateLimit",
         INT,
         "1000",
         at_least(1),
+        unit="reads/s",
         doc="Metadata reads of collection per second.",
     )
     #: Between two looks for ledgers of which others have all copies; <= 0 disables.
@@ -44,28 +50,39 @@ class GcConfig:
         "gcOverreplicatedLedgerWaitTime",
         LONG,
         "86400000",
+        unit="ms",
         doc="Between looks for ledgers that are wholly on other bookies; <= 0 disables.",
     )
     #: Logs with less than this share alive are compacted this often; <= 0 disables (or: no time
     #: limit).
     minor_threshold: float = setting(
-        "minorCompactionThreshold", DOUBLE, "0.2", doc="Logs with less alive; <= 0 disables."
+        "minorCompactionThreshold",
+        DOUBLE,
+        "0.2",
+        unit="share",
+        doc="Logs with less alive; <= 0 disables.",
     )
     minor_interval_ms: int = setting(
         "minorCompactionInterval",
         LONG,
         "3600",
+        unit="s",
         doc="Seconds; <= 0 disables.",
         convert=_from_seconds,
     )
     minor_time_max_ms: int = setting("minorCompactionMaxTimeMillis", LONG, "-1", doc="Of one run.")
     major_threshold: float = setting(
-        "majorCompactionThreshold", DOUBLE, "0.8", doc="Logs with less alive; <= 0 disables."
+        "majorCompactionThreshold",
+        DOUBLE,
+        "0.8",
+        unit="share",
+        doc="Logs with less alive; <= 0 disables.",
     )
     major_interval_ms: int = setting(
         "majorCompactionInterval",
         LONG,
         "86400",
+        unit="s",
         doc="Seconds; <= 0 disables.",
         convert=_from_seconds,
     )
@@ -79,6 +96,7 @@ class GcConfig:
         "compactionRateByEntries",
         INT,
         "1000",
+        unit="entries/s",
         doc="Entries copied per second.",
         others=(
             ConfigKey(
@@ -87,7 +105,7 @@ class GcConfig:
         ),
     )
     rate_bytes: int = setting(
-        "compactionRateByBytes", INT, "1000000", doc="Bytes copied per second."
+        "compactionRateByBytes", INT, "1000000", unit="bytes/s", doc="Bytes copied per second."
     )
     throttle_by_bytes: bool = setting(
         "isThrottleByBytes", BOOLEAN, "false", doc="Bytes are limited, else entries."
@@ -104,6 +122,7 @@ class GcConfig:
         "entryLocationCompactionInterval",
         LONG,
         "-1",
+        unit="s",
         doc="Seconds between rewrites of the index; <= 0 disables.",
         convert=_from_seconds,
     )

@@ -184,6 +184,7 @@ class BrokerConfig:
         INT,
         "2000",
         at_least(1),
+        unit="partitions",
         doc="Most partitions that one DescribeTopicPartitions is answered with.",
     )
 
@@ -268,6 +269,7 @@ class BrokerConfig:
         INT,
         "5242880",
         at_least(1),
+        unit="bytes",
         doc="Bytes read at a time when a coordinator loads a partition.",
     )
     offsets_retention_minutes: int = setting(

@@ -28,6 +28,7 @@ class AutoRecoveryConfig:
         INT,
         "0",
         at_least(0),
+        unit="s",
         doc="Seconds that a single lost bookie is waited for; the metadata's value wins.",
     )
     bookie_check_interval_s: int = setting(
@@ -35,6 +36,7 @@ class AutoRecoveryConfig:
         LONG,
         str(DAY_S),
         at_least(0),
+        unit="s",
         doc="Seconds between looks for bookies that are named and not there; 0: never.",
     )
     ledger_check_interval_s: int = setting(
@@ -42,6 +44,7 @@ class AutoRecoveryConfig:
         LONG,
         str(7 * DAY_S),
         at_least(0),
+        unit="s",
         doc="Seconds between checks of all ledgers' copies; 0: never.",
     )
     placement_check_interval_s: int = setting(
@@ -49,6 +52,7 @@ class AutoRecoveryConfig:
         LONG,
         "0",
         at_least(0),
+        unit="s",
         doc="Seconds between checks of where copies are; 0: never.",
     )
     replicas_check_interval_s: int = setting(
@@ -56,6 +60,7 @@ class AutoRecoveryConfig:
         LONG,
         "0",
         at_least(0),
+        unit="s",
         doc="Seconds between checks of the bookies' lists of entries; 0: never.",
     )
     #: What the check of placements finds is marked, and workers move copies to other racks.
@@ -70,6 +75,7 @@ class AutoRecoveryConfig:
         LONG,
         "0",
         between(0, 100),
+        unit="percent",
         doc="Of a fragment's entries that are asked for; 0: the first and the last.",
     )
     checked_ledgers_max: int = setting(
@@ -84,6 +90,7 @@ class AutoRecoveryConfig:
         LONG,
         "0",
         at_least(0),
+        unit="s",
         doc="Seconds after which a marked ledger counts as late; 0: never.",
     )
     open_ledger_grace_ms: int = setting(
@@ -91,6 +98,7 @@ class AutoRecoveryConfig:
         LONG,
         "30000",
         at_least(0),
+        unit="ms",
         doc="Time that the writer of an open ledger has to replace a lost bookie; then it is "
         "fenced.",
     )
@@ -99,6 +107,7 @@ class AutoRecoveryConfig:
         LONG,
         "300000",
         at_least(1),
+        unit="ms",
         doc="The longest pause between tries of a ledger that cannot be repaired.",
     )
     failed_ledger_pause_ms: int = setting(
@@ -120,9 +129,15 @@ class AutoRecoveryConfig:
                 "256",
                 "Entries that are copied together, up to 1 MiB of them.",
                 between(1, 100_000),
+                unit="entries",
             ),
             ConfigKey(
-                "replicationRateByBytes", INT, "-1", "Per second; -1: no limit.", at_least(-1)
+                "replicationRateByBytes",
+                INT,
+                "-1",
+                "Per second; -1: no limit.",
+                at_least(-1),
+                unit="bytes/s",
             ),
             ConfigKey(
                 "quire.replication.rate.entries",
@@ -130,6 +145,7 @@ class AutoRecoveryConfig:
                 "-1",
                 "Entries copied per second; -1: no limit.",
                 at_least(-1),
+                unit="entries/s",
             ),
         ),
     )
