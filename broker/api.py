@@ -206,6 +206,28 @@ async def in_slices(steps: Steps[T]) -> T:
         steps.close()
 
 
+class MayClose(Protocol):
+    """A connection, to whoever works for it."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+
+async def while_open(connection: MayClose, slices: Generator[None, None, T]) -> T | None:
+    """All slices, from a task, and others have the loop after each; None once the connection is
+    closed: nobody wants what they come to."""
+    try:
+        while not connection.is_closed:
+            next(slices)
+            await trio.lowlevel.checkpoint()
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        slices.close()
+    return None
+
+
 #: Elements that are freed before others have the loop: some 1 ms.
 FREED_PER_TURN = 500
 

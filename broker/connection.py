@@ -12,9 +12,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING
 
-import trio
-
-from broker.api import Reply, let_go
+from broker.api import Reply, let_go, while_open
 from broker.dispatch import ELEMENTS_INLINE
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
@@ -268,19 +266,16 @@ class KafkaConnection:
         assert reply.message is not None
         steps = reply.route.encode_sliced(reply.message, reply.correlation_id)
         try:
-            while not self.is_closed:
-                next(steps)
-                await trio.lowlevel.checkpoint()
-        except StopIteration as end:
-            reply.parts = end.value
-            if self._line and self._line[0] is reply:
-                self._send_ready()
-            elif not self.is_closed:
-                self._count(reply)
-        except Exception:  # as in `_encode`
-            self._encoding_failed(reply)
+            try:
+                reply.parts = await while_open(self, steps)
+            except Exception:  # as in `_encode`
+                self._encoding_failed(reply)
+            if reply.parts is not None:
+                if self._line and self._line[0] is reply:
+                    self._send_ready()
+                elif not self.is_closed:
+                    self._count(reply)
         finally:
-            steps.close()
             self.release(0)
         await let_go(reply.message)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from broker.api import STEP_UNITS, Abandonable, Api, Reply, Request, let_go
+from broker.api import STEP_UNITS, Abandonable, Api, Reply, Request, let_go, while_open
 from broker.authorization import guarded
 from broker.handlers.api_versions import unsupported_version_reply
 from runtime.logs import kv
@@ -108,7 +108,6 @@ class ApiRoute:
         return encode_response_sliced(message, self._key, self._version, correlation_id)
 
 
-_UNFINISHED = object()
 #: A handler failed, and its response has no place for an error.
 _NO_ANSWER = object()
 
@@ -204,29 +203,25 @@ class Dispatcher:
         offset: int,
     ) -> None:
         """A request of very many elements: the connection is held until it is handled."""
-        steps = route.decode_sliced(frame, offset)
-        used_up: Message | None = None
+        body: Message | None = None
+        is_used_up = True
         try:
-            while not connection.is_closed:
-                next(steps)
-                await trio.lowlevel.checkpoint()
-        except StopIteration as end:
-            body, end_offset = end.value
             try:
-                _check_end(frame, end_offset)
+                decoded = await while_open(connection, route.decode_sliced(frame, offset))
+                if decoded is not None:
+                    body, end = decoded
+                    _check_end(frame, end)
             except WireError as error:
                 self._refuse(connection, error)
-                used_up = body
             else:
-                if self._handle(connection, header, route, body, len(frame), is_large=True):
-                    used_up = body
-        except WireError as error:
-            self._refuse(connection, error)
+                if body is not None:
+                    is_used_up = self._handle(
+                        connection, header, route, body, len(frame), is_large=True
+                    )
         finally:
-            steps.close()
             connection.release(len(frame))
-        if used_up is not None:
-            await let_go(used_up)
+        if body is not None and is_used_up:
+            await let_go(body)
 
     def _handle(
         self,
@@ -251,25 +246,32 @@ class Dispatcher:
         connection.is_known = True
         route.counts[0] += 1
         self.turn.spent_units += route.units + (0 if route.holds_frame else size_bytes >> 4)
-        try:
-            result: Any = route.handle(request)
-            if type(result) is GeneratorType:
-                steps = result
-                result = self._first_steps(steps)
-                if result is _UNFINISHED:
-                    connection.hold(size_bytes)
-                    self.start(
-                        *(self._go_on, connection, request, route, steps, size_bytes),
-                        name=route.name,
-                    )
-                    return False
-        except Exception:  # the one catch-all: a handler's bug must not end the server
-            result = self._failed(request, route.counts) or _NO_ANSWER
+        result = self._result(request, route)
+        if type(result) is GeneratorType:
+            connection.hold(size_bytes)
+            self.start(
+                *(self._go_on, connection, request, route, result, size_bytes), name=route.name
+            )
+            return False
         self._answer(connection, request, route, result, size_bytes)
         return is_large and not isinstance(result, Awaitable)
 
-    def _first_steps(self, steps: Steps[Any]) -> Any:  # noqa: ANN401  # what they lead to
-        """As much as may be done at once; _UNFINISHED if that is not all."""
+    def _result(
+        self,
+        request: Request,
+        route: ApiRoute,
+        steps: Steps[Any] | None = None,
+    ) -> Any:  # noqa: ANN401  # whatever the handler gives, or _NO_ANSWER
+        """What the handler gives, asked for the first time or after `steps` of it; its steps if
+        there are more than may be done at once."""
+        try:
+            result: Any = route.handle(request) if steps is None else steps
+            return self._some_steps(result) if type(result) is GeneratorType else result
+        except Exception:  # the one catch-all: a handler's bug must not end the server
+            return self._failed(request, route.counts) or _NO_ANSWER
+
+    def _some_steps(self, steps: Steps[Any]) -> Any:  # noqa: ANN401  # what they lead to
+        """As much as may be done at once; `steps` itself if that is not all."""
         left = STEP_UNITS
         try:
             while left > 0:
@@ -278,7 +280,7 @@ class Dispatcher:
             return end.value
         finally:
             self.turn.spent_units += STEP_UNITS - left
-        return _UNFINISHED
+        return steps
 
     async def _go_on(
         self,
@@ -292,15 +294,12 @@ class Dispatcher:
         try:
             while not connection.is_closed:
                 await trio.lowlevel.checkpoint()
-                result = self._first_steps(steps)
-                if result is not _UNFINISHED:
+                result = self._result(request, route, steps)
+                if result is not steps:
                     self._answer(connection, request, route, result, size_bytes)
                     if request.is_large and not isinstance(result, Awaitable):
                         await let_go(request.body)
                     return
-        except Exception:  # the same catch-all
-            result = self._failed(request, route.counts) or _NO_ANSWER
-            self._answer(connection, request, route, result, size_bytes)
         finally:
             steps.close()
             connection.release(size_bytes)
@@ -369,7 +368,7 @@ class Dispatcher:
     ) -> None:
         try:
             message = await result
-        except Exception:  # the same catch-all, for handlers that wait
+        except Exception:  # as in `_result`, for handlers that wait
             message = self._failed(request, route.counts)
         if message is None:
             connection.give_memory(reply)

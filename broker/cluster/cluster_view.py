@@ -8,6 +8,7 @@ that others lead it says what the number of bookies that take writes says.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.cluster.assignment import NO_LEADER
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
     from broker.cluster.view import Facts
 
 
+@dataclass(slots=True, frozen=True)
+class Brokers:
+    """Where a broker learns of the others: who is registered, and who leads what. `elected()`: the
+    controller."""
+
+    membership: Membership
+    ownership: AssignedOwnership
+    elected: Callable[[], Incarnation | None]
+
+
 class BrokersView:
     """Implements `broker.cluster.view.ClusterView`."""
 
@@ -33,24 +44,21 @@ class BrokersView:
         self,
         cluster_id: str,
         config: BrokerConfig,
-        membership: Membership,
-        ownership: AssignedOwnership,
+        brokers: Brokers,
         catalog: TopicCatalog,
         bookies: Bookies,
         facts: Facts,
-        elected: Callable[[], Incarnation | None],
     ) -> None:
-        """`elected()`: the controller. ConfigError if clients could not be told where to
-        connect."""
+        """ConfigError if clients could not be told where to connect."""
         self.cluster_id = cluster_id
         self.node_id = config.node_id
         self.endpoints = OwnEndpoints(config)
-        self._membership = membership
-        self._ownership = ownership
+        self._membership = brokers.membership
+        self._ownership = brokers.ownership
         self._catalog = catalog
         self._bookies = bookies
         self._facts = facts
-        self._elected = elected
+        self._elected = brokers.elected
 
     @property
     def controller_id(self) -> int:

@@ -11,7 +11,7 @@ import trio
 
 from broker.cluster.assigned import AssignedOwnership
 from broker.cluster.balance import BrokerState
-from broker.cluster.cluster_view import BrokersView
+from broker.cluster.cluster_view import Brokers, BrokersView
 from broker.cluster.config_forms import parse_protocol_map
 from broker.cluster.controller import Controller
 from broker.cluster.membership import Membership, Registration
@@ -89,12 +89,10 @@ class ClusterMember:
         return BrokersView(
             cluster_id,
             self.registry.broker,
-            self.membership,
-            self.ownership,
+            Brokers(self.membership, self.ownership, lambda: self.controller.elected),
             catalog,
             bookies,
             facts,
-            lambda: self.controller.elected,
         )
 
     def reach(self, logs: LogManager, ledgers: LedgerClient, bookies: Bookies) -> BookieReach:

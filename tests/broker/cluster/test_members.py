@@ -15,7 +15,7 @@ from broker.cluster.assigned import AssignedOwnership
 from broker.cluster.assignment import ASSIGNMENTS_PATH, Assignment
 from broker.cluster.balance import BrokerState
 from broker.cluster.catalog import TopicCatalog
-from broker.cluster.cluster_view import BrokersView
+from broker.cluster.cluster_view import Brokers, BrokersView
 from broker.cluster.controller import CONTROLLER_PATH, Controller
 from broker.cluster.durability import Bookies
 from broker.cluster.membership import BROKERS_PATH, Membership, Registration
@@ -125,12 +125,10 @@ class Broker:
         self.view = BrokersView(
             "A" * 22,
             self.registry.broker,
-            self.membership,
-            self.ownership,
+            Brokers(self.membership, self.ownership, lambda: self.controller.elected),
             self.catalog,
             Bookies(lambda: ["b1", "b2", "b3"]),
             lambda *_: None,
-            lambda: self.controller.elected,
         )
         self.told = []
         self.ownership.subscribe(self.told.append)

@@ -11,7 +11,7 @@ from broker.cluster.assigned import AssignedOwnership
 from broker.cluster.assignment import ASSIGNMENTS_PATH, Assigned, Assignment
 from broker.cluster.balance import BrokerState
 from broker.cluster.catalog import TopicCatalog
-from broker.cluster.cluster_view import BrokersView
+from broker.cluster.cluster_view import Brokers, BrokersView
 from broker.cluster.durability import Bookies, bookie_node_id
 from broker.cluster.membership import BROKERS_PATH, Membership, Registration
 from broker.cluster.ownership import Incarnation
@@ -52,9 +52,13 @@ class Broker:
         self.catalog.placing = placing = Placing(self.membership, self.ownership)
         self.catalog.subscribe(placing.on_topic)
         self.view = BrokersView(
-            "A" * 22, registry.broker, self.membership, self.ownership, self.catalog,
-            Bookies(lambda: ["b1", "b2"]), lambda *_: None, lambda: incarnation,
-        )  # fmt: skip
+            "A" * 22,
+            registry.broker,
+            Brokers(self.membership, self.ownership, lambda: incarnation),
+            self.catalog,
+            Bookies(lambda: ["b1", "b2"]),
+            lambda *_: None,
+        )
         handler = LeadersHandler(self.catalog, self.membership, self.ownership, self.view)
         self.apis = {api.key: api for api in handler.apis()}
 
