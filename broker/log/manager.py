@@ -2,9 +2,8 @@
 
 Holds what the topic catalog knows and `ownership` assigns to this broker, and follows both: what
 becomes ours is taken over, what is no longer ours is handed over, a deleted topic's partitions are
-put offline and their ledgers deleted. One task per partition, in `run`'s nursery:
-
-    wait for the release --> take over --> keep --> offline --> rest, confirm --> (anew)
+put offline and their ledgers deleted. One task per tenure, in `run`'s nursery; what a tenure is
+about to do, and what ends it, is decided in broker/log/life/tenure.py and carried out here:
 
 - The wait: as long as the chain's owner is another broker that is alive, up to
   HANDOVER_WAIT_SECONDS; then by force. A dead owner, none, or ourselves: at once.
@@ -19,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -34,6 +33,7 @@ from broker.log.life.document import DocumentReader
 from broker.log.life.keeper import TAKEOVER_SECONDS, Keeper
 from broker.log.life.orphans import sweep_orphans
 from broker.log.life.sweep import sweep_deleted
+from broker.log.life.tenure import Effect, Event, Phase, Tenure
 from broker.log.partition import PartitionLog, State
 from metadata.store import MetadataError, SessionState
 from runtime.logs import kv
@@ -41,11 +41,12 @@ from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from uuid import UUID
 
     from broker.cluster.catalog import Topic, TopicCatalog, TopicEvent
     from broker.cluster.ownership import Ownership
+    from broker.log.life.tenure import Effects
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
@@ -77,16 +78,14 @@ TAKEOVER_SECONDS_MAX = 480.0
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """One tenure, from the assignment to the end of the rest after it went offline."""
+    """A partition that is held, and what its tenure needs."""
 
     log: PartitionLog
     keeper: Keeper
     path: str
+    tenure: Tenure
+    #: Of the tenure's task, until the partition is offline.
     scope: trio.CancelScope
-    #: The take-over has begun: an end must wait for the keeper.
-    is_under_way: bool = False
-    is_leaving: bool = False
-    is_resting: bool = False
     #: The owner that we wait for, and the wait.
     owner: Incarnation | None = None
     waiting: trio.CancelScope | None = None
@@ -253,7 +252,7 @@ class LogManager:
         with trio.move_on_after(STOP_SECONDS):
             async with trio.open_nursery() as nursery:
                 async for held in self._all_held():
-                    if held.is_under_way:
+                    if Effect.CLOSE in held.tenure.step(Event.STOPPING):
                         nursery.start_soon(held.keeper.close)
         async for held in self._all_held():
             held.log.go_offline("stopped")
@@ -356,35 +355,44 @@ class LogManager:
                 await self._follow_asked.wait()
 
     def _follow_assignment(self, held: _Held, epoch: int | None) -> None:
-        log, keeper = held.log, held.keeper
-        if held.waiting is not None and not self._is_elsewhere(held.owner):
-            held.waiting.cancel()
-        if held.is_leaving:
-            return  # at its end this is looked at again
-        known = max(keeper.epoch_min, log.leader_epoch)
-        if epoch is not None and epoch <= known:
+        if self._stopping:
             return
-        if held.is_resting:
-            self._forget(held)
-            if epoch is not None:
-                self._hold(log.topic, log.partition, epoch)
-        elif epoch is not None and not held.is_under_way:
-            keeper.epoch_min = epoch
-        elif epoch is None or log.state is State.ONLINE:
-            # With a higher epoch than ours it is handed over to ourselves.
-            self._begin_hand_over(held)
+        if held.waiting is not None and not self._is_elsewhere(held.owner):
+            self._carry_out(held, held.tenure.step(Event.OWNER_GONE))
+        self._carry_out(held, held.tenure.assigned(epoch))
 
-    def _begin_hand_over(self, held: _Held) -> None:
+    def _carry_out(self, held: _Held, effects: Effects, why: str = "handed over") -> None:
+        """`why`: what the log says of its end."""
+        for effect in effects:
+            match effect:
+                case Effect.STOP_WAITING if held.waiting is not None:
+                    held.waiting.cancel()
+                case Effect.PUBLISH if self._assigned_epoch(held) is not None:
+                    self._start(self._publish, held)
+                case Effect.HAND_OVER:
+                    self._start(self._hand_over, held)
+                case Effect.FORGET:
+                    del self._held[held.key]
+                case Effect.GIVE_UP:
+                    held.log.go_offline(why)
+                    held.scope.cancel()
+                case Effect.HOLD:
+                    epoch = self._assigned_epoch(held)
+                    if epoch is not None:
+                        self._hold(held.log.topic, held.log.partition, epoch)
+
+    def _assigned_epoch(self, held: _Held) -> int | None:
+        return self._ownership.assigned_epoch(held.log.topic.id, held.log.partition)
+
+    def _start(self, task: Callable[[_Held], Awaitable[None]], held: _Held) -> None:
         if self._nursery is not None and not self._stopping:
-            held.is_leaving = True
-            self._nursery.start_soon(self._hand_over, held)
+            self._nursery.start_soon(task, held)
 
     async def _hand_over(self, held: _Held) -> None:
-        if held.is_under_way:
-            with trio.move_on_after(HANDOVER_SECONDS) as scope:
-                await held.keeper.close(release=True)
-            if scope.cancelled_caught:
-                logger.warning("handover_too_slow", kv(partition=held.log.name))
+        with trio.move_on_after(HANDOVER_SECONDS) as scope:
+            await held.keeper.close(release=True)
+        if scope.cancelled_caught:
+            logger.warning("handover_too_slow", kv(partition=held.log.name))
         held.log.go_offline("handed over")
         held.scope.cancel()
 
@@ -405,70 +413,53 @@ class LogManager:
             self._env,
             self._settings,
             self._ownership.incarnation,
-            epoch,
-            is_metadata_away=self._metadata_away,
+            is_metadata_away=lambda: self._is_metadata_away,
         )
-        held = _Held(log, keeper, path, trio.CancelScope())
-        self._held.setdefault(topic.name, {})[partition] = held
+        held = _Held(log, keeper, path, Tenure(epoch), trio.CancelScope())
+        assert held.key not in self._held, held.key
+        self._held[held.key] = held
         self._nursery.start_soon(self._keep, held)
         for listener in self._listeners:
             listener(topic.name, partition)
 
-    def _metadata_away(self) -> bool:
-        return self._is_metadata_away
-
     def _drop(self, topic: Topic) -> None:
-        """It was deleted: nobody finds its partitions from now on. They go offline at once, of
-        very many the later ones soon."""
-        self._topics.pop(topic.id, None)
-        self._following.pop(topic.id, None)
-        held = self._held.get(topic.name)
-        if held is None or any(one.log.topic.id != topic.id for one in islice(held.values(), 1)):
-            return
-        del self._held[topic.name]
-        if len(held) <= PARTITIONS_PER_TURN:
-            for one in held.values():
-                self._end(one)
-        else:
-            self._dropped.extend(held.values())
-            self._follow_asked.set()
-
-    def _end(self, held: _Held) -> None:
-        self._failures.pop(held.key, None)
-        held.log.go_offline("topic deleted")
-        held.scope.cancel()
-
-    def _forget(self, held: _Held) -> None:
-        del self._held[held.log.topic.name][held.log.partition]
+        """It was deleted."""
+        known = self._topics.pop(topic.id, topic)
+        for partition in range(max(known.partition_count, topic.partition_count)):
+            key = topic.name, partition
+            held = self._held.get(key)
+            if held is not None and held.log.topic.id == topic.id:
+                self._failures.pop(key, None)
+                self._carry_out(held, held.tenure.step(Event.TOPIC_DELETED), "topic deleted")
 
     # -- one tenure ----------------------------------------------------------------------------
 
     async def _keep(self, held: _Held) -> None:
+        """The task of one tenure."""
+        tenure = held.tenure
         with held.scope:
             await self._tenure(held)
         held.log.go_offline("given up")
         await held.keeper.discard_spare()
-        delay = 0.0 if held.is_leaving else self._retake_delay(held)
-        held.is_resting = not held.is_leaving
-        while self._is_current(held):
-            await trio.sleep(delay)
-            if not self._is_current(held):
-                return
-            topic, partition = held.log.topic, held.log.partition
-            epoch = self._ownership.assigned_epoch(topic.id, partition)
-            if epoch is None:
-                self._forget(held)
-            elif held.is_leaving or await self._is_confirmed(held):
-                if self._is_current(held):
-                    self._forget(held)
-                    self._hold(topic, partition, epoch)
-            else:
-                delay = min(2 * delay, RETAKE_DELAY_MAX_SECONDS)
+        self._carry_out(held, tenure.step(Event.GONE_OFFLINE))
+        if tenure.phase is Phase.RESTING:
+            await self._rest(held)
 
-    def _is_current(self, held: _Held) -> bool:
-        log = held.log
-        of_topic = self._held.get(log.topic.name, NONE_HELD)
-        return not self._stopping and of_topic.get(log.partition) is held
+    async def _rest(self, held: _Held) -> None:
+        tenure, delay = held.tenure, self._retake_delay(held)
+        is_confirmed = False
+        while not is_confirmed:
+            await trio.sleep(delay)
+            if tenure.phase is not Phase.RESTING:
+                return
+            if self._assigned_epoch(held) is None:
+                self._carry_out(held, tenure.assigned(None))
+                return
+            self._carry_out(held, tenure.step(Event.DELAY_PASSED))
+            is_confirmed = await self._is_confirmed(held)
+            answer = Event.CONFIRMED if is_confirmed else Event.NOT_CONFIRMED
+            self._carry_out(held, tenure.step(answer))
+            delay = min(2 * delay, RETAKE_DELAY_MAX_SECONDS)
 
     async def _tenure(self, held: _Held) -> None:
         has_waited = False
@@ -481,7 +472,8 @@ class LogManager:
                         if not await self._may_fence(held):
                             held.log.go_offline("another broker's, and not known to be ours")
                             return
-                        held.is_under_way = True
+                        if not self._begin(held):
+                            return
                         limit = takeover_limit_seconds(held.log.failure_count)
                         if not await held.keeper.take_over(node, limit_seconds=limit):
                             return
@@ -492,13 +484,15 @@ class LogManager:
                 return
             has_waited = True
         self._failures.pop(held.key, None)
-        log = held.log
-        epoch = self._ownership.assigned_epoch(log.topic.id, log.partition)
-        if epoch is not None and self._nursery is not None:
-            # Also with the epoch that was planned: it ends a reassignment.
-            self._nursery.start_soon(self._publish, held)
-        self._follow_assignment(held, epoch)
+        self._carry_out(held, held.tenure.taken_over(held.log.leader_epoch))
+        self._follow_assignment(held, self._assigned_epoch(held))
         await held.keeper.run()
+
+    def _begin(self, held: _Held) -> bool:
+        """Whether the take-over may begin: the tenure may have ended in this turn of the loop."""
+        self._carry_out(held, held.tenure.step(Event.BEGUN))
+        held.keeper.epoch_min = held.tenure.epoch
+        return held.tenure.is_under_way
 
     async def _may_fence(self, held: _Held) -> bool:
         """What memory knows of assignments and of who lives may be old. Who would fence another
@@ -542,8 +536,9 @@ class LogManager:
             return False
 
     async def _publish(self, held: _Held) -> None:
+        """Also the epoch that was planned: that ends a reassignment."""
         log = held.log
-        while self._is_current(held) and log.state is State.ONLINE:
+        while log.state is State.ONLINE and not self._stopping:
             try:
                 await self._ownership.publish(log.topic.id, log.partition, log.leader_epoch)
                 return
