@@ -18,8 +18,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass
-from itertools import chain
-from types import MappingProxyType
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -41,7 +40,7 @@ from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from uuid import UUID
 
     from broker.cluster.catalog import Topic, TopicCatalog, TopicEvent
@@ -95,7 +94,7 @@ class _Held:
         return self.log.topic.name, self.log.partition
 
 
-NONE_HELD: Mapping[int, _Held] = MappingProxyType({})
+NONE_HELD: dict[int, _Held] = {}
 
 
 class LogManager:
@@ -315,13 +314,13 @@ class LogManager:
         self._topics[current.id] = current
         self._following[current.id] = 0
         self._follow_some(current.id)
-        if self._following or self._dropped:
+        if self._following:
             self._follow_asked.set()
 
     def _follow_some(self, topic_id: UUID) -> None:
         """As many partitions as may be looked at in one turn."""
-        topic = self._topics.get(topic_id)
         start = self._following.pop(topic_id)
+        topic = self._topics.get(topic_id)
         if topic is None:
             return  # deleted meanwhile
         end = min(start + PARTITIONS_PER_TURN, topic.partition_count)
@@ -372,7 +371,7 @@ class LogManager:
                 case Effect.HAND_OVER:
                     self._start(self._hand_over, held)
                 case Effect.FORGET:
-                    del self._held[held.key]
+                    self._forget(held)
                 case Effect.GIVE_UP:
                     held.log.go_offline(why)
                     held.scope.cancel()
@@ -397,7 +396,7 @@ class LogManager:
         held.scope.cancel()
 
     def _hold(self, topic: Topic, partition: int, epoch: int) -> None:
-        if self._nursery is None or self._stopping:
+        if self._nursery is None or self._stopping or topic.id not in self._topics:
             return
         config = self._catalog.config(topic)
         log = PartitionLog(
@@ -416,21 +415,38 @@ class LogManager:
             is_metadata_away=lambda: self._is_metadata_away,
         )
         held = _Held(log, keeper, path, Tenure(epoch), trio.CancelScope())
-        assert held.key not in self._held, held.key
-        self._held[held.key] = held
+        of_topic = self._held.setdefault(topic.name, {})
+        assert partition not in of_topic, held.key
+        of_topic[partition] = held
         self._nursery.start_soon(self._keep, held)
         for listener in self._listeners:
             listener(topic.name, partition)
 
     def _drop(self, topic: Topic) -> None:
-        """It was deleted."""
-        known = self._topics.pop(topic.id, topic)
-        for partition in range(max(known.partition_count, topic.partition_count)):
-            key = topic.name, partition
-            held = self._held.get(key)
-            if held is not None and held.log.topic.id == topic.id:
-                self._failures.pop(key, None)
-                self._carry_out(held, held.tenure.step(Event.TOPIC_DELETED), "topic deleted")
+        """It was deleted: nobody finds its partitions from now on. They go offline at once, of
+        very many the later ones soon."""
+        self._topics.pop(topic.id, None)
+        self._following.pop(topic.id, None)
+        held = self._held.get(topic.name)
+        if held is None or any(one.log.topic.id != topic.id for one in islice(held.values(), 1)):
+            return
+        del self._held[topic.name]
+        if len(held) <= PARTITIONS_PER_TURN:
+            for one in held.values():
+                self._end(one)
+        else:
+            self._dropped.extend(held.values())
+            self._follow_asked.set()
+
+    def _end(self, held: _Held) -> None:
+        self._failures.pop(held.key, None)
+        self._carry_out(held, held.tenure.step(Event.TOPIC_DELETED), "topic deleted")
+
+    def _forget(self, held: _Held) -> None:
+        """A deleted topic's are forgotten before they end."""
+        of_topic = self._held.get(held.log.topic.name, NONE_HELD)
+        if of_topic.get(held.log.partition) is held:
+            del of_topic[held.log.partition]
 
     # -- one tenure ----------------------------------------------------------------------------
 
