@@ -121,14 +121,23 @@ class Machine:
     def fact(self, name):
         return re.search(rf"^{name} +(\S+)", self.said.read_text(), re.M)[1]
 
-    def healthy(self):
+    def healthy(self, *, but_for_marks=False):
+        """`but_for_marks`: who looks between the two registrations of a bookie that is started
+        anew marks the open ledgers that name it; the mark of one goes when it is closed."""
+
         def is_healthy():
             words = [QUIRE, "cluster", "status", "--json"]
             done = subprocess.run(
                 words, env=self.environment, capture_output=True, text=True, timeout=60, check=False
             )
             self.status = done.stdout + done.stderr
-            return done.returncode == 0
+            return done.returncode == 0 or (
+                but_for_marks
+                and all(
+                    problem.endswith("marked as missing copies")
+                    for problem in json.loads(done.stdout)["problems"]
+                )
+            )
 
         wait_for(is_healthy, 120, lambda: self.status)
 
@@ -268,8 +277,11 @@ def test_every_command_about_clusters(machine):
         follow(machine, command)
         if "cluster start broker-1" in command:
             remove_strangers(machine)
+            # Its partitions are moved by the commands that follow, which closes their ledgers.
+            machine.healthy(but_for_marks=True)
     assert machine.done == [command for _, command in listed]
     remove_strangers(machine)
+    machine.healthy()
     consumer = Consumer(
         {"bootstrap.servers": machine.fact("brokers"), "group.id": "g",
          "auto.offset.reset": "earliest"}
@@ -311,4 +323,3 @@ def remove_strangers(machine):
         if row["bookie"].startswith("other-") and row["mode"] == "unavailable":
             machine.run(f"quire bookie decommission {row['bookie']}")
             machine.done.pop()
-    machine.healthy()

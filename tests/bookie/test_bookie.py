@@ -226,11 +226,12 @@ async def test_fencing_needs_the_key_and_makes_an_unknown_ledger(machine, adds_c
 
 
 async def test_a_second_fence_waits_for_the_sync_of_the_first(machine, adds_class):
-    machine.disk.faults.sync_seconds = (0.02, 0.02)
     async with machine.running() as bookie:
         adds = adds_class(bookie)
         adds.add(1, 0)
         await adds.wait(1)
+        # Longer than a busy machine takes to begin the second fence.
+        machine.disk.faults.sync_seconds = (1.0, 1.0)
         order = []
 
         async def fence(name):
@@ -248,6 +249,7 @@ async def test_a_second_fence_waits_for_the_sync_of_the_first(machine, adds_clas
             adds.add(1, 1)
             assert adds.answers[-1] == (1, 1, Status.EFENCED), "fenced in memory at once"
         assert sorted(order) == ["first", "second"]
+        machine.disk.faults.sync_seconds = (0.0, 0.0)
 
 
 async def test_explicit_lac_survives(machine):
