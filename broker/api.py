@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     from wire.kafka.api_keys import ApiKey
 
 
+#: Elements of all arrays of a message that are decoded or encoded at once: up to 1.5 ms, beside a
+#: handler's first steps in the same turn.
+ELEMENTS_INLINE = 500
+
+
 @dataclass(slots=True)
 class ConnectionInfo:
     """What a handler may know about the connection that a request came by."""

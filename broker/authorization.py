@@ -1,32 +1,21 @@
-"""What a request needs authorised, and who says whether it is: Kafka's resources and operations.
+"""What a request needs authorised: Kafka's resources and operations.
 
 A `Need` is data: an operation on a kind of resource, and where the request names the resources.
-broker/authorised.py has those of every API that is served. Dispatch asks an `Authorizer` for each
-of them before the handler sees the request; without one the answer to everything is yes, and
-nothing is asked: a route then has the handler's own function, and not what `guarded` makes of it.
-
-A request is refused as a whole when one of its needs is not allowed. Kafka refuses item by item
-where a request names several topics or groups, and leaves out what may not be seen of «all there
-are». So whoever brings an authorizer moves these two from here to the handlers that have the items;
-until then this errs on the safe side.
+broker/authorised.py has those of every API that is served. broker/guard.py asks for them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, auto
-from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from wire.kafka.codec import response_class
-from wire.kafka.errors import ErrorCode
 from wire.kafka.message import ZERO_UUID, Array, Struct, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterator
     from uuid import UUID
 
-    from broker.api import ConnectionInfo, HandlerFunction, HandlerResult, Request, Steps
     from wire.kafka.message import Message
 
 #: The one resource of the type CLUSTER (`Resource.CLUSTER_NAME`).
@@ -67,13 +56,6 @@ _OPERATIONS = {
 #: The same as the bits that responses have (`authorized_operations`, KIP-430): all are allowed.
 ALL_OPERATIONS = {
     resource: sum(1 << code for code in codes) for resource, codes in _OPERATIONS.items()
-}
-
-_REFUSALS = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
@@ -172,58 +154,3 @@ def is_carried(request: type[Struct], path: str, version: int) -> bool:
         is_there = is_there and spec.versions.covers(version)
         kind = spec.kind.element if isinstance(spec.kind, Array) else spec.kind
     return is_there
-
-
-class Authorizer(Protocol):
-    """Who may do what."""
-
-    def allows(
-        self,
-        connection: ConnectionInfo,
-        operation: AclOperation,
-        resource: ResourceType,
-        name: str | UUID | Extent,
-    ) -> bool:
-        """Whether the principal of `connection` may. Asked on the loop for each name of each
-        request: from memory, within microseconds."""
-
-
-def guarded(
-    handle: HandlerFunction, needs: Iterable[Need], authorizer: Authorizer
-) -> HandlerFunction:
-    """`handle` for those whom `authorizer` lets. A step for each name that is asked about, as a
-    request may name very many. `needs`: those of the version (`Need.in_version`)."""
-    needs = tuple(needs)
-
-    def asked(request: Request) -> Steps[HandlerResult]:
-        for need in needs:
-            if not (yield from _is_allowed(need, request, authorizer)):
-                return _refusal(request, need)
-        result = handle(request)
-        if isinstance(result, GeneratorType):
-            result = yield from result
-        return result
-
-    return asked
-
-
-def _is_allowed(need: Need, request: Request, authorizer: Authorizer) -> Steps[bool]:
-    refused = False
-    for name in need.named_in(request.body):
-        yield 1
-        if not authorizer.allows(request.connection, need.operation, need.resource, name):
-            refused = True
-            break
-    if not refused:
-        return True
-    return need.instead is not None and (yield from _is_allowed(need.instead, request, authorizer))
-
-
-def _refusal(request: Request, need: Need) -> Message | None:
-    """None, and the connection is closed, if the response has no place for it."""
-    response = response_class(request.key)()
-    if not hasattr(response, "error_code"):
-        request.connection.close()
-        return None
-    response.error_code = int(_REFUSALS[need.resource])
-    return response

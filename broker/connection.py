@@ -12,8 +12,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from broker.api import Reply, let_go, while_open
-from broker.dispatch import ELEMENTS_INLINE
+from broker.api import ELEMENTS_INLINE, Reply, let_go, while_open
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
 from wire.kafka.primitives import ManyElementsError

@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from broker.api import STEP_UNITS, Abandonable, Api, Reply, Request, let_go, while_open
-from broker.authorization import guarded
+from broker.api import (
+    ELEMENTS_INLINE,
+    STEP_UNITS,
+    Abandonable,
+    Api,
+    Reply,
+    Request,
+    let_go,
+    while_open,
+)
+from broker.guard import guarded
 from broker.handlers.api_versions import unsupported_version_reply
 from runtime.logs import kv
 from wire.kafka.api_keys import ApiKey
@@ -38,17 +47,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from broker.api import Steps
-    from broker.authorization import Authorizer
     from broker.connection import KafkaConnection
+    from broker.guard import Authorizer
     from runtime.turn import Turn
     from wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
 
-#: Elements of all arrays of a message that are decoded or encoded at once: up to 1.5 ms, beside a
-#: handler's first steps in the same turn.
-ELEMENTS_INLINE = 500
-#: And of a request altogether, in slices: a commit for 100,000 partitions is a large one.
+#: Elements of a request altogether, in slices: a commit for 100,000 partitions is a large one.
 ELEMENTS_MAX = 250_000
 #: What may follow a body: librdkafka 2.16 writes a null array of Metadata v13 in four bytes instead
 #: of one. Kafka looks at nothing that follows.

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from broker.cluster.catalog import Topic
     from broker.cluster.config import BrokerConfig, TopicConfig
+    from broker.cluster.topic import Topic
 
 #: Node ids of bookies; brokers' are far below.
 BOOKIE_NODE_ID_MIN = 1 << 30

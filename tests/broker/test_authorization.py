@@ -16,10 +16,10 @@ from broker.authorization import (
     Need,
     ResourceType,
     Where,
-    guarded,
     is_carried,
 )
 from broker.dispatch import ApiRoute
+from broker.guard import guarded
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import request_class
 from wire.kafka.message import Array, fields_of

@@ -6,10 +6,9 @@ import pytest
 import trio
 import trio.testing
 
-from broker.api import STEP_UNITS, Abandonable, Api, ConnectionInfo, Reply
+from broker.api import ELEMENTS_INLINE, STEP_UNITS, Abandonable, Api, ConnectionInfo, Reply
 from broker.connection import REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, KafkaConnection
 from broker.dispatch import (
-    ELEMENTS_INLINE,
     ELEMENTS_MAX,
     OTHER_FRAME_BYTES_MAX,
     REQUEST_UNITS,
