@@ -111,7 +111,8 @@ def _section(section: Section) -> Iterator[str]:
     if idle:
         yield from ("Known, and without effect:", "")
         told = [key for key in idle if sum(other.doc == key.doc for other in idle) == 1]
-        yield from (f"- `{key.name}`: {key.doc}" for key in told)
+        for key in told:
+            yield from _wrapped(f"- `{key.name}`: {key.doc}", indent="  ")
         yield from [""] if told else []
         yield from _names([key.name for key in idle if key not in told])
 
@@ -143,8 +144,19 @@ def _row(key: ConfigKey, field: str) -> str:
 
 def _names(names: list[str]) -> Iterable[str]:
     text = ", ".join(f"`{name}`" for name in names)
-    wrapped = textwrap.wrap(text, LINE_LENGTH_MAX, break_long_words=False, break_on_hyphens=False)
+    wrapped = _wrapped(text)
     return [*wrapped, ""] if wrapped else []
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    """Lines of prose; `indent` is what each but the first begins with."""
+    return textwrap.wrap(
+        text,
+        LINE_LENGTH_MAX,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _name(key: ConfigKey) -> str:
