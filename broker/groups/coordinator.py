@@ -22,7 +22,7 @@ from broker.coordinator.settings import CoordinatorSettings
 from broker.coordinator.topic import CoordinatorTopic
 from broker.groups.classic import group_core
 from broker.groups.classic.types import GroupLimits, GroupSnapshot, GroupState
-from broker.groups.offsets.table import expired_offsets
+from broker.groups.offsets.offsets_core import expired_offsets
 from broker.groups.records import (
     StoredOffset,
     group_record,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         SyncResult,
     )
     from broker.groups.config import GroupConfig
-    from broker.groups.offsets.table import CommittedOffset, GroupOffsets, OffsetKey
+    from broker.groups.offsets.offsets_core import CommittedOffset, GroupOffsets, OffsetKey
     from runtime.env import Env
 
 OFFSETS_TOPIC = "__consumer_offsets"

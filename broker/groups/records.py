@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.groups.classic.types import GroupSnapshot, MemberSnapshot
-from broker.groups.offsets.table import CommittedOffset
+from broker.groups.offsets.offsets_core import CommittedOffset
 from wire.kafka.message import ZERO_UUID
 from wire.kafka.records.coordinator import (
     GroupMetadataKey,

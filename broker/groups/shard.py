@@ -14,7 +14,7 @@ from broker.coordinator.partition import CoordinatorPartition, Done, KeyValue, P
 from broker.groups.classic import group_core
 from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.types import Answer, ArmTimer, Effect, GroupLimits, Persist
-from broker.groups.offsets.table import GroupOffsets
+from broker.groups.offsets.offsets_core import GroupOffsets
 from broker.groups.records import StoredGroup, StoredOffset, group_record, parse_record
 from wire.kafka.errors import ErrorCode
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from broker.coordinator.timers import CoordinatorTimers
-    from broker.groups.offsets.table import OffsetKey
+    from broker.groups.offsets.offsets_core import OffsetKey
 
 #: What members are told if their group's records could not be stored (Kafka's
 #: `appendGroupMetadataErrorToResponseError`); others pass as they are.

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.api import STEP_UNITS, Api, Reply, Request, Steps, all_steps, in_slices
-from broker.groups.offsets.table import CommittedOffset, GroupOffsets
+from broker.groups.offsets.offsets_core import CommittedOffset, GroupOffsets
 from runtime.config import LONG_MAX
 from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey

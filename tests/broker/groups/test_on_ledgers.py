@@ -14,7 +14,7 @@ from broker.coordinator import partition as coordinator_partition
 from broker.groups.classic.types import JoinInput, SyncInput
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
-from broker.groups.offsets.table import CommittedOffset
+from broker.groups.offsets.offsets_core import CommittedOffset
 from broker.log.life.chain import Chain
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
