@@ -1,9 +1,8 @@
 """BookKeeper's settings by their names in bk_server.conf: all that a bookie knows, and what a file
 makes of a BookieConfig.
 
-Each is declared by the field that has its value (bookie/config.py and others below), or by the
-room that reads it by name. Names that BookKeeper 4.17 knows and that have no effect here are
-accepted with a line in the log: known_settings.txt.
+Each is declared by the field that has its value, in the classes below. Names that BookKeeper 4.17
+knows and that have no effect here are accepted with a line in the log: known_settings.txt.
 """
 
 from __future__ import annotations
@@ -14,28 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 from bookie.config import MIB, WRITE_CACHE_SEGMENT_SIZE_BYTES, BookieConfig
 from bookie.config_definitions_known import KNOWN_KEYS
-from bookie.server.auth import AUTH_KEYS
-from bookie.server.config import SERVER_KEYS
-from bookie.server.pages_config import PAGES_KEYS
+from bookie.server.admission import AdmissionLimits
+from bookie.server.auth import AuthSettings
+from bookie.server.config import MetadataSettings, ServerSettings
+from bookie.server.pages_config import PagesSettings
+from bookie.server.request_limits import ProcessorSettings
+from bookie.server.tls_config import TlsSettings
 from bookie.space.gc_config import GcConfig, gc_config
-from metadata.zookeeper_config import ZOOKEEPER_KEYS
+from metadata.zookeeper_config import ZooKeeperSettings
 from runtime.config import ConfigTable, ConfigValue
 from runtime.settings import field_values, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: Whose fields declare a bookie's settings.
+BOOKIE_SETTINGS: tuple[type[Any], ...] = (
+    *(BookieConfig, GcConfig, ServerSettings, MetadataSettings, ProcessorSettings, TlsSettings),
+    *(PagesSettings, AuthSettings, AdmissionLimits, ZooKeeperSettings),
+)
 BOOKIE_CONFIGS = ConfigTable(
-    "BookKeeper",
-    (
-        *keys_of(BookieConfig, GcConfig),
-        *SERVER_KEYS,
-        *PAGES_KEYS,
-        *AUTH_KEYS,
-        *ZOOKEEPER_KEYS,
-        *KNOWN_KEYS,
-    ),
-    empty_is_unset=True,
+    "BookKeeper", (*keys_of(*BOOKIE_SETTINGS), *KNOWN_KEYS), empty_is_unset=True
 )
 
 

@@ -257,6 +257,8 @@ class KafkaConnection:
             self.dispatcher.start(self._encode_sliced, reply, name=name)
             return False
         except Exception:  # a handler's bug, as in dispatch
+            # Not in one place with `_encode_sliced`: that one awaits, and what could hold both,
+            # a context manager, would be paid for by each reply.
             self._encoding_failed(reply)
             return False
         return True

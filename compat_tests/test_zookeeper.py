@@ -20,6 +20,7 @@ from harness import paths
 from harness.clock import AwakeClock
 from harness.zookeeper import Ensemble, ZooKeeper
 from harness.zookeeper_proxy import CREATE, DELETE, MULTI, SET_DATA, Proxy
+from harness.zookeeper_store import opened
 from kazoo.client import KazooClient
 
 from metadata.service_uri import parse_service_uri
@@ -83,18 +84,6 @@ def raw(zookeeper, chroot):
 def proxy(zookeeper):
     with contextlib.closing(Proxy(zookeeper.port)) as made:
         yield made
-
-
-@contextlib.asynccontextmanager
-async def opened(hosts, chroot, **options):
-    store = ZooKeeperStore(ZooKeeperOptions(hosts, chroot, **options))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(store.run)
-        try:
-            yield store
-        finally:
-            with trio.CancelScope(shield=True):
-                await store.aclose()
 
 
 def wait_no_longer_than(store, operation_timeout_ms):

@@ -6,12 +6,10 @@ Reads of such a server are of what was true then, and `sync` brings it up to dat
 import contextlib
 
 import pytest
-import trio
 from harness.zookeeper import LaggingEnsemble
+from harness.zookeeper_store import opened
 
 from metadata.store import NoNodeError
-from metadata.zookeeper import ZooKeeperStore
-from metadata.zookeeper_session import ZooKeeperOptions
 
 in_trio = pytest.mark.trio
 
@@ -29,23 +27,14 @@ def ensemble(scratch):
         made.discard()
 
 
-@contextlib.asynccontextmanager
-async def opened(hosts):
-    store = ZooKeeperStore(ZooKeeperOptions(hosts, "", **PATIENT))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(store.run)
-        try:
-            yield store
-        finally:
-            with trio.CancelScope(shield=True):
-                await store.aclose()
-
-
 @in_trio
 async def test_sync_brings_a_lagging_server_up_to_date(ensemble, closing_line):
     """What the store is told before `sync` is old, and after it is not. This machine may be
     busy for two seconds between a write and a read, so one old answer of five is enough."""
-    async with opened(ensemble.hosts) as near, opened(ensemble.lagging_hosts) as late:
+    async with (
+        opened(ensemble.hosts, **PATIENT) as near,
+        opened(ensemble.lagging_hosts, **PATIENT) as late,
+    ):
         old_data = old_absence = old_presence = 0
         await near.create("/lag", b"0")
         await near.create("/lag/gone-0")
@@ -76,7 +65,10 @@ async def test_sync_brings_a_lagging_server_up_to_date(ensemble, closing_line):
 @in_trio
 async def test_sync_is_for_all_that_was_written_before_it(ensemble):
     """`sync` names a path, and is of the whole tree: one is enough for a look at all of it."""
-    async with opened(ensemble.hosts) as near, opened(ensemble.lagging_hosts) as late:
+    async with (
+        opened(ensemble.hosts, **PATIENT) as near,
+        opened(ensemble.lagging_hosts, **PATIENT) as late,
+    ):
         await near.create("/whole/a/b/c", b"here", make_parents=True)
         await late.sync("/")
         assert (await late.get("/whole/a/b/c")).data == b"here"
@@ -85,7 +77,7 @@ async def test_sync_is_for_all_that_was_written_before_it(ensemble):
 @in_trio
 async def test_who_writes_by_way_of_a_lagging_server_reads_what_it_wrote(ensemble):
     """Of its own session's writes a server is never behind."""
-    async with opened(ensemble.lagging_hosts) as late:
+    async with opened(ensemble.lagging_hosts, **PATIENT) as late:
         await late.create("/own", b"0")
         for n in range(2):
             assert await late.put("/own", b"%d" % (n + 1), n) == n + 1

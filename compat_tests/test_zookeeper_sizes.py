@@ -3,13 +3,12 @@
 As test_zookeeper.py, this imports our packages: what is tested against is ZooKeeper.
 """
 
-import contextlib
 import random
 from dataclasses import replace
 
 import pytest
-import trio
 from harness.zookeeper import ZooKeeper
+from harness.zookeeper_store import opened
 
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.ownership import Incarnation
@@ -17,8 +16,6 @@ from broker.cluster.registry import ConfigRegistry
 from broker.log.life.chain import Chain, LedgerInfo, new_document
 from broker.log.life.document import read_chain, write_chain
 from broker.log.settings import LogSettings
-from metadata.zookeeper import ZooKeeperStore
-from metadata.zookeeper_session import ZooKeeperOptions
 from runtime.env import Env, RealClock
 
 PARTITIONS = 10_000
@@ -30,18 +27,6 @@ def zookeeper(scratch):
     server = ZooKeeper(scratch / "zookeeper-sizes", {}).start()
     yield server
     server.discard()
-
-
-@contextlib.asynccontextmanager
-async def opened(hosts, chroot):
-    store = ZooKeeperStore(ZooKeeperOptions(hosts, chroot))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(store.run)
-        try:
-            yield store
-        finally:
-            with trio.CancelScope(shield=True):
-                await store.aclose()
 
 
 async def catalog_on(store):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bookie.server.config import metadata_service_uri
+from bookie.server.config import MetadataSettings, metadata_service_uri
 from metadata.remote import RemoteOptions, RemoteStore
 from metadata.service_uri import ServiceUri, parse_service_uri
 from metadata.zookeeper_config import zookeeper_security
 from runtime.config import ConfigError
+from runtime.settings import of_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from metadata.zookeeper import ZooKeeperStore
     from runtime.config import ConfigValue
     from runtime.env import Env
-
-ZK_TIMEOUT_DEFAULT_MS = 10_000
 
 
 def metadata_store(
@@ -54,6 +53,4 @@ def _service(values: Mapping[str, ConfigValue]) -> tuple[ServiceUri, int]:
         uri = parse_service_uri(metadata_service_uri(values))
     except ValueError as error:
         raise ConfigError("metadataServiceUri", str(error)) from error
-    timeout_ms = values.get("zkTimeout")
-    assert timeout_ms is None or isinstance(timeout_ms, int)
-    return uri, timeout_ms or ZK_TIMEOUT_DEFAULT_MS
+    return uri, of_values(MetadataSettings, values).session_timeout_ms

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ledger.config import LedgerClientConfig
-from ledger.network.auth import sasl_login
-from ledger.network.config import TLS_KEYS, NetworkConfig
+from ledger.network.auth import SaslSettings, sasl_login
+from ledger.network.config import NetworkConfig
+from ledger.network.tls_config import ClientTlsSettings, tls_context
 from ledger.placement.candidates import BOOKIE_INFO_INTERVAL_SECONDS, BOOKIE_INFO_RETRY_SECONDS
 from ledger.placement.spread import SpreadRules
 from runtime.config import ConfigError, ConfigKey, ConfigType, ConfigValue, at_least
 from runtime.settings import field_values, keys_of, made_of
-from runtime.tls_context import client_context
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Mapping
 
 
@@ -99,7 +98,11 @@ class PlacementConfig:
     )
 
 
-CLIENT_KEYS = keys_of(NetworkConfig, PlacementConfig, LedgerClientConfig)
+#: Whose fields declare the ledger client's settings.
+CLIENT_SETTINGS: tuple[type[Any], ...] = (
+    *(NetworkConfig, ClientTlsSettings, SaslSettings, PlacementConfig, LedgerClientConfig),
+)
+CLIENT_KEYS = keys_of(*CLIENT_SETTINGS)
 
 
 def client_config(
@@ -120,41 +123,7 @@ def network_config(values: Mapping[str, ConfigValue], *, is_auditor: bool = Fals
     and the files for it cannot be used."""
     changes = field_values(NetworkConfig, values)
     sasl = sasl_login(values, is_auditor=is_auditor)
-    return NetworkConfig(**changes, tls=_tls_context(values), sasl=sasl)
-
-
-def _tls_context(values: Mapping[str, ConfigValue]) -> ssl.SSLContext | None:
-    """As a Java client's with PEM files: tlsProviderFactoryClass says that there is TLS, and
-    tlsCertificatePath names the client's certificate. ConfigError."""
-    found: dict[str, Any] = {key.name: key.parse_default() for key in TLS_KEYS}
-    found |= {name: value for name, value in values.items() if value is not None}
-    if not found.get("tlsProviderFactoryClass"):
-        return None
-    for name in ("clientTrustStoreType", "clientKeyStoreType"):
-        if found[name].upper() != "PEM":
-            raise ConfigError(
-                name,
-                f"{name}: {found[name]} cannot be read here, PEM can (keytool and openssl pkcs12 "
-                "convert)",
-            )
-    if not found["clientTrustStore"]:
-        raise ConfigError("clientTrustStore", "clientTrustStore: must be set for TLS")
-    certificate, key = found.get("tlsCertificatePath"), found["clientKeyStore"]
-    try:
-        password = None
-        if found["clientKeyStorePasswordPath"]:
-            with open(found["clientKeyStorePasswordPath"], encoding="utf-8") as file:
-                password = file.read().strip()
-        return client_context(
-            trust_path=found["clientTrustStore"],
-            # A certificate without a client's key is a bookie's in the same file.
-            certificate_path=certificate if key else None,
-            key_path=key,
-            key_password=password,
-            checks_hostname=found["tlsHostnameVerificationEnabled"],
-        )
-    except OSError as error:
-        raise ConfigError("clientTrustStore", f"TLS: {error}") from error
+    return NetworkConfig(**changes, tls=tls_context(values), sasl=sasl)
 
 
 def placement_config(values: Mapping[str, ConfigValue]) -> PlacementConfig:

@@ -15,6 +15,7 @@ from joined.metadata_service import metadata_store
 from joined.node_configs import NODE_CONFIGS
 from joined.placement import start_placement, topology_of
 from ledger.autorecovery.config import AUTORECOVERY_CONFIGS, autorecovery_config
+from ledger.autorecovery.parts import AutoRecoveryParts
 from ledger.autorecovery.service import AutoRecovery
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
@@ -122,19 +123,19 @@ async def start_autorecovery(
     watcher.on_arrival(client.health.came)
     await client.manager.ensure_layout()
     await stack.enter_async_context(running(client.run))
-    service = AutoRecovery(
-        store,
-        client,
-        bookies,
-        watcher,
-        placement,
-        config,
-        env,
-        bookie_id=bookie_id,
+    parts = AutoRecoveryParts(
+        config=config,
+        env=env,
+        store=store,
+        client=client,
+        bookies=bookies,
+        watcher=watcher,
+        placement=placement,
         locations=lambda: {each.bookie: each.location for each in candidates.snapshot()},
         min_racks=rules.rules.min_racks,
         root=root,
     )
+    service = AutoRecovery(parts, bookie_id=bookie_id)
     await stack.enter_async_context(running(service.run))
     return service
 

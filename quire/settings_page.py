@@ -12,16 +12,12 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bookie.config import BookieConfig
-from bookie.config_definitions import BOOKIE_CONFIGS
-from bookie.space.gc_config import GcConfig
+from bookie.config_definitions import BOOKIE_CONFIGS, BOOKIE_SETTINGS
 from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig
 from broker.cluster.config_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS
 from ledger.autorecovery.config import AUTORECOVERY_CONFIGS, AutoRecoveryConfig
-from ledger.config import LedgerClientConfig
-from ledger.config_definitions import CLIENT_KEYS, PlacementConfig
-from ledger.network.config import NetworkConfig
+from ledger.config_definitions import CLIENT_KEYS, CLIENT_SETTINGS
 from runtime.config import ConfigTable, Scope
 from runtime.settings import declarations, field_of
 
@@ -81,13 +77,13 @@ SECTIONS = (
         "Bookies",
         "In `bk_server.conf`, and in a standalone server's file.",
         BOOKIE_CONFIGS,
-        (BookieConfig, GcConfig),
+        BOOKIE_SETTINGS,
     ),
     Section(
         "The ledger client",
         "Of brokers and of auto-recovery, in their file.",
         ConfigTable("the ledger client", CLIENT_KEYS),
-        (LedgerClientConfig, NetworkConfig, PlacementConfig),
+        CLIENT_SETTINGS,
     ),
     Section("Auto-recovery", "In `bk_server.conf`.", AUTORECOVERY_CONFIGS, (AutoRecoveryConfig,)),
 )

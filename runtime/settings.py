@@ -6,7 +6,7 @@ its name, type, default, limits, scope, unit and words:
     num_partitions: int = setting("num.partitions", INT, "1", at_least(1), doc="Partitions of ...")
 
 The field's default is the setting's, in the field's unit, so there is one of each. `keys_of` gives
-what a `ConfigTable` is made of, `field_values` what the fields are for values that are set.
+what a `ConfigTable` is made of, `of_values` the object for values that are set.
 A field that several settings make together names them with `made_of`; who makes it reads them by
 their names. Settings that nothing reads have no field: `known_settings.py`.
 """
@@ -14,7 +14,7 @@ their names. Settings that nothing reads have no field: `known_settings.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runtime.config import ConfigKey, Scope
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from runtime.config import ConfigType, ConfigValue, Validator
 
+T = TypeVar("T")
 #: A field of any type may be given it; whether it fits, the field's own type does not tell.
 FieldValue = Any
 
@@ -131,6 +132,11 @@ def field_of(cls: type[Any]) -> dict[str, str]:
     return found | {
         one.metadata[_SHARED]: one.name for one in fields(cls) if _SHARED in one.metadata
     }
+
+
+def of_values(cls: type[T], values: Mapping[str, ConfigValue]) -> T:
+    """An object of a class whose fields all have defaults, by the settings that have a value."""
+    return cls(**field_values(cls, values))
 
 
 def field_values(cls: type[Any], values: Mapping[str, ConfigValue]) -> dict[str, Any]:

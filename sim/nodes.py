@@ -30,6 +30,7 @@ from broker.node.parts import start_broker
 from joined.damage_marks import DamageMarks
 from joined.ledger_gc import MetadataLedgers
 from joined.over_replicated import SurplusCopies
+from ledger.autorecovery.parts import AutoRecoveryParts
 from ledger.autorecovery.service import AutoRecovery
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
@@ -420,17 +421,16 @@ class RecoveryNode(Node):
 
     async def serve(self, life: Life, stack: AsyncExitStack) -> None:
         ledgers, watcher, _, bookies = await start_ledgers(self, life, stack)
-        placement = RandomPlacement(lambda: sorted(watcher.writable), life.env.rng)
-        self.service = AutoRecovery(
-            life.store,
-            ledgers,
-            bookies,
-            watcher,
-            placement,
-            preset.autorecovery_config(),
-            life.env,
-            bookie_id=self.name,
+        parts = AutoRecoveryParts(
+            config=preset.autorecovery_config(),
+            env=life.env,
+            store=life.store,
+            client=ledgers,
+            bookies=bookies,
+            watcher=watcher,
+            placement=RandomPlacement(lambda: sorted(watcher.writable), life.env.rng),
             locations=dict,
             root=ROOT,
         )
+        self.service = AutoRecovery(parts, bookie_id=self.name)
         await stack.enter_async_context(running(self.service.run))

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from bookie.config import BookieConfig
-from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config
-from bookie.server.admission import AdmissionLimits
+from bookie.config_definitions import BOOKIE_CONFIGS, BOOKIE_SETTINGS, bookie_config
 from bookie.server.config import ServerConfig
 from bookie.server.pages_config import PagesConfig
-from bookie.server.request_limits import ProcessorSettings
 from bookie.space.gc_config import GcConfig
 from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig
 from broker.cluster.config_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
@@ -26,9 +24,7 @@ from ledger.autorecovery.config import (
     AutoRecoveryConfig,
     autorecovery_config,
 )
-from ledger.config import LedgerClientConfig
-from ledger.config_definitions import CLIENT_KEYS, PlacementConfig
-from ledger.network.config import NetworkConfig
+from ledger.config_definitions import CLIENT_KEYS, CLIENT_SETTINGS
 from ledger.placement.spread import SpreadRules
 from ledger.replication import ReplicationConfig
 from quire.settings_page import page
@@ -53,16 +49,13 @@ CLASSES = {
     "topic": (TopicConfig,),
     "group": (),
     "client metrics": (),
-    "bookie": (BookieConfig, GcConfig),
-    "ledger client": (LedgerClientConfig, NetworkConfig, PlacementConfig),
+    "bookie": BOOKIE_SETTINGS,
+    "ledger client": CLIENT_SETTINGS,
     "auto-recovery": (AutoRecoveryConfig,),
 }
 DECLARING = {cls for classes in CLASSES.values() for cls in classes}
 #: What settings are handed on in.
-MADE = (
-    *(GroupConfig, ServerConfig, ProcessorSettings, AdmissionLimits, PagesConfig),
-    *(SpreadRules, ReplicationConfig),
-)
+MADE = (*(GroupConfig, ServerConfig, PagesConfig, SpreadRules, ReplicationConfig),)
 #: Calls that declare a setting: their first argument is its name.
 DECLARATIONS = {"ConfigKey", "setting", "declared", "_setting", "_of_broker"}
 

@@ -26,7 +26,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.server.auth import AuthError
+from runtime.config import ConfigType, at_least
 from runtime.logs import kv
+from runtime.settings import setting
 from wire.bookkeeper.requests import AuthRequest
 from wire.bookkeeper.responses import AuthResponse, refusal
 from wire.bookkeeper.status import Status
@@ -50,10 +52,20 @@ UNSENT_BYTES_MAX = 64 << 10
 
 @dataclass(slots=True, frozen=True)
 class AdmissionLimits:
-    """quire.bookie.auth.timeout.ms, quire.bookie.auth.connections.max."""
-
-    timeout_ms: int = 10_000
-    connections_max: int = 1000
+    timeout_ms: int = setting(
+        "quire.bookie.auth.timeout.ms",
+        ConfigType.INT,
+        "10000",
+        at_least(100),
+        doc="For a client to authenticate; a name of ours.",
+    )
+    connections_max: int = setting(
+        "quire.bookie.auth.connections.max",
+        ConfigType.INT,
+        "1000",
+        at_least(1),
+        doc="That did not authenticate yet; a name of ours.",
+    )
 
 
 class Door:

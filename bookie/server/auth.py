@@ -16,51 +16,53 @@ from __future__ import annotations
 import base64
 import logging
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runtime.config import ConfigError, ConfigKey, ConfigType, at_least
+from bookie.server.tls_config import TlsSettings
+from runtime.config import ConfigError, ConfigType
 from runtime.jaas import JAAS_PATH_SETTING, digest_options
 from runtime.logs import kv
+from runtime.settings import of_values, setting
 from wire.bookkeeper.sasl_digest import PLUGIN_NAME, DigestError, DigestServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from runtime.config import ConfigValue
+
 logger = logging.getLogger(__name__)
 
-AUTH_KEYS = (
-    ConfigKey(
-        "bookieAuthProviderFactoryClass",
-        ConfigType.STRING,
-        None,
-        "BookieAuthZFactory or SASLBookieAuthProviderFactory; else everybody is welcome.",
-    ),
-    ConfigKey("authorizedRoles", ConfigType.LIST, "", "Of certificates, separated by commas."),
-    ConfigKey(JAAS_PATH_SETTING, ConfigType.STRING, None, "The JAAS file with SASL's users."),
-    ConfigKey("saslJaasBookieSectionName", ConfigType.STRING, "Bookie", "Of that file."),
-    ConfigKey(
-        "saslJaasClientAllowedIds", ConfigType.STRING, ".*bookkeeper.*", "Users, as a pattern."
-    ),
-    ConfigKey(
-        "quire.bookie.auth.timeout.ms",
-        ConfigType.INT,
-        "10000",
-        "For a client to authenticate; a name of ours.",
-        at_least(100),
-    ),
-    ConfigKey(
-        "quire.bookie.auth.connections.max",
-        ConfigType.INT,
-        "1000",
-        "That did not authenticate yet; a name of ours.",
-        at_least(1),
-    ),
-)
+STRING = ConfigType.STRING
+
+_PROVIDER = "bookieAuthProviderFactoryClass"
+_ALLOWED_USERS = "saslJaasClientAllowedIds"
 ROLES_PROVIDER = "BookieAuthZFactory"
 SASL_PROVIDER = "SASLBookieAuthProviderFactory"
 _ROLES_CODE = "0"
 _USER_PREFIX = "user_"
 _NONCE_BYTES = 24
+
+
+@dataclass(slots=True, frozen=True)
+class AuthSettings:
+    """As they are set."""
+
+    provider: str | None = setting(
+        _PROVIDER,
+        STRING,
+        doc="BookieAuthZFactory or SASLBookieAuthProviderFactory; else everybody is welcome.",
+    )
+    roles: tuple[str, ...] = setting(
+        "authorizedRoles", ConfigType.LIST, "", doc="Of certificates, separated by commas."
+    )
+    jaas_path: str | None = setting(
+        JAAS_PATH_SETTING, STRING, doc="The JAAS file with SASL's users."
+    )
+    jaas_section: str = setting("saslJaasBookieSectionName", STRING, "Bookie", doc="Of that file.")
+    allowed_users: str = setting(
+        _ALLOWED_USERS, STRING, ".*bookkeeper.*", doc="Users, as a pattern."
+    )
 
 
 class AuthError(Exception):
@@ -165,38 +167,38 @@ def first_role(certificate: Mapping[str, Any]) -> str | None:
     return None
 
 
-def auth_provider(found: Mapping[str, Any]) -> AuthProvider | None:
-    """Of settings with their defaults; None: nobody is asked. ConfigError, also for a provider that
-    is not known here: a bookie that was to ask must not serve everybody."""
-    wanted = found["bookieAuthProviderFactoryClass"]
-    if not wanted:
+def auth_provider(values: Mapping[str, ConfigValue]) -> AuthProvider | None:
+    """`values`: parsed, only what is set. None: nobody is asked. ConfigError, also for a provider
+    that is not known here: a bookie that was to ask must not serve everybody."""
+    settings = of_values(AuthSettings, values)
+    if not settings.provider:
         return None
-    kind = wanted.rpartition(".")[2]
+    kind = settings.provider.rpartition(".")[2]
     if kind == ROLES_PROVIDER:
-        return _certificate_roles(found)
+        return _certificate_roles(settings, of_values(TlsSettings, values))
     if kind == SASL_PROVIDER:
-        return _sasl_digest(found)
-    name = "bookieAuthProviderFactoryClass"
+        return _sasl_digest(settings)
     raise ConfigError(
-        name, f"{name}: {wanted} is not known here, {ROLES_PROVIDER} and {SASL_PROVIDER} are"
+        _PROVIDER,
+        f"{_PROVIDER}: {settings.provider} is not known here,"
+        f" {ROLES_PROVIDER} and {SASL_PROVIDER} are",
     )
 
 
-def _certificate_roles(found: Mapping[str, Any]) -> CertificateRoles:
-    roles = frozenset(role for role in found["authorizedRoles"] if role)
+def _certificate_roles(settings: AuthSettings, tls: TlsSettings) -> CertificateRoles:
+    roles = frozenset(role for role in settings.roles if role)
     if not roles:
         raise ConfigError("authorizedRoles", f"authorizedRoles: must be set with {ROLES_PROVIDER}")
-    if not found["tlsProviderFactoryClass"] or not found["tlsClientAuthentication"]:
-        name = "bookieAuthProviderFactoryClass"
+    if not tls.provider or not tls.needs_client_certificate:
         raise ConfigError(
-            name, f"{name}: {ROLES_PROVIDER} needs TLS and tlsClientAuthentication=true"
+            _PROVIDER, f"{_PROVIDER}: {ROLES_PROVIDER} needs TLS and tlsClientAuthentication=true"
         )
     return CertificateRoles(roles)
 
 
-def _sasl_digest(found: Mapping[str, Any]) -> SaslDigest:
-    section = found["saslJaasBookieSectionName"]
-    options = digest_options(found[JAAS_PATH_SETTING], section)
+def _sasl_digest(settings: AuthSettings) -> SaslDigest:
+    section = settings.jaas_section
+    options = digest_options(settings.jaas_path, section)
     passwords = {
         key.removeprefix(_USER_PREFIX): value
         for key, value in options.items()
@@ -206,14 +208,14 @@ def _sasl_digest(found: Mapping[str, Any]) -> SaslDigest:
         raise ConfigError(
             JAAS_PATH_SETTING, f'section {section}: no user_NAME="password", so nobody is served'
         )
-    name = "saslJaasClientAllowedIds"
+    name, pattern = _ALLOWED_USERS, settings.allowed_users
     try:
-        allowed = re.compile(found[name])
+        allowed = re.compile(pattern)
     except re.error as error:
         raise ConfigError(name, f"{name}: {error}") from error
     welcome = [user for user in passwords if allowed.fullmatch(user)]
     if not welcome:
         raise ConfigError(
-            name, f"{name}: {found[name]} matches none of the users {', '.join(sorted(passwords))}"
+            name, f"{name}: {pattern} matches none of the users {', '.join(sorted(passwords))}"
         )
     return SaslDigest(passwords, allowed)

@@ -4,13 +4,14 @@ says it is, where its metadata is (ServerConfiguration.java)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bookie.server.admission import AdmissionLimits
-from bookie.server.auth import AUTH_KEYS, auth_provider
+from bookie.server.auth import auth_provider
 from bookie.server.request_limits import ProcessorSettings
-from runtime.config import ConfigError, ConfigKey, ConfigType, ConfigValue, at_least, between
-from runtime.tls_context import server_context
+from bookie.server.tls_config import tls_context
+from runtime.config import ConfigError, ConfigType, ConfigValue, at_least, between
+from runtime.settings import of_values, setting
 
 if TYPE_CHECKING:
     import ssl
@@ -18,51 +19,49 @@ if TYPE_CHECKING:
 
     from bookie.server.auth import AuthProvider
 
-SERVER_KEYS = (
-    ConfigKey("bookiePort", ConfigType.INT, "3181", "Where clients connect.", between(0, 65535)),
-    ConfigKey("allowEphemeralPorts", ConfigType.BOOLEAN, "false", "bookiePort=0 takes any port."),
-    ConfigKey("listeningInterface", ConfigType.STRING, None, "A network interface; all if unset."),
-    ConfigKey("advertisedAddress", ConfigType.STRING, None, "The host that clients are told."),
-    ConfigKey(
-        "quire.network.location",
-        ConfigType.STRING,
-        None,
-        "/region/rack, told to clients; a name of ours.",
-    ),
-    ConfigKey("allowLoopback", ConfigType.BOOLEAN, "false", "A loopback address may be told."),
-    ConfigKey("permittedStartupUsers", ConfigType.LIST, "", "Users that may start it; else all."),
-    ConfigKey("metadataServiceUri", ConfigType.STRING, None, "zk+hierarchical://host:2181/ledgers"),
-    ConfigKey("zkServers", ConfigType.STRING, None, "The same, hosts only; older."),
-    ConfigKey("zkLedgersRootPath", ConfigType.STRING, "/ledgers", "The root with zkServers."),
-    ConfigKey(
-        "zkTimeout", ConfigType.INT, "10000", "The session's time-out.", at_least(100), unit="ms"
-    ),
-    ConfigKey("maxAddsInProgressLimit", ConfigType.INT, "0", "0: no limit.", at_least(0)),
-    ConfigKey("maxReadsInProgressLimit", ConfigType.INT, "0", "0: no limit.", at_least(0)),
-    ConfigKey(
-        "maxPendingReadRequestsPerThread",
-        ConfigType.INT,
-        "10000",
-        "Reads that wait for the disk; then ETOOMANYREQUESTS.",
-        at_least(1),
-    ),
-    ConfigKey(
-        "maxBatchReadSize",
-        ConfigType.LONG,
-        str(5 << 20),
-        "Of one answer.",
-        at_least(1),
-        unit="bytes",
-    ),
-    ConfigKey("tlsProviderFactoryClass", ConfigType.STRING, None, "Any name offers START_TLS."),
-    ConfigKey("tlsCertificatePath", ConfigType.STRING, None, "The certificates, PEM."),
-    ConfigKey("tlsKeyStore", ConfigType.STRING, None, "The private key, PEM."),
-    ConfigKey("tlsKeyStoreType", ConfigType.STRING, "PEM", "Only PEM."),
-    ConfigKey("tlsKeyStorePasswordPath", ConfigType.STRING, None, "File with the key's password."),
-    ConfigKey("tlsTrustStore", ConfigType.STRING, None, "Who signs clients' certificates, PEM."),
-    ConfigKey("tlsTrustStoreType", ConfigType.STRING, "PEM", "Only PEM."),
-    ConfigKey("tlsClientAuthentication", ConfigType.BOOLEAN, "false", "Clients need one."),
-)
+INT, LIST = ConfigType.INT, ConfigType.LIST
+STRING, BOOLEAN = ConfigType.STRING, ConfigType.BOOLEAN
+
+
+@dataclass(slots=True, frozen=True)
+class ServerSettings:
+    """As they are set; what comes of them and of this host is ServerConfig."""
+
+    port: int = setting("bookiePort", INT, "3181", between(0, 65535), doc="Where clients connect.")
+    allow_ephemeral_ports: bool = setting(
+        "allowEphemeralPorts", BOOLEAN, "false", doc="bookiePort=0 takes any port."
+    )
+    interface: str | None = setting(
+        "listeningInterface", STRING, doc="A network interface; all if unset."
+    )
+    advertised_host: str | None = setting(
+        "advertisedAddress", STRING, doc="The host that clients are told."
+    )
+    location: str | None = setting(
+        "quire.network.location", STRING, doc="/region/rack, told to clients; a name of ours."
+    )
+    allow_loopback: bool = setting(
+        "allowLoopback", BOOLEAN, "false", doc="A loopback address may be told."
+    )
+    startup_users: tuple[str, ...] = setting(
+        "permittedStartupUsers", LIST, "", doc="Users that may start it; else all."
+    )
+
+
+@dataclass(slots=True, frozen=True)
+class MetadataSettings:
+    """Where the metadata is; a client's, too."""
+
+    service_uri: str | None = setting(
+        "metadataServiceUri", STRING, doc="zk+hierarchical://host:2181/ledgers"
+    )
+    hosts: str | None = setting("zkServers", STRING, doc="The same, hosts only; older.")
+    ledgers_root: str = setting(
+        "zkLedgersRootPath", STRING, "/ledgers", doc="The root with zkServers."
+    )
+    session_timeout_ms: int = setting(
+        "zkTimeout", INT, "10000", at_least(100), doc="The session's time-out.", unit="ms"
+    )
 
 
 @dataclass(slots=True, frozen=True)
@@ -87,14 +86,13 @@ class ServerConfig:
 
 def metadata_service_uri(values: Mapping[str, ConfigValue]) -> str:
     """metadataServiceUri, or what zkServers and zkLedgersRootPath come to. ConfigError."""
-    uri = values.get("metadataServiceUri")
-    hosts = values.get("zkServers")
-    if uri is None and hosts is not None:
-        root = values.get("zkLedgersRootPath") or "/ledgers"
-        uri = f"zk+hierarchical://{str(hosts).replace(',', ';')}{root}"
-    if uri is None:
+    settings = of_values(MetadataSettings, values)
+    if settings.service_uri is not None:
+        return settings.service_uri
+    if settings.hosts is None:
         raise ConfigError("metadataServiceUri", "metadataServiceUri: must be set")
-    return str(uri)
+    hosts = settings.hosts.replace(",", ";")
+    return f"zk+hierarchical://{hosts}{settings.ledgers_root}"
 
 
 def server_config(
@@ -103,39 +101,29 @@ def server_config(
 ) -> ServerConfig:
     """`interface_address(name)`: an interface's address, or this host's if there is no name.
     ConfigError."""
-    found: dict[str, Any] = {key.name: key.parse_default() for key in (*SERVER_KEYS, *AUTH_KEYS)}
-    found |= {name: value for name, value in values.items() if value is not None}
-    if found["bookiePort"] == 0 and not found["allowEphemeralPorts"]:
+    settings = of_values(ServerSettings, values)
+    if settings.port == 0 and not settings.allow_ephemeral_ports:
         raise ConfigError("bookiePort", "bookiePort: 0 needs allowEphemeralPorts=true")
-    interface = found["listeningInterface"]
-    advertised = found["advertisedAddress"] or interface_address(interface)
-    if advertised.startswith("127.") and not found["allowLoopback"]:
+    interface = settings.interface
+    advertised = settings.advertised_host or interface_address(interface)
+    if advertised.startswith("127.") and not settings.allow_loopback:
         raise ConfigError(
             "advertisedAddress",
             f"advertisedAddress: {advertised} is a loopback address; allowLoopback=true allows it",
         )
+    bookie_id = values.get("bookieId")
     return ServerConfig(
         host=interface_address(interface) if interface else "0.0.0.0",
-        port=found["bookiePort"],
+        port=settings.port,
         advertised_host=advertised,
-        bookie_id=found.get("bookieId"),
-        session_timeout_ms=found["zkTimeout"],
-        processor=ProcessorSettings(
-            adds_in_progress_max=found["maxAddsInProgressLimit"],
-            # What is read at once never waits: both limit the reads that wait for the disk.
-            waiting_reads_max=min(
-                found["maxPendingReadRequestsPerThread"],
-                found["maxReadsInProgressLimit"] or found["maxPendingReadRequestsPerThread"],
-            ),
-            batch_read_size_max_bytes=found["maxBatchReadSize"],
-        ),
-        location=_location(found["quire.network.location"]),
-        tls=_tls_context(found),
-        auth=auth_provider(found),
-        startup_users=found["permittedStartupUsers"],
-        admission=AdmissionLimits(
-            found["quire.bookie.auth.timeout.ms"], found["quire.bookie.auth.connections.max"]
-        ),
+        bookie_id=bookie_id if isinstance(bookie_id, str) else None,
+        session_timeout_ms=of_values(MetadataSettings, values).session_timeout_ms,
+        processor=of_values(ProcessorSettings, values),
+        location=_location(settings.location),
+        tls=tls_context(values),
+        auth=auth_provider(values),
+        startup_users=settings.startup_users,
+        admission=of_values(AdmissionLimits, values),
     )
 
 
@@ -146,32 +134,3 @@ def _location(text: str | None) -> str | None:
             "quire.network.location", f"quire.network.location={text!r}: expected /region/rack"
         )
     return text
-
-
-def _tls_context(found: Mapping[str, Any]) -> ssl.SSLContext | None:
-    """Of TLSContextFactory.java's settings. ConfigError."""
-    if not found.get("tlsProviderFactoryClass"):
-        return None
-    for name in ("tlsEnabledProtocols", "tlsEnabledCipherSuites"):
-        if found.get(name):
-            raise ConfigError(name, f"{name}: cannot be chosen here; Python's defaults are served")
-    for name in ("tlsKeyStoreType", "tlsTrustStoreType"):
-        if str(found[name]).upper() != "PEM":
-            raise ConfigError(name, f"{name}: {found[name]} is not served, PEM is")
-    for name in ("tlsCertificatePath", "tlsKeyStore"):
-        if not found.get(name):
-            raise ConfigError(name, f"{name}: must be set for TLS")
-    try:
-        password = None
-        if found["tlsKeyStorePasswordPath"]:
-            with open(found["tlsKeyStorePasswordPath"], encoding="utf-8") as file:
-                password = file.read().strip()
-        return server_context(
-            certificate_path=found["tlsCertificatePath"],
-            key_path=found["tlsKeyStore"],
-            key_password=password,
-            trust_path=found["tlsTrustStore"],
-            needs_client_certificate=found["tlsClientAuthentication"],
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigError("tlsCertificatePath", f"TLS: {error}") from error

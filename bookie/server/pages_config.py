@@ -9,35 +9,48 @@ nothing else, so that it may be open where the administration must not be.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from runtime.config import ConfigKey, ConfigType, ConfigValue, between
+from runtime.config import ConfigType, ConfigValue, between
+from runtime.settings import of_values, setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PAGES_KEYS = (
-    ConfigKey("httpServerEnabled", ConfigType.BOOLEAN, "false", "Serve the administration."),
-    ConfigKey("httpServerHost", ConfigType.STRING, "0.0.0.0", "Where it is served."),
-    ConfigKey("httpServerPort", ConfigType.INT, "8080", "0: any.", between(0, 65535)),
-    ConfigKey("enableStatistics", ConfigType.BOOLEAN, "true", "Else no metrics port."),
-    ConfigKey(
-        "statsProviderClass",
-        ConfigType.STRING,
-        None,
-        "A name with PrometheusMetricsProvider opens the metrics port.",
-    ),
-    ConfigKey("prometheusStatsHttpEnable", ConfigType.BOOLEAN, "true", "Else no metrics port."),
-    ConfigKey("prometheusStatsHttpAddress", ConfigType.STRING, "0.0.0.0", "Of the metrics port."),
-    ConfigKey(
-        "prometheusStatsHttpPort",
-        ConfigType.INT,
-        "8000",
-        "The metrics port; setting it opens it. 0: any.",
-        between(0, 65535),
-    ),
-)
+STRING, INT, BOOLEAN = ConfigType.STRING, ConfigType.INT, ConfigType.BOOLEAN
+
 PROMETHEUS_PROVIDER = "PrometheusMetricsProvider"
+_METRICS_PORT = "prometheusStatsHttpPort"
+
+
+@dataclass(slots=True, frozen=True)
+class PagesSettings:
+    """As they are set."""
+
+    has_admin: bool = setting(
+        "httpServerEnabled", BOOLEAN, "false", doc="Serve the administration."
+    )
+    admin_host: str = setting("httpServerHost", STRING, "0.0.0.0", doc="Where it is served.")
+    admin_port: int = setting("httpServerPort", INT, "8080", between(0, 65535), doc="0: any.")
+    has_statistics: bool = setting("enableStatistics", BOOLEAN, "true", doc="Else no metrics port.")
+    provider: str | None = setting(
+        "statsProviderClass",
+        STRING,
+        doc="A name with PrometheusMetricsProvider opens the metrics port.",
+    )
+    has_prometheus: bool = setting(
+        "prometheusStatsHttpEnable", BOOLEAN, "true", doc="Else no metrics port."
+    )
+    metrics_host: str = setting(
+        "prometheusStatsHttpAddress", STRING, "0.0.0.0", doc="Of the metrics port."
+    )
+    metrics_port: int = setting(
+        _METRICS_PORT,
+        INT,
+        "8000",
+        between(0, 65535),
+        doc="The metrics port; setting it opens it. 0: any.",
+    )
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,18 +64,16 @@ class PagesConfig:
 def pages_config(values: Mapping[str, ConfigValue]) -> PagesConfig:
     """`values`: parsed, only what is set. Where both would be at one port, the administration is
     there."""
-    found: dict[str, Any] = {key.name: key.parse_default() for key in PAGES_KEYS}
-    found |= {name: value for name, value in values.items() if value is not None}
+    settings = of_values(PagesSettings, values)
     admin = None
-    if found["httpServerEnabled"]:
-        admin = (found["httpServerHost"], found["httpServerPort"])
+    if settings.has_admin:
+        admin = (settings.admin_host, settings.admin_port)
     is_wanted = (
-        values.get("prometheusStatsHttpPort") is not None
-        or PROMETHEUS_PROVIDER in (found["statsProviderClass"] or "")
-    ) and (found["enableStatistics"] and found["prometheusStatsHttpEnable"])
+        values.get(_METRICS_PORT) is not None or PROMETHEUS_PROVIDER in (settings.provider or "")
+    ) and (settings.has_statistics and settings.has_prometheus)
     metrics = None
     if is_wanted:
-        port = found["prometheusStatsHttpPort"]
+        port = settings.metrics_port
         if admin is None or port == 0 or port != admin[1]:
-            metrics = (found["prometheusStatsHttpAddress"], port)
+            metrics = (settings.metrics_host, port)
     return PagesConfig(admin, metrics)

@@ -7,22 +7,48 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from runtime.config import ConfigType, at_least
+from runtime.settings import setting
+
 if TYPE_CHECKING:
     from runtime.turn import Turn
 
 #: Entries of batch reads that one turn of the loop gives: some 2 ms.
 BATCHED_PER_TURN = 1000
+INT = ConfigType.INT
 
 
 @dataclass(slots=True)
 class ProcessorSettings:
-    """BookKeeper's names: maxAddsInProgressLimit and maxReadsInProgressLimit (0: no limit but the
-    bookie's own), maxPendingReadRequestsPerThread, maxBatchReadSize."""
+    """How many requests are under way, or wait, at most."""
 
-    adds_in_progress_max: int = 0
-    waiting_reads_max: int = 10_000
+    adds_in_progress_max: int = setting(
+        "maxAddsInProgressLimit", INT, "0", at_least(0), doc="0: no limit."
+    )
+    reads_in_progress_max: int = setting(
+        "maxReadsInProgressLimit", INT, "0", at_least(0), doc="0: no limit."
+    )
+    pending_reads_max: int = setting(
+        "maxPendingReadRequestsPerThread",
+        INT,
+        "10000",
+        at_least(1),
+        doc="Reads that wait for the disk; then ETOOMANYREQUESTS.",
+    )
     long_polls_max: int = 10_000
-    batch_read_size_max_bytes: int = 5 << 20
+    batch_read_size_max_bytes: int = setting(
+        "maxBatchReadSize",
+        ConfigType.LONG,
+        str(5 << 20),
+        at_least(1),
+        doc="Of one answer.",
+        unit="bytes",
+    )
+
+    @property
+    def waiting_reads_max(self) -> int:
+        """What is read at once never waits: both limit the reads that wait for the disk."""
+        return min(self.pending_reads_max, self.reads_in_progress_max or self.pending_reads_max)
 
 
 @dataclass(slots=True)

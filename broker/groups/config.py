@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.cluster.config import BrokerConfig
 from wire.kafka.records.compression import Compression
+
+#: Of which nothing is set: its defaults are the declarations'.
+_BROKER = BrokerConfig()
+_CODEC = Compression(_BROKER.offsets_topic_compression_codec)
 
 
 @dataclass(slots=True, frozen=True)
 class GroupConfig:
-    """Defaults are Kafka 4.3's, but for what it has no setting for (marked)."""
+    """The broker's settings, and what Kafka has no setting for (marked)."""
 
-    offsets_topic_num_partitions: int = 50
-    offsets_topic_segment_bytes: int = 104_857_600
-    offsets_topic_compression_codec: Compression = Compression.NONE
-    offsets_retention_minutes: int = 10_080
-    offsets_retention_check_interval_ms: int = 600_000
-    offsets_load_buffer_size: int = 5_242_880
-    offset_metadata_max_bytes: int = 4_096
-    group_initial_rebalance_delay_ms: int = 3_000
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_max_size: int = 2**31 - 1
+    offsets_topic_num_partitions: int = _BROKER.offsets_topic_num_partitions
+    offsets_topic_segment_bytes: int = _BROKER.offsets_topic_segment_bytes
+    offsets_topic_compression_codec: Compression = _CODEC
+    offsets_retention_minutes: int = _BROKER.offsets_retention_minutes
+    offsets_retention_check_interval_ms: int = _BROKER.offsets_retention_check_interval_ms
+    offsets_load_buffer_size: int = _BROKER.offsets_load_buffer_size
+    offset_metadata_max_bytes: int = _BROKER.offset_metadata_max_bytes
+    group_initial_rebalance_delay_ms: int = _BROKER.group_initial_rebalance_delay_ms
+    group_min_session_timeout_ms: int = _BROKER.group_min_session_timeout_ms
+    group_max_session_timeout_ms: int = _BROKER.group_max_session_timeout_ms
+    group_max_size: int = _BROKER.group_max_size
     #: Ours: a coordinator partition answers COORDINATOR_NOT_AVAILABLE while so many bytes of
     #: records wait for their acks.
     pending_bytes_max: int = 16_777_216

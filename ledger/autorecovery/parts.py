@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ledger.underreplication import UnderReplication
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -13,24 +15,29 @@ if TYPE_CHECKING:
     from ledger.bookie_watcher import BookieWatcher
     from ledger.client import LedgerClient
     from ledger.placement import Placement
-    from ledger.underreplication import UnderReplication
     from metadata.store import MetadataStore
     from runtime.env import Env
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, kw_only=True)
 class AutoRecoveryParts:
+    """All of them are running ones."""
+
     config: AutoRecoveryConfig
     env: Env
     store: MetadataStore
-    #: Where BookKeeper's tree is in the store.
-    root: str
-    records: UnderReplication
     client: LedgerClient
     bookies: BookieClient
     watcher: BookieWatcher
     placement: Placement
     #: Where the bookies are that are there.
     locations: Callable[[], Mapping[BookieId, str]]
-    #: On how many racks a write quorum is to be.
-    min_racks: int
+    #: On how many racks a write quorum is to be; the check of placements goes by both.
+    min_racks: int = 1
+    #: Where BookKeeper's tree is in the store.
+    root: str = "/ledgers"
+
+    @property
+    def records(self) -> UnderReplication:
+        """Who is marked, and who repairs it; made anew each time, as it keeps nothing."""
+        return UnderReplication(self.store, self.root)

@@ -9,68 +9,30 @@ import trio
 from ledger.autorecovery.auditor import Auditor
 from ledger.autorecovery.auditor_election import AuditorElection
 from ledger.autorecovery.checks import Checks
-from ledger.autorecovery.parts import AutoRecoveryParts
 from ledger.autorecovery.repair import LedgerRepair
 from ledger.autorecovery.replication_worker import ReplicationWorker
 from ledger.autorecovery.statistics import AuditorStatistics, WorkerStatistics
 from ledger.replication import Replicator
-from ledger.underreplication import UnderReplication
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ledger.autorecovery.config import AutoRecoveryConfig
-    from ledger.bookie_client import BookieClient, BookieId
-    from ledger.bookie_watcher import BookieWatcher
-    from ledger.client import LedgerClient
-    from ledger.placement import Placement
-    from metadata.store import MetadataStore
-    from runtime.env import Env
+    from ledger.autorecovery.parts import AutoRecoveryParts
 
 
 class AutoRecovery:
     """`run` stands for election and repairs, until it is cancelled."""
 
-    def __init__(
-        self,
-        store: MetadataStore,
-        client: LedgerClient,
-        bookies: BookieClient,
-        watcher: BookieWatcher,
-        placement: Placement,
-        config: AutoRecoveryConfig,
-        env: Env,
-        *,
-        bookie_id: str,
-        locations: Callable[[], Mapping[BookieId, str]],
-        min_racks: int = 1,
-        root: str = "/ledgers",
-    ) -> None:
-        """All parts are running ones. `bookie_id`: for whom it stands in the election. `locations`
-        (of the bookies that are there) and `min_racks` (of a write quorum) are what the check of
-        placements goes by."""
+    def __init__(self, parts: AutoRecoveryParts, *, bookie_id: str) -> None:
+        """All parts are running ones. `bookie_id`: for whom it stands in the election."""
         self.audit_statistics = AuditorStatistics()
         self.work_statistics = WorkerStatistics()
-        self._records = UnderReplication(store, root)
-        parts = AutoRecoveryParts(
-            config=config,
-            env=env,
-            store=store,
-            root=root,
-            records=self._records,
-            client=client,
-            bookies=bookies,
-            watcher=watcher,
-            placement=placement,
-            locations=locations,
-            min_racks=min_racks,
-        )
-        replicator = Replicator(client.manager, bookies, config.replication)
+        self._records = parts.records
+        replicator = Replicator(parts.client.manager, parts.bookies, parts.config.replication)
         repair = LedgerRepair(parts, replicator, self.work_statistics)
         self.worker = ReplicationWorker(
-            store, self._records, repair, watcher, config, bookie_id, self.work_statistics
+            *(parts.store, parts.records, repair, parts.watcher, parts.config, bookie_id),
+            self.work_statistics,
         )
-        self._election = AuditorElection(store, root, bookie_id, self.audit_statistics)
+        self._election = AuditorElection(parts.store, parts.root, bookie_id, self.audit_statistics)
         checks = Checks(parts, self.audit_statistics)
         self._auditor = Auditor(parts, checks, self.audit_statistics, self.worker.wake)
 

@@ -7,10 +7,11 @@ and `password` of the JAAS file's section `BookKeeper` (`Auditor` for auto-recov
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from runtime.config import ConfigError, ConfigKey, ConfigType
+from runtime.config import ConfigError, ConfigType
 from runtime.jaas import JAAS_PATH_SETTING, digest_options
+from runtime.settings import of_values, setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,18 +19,26 @@ if TYPE_CHECKING:
     from runtime.config import ConfigValue
 
 SASL_PROVIDER = "SASLClientProviderFactory"
-CLIENT_SECTION, AUDITOR_SECTION = "saslJaasClientSectionName", "saslJaasAuditorSectionName"
-#: The JAAS file's own name is a bookie's setting, which a client's file may have as well.
-AUTH_KEYS = (
-    ConfigKey(
-        "clientAuthProviderFactoryClass",
-        ConfigType.STRING,
-        None,
-        "SASLClientProviderFactory, with or without package; else nothing is shown.",
-    ),
-    ConfigKey(CLIENT_SECTION, ConfigType.STRING, "BookKeeper", "Of the JAAS file."),
-    ConfigKey(AUDITOR_SECTION, ConfigType.STRING, "Auditor", "The same, for auto-recovery."),
-)
+STRING = ConfigType.STRING
+_PROVIDER = "clientAuthProviderFactoryClass"
+
+
+@dataclass(slots=True, frozen=True)
+class SaslSettings:
+    """As they are set. The JAAS file's own name is a bookie's setting, which a client's file may
+    have as well."""
+
+    provider: str | None = setting(
+        _PROVIDER,
+        STRING,
+        doc="SASLClientProviderFactory, with or without package; else nothing is shown.",
+    )
+    client_section: str = setting(
+        "saslJaasClientSectionName", STRING, "BookKeeper", doc="Of the JAAS file."
+    )
+    auditor_section: str = setting(
+        "saslJaasAuditorSectionName", STRING, "Auditor", doc="The same, for auto-recovery."
+    )
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,19 +49,17 @@ class SaslLogin:
 
 def sasl_login(values: Mapping[str, ConfigValue], *, is_auditor: bool = False) -> SaslLogin | None:
     """None: no AUTH is sent. ConfigError, also for a provider that is not known here."""
-    name = "clientAuthProviderFactoryClass"
-    wanted = values.get(name)
-    if not wanted:
+    settings = of_values(SaslSettings, values)
+    if not settings.provider:
         return None
-    if str(wanted).rpartition(".")[2] != SASL_PROVIDER:
-        raise ConfigError(name, f"{name}: {wanted} is not known here, {SASL_PROVIDER} is")
-    found: dict[str, Any] = {key.name: key.parse_default() for key in AUTH_KEYS}
-    found |= {name: value for name, value in values.items() if value is not None}
-    section = found[AUDITOR_SECTION if is_auditor else CLIENT_SECTION]
-    options = digest_options(found.get(JAAS_PATH_SETTING), section)
+    if settings.provider.rpartition(".")[2] != SASL_PROVIDER:
+        raise ConfigError(
+            _PROVIDER, f"{_PROVIDER}: {settings.provider} is not known here, {SASL_PROVIDER} is"
+        )
+    section = settings.auditor_section if is_auditor else settings.client_section
+    path = values.get(JAAS_PATH_SETTING)
+    options = digest_options(None if path is None else str(path), section)
     for key in ("username", "password"):
         if not options.get(key):
-            raise ConfigError(
-                JAAS_PATH_SETTING, f"{found[JAAS_PATH_SETTING]}: section {section}: no {key}"
-            )
+            raise ConfigError(JAAS_PATH_SETTING, f"{path}: section {section}: no {key}")
     return SaslLogin(options["username"], options["password"])

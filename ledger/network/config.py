@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ledger.network.auth import AUTH_KEYS
-from runtime.config import ConfigKey, ConfigType, at_least
-from runtime.settings import made_of, setting
+from runtime.config import ConfigType, at_least
+from runtime.settings import setting
 from wire.bookkeeper.frames import FRAME_SIZE_MAX_BYTES, SIZE_BYTES
 
 if TYPE_CHECKING:
@@ -15,16 +14,7 @@ if TYPE_CHECKING:
 
     from ledger.network.auth import SaslLogin
 
-INT, STRING, BOOLEAN = ConfigType.INT, ConfigType.STRING, ConfigType.BOOLEAN
-
-TLS_KEYS = (
-    ConfigKey("clientTrustStore", STRING, None, "Who signs bookies' certificates, PEM."),
-    ConfigKey("clientTrustStoreType", STRING, "PEM", "Only PEM."),
-    ConfigKey("clientKeyStore", STRING, None, "The client's private key, PEM."),
-    ConfigKey("clientKeyStoreType", STRING, "PEM", "Only PEM."),
-    ConfigKey("clientKeyStorePasswordPath", STRING, None, "File with the key's password."),
-    ConfigKey("tlsHostnameVerificationEnabled", BOOLEAN, "false", "Certificates name the host."),
-)
+INT = ConfigType.INT
 
 
 def _from_seconds(value: int) -> int:
@@ -60,9 +50,9 @@ class NetworkConfig:
     #: is slow for all would look so.
     unsent_bytes_max: int = 128 << 20
     #: START_TLS before anything else; None: nothing is encrypted. Every bookie has to have it then.
-    tls: ssl.SSLContext | None = field(default=None, metadata=made_of(*TLS_KEYS))
+    tls: ssl.SSLContext | None = None
     #: AUTH, behind START_TLS if there is any; None: none. A bookie that asks for none is fine.
-    sasl: SaslLogin | None = field(default=None, metadata=made_of(*AUTH_KEYS))
+    sasl: SaslLogin | None = None
     #: nettyMaxFrameSizeBytes, without the size in front
     frame_bytes_max: int = FRAME_SIZE_MAX_BYTES - SIZE_BYTES
     #: Bytes that one batch read asks for at most: the answer has to fit a frame.

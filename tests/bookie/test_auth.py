@@ -5,8 +5,7 @@ import random
 import pytest
 
 from bookie.config_definitions import BOOKIE_CONFIGS
-from bookie.server.auth import AUTH_KEYS, AuthError, CertificateRoles, auth_provider, first_role
-from bookie.server.config import SERVER_KEYS
+from bookie.server.auth import AuthError, CertificateRoles, auth_provider, first_role
 from runtime.config import ConfigError
 from wire.bookkeeper.sasl_digest import DigestClient
 
@@ -45,8 +44,7 @@ def test_without_a_certificate_nobody_is_admitted():
 
 
 def provider(**texts):
-    found = {key.name: key.parse_default() for key in (*SERVER_KEYS, *AUTH_KEYS)}
-    return auth_provider({**found, **BOOKIE_CONFIGS.parse(texts)})
+    return auth_provider(BOOKIE_CONFIGS.parse(texts))
 
 
 def test_the_provider_by_name():

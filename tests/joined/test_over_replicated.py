@@ -16,6 +16,7 @@ from joined.ledger_gc import MetadataLedgers
 from joined.local_bookie import LocalBookieClient
 from joined.over_replicated import SurplusCopies
 from ledger.autorecovery.config import AutoRecoveryConfig
+from ledger.autorecovery.parts import AutoRecoveryParts
 from ledger.autorecovery.service import AutoRecovery
 from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
@@ -277,19 +278,17 @@ class Cluster:
         self.client = LedgerClient(self.store, clients, self.env, placement=placement)
         await self.nursery.start(self.client.run)
         self.records = UnderReplication(self.store)
-        await self.nursery.start(
-            AutoRecovery(
-                self.store,
-                self.client,
-                clients,
-                watcher,
-                placement,
-                AutoRecoveryConfig(bookie_check_interval_s=0, ledger_check_interval_s=0),
-                self.env,
-                bookie_id="auditor",
-                locations=dict,
-            ).run
+        parts = AutoRecoveryParts(
+            config=AutoRecoveryConfig(bookie_check_interval_s=0, ledger_check_interval_s=0),
+            env=self.env,
+            store=self.store,
+            client=self.client,
+            bookies=clients,
+            watcher=watcher,
+            placement=placement,
+            locations=dict,
         )
+        await self.nursery.start(AutoRecovery(parts, bookie_id="auditor").run)
 
     async def write(self, count):
         writer = await self.client.create_ledger(

@@ -3,28 +3,15 @@
 import trio
 
 from bookie.bookie import Bookie
-from bookie.config import BookieConfig
 from bookie.server.server import BookieServer, BookieServerSettings
-
-MIB = 1024 * 1024
+from tests.ledger.bookie_configs import small_bookie
 
 
 class Node:
     """A bookie with its server, in a nursery of its own that `stop` ends."""
 
     def __init__(self, env, directory, name, port=0):
-        self.bookie = Bookie(
-            BookieConfig(
-                bookie_id=name,
-                instance_id="",
-                journal_directory=str(directory / name / "journal"),
-                ledger_directory=str(directory / name / "ledgers"),
-                journal_size_bytes=8 * MIB,
-                journal_group_size_max_bytes=MIB,
-                write_cache_size_bytes=16 * MIB,
-            ),
-            env,
-        )
+        self.bookie = Bookie(small_bookie(directory, name), env)
         self.server = BookieServer(
             self.bookie, env, BookieServerSettings(port=port), lambda: (1000, 500)
         )

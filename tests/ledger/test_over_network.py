@@ -14,7 +14,8 @@ from ledger.network.config import NetworkConfig
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
 from runtime.env import real_env
-from tests.ledger.network_node import MIB, Node
+from tests.ledger.bookie_configs import MIB
+from tests.ledger.network_node import Node
 from wire.bookkeeper import v2
 from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME
 from wire.bookkeeper.entry import Digest, DigestType, master_key

@@ -4,15 +4,13 @@ import pytest
 import trio
 
 from bookie.bookie import Bookie
-from bookie.config import BookieConfig
 from joined.local_bookie import LocalBookieClient
 from ledger.client import LedgerClient
 from ledger.errors import LedgerFencedError
 from ledger.placement import RandomPlacement
 from metadata.sqlite import SqliteStore
 from runtime.env import real_env
-
-MIB = 1024 * 1024
+from tests.ledger.bookie_configs import MIB, small_bookie
 
 
 async def start_node(nursery, directory, names):
@@ -23,16 +21,7 @@ async def start_node(nursery, directory, names):
     await nursery.start(store.run)
     bookies = {}
     for name in names:
-        config = BookieConfig(
-            bookie_id=name,
-            instance_id="",
-            journal_directory=str(directory / name / "journal"),
-            ledger_directory=str(directory / name / "ledgers"),
-            journal_size_bytes=8 * MIB,
-            journal_group_size_max_bytes=MIB,
-            write_cache_size_bytes=16 * MIB,
-        )
-        bookies[name] = Bookie(config, env)
+        bookies[name] = Bookie(small_bookie(directory, name), env)
         await nursery.start(bookies[name].run)
     client = LedgerClient(
         store,

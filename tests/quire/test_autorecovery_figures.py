@@ -5,6 +5,7 @@ import pytest
 from joined.local_bookie import LocalBookieClient
 from joined.node_configs import STANDALONE_CONFIGS
 from ledger.autorecovery.config import AutoRecoveryConfig
+from ledger.autorecovery.parts import AutoRecoveryParts
 from ledger.autorecovery.replication_worker import Held
 from ledger.autorecovery.report import Problem, Reason
 from ledger.autorecovery.service import AutoRecovery
@@ -68,17 +69,17 @@ async def service():
     env, store = real_env(), MemoryStore()
     bookies = LocalBookieClient({})
     placement = RandomPlacement(list, env.rng)
-    return AutoRecovery(
-        store,
-        LedgerClient(store, bookies, env, placement=placement),
-        bookies,
-        BookieWatcher(store),
-        placement,
-        AutoRecoveryConfig(),
-        env,
-        bookie_id="a",
+    parts = AutoRecoveryParts(
+        config=AutoRecoveryConfig(),
+        env=env,
+        store=store,
+        client=LedgerClient(store, bookies, env, placement=placement),
+        bookies=bookies,
+        watcher=BookieWatcher(store),
+        placement=placement,
         locations=dict,
     )
+    return AutoRecovery(parts, bookie_id="a")
 
 
 async def test_names_are_bookkeepers(service):

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from ledger.autorecovery.config import AutoRecoveryConfig
+from ledger.autorecovery.parts import AutoRecoveryParts
 from ledger.autorecovery.service import AutoRecovery
 from ledger.bookie_watcher import BookieWatcher
 from ledger.placement import SpreadPlacement
@@ -57,20 +58,20 @@ class Recovered:
         await self.nursery.start(candidates.run)
         client = self.world.new_client(store)
         await self.nursery.start(client.run)
-        service = AutoRecovery(
-            store,
-            client,
-            self.world.bookies,
-            watcher,
-            SpreadPlacement(candidates.snapshot, self.world.env.rng),
-            replace(self.config, **changes),
-            self.world.env,
-            bookie_id=bookie_id,
+        parts = AutoRecoveryParts(
+            config=replace(self.config, **changes),
+            env=self.world.env,
+            store=store,
+            client=client,
+            bookies=self.world.bookies,
+            watcher=watcher,
+            placement=SpreadPlacement(candidates.snapshot, self.world.env.rng),
             locations=lambda: {
                 each.bookie: self.racks[each.bookie] for each in candidates.snapshot()
             },
             min_racks=2,
         )
+        service = AutoRecovery(parts, bookie_id=bookie_id)
         service.store = store
         await self.nursery.start(service.run)
         return service

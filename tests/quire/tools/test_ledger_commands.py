@@ -9,7 +9,6 @@ import trio
 from click.testing import CliRunner
 
 from bookie.bookie import Bookie
-from bookie.config import BookieConfig
 from bookie.cookie import Cookie
 from bookie.server.server import BookieServer, BookieServerSettings
 from ledger.client import LedgerClient
@@ -19,6 +18,7 @@ from ledger.underreplication import UnderReplication
 from metadata.memory import MemoryStore, MemoryTree
 from quire.cli import main
 from runtime.env import real_env
+from tests.ledger.bookie_configs import small_bookie
 from wire.bookkeeper.records import (
     BookieServiceInfo,
     Endpoint,
@@ -29,7 +29,6 @@ from wire.bookkeeper.records import (
     underreplicated_path,
 )
 
-MIB = 1 << 20
 URI = "zk+null://127.0.0.1:1/ledgers"
 
 
@@ -39,19 +38,7 @@ class Node:
     def __init__(self, cluster, name):
         self.cluster = cluster
         self.name = name
-        directory = cluster.directory / name
-        self.bookie = Bookie(
-            BookieConfig(
-                bookie_id=name,
-                instance_id="",
-                journal_directory=str(directory / "journal"),
-                ledger_directory=str(directory / "ledgers"),
-                journal_size_bytes=8 * MIB,
-                journal_group_size_max_bytes=MIB,
-                write_cache_size_bytes=16 * MIB,
-            ),
-            cluster.env,
-        )
+        self.bookie = Bookie(small_bookie(cluster.directory, name), cluster.env)
         settings = BookieServerSettings(port=0)
         self.server = BookieServer(self.bookie, cluster.env, settings, lambda: (1000, 400))
         self.address = None
