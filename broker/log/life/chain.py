@@ -116,10 +116,6 @@ class Chain:
         last = self.ledgers[-1]
         return last.base_offset if last.is_open else max(last.end_offset, self.log_start_offset)
 
-    def position_of(self, offset: int) -> int:
-        """Index of the ledger that holds `offset`; -1 if it is before the first."""
-        return bisect_right(self.ledgers, offset, key=_base_offset) - 1
-
     def with_epoch(self, leader_epoch: int, owner: Incarnation | None = None) -> Chain:
         assert leader_epoch > self.leader_epoch, "an epoch only rises"
         return replace(self, leader_epoch=leader_epoch, owner=owner)
@@ -345,10 +341,6 @@ def _count_before(ledgers: Sequence[LedgerInfo], offset: int) -> int:
 
 def _end_offset(info: LedgerInfo) -> int:
     return info.end_offset
-
-
-def _base_offset(info: LedgerInfo) -> int:
-    return info.base_offset
 
 
 def _integer(value: object) -> int:

@@ -57,14 +57,6 @@ def test_a_damaged_owner_is_named(owner):
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.booleans(), st.data())
-def test_position_of_agrees_with_a_walk(sizes, open_last, data):
-    chain = chain_of(*sizes, open_last=open_last)
-    offset = data.draw(st.integers(0, sum(sizes) + 3))
-    naive = max(i for i, info in enumerate(chain.ledgers) if info.base_offset <= offset)
-    assert chain.position_of(offset) == naive
-
-
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.booleans(), st.data())
 def test_log_start_drops_exactly_what_is_wholly_before_it(sizes, open_last, data):
     chain = chain_of(*sizes, open_last=open_last)
     start = data.draw(st.integers(0, sum(sizes)))
