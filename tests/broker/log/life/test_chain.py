@@ -56,6 +56,13 @@ def test_a_damaged_owner_is_named(owner):
         Chain.from_bytes(json.dumps(document).encode())
 
 
+@pytest.mark.parametrize("dropped", [-1, 1])
+def test_more_dropped_than_was_archived_is_damage(dropped):
+    document = json.loads(chain_of(2).to_bytes()) | {"dropped": dropped}
+    with pytest.raises(ChainFormatError, match="dropped"):
+        Chain.from_bytes(json.dumps(document).encode())
+
+
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.booleans(), st.data())
 def test_log_start_drops_exactly_what_is_wholly_before_it(sizes, open_last, data):
     chain = chain_of(*sizes, open_last=open_last)
