@@ -121,6 +121,7 @@ class MetadataServer:
 
     @property
     def session_count(self) -> int:
+        """For tests: those that are open."""
         return len(self._sessions)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

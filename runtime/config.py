@@ -351,9 +351,6 @@ class ConfigTable:
         key = self._keys[name]
         return key.type not in _TEXTS or key.default is None
 
-    def nearest_name(self, name: str) -> str | None:
-        return self.hints.get(name) or nearest(name, self._keys)
-
     def parse(self, values: Mapping[str, str]) -> dict[str, ConfigValue]:
         """Typed values of those that are given; ConfigError for the first wrong name or value."""
         parsed = {}

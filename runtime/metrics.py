@@ -105,7 +105,7 @@ class Metrics:
         self._collectors.append(collector)
 
     async def render(self) -> bytes:
-        """All families in Prometheus' text format."""
+        """For tests: all families in Prometheus' text format, as `respond` gives them."""
         return await trio.to_thread.run_sync(_render, await self._collect(), False)
 
     async def _collect(self) -> list[Metric]:

@@ -342,6 +342,7 @@ class RealNet:
 
     @property
     def connection_count(self) -> int:
+        """For tests: those that are open."""
         return sum(isinstance(item, SocketTransport) for item in self._open)
 
     def listen(self, host: str, port: int, factory: ConnectionFactory) -> SocketListener:

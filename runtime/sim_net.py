@@ -270,6 +270,7 @@ class SimNet:
 
     @property
     def connection_count(self) -> int:
+        """For tests: those that are open."""
         return len(self._open)
 
     def _host(self, host: str) -> str:

@@ -3,8 +3,8 @@
 `TlsTransport` is the `Connection` of the transport below (bytes of TLS) and the `Transport` of the
 connection above (plain bytes). It works over any driver, since `ssl.MemoryBIO` needs no socket:
 
-    net.listen(host, port, tls_factory(factory, tls, server_side=True))     all of a listener
     upgrade(transport, connection, tls)                                     from now on (START_TLS)
+    net.listen(host, port, tls_factory(factory, tls, server_side=True))     all of a listener
 
 Plain buffers are kept by reference until they are encrypted, and that is done at the end of the
 turn, joined to records of 16 KiB, and only while the transport below has less than
@@ -269,7 +269,8 @@ def tls_factory(
     server_side: bool,
     server_hostname: str | None = None,
 ) -> ConnectionFactory:
-    """For `Net.listen` and `Net.connect`: the same connections, over TLS."""
+    """For tests, with `Net.listen` and `Net.connect`: the same connections, over TLS. The
+    product's begin plain: `upgrade`."""
 
     def make(below: Transport) -> Connection:
         layer = TlsTransport(below, tls, server_side=server_side, server_hostname=server_hostname)

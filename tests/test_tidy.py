@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 #: The rooms of the product; a module of them that nothing imports is dead.
 PACKAGES = ("wire", "runtime", "metadata", "bookie", "ledger", "joined", "broker", "quire")
-WORKSHOPS = ("sim", "checks", "tests", "compat_tests", "bench", "spark_examples")
+WORKROOMS = ("sim", "checks", "bench", "spark_examples")
+WORKSHOPS = (*WORKROOMS, "tests", "compat_tests")
 
 LINE_LENGTH_MAX = 100
 FUNCTION_LINES_MAX = 70
@@ -137,6 +138,52 @@ def test_no_module_is_dead():
         if not [p for p in others if not p.name.startswith(f"test_{path.stem}")]:
             dead.append(name)
     none(dead)
+
+
+#: Of a function, its class or its module: why it is there though none of ours but tests calls it.
+UNCALLED = re.compile(r"\b[Ff]or\s+tests\b|\bParity\s+with\s+BookKeeper|\bkazoo\.interfaces\b")
+
+
+def names_in(path):
+    """Identifiers that a file reads, passes by name, or has as strings (for `getattr`)."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield node.arg
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def definitions_in(node, docstring):
+    """(definition, whether it or what it is in says why nobody calls it), inner ones included."""
+    said = docstring or ast.get_docstring(node) or ""
+    for inner in node.body:
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            text = ast.get_docstring(inner) or ""
+            yield inner, UNCALLED.search(text) is not None or UNCALLED.search(said) is not None
+            if isinstance(inner, ast.ClassDef):
+                yield from definitions_in(inner, f"{said} {text}")
+
+
+def test_what_only_tests_call_says_so():
+    """By name: two of one name are both called if one is. Commands are called by their user."""
+    used = {name for path in python_files(*PACKAGES, *WORKROOMS) for name in names_in(path)}
+    tested = {name for path in python_files("tests", "compat_tests") for name in names_in(path)}
+    none(
+        [
+            f"{where(path, node.lineno)} {node.name}"
+            for path in python_files(*PACKAGES)
+            for node, is_said in definitions_in(tree_of(path), "")
+            if node.name in tested
+            and node.name not in used
+            and not is_said
+            and not node.name.startswith("__")
+            and not any("command(" in ast.unparse(each) for each in node.decorator_list)
+        ]
+    )
 
 
 def test_file_map_is_true():

@@ -414,6 +414,7 @@ class Journal:
         assert group.size_bytes == sum(map(len, group.buffers)), "what was counted is written"
         sequence = self._sequence + 1
         assert self._durable.sequence < sequence
+        assert self._offset % self._alignment == 0, "groups start aligned"
         header = pack_group_header(
             GroupHeader(
                 self._journal_id,
@@ -430,6 +431,7 @@ class Journal:
         start = self._clock.monotonic()
         self._file.pwrite([header, *group.buffers, bytes(padded_size - size)], self._offset)
         self._offset += padded_size
+        assert self._offset <= self._file_size, "`_make_room` was asked"
         self._sequence = sequence
         self._attested_sequence = self._durable.sequence
         if group is not self._attestation:

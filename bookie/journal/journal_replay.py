@@ -104,6 +104,7 @@ class JournalReplay:
                         f"{first[0].sequence}, in {path}",
                     )
                 last_path, last_end = path, (yield from self._file_records(file, journal_id, start))
+                assert last_end >= start
                 self.end = (journal_id, last_end)
             finally:
                 file.close()
@@ -173,7 +174,10 @@ class JournalReplay:
                 yield from records(body, header.record_count)
             except ValueError as error:
                 raise CorruptionError(file.path, offset, str(error)) from error
-            offset = align(offset + GROUP_HEADER_SIZE + header.body_size, self._alignment)
+            end = offset + GROUP_HEADER_SIZE + header.body_size
+            assert len(body) == header.body_size, "what was counted is replayed"
+            offset = align(end, self._alignment)
+            assert offset >= end
         self._check_tail(file, journal_id, offset)
         return offset
 
@@ -195,6 +199,7 @@ class JournalReplay:
                 found.sequence,
                 found.offset,
             )
+            assert found.offset >= at, "the search goes forwards"
             at = found.offset + 1
         logger.info("journal=%s ends at offset=%d group=%d", file.path, offset, self.sequence)
 
@@ -230,6 +235,7 @@ class JournalReplay:
             if len(chunk) < len(magic):
                 break
             at += len(chunk) - (len(magic) - 1)
+            assert at > start, "the search goes forwards"
         return None
 
 
@@ -244,4 +250,5 @@ def _take(
         size += len(record[2])
         if len(taken) >= RECORDS_PER_TURN or size >= READ_SIZE_BYTES:
             break
+    assert len(taken) <= RECORDS_PER_TURN
     return taken

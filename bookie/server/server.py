@@ -66,6 +66,7 @@ class BookieServer:
 
     @property
     def connection_count(self) -> int:
+        """For tests: those that are open."""
         return sum(not each.is_closed for each in self._connections)
 
     @property

@@ -129,6 +129,8 @@ class Flusher:
         self._writer.take_back(self._window_start)
 
     async def _flush(self, generation: Generation) -> None:
+        statistics = self.statistics
+        entries_before, bytes_before = statistics.entries, statistics.written_bytes
         self._start_window()
         await self._roll_unless_room(0)
         slices = Slices(SLICE_COUNT)
@@ -140,8 +142,11 @@ class Flusher:
                 self.quiet.discard(ledger_id)
                 await self._flush_run(generation, ledger_id, run)
         await self._end_window()
+        # Fewer, if entries came twice or a ledger was deleted.
+        assert statistics.entries - entries_before <= generation.entry_count
+        assert statistics.written_bytes - bytes_before <= generation.record_size_bytes
         await self._disk.run(self._index.sync)
-        self.statistics.flushes += 1
+        statistics.flushes += 1
 
     async def _flush_run(self, generation: Generation, ledger_id: int, run: LedgerRun) -> None:
         assert self._writer.current is not None
@@ -241,5 +246,8 @@ class Flusher:
             if entry_ids:
                 if slices.due(LEDGER_UNITS + len(entry_ids)):
                     await slices.turn()
+                assert len(entry_ids) == len(locations)
+                assert entry_ids[0] <= entry_ids[-1], "in the order of ids"
+                assert locations[0] <= locations[-1], "and so in the log"
                 self._index.put(ledger_id, entry_ids, locations)
                 self.statistics.entries += len(entry_ids)

@@ -294,6 +294,7 @@ class WriteCache:
         """Makes the entry that was just put visible; returns its record's end."""
         assert start == self.position, "not what was put last"
         end = self.position = start + LENGTH_SIZE + size
+        assert end <= len(self.view), "`put` found room for it"
         active = self.active
         active.entry_count += 1
         active.record_size_bytes += LENGTH_SIZE + size
@@ -329,6 +330,7 @@ class WriteCache:
     def swap(self) -> Generation:
         """The active generation becomes the one being flushed, which there must not be yet."""
         assert self.flushing is None
+        assert self.position <= len(self.view)
         self.active.check()
         self.flushing = self.active
         self.active = Generation()

@@ -56,9 +56,6 @@ class Assignment:
     topic: str
     partitions: tuple[Assigned, ...]
 
-    def with_partition(self, number: int, assigned: Assigned) -> Assignment:
-        return self.with_partitions({number: assigned})
-
     def with_partitions(self, changed: dict[int, Assigned]) -> Assignment:
         """The same object if nothing is different."""
         partitions = list(self.partitions)

@@ -370,15 +370,11 @@ class TopicCatalog:
         changed = await self._change(known, grown, write)
         return self._replace(changed, TopicChange.PARTITIONS_ADDED)
 
-    async def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
-        """Replaces all overrides. KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG."""
-        return await self.change_configs(name, lambda _: configs)
-
     async def change_configs(
         self, name: str, change: Callable[[Topic], Mapping[str, str]]
     ) -> Topic:
         """Sets the overrides to `change(topic)`, which may run again if another broker was
-        quicker, and may raise. KafkaError as `set_configs`."""
+        quicker, and may raise. KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG."""
 
         def decide(topic: Topic) -> Topic:
             configs = dict(change(topic))

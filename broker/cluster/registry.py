@@ -204,20 +204,6 @@ class ConfigRegistry:
         """A topic's settings in force. `overrides` were checked when they were stored."""
         return TopicConfig.of({**self._topic_defaults, **TOPIC_CONFIGS.parse(overrides)})
 
-    def group_value(self, group: str, name: str) -> ConfigValue:
-        """A group's setting in force (GROUP_CONFIGS), within the broker's limits of today."""
-        text = self._dynamic[Room.GROUPS].get(group, {}).get(name)
-        if text is None:
-            return self._group_default(name)
-        value = GROUP_CONFIGS[name].parse(text)
-        limits = GROUP_LIMITS.get(name)
-        if limits is not None and isinstance(value, int):
-            least, most = (self._broker_value(limit) for limit in limits)
-            assert isinstance(least, int)
-            assert isinstance(most, int)
-            value = min(max(value, least), most)
-        return value
-
     def stored(self, room: Room, name: str) -> Mapping[str, str]:
         """The texts that are set for one resource; of brokers, DEFAULT_BROKER or a node id."""
         return self._dynamic[room].get(name, {})

@@ -167,11 +167,6 @@ class LogManager:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return self.get(topic.name, partition)
 
-    def name_of(self, topic_id: UUID) -> str | None:
-        """Of any topic of the cluster."""
-        topic = self._topics.get(topic_id)
-        return None if topic is None else topic.name
-
     def all(self) -> Iterator[PartitionLog]:
         """Those that are held here."""
         return (held.log for held in self._every())

@@ -389,6 +389,29 @@ async def test_a_failed_sync_ends_the_bookie_and_acknowledges_nothing(machine, a
     assert kept[0].statuses()[-1] is Status.EIO
 
 
+async def test_a_broken_invariant_of_the_journal_ends_the_bookie_and_acknowledges_nothing(
+    machine, adds_class
+):
+    kept = []
+
+    async def break_it():
+        async with machine.running() as bookie:
+            adds = adds_class(bookie)
+            kept.append(adds)
+            adds.add(1, 0)
+            await adds.wait(1)
+            bookie._journal._offset += 1
+            adds.add(1, 1)
+            await trio.sleep(60)
+
+    with pytest.raises(BaseExceptionGroup) as error:
+        await break_it()
+    assert error.group_contains(AssertionError, match="aligned")
+    assert kept[0].statuses().count(Status.EOK) == 1
+    kept[0].add(1, 2)
+    assert kept[0].statuses()[-1] is not Status.EOK
+
+
 async def test_a_failed_flush_moves_no_mark(machine, adds_class, entry_bytes):
     async with machine.running_until_crash() as bookie:
         adds = adds_class(bookie)

@@ -17,7 +17,7 @@ import trio
 from broker.node import parts as broker_parts
 from quire import standalone
 from quire.options import StandaloneOptions
-from wire.kafka.codec import response_class, valid_versions
+from wire.kafka.codec import response_class
 from wire.kafka.errors import ErrorCode
 from wire.kafka.headers import decode_response, encode_request
 from wire.kafka.messages import (
@@ -66,7 +66,7 @@ class Client:
 
     def frame(self, body, version=None, client_id="test"):
         """A request's bytes; its answer is expected."""
-        version = max(valid_versions(body.INFO.key)) if version is None else version
+        version = max(body.INFO.versions) if version is None else version
         correlation_id = next(self._ids)
         self._sent.append((body.INFO.key, version, correlation_id))
         return encode_request(body, version, correlation_id, client_id)

@@ -53,7 +53,7 @@ class EntrySet:
 
     @classmethod
     def of_entries(cls, entry_ids: Iterable[int]) -> EntrySet:
-        """`entry_ids` ascend; the same one may come twice. ValueError."""
+        """For tests. `entry_ids` ascend; the same one may come twice. ValueError."""
         return cls.of_runs(runs_of(entry_ids))
 
     @classmethod

@@ -92,32 +92,9 @@ def failed_add(codec: ServerCodec, answer: bytes, status: Status) -> list[Buffer
     return codec.encode_response(replace(response, status=status))
 
 
-def entry_size_max(frame_size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> int:
-    """The largest entry (header and MAC included) that goes in a frame, in bytes."""
-    return frame_size_max_bytes - OVERHEAD_MAX_BYTES
-
-
 def check_size(size: int, frame_size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> None:
     """Of a frame as its first four bytes, a u32, announce it. FrameTooLargeError."""
     if not 0 < size <= frame_size_max_bytes - SIZE_BYTES:
         raise FrameTooLargeError(
             f"frame of {size} bytes; allowed are 1 to {frame_size_max_bytes - SIZE_BYTES}"
         )
-
-
-def split_frames(
-    received: memoryview, frame_size_max_bytes: int = FRAME_SIZE_MAX_BYTES
-) -> tuple[list[memoryview], int]:
-    """(whole frames in `received`, without their sizes and not copied; how many bytes they took).
-    FrameTooLargeError as soon as a size is there that is not allowed."""
-    frames: list[memoryview] = []
-    position, end = 0, len(received)
-    while end - position >= SIZE_BYTES:
-        start = position + SIZE_BYTES
-        size = int.from_bytes(received[position:start], "big")
-        check_size(size, frame_size_max_bytes)
-        if start + size > end:
-            break
-        position = start + size
-        frames.append(received[start:position])
-    return frames, position

@@ -1,6 +1,6 @@
-"""What the metadata store keeps besides ledgers: registration, layout, and auto-recovery's records.
+"""What the metadata store keeps besides ledgers: registration, and auto-recovery's records.
 
-    /ledgers/LAYOUT                                    LedgerLayout
+    /ledgers/LAYOUT                                    a constant (ledger/metadata.py)
     /ledgers/INSTANCEID                                UUID as text
     /ledgers/available[/readonly]/<bookie id>          BookieServiceInfo
     /ledgers/underreplication/LAYOUT                   UNDERREPLICATION_LAYOUT
@@ -37,10 +37,6 @@ BOOKIE_ENDPOINT_ID = "bookie"
 LOCATION_PROPERTY = "networkLocation"
 BOOKIE_ENDPOINT_PROTOCOL = "bookie-rpc"
 
-HIERARCHICAL_MANAGER = "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
-LONG_HIERARCHICAL_MANAGER = "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory"
-FLAT_MANAGER = "org.apache.bookkeeper.meta.FlatLedgerManagerFactory"
-_LAYOUT_VERSION = 2
 
 UNDERREPLICATION_LAYOUT = b'type: "BASIC"\nversion: 1\n'
 
@@ -121,24 +117,6 @@ def _legacy_endpoint(bookie_id: str) -> Endpoint:
             f"bookie {bookie_id!r} registered without service info, and its id is no host:port"
         )
     return Endpoint(BOOKIE_ENDPOINT_ID, host, int(port))
-
-
-@dataclass(slots=True, frozen=True)
-class LedgerLayout:
-    """Which tree the ledgers are kept in: the Java class that made it, and that class's version."""
-
-    manager: str = HIERARCHICAL_MANAGER
-    manager_version: int = 1
-
-    def encode(self) -> bytes:
-        return f"{_LAYOUT_VERSION}\n{self.manager}:{self.manager_version}".encode()
-
-
-def parse_layout(data: bytes) -> LedgerLayout:
-    match = re.fullmatch(rb"([12])\n([^:\n]+):([0-9]{1,9})\n?", data)
-    if match is None:
-        raise MetadataFormatError(f"LAYOUT is no «2, class:version»: {bytes(data[:100])!r}")
-    return LedgerLayout(match[2].decode("utf-8", "replace"), int(match[3]))
 
 
 def parse_instance_id(data: bytes) -> str:

@@ -102,19 +102,12 @@ def encode(message: Message, version: int) -> bytes:
         raise explain_unfit(message, version, error) from error
 
 
-def encode_parts(message: Message, version: int) -> list[Buffer]:
-    """Encode a body as buffers that follow one another; `records` of 2 KiB and more by reference.
-
-    The message's buffers must not change until the parts have been sent.
-    """
-    return encode_after(b"", message, version)
-
-
 def encode_after(
     prefix: bytes, message: Message, version: int, elements: int = UNLIMITED
 ) -> list[Buffer]:
-    """`encode_parts` with `prefix` in front of the first buffer. ManyElementsError if there are
-    more than `elements` in all arrays."""
+    """Encode a body as buffers that follow one another, with `prefix` in front of the first;
+    `records` of 2 KiB and more by reference. The message's buffers must not change until the parts
+    have been sent. ManyElementsError if there are more than `elements` in all arrays."""
     parts: list[Buffer] = []
     pieces: list[Buffer] = [prefix]
 
@@ -153,11 +146,6 @@ def _registered(registry: dict[int, Any], key: int) -> type[Message]:
     if cls is None:
         raise WireError(f"API key {key} has no declared messages")
     return cls
-
-
-def valid_versions(key: int) -> range:
-    """The declared versions of an API: what can be decoded, not what is served."""
-    return request_class(key).INFO.versions
 
 
 def flexible(key: int, version: int) -> bool:

@@ -180,7 +180,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether Kafka's clients take it for a `RetriableException`."""
+        """For tests: whether Kafka's clients take it for a `RetriableException`."""
         return self in _RETRIABLE
 
 

@@ -123,16 +123,6 @@ def encode_response(
     return parts
 
 
-def encode_response_bytes(
-    message: Message, api_key: int, version: int, correlation_id: int
-) -> bytes:
-    """A response frame in one buffer: the fast way for all but responses with records."""
-    body = encode(message, version)
-    if _has_tagged_header(api_key, version):
-        return _SIZE_ID_TAGS.pack(len(body) + 5, correlation_id, 0) + body
-    return _SIZE_AND_ID.pack(len(body) + 4, correlation_id) + body
-
-
 def encode_response_sliced(
     message: Message, api_key: int, version: int, correlation_id: int
 ) -> Generator[None, None, list[Buffer]]:

@@ -28,6 +28,14 @@ COMPLETING = GroupState.COMPLETING_REBALANCE
 STABLE = GroupState.STABLE
 DEAD = GroupState.DEAD
 
+#: Which states may come before each. DEAD is for good, and is not entered but set (`close`).
+_ENTERED_FROM = {
+    EMPTY: (PREPARING,),
+    PREPARING: (EMPTY, COMPLETING, STABLE),
+    COMPLETING: (PREPARING,),
+    STABLE: (COMPLETING,),
+}
+
 #: The protocol type of groups whose members are consumers of topics.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -131,6 +139,7 @@ class ClassicGroup:
 
     def snapshot(self, assignments: dict[str, bytes] | None = None) -> GroupSnapshot:
         """What is stored of this generation, with these assignments instead of the members'."""
+        assert assignments is None or assignments.keys() == self.members.by_id.keys()
         members = []
         for member in self.members.by_id.values():
             assert self.protocol_name is not None
@@ -183,6 +192,7 @@ class ClassicGroup:
         if snapshot.leader_id in group.members.by_id:
             group.members.leader_id = snapshot.leader_id
         group.subscribed = group.compute_subscribed()
+        assert (group.state is STABLE) == bool(group.members)
         return group
 
     @property
@@ -238,6 +248,7 @@ class ClassicGroup:
 
     def join_result(self, member: Member) -> JoinResult:
         assert self.protocol_name is not None
+        assert self.members.by_id.get(member.member_id) is member
         result = JoinResult(
             ErrorCode.NONE,
             member.member_id,
@@ -254,6 +265,7 @@ class ClassicGroup:
         return result
 
     def sync_result(self, member: Member) -> SyncResult:
+        assert self.state is STABLE, "nobody is told an assignment that is not in force"
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def refuse_join(self, token: object, member_id: str, error: ErrorCode) -> None:
@@ -280,13 +292,17 @@ class ClassicGroup:
             self.schedule(member, member.session_timeout_ms, now_ms)
 
     def drop(self, member: Member, error: ErrorCode) -> None:
+        assert self.members.by_id.get(member.member_id) is member
         # A new member may lapse while its JoinGroup waits; if it still lives, it tries again.
         self.answer_join(member, JoinResult(error))
         self.answer_sync(member, SyncResult(error))
         self.members.remove(member.member_id)
         self.pending_sync.discard(member.member_id)
+        assert len(self.pending_sync) <= len(self.members)
 
     def rename(self, member: Member, new_id: str) -> None:
+        assert self.members.by_id.get(member.member_id) is member
+        assert new_id not in self.members.by_id
         if member.member_id in self.pending_sync:
             self.pending_sync.remove(member.member_id)
             self.pending_sync.add(new_id)
@@ -304,6 +320,8 @@ class ClassicGroup:
         return frozenset(topics)
 
     def enter(self, state: GroupState, now_ms: int) -> None:
+        assert self.state in _ENTERED_FROM[state], f"from {self.state} to {state}"
+        assert bool(self.members) == (state is not EMPTY) or state is PREPARING
         self.state = state
         self.state_timestamp_ms = now_ms
 
@@ -317,6 +335,7 @@ class ClassicGroup:
         self.arm(member.session_deadline_ms)
 
     def set_join_deadline(self, at_ms: int) -> None:
+        assert self.state is PREPARING
         self.join_deadline_ms = at_ms
         self.arm(at_ms)
 
@@ -324,6 +343,7 @@ class ClassicGroup:
         if at_ms < self.armed_at_ms:
             self.armed_at_ms = at_ms
             self.effects.append(ArmTimer(at_ms))
+        assert self.armed_at_ms <= at_ms
 
     def next_deadline_ms(self) -> int:
         sessions = (member.session_deadline_ms for member in self.members.by_id.values())
@@ -334,7 +354,22 @@ class ClassicGroup:
             min(sessions, default=NEVER_MS),
         )
 
+    def check(self) -> None:
+        """What holds between inputs, as far as it can be told without looking at each member;
+        `enter` has what holds in passing. See also `Members.check`."""
+        members, state = self.members, self.state
+        assert 0 <= members.awaiting_join_count <= len(members)
+        assert (members.leader_id is None) == (not members)
+        assert state is not EMPTY or not members
+        assert members or state in (EMPTY, PREPARING, DEAD)
+        assert self.protocol_name is not None or state is not COMPLETING
+        assert len(self.pending_sync) <= len(members)
+        assert not self.pending_sync or state in (COMPLETING, STABLE, DEAD)
+        assert self.sync_deadline_ms == NEVER_MS or state in (COMPLETING, STABLE, DEAD)
+        assert state is DEAD or (self.join_deadline_ms == NEVER_MS) == (state is not PREPARING)
+
     def take_effects(self) -> list[Effect]:
+        self.check()
         effects, self.effects = self.effects, []
         return effects
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.groups.classic.group import DEAD, NEVER_MS, PREPARING, STABLE
+from broker.groups.classic.group import COMPLETING, DEAD, EMPTY, NEVER_MS, PREPARING, STABLE
 from broker.groups.classic.joining import (
     add_member,
     join_unknown,
@@ -96,6 +96,7 @@ def sync(group: ClassicGroup, token: object, request: SyncInput, now_ms: int) ->
     if error:
         group.effects.append(Answer(token, SyncResult(error)))
         return group.take_effects()
+    assert group.state in (COMPLETING, STABLE), "`sync_error` has the others"
     member = group.members.by_id[request.member_id]
     is_first = request.member_id in group.pending_sync
     group.pending_sync.discard(request.member_id)
@@ -105,6 +106,7 @@ def sync(group: ClassicGroup, token: object, request: SyncInput, now_ms: int) ->
         group.effects.append(Answer(token, group.sync_result(member)))
         return group.take_effects()
     group.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+    assert member.sync_token is None, "who asked before was answered"
     member.sync_token = token
     if group.state is STABLE:
         shown = OwnershipShown(token, member.member_id)
@@ -126,6 +128,7 @@ def heartbeat(
     error = group.member_error(member_id, instance_id)
     if error:
         return error
+    assert not group.is_empty
     if generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     group.postpone(group.members.by_id[member_id], now_ms)
@@ -140,6 +143,7 @@ def leave(
     """LeaveGroup (KIP-345: several at once): one error per member of the request, in order."""
     count_before = len(group.members)
     errors = [_leave_one(group, each) for each in leaving]
+    assert len(group.members) <= count_before
     if group.state is PREPARING:
         maybe_complete_join(group, now_ms)
     elif len(group.members) < count_before:
@@ -166,7 +170,9 @@ def tick(group: ClassicGroup, now_ms: int) -> list[Effect]:
             member.session_deadline_ms = NEVER_MS
         elif group.members.by_id.get(member.member_id) is member:
             expire(group, member, now_ms)
-    group.arm(group.next_deadline_ms())
+    deadline_ms = group.next_deadline_ms()
+    group.arm(deadline_ms)
+    assert group.armed_at_ms <= deadline_ms, "no deadline passes unseen"
     return group.take_effects()
 
 
@@ -190,12 +196,15 @@ def close(group: ClassicGroup, error: ErrorCode) -> list[Effect]:
     for member in group.members.by_id.values():
         group.answer_join(member, JoinResult(error, member.member_id))
         group.answer_sync(member, SyncResult(error))
+    assert not group.members.awaiting_join_count, "everybody was told"
     return group.take_effects()
 
 
 def start(group: ClassicGroup, now_ms: int) -> list[Effect]:
     """After `restore`: members have one session timeout to be heard of. A group that is over
     the size limit, which must have been lowered, rebalances."""
+    assert group.state in (EMPTY, STABLE), "what is stored is a generation"
+    assert not group.effects
     for member in group.members.by_id.values():
         group.schedule(member, member.session_timeout_ms, now_ms)
     if len(group.members) > group.limits.members_max:
@@ -225,4 +234,5 @@ def _leave_one(group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:
         return error
     logger.info("member leaves", kv(group=group.group_id, member=member_id, reason=leaving.reason))
     group.drop(group.members.by_id[member_id], ErrorCode.UNKNOWN_MEMBER_ID)
+    assert member_id not in group.members.by_id
     return ErrorCode.NONE

@@ -53,6 +53,7 @@ def join_unknown(group: ClassicGroup, token: object, request: JoinInput, now_ms:
     elif len(group.pending_join) >= PENDING_JOIN_MAX:
         group.refuse_join(token, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
     else:
+        assert new_id not in group.members.by_id
         group.pending_join[new_id] = now_ms + request.session_timeout_ms
         group.arm(group.pending_join[new_id])
         group.refuse_join(token, new_id, ErrorCode.MEMBER_ID_REQUIRED)
@@ -77,6 +78,7 @@ def add_member(
         group.protocol_type = request.protocol_type
     group.pending_join.pop(member_id, None)
     group.members.add(member)
+    assert group.protocol_type == request.protocol_type, "`supports` refuses another"
     if group.state is PREPARING and group.is_initial:
         group.new_member_added = True
     group.schedule(member, group.limits.new_member_join_timeout_ms, now_ms)
@@ -87,6 +89,7 @@ def rejoin(
     group: ClassicGroup, token: object, request: JoinInput, member: Member, now_ms: int
 ) -> None:
     """A member that has its id joins (again)."""
+    assert group.members.by_id.get(member.member_id) is member
     same = member.protocols == request.protocols
     leads = member.member_id == group.members.leader_id
     if group.state is EMPTY:
@@ -104,6 +107,7 @@ def rejoin(
 def _update_member(group: ClassicGroup, token: object, request: JoinInput, member: Member) -> None:
     superseded = JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
     group.answer_join(member, superseded)
+    assert member.join_token is None, "who asked before was answered"
     group.members.set_protocols(member, request.protocols)
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.session_timeout_ms = request.session_timeout_ms
@@ -163,6 +167,7 @@ def on_static_member_stored(
         return
     if group.state is not STABLE or group.generation_id != then.generation_id:
         return  # its JoinGroup counts for the rebalance that began, and is answered by it
+    assert member.instance_id is not None
     result = group.join_result(member)
     if not then.supports_skip_assignment:
         # An older client that reads its own id as the leader's would assign, and SyncGroup in

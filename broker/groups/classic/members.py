@@ -71,6 +71,7 @@ class Members:
         if member.instance_id is not None:
             assert member.instance_id not in self.static_ids
             self.static_ids[member.instance_id] = member.member_id
+        assert (self.leader_id is None) == (not self.by_id)
         self.by_id[member.member_id] = member
         self._count(member.protocols, 1)
         if member.join_token is not None:
@@ -90,6 +91,8 @@ class Members:
             del self.static_ids[member.instance_id]
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.by_id), None)
+        assert (self.leader_id is None) == (not self.by_id)
+        assert self.awaiting_join_count <= len(self.by_id)
         return member
 
     def replace_static(self, old_id: str, new_id: str) -> Member:
@@ -99,6 +102,7 @@ class Members:
         assert member.instance_id is not None
         assert member.join_token is None
         assert member.sync_token is None
+        assert new_id not in self.by_id
         member.member_id = new_id
         self.by_id = {new_id if key == old_id else key: each for key, each in self.by_id.items()}
         self.static_ids[member.instance_id] = new_id
@@ -114,6 +118,7 @@ class Members:
     def set_join_token(self, member: Member, token: object | None) -> None:
         if (member.join_token is None) != (token is None):
             self.awaiting_join_count += 1 if token is not None else -1
+        assert 0 <= self.awaiting_join_count <= len(self.by_id)
         member.join_token = token
 
     def elect_joined_leader(self) -> bool:
@@ -129,6 +134,7 @@ class Members:
             if member.join_token is not None:
                 self.leader_id = member.member_id
                 return True
+        assert not self.awaiting_join_count, "nobody has joined"
         return False
 
     def supports_any(self, names: list[str]) -> bool:
@@ -168,6 +174,7 @@ class Members:
     def _count(self, protocols: Protocols, step: int) -> None:
         for name in dict.fromkeys(name for name, _ in protocols):
             left = self._protocol_counts.get(name, 0) + step
+            assert left >= 0, "what is taken out was put in"
             if left:
                 self._protocol_counts[name] = left
             else:

@@ -66,6 +66,7 @@ def complete_if_all_joined(group: ClassicGroup, now_ms: int) -> None:
 
 
 def on_join_deadline(group: ClassicGroup, now_ms: int) -> None:
+    assert group.state is PREPARING, "only then is there such a deadline"
     group.join_deadline_ms = NEVER_MS
     if group.is_initial and group.new_member_added and group.initial_remaining_ms:
         group.new_member_added = False
@@ -115,6 +116,8 @@ def complete_join(group: ClassicGroup, now_ms: int) -> None:
         group.schedule(member, member.session_timeout_ms, now_ms)
         member.is_new = False
         group.pending_sync.add(member.member_id)
+    assert group.pending_sync == group.members.by_id.keys()
+    assert not group.members.awaiting_join_count, "everybody was told the generation"
     group.sync_deadline_ms = now_ms + group.members.rebalance_timeout_ms()
     group.arm(group.sync_deadline_ms)
 
@@ -128,6 +131,7 @@ def on_assignment_stored(
         discard_assignments(group, error, now_ms)
         prepare_rebalance(group, f"assignment not stored: {error.name}", now_ms)
         return
+    assert then.assignments.keys() == group.members.by_id.keys(), "as `sync` made them"
     group.enter(STABLE, now_ms)
     for member in group.members.by_id.values():
         member.assignment = then.assignments.get(member.member_id, b"")
@@ -145,6 +149,7 @@ def on_ownership_shown(
 
 
 def discard_assignments(group: ClassicGroup, error: ErrorCode, now_ms: int) -> None:
+    assert group.state is COMPLETING, "a stable generation keeps its assignments"
     for member in group.members.by_id.values():
         member.assignment = b""
     group.refuse_syncs(error, now_ms)
@@ -156,6 +161,7 @@ def on_sync_deadline(group: ClassicGroup, now_ms: int) -> None:
     if group.state not in (COMPLETING, STABLE) or not group.pending_sync:
         return
     late = [m for i, m in group.members.by_id.items() if i in group.pending_sync]
+    assert late, "who is waited for is a member"
     for member in late:
         group.drop(member, ErrorCode.UNKNOWN_MEMBER_ID)
     prepare_rebalance(group, f"{len(late)} members sent no SyncGroup", now_ms)

@@ -33,7 +33,7 @@ How they are kept is in broker/log/append/producer_store.py.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -129,7 +129,8 @@ class ProducerState:
 
     @property
     def first_open_transaction_offset(self) -> int | None:
-        """Where the oldest open transaction began: the last stable offset is not beyond it."""
+        """For tests: where the oldest open transaction began; the last stable offset would not be
+        beyond it."""
         return next(iter(self._open_transactions.values()), None)
 
     def producers(self) -> Iterator[ProducerInfo]:
@@ -175,43 +176,6 @@ class ProducerState:
         ):
             return None
         return self._check_odd(producer, header, now_ms, coordinator_epoch)
-
-    def check_all(self, headers: Iterable[BatchHeader], now_ms: int) -> list[Duplicate] | None:
-        """`check` for batches that are to be appended together, all or none of them.
-
-        None if all are new, the duplicates if all are. KafkaError as of `check`, and
-        OUT_OF_ORDER_SEQUENCE_NUMBER if only some are duplicates: no answer would suit both.
-        """
-        scratch = ProducerState(producers_max=self.producers_max, hot_max=self.producers_max)
-        scratch._expiration_ms = self._expiration_ms
-        duplicates: list[Duplicate] = []
-        count = 0
-        next_offset = self.end_offset
-        for header in headers:
-            if scratch._store.find(header.producer_id) is None:
-                known = self._store.find(header.producer_id)
-                if known is None:
-                    if header.producer_id >= 0:
-                        self._check_room(now_ms)
-                else:
-                    scratch._store.put(header.producer_id, known.copy())
-            count += 1
-            duplicate = scratch.check(header, now_ms)
-            if duplicate is not None and duplicate.base_offset < self.end_offset:
-                duplicates.append(duplicate)
-            elif duplicate is not None:
-                raise _out_of_order(header, "it is twice in one request")
-            else:
-                scratch.append(header, next_offset, now_ms)
-                next_offset += header.last_offset_delta + 1
-        if not duplicates:
-            return None
-        if len(duplicates) < count:
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"{len(duplicates)} of {count} batches are in the log already",
-            )
-        return duplicates
 
     def _check_room(self, now_ms: int) -> None:
         room = self._store.room
@@ -366,45 +330,6 @@ class ProducerState:
         return True
 
     # -- rebuilding ------------------------------------------------------------------------------
-
-    def truncate(self, end_offset: int) -> list[int]:
-        """Forgets what lies at `end_offset` and behind it, which the log lost.
-
-        Gives the ids of which nothing certain is left and which are forgotten: a marker of theirs
-        is gone, or all of the batches that are remembered. Who cares replays the log for them.
-        """
-        uncertain = []
-        for producer_id in self._store.ids():
-            producer = self._store.find(producer_id)
-            assert producer is not None
-            batches = producer.batches
-            known = producer.unsequenced_offset < end_offset
-            while batches and batches[-1].base_offset >= end_offset:
-                producer.run_length -= batches.pop().sequence_count
-                known = known and bool(batches)
-            if not known:
-                uncertain.append(producer_id)
-                continue
-            if batches:
-                producer.last_sequence = batches[-1].last_sequence
-            if producer.transaction_start_offset >= end_offset:
-                producer.transaction_start_offset = NO_OFFSET
-                del self._open_transactions[producer_id]
-            self._store.put(producer_id, producer)
-        for producer_id in uncertain:
-            self._store.remove(producer_id)
-            self._open_transactions.pop(producer_id, None)
-        self.end_offset = min(self.end_offset, end_offset)
-        return uncertain
-
-    def rebuild(self, headers: Iterable[BatchHeader], now_ms: int) -> None:
-        """`append` for each header of a scan, in order, with its offset as it is there.
-
-        `now_ms` is when they count as appended: with the batches' own times, which are the
-        client's affair, the producer of old data would be expired as soon as it was read.
-        """
-        for header in headers:
-            self.append(header, header.base_offset, now_ms)
 
     def snapshot(self) -> list[Callable[[], bytes]]:
         """The state as it is now, as the parts of a snapshot, for `restore`. Each is encoded when

@@ -171,6 +171,7 @@ class AppendQueue:
     # -- in ------------------------------------------------------------------------------------
 
     def put(self, append: Append) -> None:
+        assert append.base_offset <= append.last_offset, "it was given its offsets"
         self._queue.append(append)
         size = len(append.records)
         self._queued_bytes += size
@@ -187,13 +188,16 @@ class AppendQueue:
         elif self._queue:
             self._queue.append(append)
         else:
+            assert self._in_flight, "its original is not acknowledged, so it is on its way"
             self._in_flight[-1].appends.append(append)
 
     def attach(self, writer: LedgerWriter, segment: Segment) -> None:
         """A new open ledger: what is queued goes there."""
         assert self.sealed
         assert not self._in_flight, "the predecessor was drained before it was closed"
+        assert not self._bytes_in_flight
         assert not self._parts, "its snapshot was written to the end"
+        assert self.high_watermark >= self.pushed_offset, "all of it is acknowledged"
         self._writer, self._segment = writer, segment
         self.sealed = False
         self._bytes_since_snapshot = 0
@@ -214,6 +218,7 @@ class AppendQueue:
         segment.index_entry = writer.last_add_pushed + 1
         self._push([head, segment.index.to_bytes()], _Entry([], self.pushed_offset, 0))
         self.push_snapshot()
+        assert not self._queue, "nothing is left for behind the seal"
         self.sealed = True
         self._ledger_bytes = 0
 
@@ -226,6 +231,7 @@ class AppendQueue:
             return
         self._snapshot_entry_id = writer.last_add_pushed + 1
         self._bytes_since_snapshot = 0
+        assert not self._queue, "a snapshot knows of no batch behind it"
         self._parts.extend(self._take_snapshot())
         self._push_part()
 
@@ -233,6 +239,7 @@ class AppendQueue:
         """The next one of the snapshot; those behind it in later turns."""
         writer = self._writer
         assert writer is not None
+        assert 0 <= self._snapshot_entry_id <= writer.last_add_pushed + 1
         is_first = writer.last_add_pushed < self._snapshot_entry_id
         part = self._parts.popleft()
         flags = (0 if is_first else FLAG_CONTINUED) | (FLAG_CONTINUES if self._parts else 0)
@@ -272,6 +279,7 @@ class AppendQueue:
         while (self._in_flight or self._parts) and not self._stopped:
             self._drained = trio.Event()
             await self._drained.wait()
+        assert self._stopped or not self._bytes_in_flight
 
     # -- out -----------------------------------------------------------------------------------
 
@@ -305,7 +313,9 @@ class AppendQueue:
                 size += len(append.records)
                 appends.append(append)
             self._queued_bytes -= size
+            assert self._queued_bytes >= 0, "what is taken out was put in"
             self._push_batches(appends, size)
+        assert self._queue or not self._queued_bytes
 
     def _may_push(self) -> bool:
         settings, in_flight = self._settings, len(self._in_flight)
@@ -326,6 +336,9 @@ class AppendQueue:
         # Duplicates may be anywhere among them, with offsets that lie before or between the others.
         first = self.pushed_offset
         end = max(map(_last_offset, appends)) + 1
+        head = appends[0]
+        assert head.base_offset == first or not head.records, "offsets are without a gap"
+        assert end > first
         self._note(appends, first, size + HEADER_SIZE)
         self.pushed_offset = end
         if size > self._settings.entry_bytes_max:
@@ -346,6 +359,7 @@ class AppendQueue:
         """One batch that is larger than an entry may be; its last entry acknowledges it."""
         limit = self._settings.entry_bytes_max
         records = appends[0].records
+        assert len(records) == size, "it is one batch"
         for start in range(0, size, limit):
             last = start + limit >= size
             flags = (FLAG_CONTINUED if start else 0) | (0 if last else FLAG_CONTINUES)
@@ -358,6 +372,7 @@ class AppendQueue:
         writer = self._writer
         if writer is None or self._stopped:
             return
+        assert not self._in_flight or self._in_flight[-1].end_offset <= entry.end_offset
         self._in_flight.append(entry)
         self._bytes_in_flight += entry.size_bytes
         try:
@@ -371,6 +386,7 @@ class AppendQueue:
         assert segment is not None
         assert writer is not None
         assert segment.index is not None
+        assert not self.sealed, "a sealed ledger takes no batches"
         segment.index.add(writer.last_add_pushed + 1, first, size, segment.max_timestamp)
         segment.size_bytes += size
         self._ledger_bytes += HEADER_SIZE
@@ -389,6 +405,8 @@ class AppendQueue:
             return
         entry = self._in_flight.popleft()
         self._bytes_in_flight -= entry.size_bytes
+        assert self._bytes_in_flight >= 0, "an entry is acknowledged once"
+        assert self.high_watermark <= entry.end_offset <= self.pushed_offset, "and in their order"
         self.high_watermark = max(self.high_watermark, entry.end_offset)
         for append in entry.appends:
             append.finished()

@@ -116,10 +116,6 @@ class Chain:
         last = self.ledgers[-1]
         return last.base_offset if last.is_open else max(last.end_offset, self.log_start_offset)
 
-    def position_of(self, offset: int) -> int:
-        """Index of the ledger that holds `offset`; -1 if it is before the first."""
-        return bisect_right(self.ledgers, offset, key=_base_offset) - 1
-
     def with_epoch(self, leader_epoch: int, owner: Incarnation | None = None) -> Chain:
         assert leader_epoch > self.leader_epoch, "an epoch only rises"
         return replace(self, leader_epoch=leader_epoch, owner=owner)
@@ -135,15 +131,23 @@ class Chain:
             "the predecessor's end is not final"
         )
         assert info.base_offset == self.closed_end_offset, "offsets are dense"
+        assert info.leader_epoch <= self.leader_epoch, "who makes it has taken the partition over"
         return replace(self, ledgers=(*self.ledgers, info))
 
     def with_last(self, info: LedgerInfo) -> Chain:
         """Replaces the last ledger's facts (closed, or a newer snapshot)."""
-        assert self.ledgers[-1].ledger_id == info.ledger_id
+        last = self.ledgers[-1]
+        assert last.ledger_id == info.ledger_id
+        assert last.base_offset == info.base_offset
+        assert info.is_open or info.end_offset >= info.base_offset
+        assert self.archived_count < len(self.ledgers), "what is in an archive stays as it is"
         return replace(self, ledgers=(*self.ledgers[:-1], info))
 
     def without_last(self) -> Chain:
         """Drops the last ledger, which holds no records."""
+        last = self.ledgers[-1]
+        assert last.is_open or last.end_offset == last.base_offset
+        assert self.archived_count < len(self.ledgers), "what is in an archive stays as it is"
         return replace(
             self, ledgers=self.ledgers[:-1], deleting=(*self.deleting, self.ledgers[-1].ledger_id)
         )
@@ -154,6 +158,7 @@ class Chain:
         count = _count_before(self.ledgers, offset)
         gone = [item.ledger_id for item in self.ledgers[:count]]
         archived = min(count, self.archived_count)
+        assert not count or not self.ledgers[count - 1].is_open, "an open ledger is never given up"
         return replace(
             self,
             log_start_offset=offset,
@@ -170,6 +175,7 @@ class Chain:
         while archives and archives[0].ledger_count <= dropped:
             dropped -= archives[0].ledger_count
             archives = archives[1:]
+        assert archives or not dropped, "what was dropped is of an archive"
         return replace(
             self,
             deleting=tuple(i for i in self.deleting if i not in ledger_ids),
@@ -182,6 +188,7 @@ class Chain:
         """The next `count` ledgers, which are closed, are in archive `number` from now on."""
         assert all(archive.number < number for archive in self.archives)
         assert not any(item.is_open for item in self.newest[:count])
+        assert 0 < count <= len(self.newest)
         return replace(
             self,
             archives=(*self.archives, Archive(number, count)),
@@ -191,10 +198,15 @@ class Chain:
     @property
     def newest(self) -> tuple[LedgerInfo, ...]:
         """The ledgers that are in the document itself."""
+        assert 0 <= self.archived_count <= len(self.ledgers)
         return self.ledgers[self.archived_count :]
 
     def to_bytes(self) -> bytes:
         """The document; archives are written by themselves (`archive_bytes`)."""
+        newest = self.newest
+        assert all(map(_follows, newest[1:], newest)), "as `_check_order` wants it"
+        in_archives = self.dropped + len(self.archived_deleting) + self.archived_count
+        assert in_archives == sum(archive.ledger_count for archive in self.archives)
         document: dict[str, Any] = {
             "format": ARCHIVED_FORMAT if self.archives else FORMAT,
             "leader_epoch": self.leader_epoch,
@@ -203,7 +215,7 @@ class Chain:
             "owner": self.owner and {"broker": self.owner.node_id, "incarnation": self.owner.token},
             "ledgers": [
                 {name: getattr(info, field) for name, field in _LEDGER_FIELDS.items()}
-                for info in self.newest
+                for info in newest
             ],
         }
         if self.archives:
@@ -251,6 +263,8 @@ class ChainDocument:
         try:
             dropped = _integer(document.get("dropped", 0))
             log_start_offset = _integer(document["log_start_offset"])
+            if not 0 <= dropped <= sum(archive.ledger_count for archive in self.archives):
+                raise ChainFormatError(f"partition document is damaged: {dropped} dropped")
             before = [info for ledgers in archived for info in ledgers][dropped:]
             gone_count = _count_before(before, log_start_offset)
             chain = Chain(
@@ -281,6 +295,9 @@ class ChainDocument:
 
 
 def archive_bytes(ledgers: Sequence[LedgerInfo]) -> bytes:
+    assert ledgers
+    assert not ledgers[-1].is_open
+    assert all(map(_follows, ledgers[1:], ledgers)), "as `_check_order` wants it"
     document = {
         "format": ARCHIVED_FORMAT,
         "ledgers": [
@@ -305,6 +322,7 @@ def archive_from_bytes(data: bytes) -> list[LedgerInfo]:
 
 def archive_path(path: str, number: int) -> str:
     """`path`: the document's."""
+    assert number >= 0
     return f"{path}-ledgers-{number}"
 
 
@@ -347,10 +365,6 @@ def _end_offset(info: LedgerInfo) -> int:
     return info.end_offset
 
 
-def _base_offset(info: LedgerInfo) -> int:
-    return info.base_offset
-
-
 def _integer(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ChainFormatError(f"partition document is damaged: {value!r} is no integer")
@@ -366,9 +380,14 @@ def _owner(value: dict[str, object] | None) -> Incarnation | None:
     return Incarnation(_integer(value["broker"]), token)
 
 
+def _follows(after: LedgerInfo, before: LedgerInfo) -> bool:
+    return not before.is_open and before.end_offset == after.base_offset
+
+
 def _check_order(chain: Chain) -> None:
+    """Of what was read, where it may be wrong; `to_bytes` asserts it of what is written."""
     for before, after in zip(chain.ledgers, chain.ledgers[1:], strict=False):
-        if before.is_open or before.end_offset != after.base_offset:
+        if not _follows(after, before):
             raise ChainFormatError(
                 f"partition document is damaged: ledger {after.ledger_id} does not follow"
                 f" ledger {before.ledger_id}"

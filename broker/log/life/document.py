@@ -60,6 +60,7 @@ async def read_chain(
                 if found is not None:
                     archived.append(archive_from_bytes(found.data))
                     await trio.lowlevel.checkpoint()
+        assert len(archived) <= len(paths)
         if len(archived) == len(paths):
             return document.chain(archived), node.version
         # An archive goes with its name. So the document is another by now.
@@ -79,13 +80,16 @@ async def write_chain(
 ) -> tuple[Chain, int]:
     """Puts `chain` in the place of `before`, whose document has `version`: what was written (some
     ledgers may have gone to archives), and its version. Errors as `put_document`."""
+    assert version >= 0
     also: list[Op] = []
+    ledgers = chain.ledgers
     number = max((version, *(archive.number for archive in before.archives))) + 1
     while sum(not info.is_open for info in chain.newest) > settings.document_ledgers_max:
         oldest = chain.newest[: settings.archive_ledgers]
         also.append(CreateOp(archive_path(path, number), archive_bytes(oldest)))
         chain = chain.with_archive(number, len(oldest))
         number += 1
+    assert chain.ledgers == ledgers, "where a ledger is written changes nothing of the chain"
     named = set(chain.archives)
     also += [
         DeleteOp(archive_path(path, archive.number))
@@ -106,6 +110,7 @@ async def put_document(
     NoNodeError, BadVersionError: it was not written. MetadataUnavailableError: nothing is known
     after a lost answer, nothing was written without one; calling it again with the same arguments
     finds out. MetadataUnknownOutcomeError after ATTEMPTS_MAX lost answers."""
+    assert version >= 0
     for attempt in range(ATTEMPTS_MAX):
         try:
             if not also:
@@ -165,6 +170,8 @@ class DocumentReader:
 
     async def _read(self) -> None:
         """One request, by one of those who wait. If that one is cancelled another takes over."""
+        assert not self._is_reading, "one request at a time"
+        assert self._asked, "who reads has asked"
         chunk, self._asked = self._asked[:READ_COUNT_MAX], self._asked[READ_COUNT_MAX:]
         self._is_reading = True
         try:

@@ -44,10 +44,6 @@ class OffsetIndex:
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def memory_bytes(self) -> int:
-        return 24 * len(self._entries) + 200
-
     def add(
         self, entry_id: int, first_offset: int, size_bytes: int, max_timestamp_before: int
     ) -> None:

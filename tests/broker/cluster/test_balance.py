@@ -196,7 +196,7 @@ def test_damaged_documents_are_refused(data):
 
 def test_an_epoch_that_falls_is_a_bug():
     with pytest.raises(AssertionError):
-        Assignment("t", (Assigned(1, 5, (1,)),)).with_partition(0, Assigned(2, 4, (1,)))
+        Assignment("t", (Assigned(1, 5, (1,)),)).with_partitions({0: Assigned(2, 4, (1,))})
 
 
 def test_a_document_stays_small():

@@ -58,7 +58,7 @@ async def test_a_restart_sees_the_same_topics(node, open_node):
     made = [await node.catalog.create(f"t{n}", n + 1, {"segment.ms": "7"}) for n in range(3)]
     made.append(await node.catalog.create("__consumer_offsets", 2))
     made[1] = await node.catalog.add_partitions("t1", 9)
-    made[2] = await node.catalog.set_configs("t2", {"retention.ms": "1"})
+    made[2] = await node.catalog.change_configs("t2", lambda _: {"retention.ms": "1"})
     again = await open_node()
     assert sorted(again.catalog.all(), key=lambda t: t.name) == sorted(made, key=lambda t: t.name)
     assert {t.name: t.version for t in again.catalog.all()} == {t.name: t.version for t in made}
@@ -212,14 +212,14 @@ async def test_two_brokers_change_one_topic(node, open_node):
     await node.catalog.create("t", 1)
     other = await open_node()
     await node.catalog.add_partitions("t", 3)
-    changed = await other.catalog.set_configs("t", {"retention.ms": "9"})
+    changed = await other.catalog.change_configs("t", lambda _: {"retention.ms": "9"})
     assert (changed.partition_count, dict(changed.configs)) == (3, {"retention.ms": "9"})
     assert other.events == [(TopicChange.PARTITIONS_ADDED, "t"), (TopicChange.CONFIG_CHANGED, "t")]
     with refused(ErrorCode.INVALID_PARTITIONS):
         await node.catalog.add_partitions("t", 3)
     await node.catalog.delete("t")
     with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-        await other.catalog.set_configs("t", {})
+        await other.catalog.change_configs("t", lambda _: {})
     assert other.events[-1] == (TopicChange.DELETED, "t")
 
 
@@ -257,7 +257,7 @@ async def test_config_is_cached_until_something_changes(node):
     config = node.catalog.config(topic)
     assert (config.retention_ms, config.segment_ms) == (5, 604_800_000)
     assert node.catalog.config(topic) is config
-    changed = await node.catalog.set_configs("t", {"retention.ms": "6"})
+    changed = await node.catalog.change_configs("t", lambda _: {"retention.ms": "6"})
     assert node.catalog.config(changed).retention_ms == 6
     assert node.catalog.config(topic).retention_ms == 5  # an old picture tells the old value
 

@@ -261,13 +261,14 @@ async def test_descriptions_of_a_broker(open_node):
 
 async def test_group_settings(open_node):
     registry = (await open_node({"group.consumer.session.timeout.ms": "50000"})).registry
-    assert registry.group_value("g", "consumer.session.timeout.ms") == 50_000
-    assert registry.group_value("g", "share.auto.offset.reset") == "latest"
+    before = described(registry.describe_named(Room.GROUPS, "g"))
+    assert before["consumer.session.timeout.ms"].value == "50000"
+    assert before["share.auto.offset.reset"].value == "latest"
     name = "groupé/ 1"
     await registry.change(Room.GROUPS, name, lambda _: {"consumer.session.timeout.ms": "46000"})
-    assert registry.group_value(name, "consumer.session.timeout.ms") == 46_000
     assert registry.stored_names(Room.GROUPS) == [name]
     one = described(registry.describe_named(Room.GROUPS, name))["consumer.session.timeout.ms"]
+    assert one.value == "46000"
     assert levels(one) == [
         ("consumer.session.timeout.ms", "46000", 8),
         ("group.consumer.session.timeout.ms", "50000", 4),

@@ -40,7 +40,7 @@ async def test_everything_that_happens_to_a_topic_is_seen_elsewhere(open_followi
     grown = await one.catalog.add_partitions("t", 5)
     await settled()
     assert two.catalog.get_by_id(made.id) == grown
-    await two.catalog.set_configs("t", {"retention.ms": "7"})
+    await two.catalog.change_configs("t", lambda _: {"retention.ms": "7"})
     await settled()
     assert one.catalog.config(one.catalog.get("t")).retention_ms == 7
     await one.catalog.delete("t")
@@ -123,7 +123,7 @@ async def test_a_deletion_that_its_broker_did_not_finish(open_following, autojum
 
 
 async def _configure(node):
-    await node.catalog.set_configs("t", {"retention.ms": "1"})
+    await node.catalog.change_configs("t", lambda _: {"retention.ms": "1"})
 
 
 async def _grow(node):
@@ -242,7 +242,7 @@ async def test_brokers_that_change_the_same_topics_agree(open_following, seed):
                         await node.catalog.add_partitions(name, rng.randrange(2, 9))
                     case 4:
                         value = {"retention.ms": str(rng.randrange(9))}
-                        await node.catalog.set_configs(name, value)
+                        await node.catalog.change_configs(name, lambda _, value=value: value)
             except KafkaError:
                 pass
             for _ in range(rng.randrange(4)):
@@ -282,7 +282,7 @@ async def test_settings_of_other_brokers_arrive(open_following):
     assert len(told) == 2
     await one.registry.change(Room.GROUPS, "g", put(consumer_session_timeout_ms="50000"))
     await settled()
-    assert two.registry.group_value("g", "consumer.session.timeout.ms") == 50_000
+    assert two.registry.stored(Room.GROUPS, "g") == {"consumer.session.timeout.ms": "50000"}
     await two.registry.change(Room.BROKERS, "2", lambda before: {})
     await settled()
     assert two.registry.topic_config({}).retention_ms == 7000

@@ -73,15 +73,6 @@ def test_what_need_not_be_said():
     assert records.parse_underreplicated(b"") == records.UnderreplicatedLedger(())
 
 
-def test_layouts():
-    layout = records.LedgerLayout(records.LONG_HIERARCHICAL_MANAGER)
-    assert records.parse_layout(layout.encode()) == layout
-    assert records.parse_layout(b"1\nflat:2\n") == records.LedgerLayout("flat", 2)
-    for data in (b"", b"2", b"3\na:1", b"2\na", b"2\na:b", b"2\na:b:1", b"2\n:1"):
-        with pytest.raises(MetadataFormatError, match="LAYOUT"):
-            records.parse_layout(data)
-
-
 def test_instance_ids():
     instance_id = "88d2da4f-c7c3-4081-b1cd-0deae3b4485d"
     assert records.parse_instance_id(instance_id.encode()) == instance_id
@@ -125,7 +116,6 @@ def test_bytes_that_are_none(parse, data):
 def test_nothing_but_format_errors(data):
     for parse in (
         lambda data: records.parse_service_info(data, "b"),
-        records.parse_layout,
         records.parse_instance_id,
         records.parse_underreplicated,
         records.parse_holder,

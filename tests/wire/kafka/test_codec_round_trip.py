@@ -1,6 +1,7 @@
 """Every message and version: what was encoded is what is decoded, whatever holds the bytes."""
 
 import random
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +39,7 @@ def test_round_trip(cls, message_maker, as_plain, data):
     rng = data.draw(st.randoms(use_true_random=False))
     message = message_maker().make(cls, version, rng)
     encoded = codec.encode(message, version)
-    parts = codec.encode_parts(message, version)
+    parts = codec.encode_after(b"", message, version)
     assert b"".join(parts) == encoded
     for buffer in (encoded, bytearray(encoded), memoryview(encoded)):
         decoded, end = codec.decode(cls, version, buffer)
@@ -111,7 +112,7 @@ def test_large_records_are_parts_of_their_own(version):
         for index, each in enumerate([large, small, None, pieces, larger, []])
     ]
     response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
-    parts = codec.encode_parts(response, version)
+    parts = codec.encode_after(b"", response, version)
     by_reference = [part for part in parts if any(part is x for x in (large, larger, *pieces))]
     assert len(by_reference) == 4
     assert not any(part is small for part in parts)
@@ -136,7 +137,7 @@ def test_records_at_the_very_end_leave_no_empty_part():
             FetchableTopicResponse(partitions=[PartitionData(records=bytes(4096))]),
         ]
     )
-    parts = codec.encode_parts(response, 4)
+    parts = codec.encode_after(b"", response, 4)
     assert len(parts) == 2
     assert parts[-1] is response.responses[0].partitions[0].records
 
@@ -233,7 +234,7 @@ def test_a_bad_value_deep_inside_is_found(version, spoil, place):
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)])
     codec.encode(response, version)
     spoil(response)
-    for function in (codec.encode, codec.encode_parts):
+    for function in (codec.encode, partial(codec.encode_after, b"")):
         with pytest.raises(EncodeError, match=f"FetchResponse v{version}, field {place}: "):
             function(response, version)
 

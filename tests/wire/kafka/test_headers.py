@@ -19,7 +19,6 @@ from wire.kafka.headers import (
     decode_response,
     encode_request,
     encode_response,
-    encode_response_bytes,
 )
 from wire.kafka.message import REQUESTS, RESPONSES
 from wire.kafka.messages import (
@@ -80,6 +79,10 @@ def test_old_produce_is_recognised_and_refused(version):
     assert caught.value.known_key
 
 
+def response_bytes(message, key, version, correlation_id):
+    return b"".join(encode_response(message, key, version, correlation_id))
+
+
 def test_a_too_new_api_versions_is_answered_in_the_layout_of_version_0():
     """KIP-511: no tags in the header, an int32 count, and ApiVersions' own range in it."""
     frame = struct.pack(">hhih", 18, 9, 77, 0) + b"\x00"
@@ -89,7 +92,7 @@ def test_a_too_new_api_versions_is_answered_in_the_layout_of_version_0():
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)],
     )
-    data = encode_response_bytes(answer, 18, 0, caught.value.correlation_id)
+    data = response_bytes(answer, 18, 0, caught.value.correlation_id)
     assert data == bytes.fromhex("00000010 0000004d 0023 00000001 0012 0000 0004")
 
 
@@ -164,7 +167,7 @@ def test_response_headers_are_those_that_kio_expects():
                 continue
             checked += 1
             header_class = getattr(module, cls.__name__).__header_schema__
-            frame = encode_response_bytes(cls(), key, version, 31)
+            frame = response_bytes(cls(), key, version, 31)
             theirs, size = entity_reader(header_class)(frame, 4)
             assert theirs.correlation_id == 31
             assert frame[4 + size :] == codec.encode(cls(), version)
@@ -176,8 +179,7 @@ def test_response_frames_of_every_version(message_maker, as_plain):
     for key, cls in RESPONSES.items():
         for version in cls.INFO.versions:
             message = message_maker().make(cls, version, rng)
-            frame = encode_response_bytes(message, key, version, -5)
-            assert b"".join(encode_response(message, key, version, -5)) == frame
+            frame = response_bytes(message, key, version, -5)
             assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
             correlation_id, body = decode_response(key, version, memoryview(frame)[4:])
             assert correlation_id == -5
@@ -186,9 +188,9 @@ def test_response_frames_of_every_version(message_maker, as_plain):
 
 def test_api_versions_never_has_tags_in_its_header():
     for version in ApiVersionsRequest.INFO.versions:
-        frame = encode_response_bytes(ApiVersionsResponse(), 18, version, 1)
+        frame = response_bytes(ApiVersionsResponse(), 18, version, 1)
         assert frame[8:] == codec.encode(ApiVersionsResponse(), version)
-    frame = encode_response_bytes(HeartbeatResponse(), 12, 4, 1)
+    frame = response_bytes(HeartbeatResponse(), 12, 4, 1)
     assert frame[8:] == b"\x00" + codec.encode(HeartbeatResponse(), 4)
 
 
@@ -202,7 +204,7 @@ def test_records_of_a_response_are_not_copied():
 
 
 def test_malformed_responses():
-    frame = encode_response_bytes(HeartbeatResponse(), 12, 4, 1)[4:]
+    frame = response_bytes(HeartbeatResponse(), 12, 4, 1)[4:]
     assert decode_response(12, 4, frame) == (1, HeartbeatResponse())
     for cut in range(len(frame)):
         with pytest.raises(WireError):

@@ -219,10 +219,10 @@ def every_field(cls, into):
 def test_lookups():
     assert codec.request_class(0).__name__ == "ProduceRequest"
     assert codec.response_class(0).__name__ == "ProduceResponse"
-    assert codec.valid_versions(0) == range(3, 14)
+    assert codec.request_class(0).INFO.versions == range(3, 14)
     assert not codec.flexible(0, 8)
     assert codec.flexible(0, 9)
-    for lookup in (codec.request_class, codec.response_class, codec.valid_versions):
+    for lookup in (codec.request_class, codec.response_class):
         with pytest.raises(ValueError, match="key 999"):
             lookup(999)
 

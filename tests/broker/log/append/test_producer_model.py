@@ -196,7 +196,8 @@ class ProducerStateMachine(RuleBasedStateMachine):
         """Another broker: the last snapshot, and what the log holds behind it."""
         other = ProducerState(producers_max=3, hot_max=1)
         other.restore(self.last_snapshot)
-        other.rebuild(self.since_snapshot, self.now_ms)
+        for header in self.since_snapshot:
+            other.append(header, header.base_offset, self.now_ms)
         assert other.end_offset == self.state.end_offset
         assert list(other.producers()) == list(self.state.producers())
         self.state.leave()

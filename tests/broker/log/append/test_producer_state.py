@@ -184,26 +184,6 @@ def test_batches_without_sequence(state):
     put(state, batch(0, epoch=2, transactional=True))
 
 
-def test_check_all(state):
-    put(state, batch(0, 5))
-    put(state, batch(5, 5))
-    before = parts_of(state)
-    assert state.check_all([batch(10, 5), batch(15, 5), batch(0, 1, pid=9)], NOW) is None
-    assert state.check_all([batch(-1, pid=-1, epoch=-1)] * 2, NOW) is None
-    assert state.check_all([batch(0, 5), batch(5, 5)], NOW) == [Duplicate(0, -1), Duplicate(5, -1)]
-    for headers in (
-        [batch(10, 5), batch(16, 5)],
-        [batch(5, 5), batch(10, 5)],
-        [batch(10, 5), batch(10, 5)],
-        [batch(10, 5), batch(5, 5)],
-        [batch(0, pid=9), batch(0, pid=9)],
-    ):
-        with pytest.raises(KafkaError) as caught:
-            state.check_all(headers, NOW)
-        assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert parts_of(state) == before
-
-
 def test_expire(state):
     put(state, batch(0, pid=1), NOW)
     put(state, batch(0, pid=2, transactional=True), NOW)
@@ -240,8 +220,6 @@ def test_who_is_known_is_never_forgotten_for_others():
     assert state.check(batch(0, pid=1), NOW) == Duplicate(0, -1)
     put(state, batch(1, pid=1))
     assert refused(state, batch(5, pid=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    with pytest.raises(KafkaError):
-        state.check_all([batch(0, pid=10_001)], NOW)
 
 
 def code_of_new(state, pid, now_ms=NOW):
@@ -318,16 +296,21 @@ def test_expiry_looks_at_the_oldest_alone():
     ]  # fmt: skip
 
 
+def replay(state, headers, now_ms):
+    for header in headers:
+        state.append(header, header.base_offset, now_ms)
+
+
 def test_replay_of_what_is_known_changes_nothing(state):
     headers = []
     for first in range(0, 40, 4):
         header = batch(first, 4)
         headers.append(header._replace(base_offset=put(state, header)))
     before = parts_of(state)
-    state.rebuild(headers, NOW + 99)
+    replay(state, headers, NOW + 99)
     assert parts_of(state) == before
     rebuilt = ProducerState(producers_max=100)
-    rebuilt.rebuild(headers, NOW)
+    replay(rebuilt, headers, NOW)
     assert parts_of(rebuilt) == before
 
 
@@ -339,35 +322,6 @@ def test_replay_of_a_compacted_log(state):
     assert state.check(batch(60, 10), NOW) == Duplicate(60, -1)
     for first in (20, 30, 40):
         assert refused(state, batch(first, 10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.truncate(50) == []
-    assert state.check(batch(20, 10), NOW) is None
-
-
-def test_truncate(state):
-    for first in range(0, 16, 2):
-        put(state, batch(first, 2, pid=1))  # offsets 0-15
-    put(state, batch(0, 1, pid=2))  # 16
-    put(state, batch(0, 1, pid=3, transactional=True))  # 17
-    put(state, batch(16, 2, pid=1))  # 18
-    put(state, marker(pid=3))  # 20
-    put(state, batch(0, 1, pid=4, transactional=True))  # 21
-    assert state.truncate(30) == []
-    assert state.truncate(18) == [3, 4]
-    assert (state.end_offset, state.first_open_transaction_offset) == (18, None)
-    assert state.check(batch(16, 2, pid=1), NOW) is None
-    assert state.check(batch(14, 2, pid=1), NOW) == Duplicate(14, -1)
-    assert refused(state, batch(0, 2, pid=1)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-    put(state, batch(16, 2, pid=1))
-    assert state.truncate(2) == [2, 1]
-    assert len(state) == 0
-
-
-def test_truncate_open_transaction(state):
-    put(state, batch(0, 1))
-    put(state, batch(1, 1, transactional=True))
-    assert state.truncate(1) == []
-    assert state.first_open_transaction_offset is None
-    put(state, batch(1, 1))
 
 
 def _filled() -> ProducerState:

@@ -56,12 +56,11 @@ def test_a_damaged_owner_is_named(owner):
         Chain.from_bytes(json.dumps(document).encode())
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.booleans(), st.data())
-def test_position_of_agrees_with_a_walk(sizes, open_last, data):
-    chain = chain_of(*sizes, open_last=open_last)
-    offset = data.draw(st.integers(0, sum(sizes) + 3))
-    naive = max(i for i, info in enumerate(chain.ledgers) if info.base_offset <= offset)
-    assert chain.position_of(offset) == naive
+@pytest.mark.parametrize("dropped", [-1, 1])
+def test_more_dropped_than_was_archived_is_damage(dropped):
+    document = json.loads(chain_of(2).to_bytes()) | {"dropped": dropped}
+    with pytest.raises(ChainFormatError, match="dropped"):
+        Chain.from_bytes(json.dumps(document).encode())
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.booleans(), st.data())
