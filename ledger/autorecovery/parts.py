@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ledger.autorecovery.audit_marks import AuditMarks
     from ledger.autorecovery.config import AutoRecoveryConfig
     from ledger.bookie_client import BookieClient, BookieId
     from ledger.bookie_watcher import BookieWatcher
@@ -26,6 +27,7 @@ class AutoRecoveryParts:
     #: Where BookKeeper's tree is in the store.
     root: str
     records: UnderReplication
+    audit_marks: AuditMarks
     client: LedgerClient
     bookies: BookieClient
     watcher: BookieWatcher

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ledger.autorecovery.audit_marks import AuditMarks
 from ledger.autorecovery.auditor import Auditor
 from ledger.autorecovery.auditor_election import AuditorElection
 from ledger.autorecovery.checks import Checks
@@ -58,6 +59,7 @@ class AutoRecovery:
             store=store,
             root=root,
             records=self._records,
+            audit_marks=AuditMarks(store, self._records, root),
             client=client,
             bookies=bookies,
             watcher=watcher,
