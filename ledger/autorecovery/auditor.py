@@ -164,7 +164,7 @@ class Auditor:
                 missing = named.difference(self._registered(), waiting)
                 if lost is not None:
                     missing &= set(lost)
-                if missing and await self._checks.mark_lost(ledger_id, missing, metadata.length):
+                if missing and await self._checks.mark(ledger_id, missing, metadata.length):
                     marked += 1
         self._statistics.audit.record(trio.current_time() - started_at)
         words = kv(

@@ -51,26 +51,13 @@ class Checks:
     async def mark(self, ledger_id: int, missing: Collection[BookieId], length_bytes: int) -> bool:
         """Whether that was news."""
         now_ms = self._env.clock.time_ms()
-        is_new = await self._records.mark(ledger_id, sorted(missing), now_ms)
+        is_new = await self._audit_marks.mark(ledger_id, missing, now_ms)
         if is_new:
-            self._count_mark(ledger_id, missing, length_bytes)
+            self._statistics.ledgers_marked += 1
+            self._statistics.marked_bytes += length_bytes
+            words = kv(ledger=ledger_id, missing=",".join(sorted(missing)))
+            logger.info("ledger_marked", words)
         return is_new
-
-    async def mark_lost(
-        self, ledger_id: int, lost: Collection[BookieId], length_bytes: int
-    ) -> bool:
-        """As `mark`, for bookies of which only that is known: they are not registered."""
-        now_ms = self._env.clock.time_ms()
-        is_new = await self._audit_marks.mark(ledger_id, lost, now_ms)
-        if is_new:
-            self._count_mark(ledger_id, lost, length_bytes)
-        return is_new
-
-    def _count_mark(self, ledger_id: int, missing: Collection[BookieId], length_bytes: int) -> None:
-        self._statistics.ledgers_marked += 1
-        self._statistics.marked_bytes += length_bytes
-        words = kv(ledger=ledger_id, missing=",".join(sorted(missing)))
-        logger.info("ledger_marked", words)
 
     async def check_ledgers(self) -> None:
         """Reads some entries of every copy of every closed fragment. MetadataError."""

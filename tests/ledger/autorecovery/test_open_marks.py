@@ -59,6 +59,25 @@ async def test_an_empty_ledger_that_no_bookie_knows_needs_no_mark(cluster, autoj
     assert await cluster.marked() == []
 
 
+async def test_what_a_check_found_in_a_closed_fragment_of_an_open_ledger(cluster, autojump_clock):
+    """It is mended, and the open end has all: nobody has to close the ledger."""
+    writer = await cluster.write(close=False)
+    gone, bookie, _ = writer.metadata.last_segment[1]
+    await cluster.lose(gone)
+    writer.append_nowait([b"more"], lambda *_: None)
+    await trio.sleep(1)
+    await cluster.register(gone)
+    assert [first for first, _ in writer.metadata.segments] == [0, CONFIRMED]
+    assert bookie in writer.metadata.last_segment[1]
+    del _entries(cluster, writer, bookie)[4]
+    service = await cluster.start(ledger_check_interval_s=1000, open_ledger_grace_ms=600_000)
+    await trio.sleep(5)
+    assert service.audit_statistics.ledgers_marked == 1
+    assert await cluster.marked() == []
+    assert 4 in _entries(cluster, writer, bookie)
+    assert not (await cluster.world.metadata(writer.ledger_id)).is_closed
+
+
 # The last one is beyond the LAC that any bookie was told.
 @pytest.mark.parametrize("missing", [0, 4, CONFIRMED - 1])
 async def test_a_bookie_that_came_back_without_an_entry(cluster, autojump_clock, missing):
