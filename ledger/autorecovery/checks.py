@@ -36,6 +36,7 @@ class Checks:
         self._store = parts.store
         self._root = parts.root
         self._records = parts.records
+        self._audit_marks = parts.audit_marks
         self._manager = parts.client.manager
         self._bookies = parts.bookies
         self._watcher = parts.watcher
@@ -50,7 +51,7 @@ class Checks:
     async def mark(self, ledger_id: int, missing: Collection[BookieId], length_bytes: int) -> bool:
         """Whether that was news."""
         now_ms = self._env.clock.time_ms()
-        is_new = await self._records.mark(ledger_id, sorted(missing), now_ms)
+        is_new = await self._audit_marks.mark(ledger_id, missing, now_ms)
         if is_new:
             self._statistics.ledgers_marked += 1
             self._statistics.marked_bytes += length_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ledger.autorecovery.audit_marks import AuditMarks
 from ledger.underreplication import UnderReplication
 
 if TYPE_CHECKING:
@@ -41,3 +42,8 @@ class AutoRecoveryParts:
     def records(self) -> UnderReplication:
         """Who is marked, and who repairs it; made anew each time, as it keeps nothing."""
         return UnderReplication(self.store, self.root)
+
+    @property
+    def audit_marks(self) -> AuditMarks:
+        """Which of the marks auditors alone made; keeps nothing either."""
+        return AuditMarks(self.store, self.records, self.root)

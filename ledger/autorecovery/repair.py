@@ -9,6 +9,8 @@ rules of copying. In addition to BookKeeper's:
 - If two bookies are lost and there is room for one, that one gets its copies.
 - A bookie that answers and tells which entries it lacks gets these again itself: another one would
   have to be given all of the fragment. So does one that lacks all, where no other bookie is left.
+- An auditor's mark of an open ledger is taken back when its bookies are there again and lack
+  nothing (ledger/autorecovery/open_end.py). A writer's mark stays until the ledger is closed.
 
 If it is to (`racks`), it also moves copies of closed fragments on too few racks, one bookie
 at a time, and only to where the fragment is on more racks then. What cannot be moved is left as it
@@ -20,6 +22,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ledger.autorecovery.open_end import is_open_end_whole
 from ledger.autorecovery.placement_check import crowded, spread_of
 from ledger.autorecovery.report import (
     Problem,
@@ -68,6 +71,7 @@ class LedgerRepair:
     ) -> None:
         self._client = parts.client
         self._bookies = parts.bookies
+        self._audit_marks = parts.audit_marks
         self._watcher = parts.watcher
         self._placement = parts.placement
         self._replicator = replicator
@@ -85,15 +89,19 @@ class LedgerRepair:
         ledger_id: int,
         suspects: Collection[BookieId],
         *,
+        marked_version: int,
         unreadable: Mapping[int, int],
         may_fence: bool,
     ) -> list[Problem]:
         """What is still missing and why; nothing if the ledger is whole, or gone.
 
-        `suspects`: whose copies are said to be missing. `unreadable`: of fragments, by first entry,
-        an entry that nobody gave the last time. `may_fence`: an open end that has lost a bookie is
-        recovered; else that is a problem (OPEN). MetadataError, only for the store's own."""
-        work = _Work(self, ledger_id, suspects, unreadable)
+        `suspects`: whose copies are said to be missing, by the mark that has `marked_version`: if
+        auditors alone wrote that one, nothing is missing of an open end either whose bookies have
+        all that was written (ledger/autorecovery/audit_marks.py). `unreadable`: of fragments, by
+        first entry, an entry that nobody gave the last time. `may_fence`: an open end that has lost
+        a bookie is recovered; else that is a problem (OPEN). MetadataError, only for the store's
+        own."""
+        work = _Work(self, ledger_id, suspects, marked_version, unreadable)
         for _ in range(PASSES_MAX):
             try:
                 if may_fence:
@@ -115,6 +123,19 @@ class LedgerRepair:
     def checker(self, ledger_id: int, metadata: LedgerMetadata) -> CopyChecker:
         return CopyChecker(
             self._bookies, ledger_id, metadata, self._rng, percentage=self._percentage
+        )
+
+    async def may_take_back(
+        self, fragment: Fragment, metadata: LedgerMetadata, marked_version: int
+    ) -> bool:
+        """Whether the mark of an open end is not needed any more: the bookies were away when an
+        auditor looked, are there again, and have what they should have."""
+        ledger_id = fragment.ledger_id
+        if not await self._audit_marks.is_only_audits(ledger_id, marked_version):
+            return False
+        checker = self.checker(ledger_id, metadata)
+        return await is_open_end_whole(
+            self._bookies, checker, fragment, metadata, self.registered()
         )
 
     async def recover(self, ledger_id: int, metadata: LedgerMetadata) -> Problem | None:
@@ -220,11 +241,13 @@ class _Work:
         repair: LedgerRepair,
         ledger_id: int,
         suspects: Collection[BookieId],
+        marked_version: int,
         unreadable: Mapping[int, int],
     ) -> None:
         self._repair = repair
         self._ledger_id = ledger_id
         self._suspects = frozenset(suspects)
+        self._marked_version = marked_version
         self._unreadable = unreadable
         #: (fragment's first entry, ensemble index) that were restored: once is enough.
         self._restored: set[tuple[int, int]] = set()
@@ -245,7 +268,11 @@ class _Work:
                 problems.append(problem)
             else:
                 problems.append(still_open(found[-1], gone))
-        elif not found[-1].is_closed and not self._suspects.isdisjoint(found[-1].ensemble):
+        elif (
+            not found[-1].is_closed
+            and not self._suspects.isdisjoint(found[-1].ensemble)
+            and not await repair.may_take_back(found[-1], metadata, self._marked_version)
+        ):
             problems.append(unfinished(found[-1], self._suspects))
         checker = repair.checker(self._ledger_id, metadata)
         is_changed = False

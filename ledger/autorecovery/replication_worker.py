@@ -208,6 +208,7 @@ class ReplicationWorker:
         problems = await self._repair.repair(
             ledger_id,
             task.marked.replicas,
+            marked_version=task.version,
             unreadable=held.unreadable if held is not None else {},
             may_fence=fence_at is not None and trio.current_time() >= fence_at,
         )

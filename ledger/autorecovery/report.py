@@ -31,8 +31,8 @@ class Reason(Enum):
     UNREADABLE_ENTRY = "unreadable entry"
     #: Its writer may still replace the lost bookie by itself; then it is fenced.
     OPEN = "open"
-    #: Its writer goes on without bookies of the ensemble: what they lack is settled when it is
-    #: closed. It is not fenced for that.
+    #: Its writer goes on without bookies of the ensemble, or they lack something of its open end:
+    #: that is settled when it is closed. It is not fenced for that.
     UNFINISHED = "unfinished"
     #: Its end cannot be found: too few bookies of its last ensemble answer.
     NOT_RECOVERED = "not recovered"

@@ -176,10 +176,12 @@ class Client:
 
 
 class LedgerWorld(World):
-    """Bookies only; the script does the rest."""
+    """Bookies only; the script does the rest, and starts the nodes of auto-recovery."""
 
-    def __init__(self, script, bookies, witness):
-        shape = Shape(bookies=bookies, brokers=0, spare_brokers=0, witness=witness)
+    def __init__(self, script, bookies, witness, recoverers):
+        shape = Shape(
+            bookies=bookies, brokers=0, spare_brokers=0, witness=witness, recoverers=recoverers
+        )
         super().__init__(1, [], shape, Trace(), StoreFaults())
         self._script = script
 
@@ -231,10 +233,11 @@ class LedgerWorld(World):
 
 @pytest.fixture
 def run_script():
-    """`run_script(script, bookies=5, witness=0)`: raises what `await script(world)` raised."""
+    """`run_script(script, bookies=5, witness=0, recoverers=0)`: raises what `await script(world)`
+    raised."""
 
-    def run(script, bookies=5, witness=0):
-        result = run_world(LedgerWorld(script, bookies, witness))
+    def run(script, bookies=5, witness=0, recoverers=0):
+        result = run_world(LedgerWorld(script, bookies, witness, recoverers))
         if result.outcome is not Outcome.FINE:
             raise result.error
 
