@@ -19,6 +19,7 @@ from runtime.config import ConfigError, PropertiesError
 from runtime.logs import kv
 from runtime.loop_watch import watch_of_run
 from runtime.processes import die_with_parent, wait_for_end_of_input
+from runtime.young_objects import YoungObjects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,9 +31,10 @@ EXIT_USAGE = 2
 
 #: When the garbage collector looks, as `gc.set_threshold` takes it: at the new objects each time
 #: there are so many more, which takes half a millisecond; each second time at those since the last
-#: such time, too; at everything after fifty million. With ten times as many one large request had
-#: tens of thousands of objects looked through within one of its turns: 5 to 40 ms.
-GC_THRESHOLDS = (5_000, 0, 5_000)
+#: such time, too; at everything after a million of those, which are as many as YoungObjects asks
+#: for in 200 million steps of tasks. With ten times as many new objects one large request had tens
+#: of thousands of them looked through within one of its turns: 5 to 40 ms.
+GC_THRESHOLDS = (5_000, 0, 1_000_000)
 
 
 class Role(Protocol):
@@ -77,6 +79,7 @@ def _tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    trio.lowlevel.add_instrument(YoungObjects())
 
 
 async def _run_to_end(

@@ -23,16 +23,19 @@ version:
   groups here are of type «classic».
 
 Known deviations: the authorized operations of a described group are all that groups have, as of a
-broker without an authorizer.
+broker without an authorizer. A JoinGroup that names more than PROTOCOLS_MAX protocols is answered
+INCONSISTENT_GROUP_PROTOCOL.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
 from broker.authorization import ALL_OPERATIONS, ResourceType
+from broker.groups.classic.members import PROTOCOLS_MAX
 from broker.groups.classic.types import (
     GroupState,
     JoinInput,
@@ -116,7 +119,8 @@ class GroupsHandler:
             body.session_timeout_ms,
             rebalance_ms,
             body.protocol_type,
-            tuple((each.name, each.metadata) for each in body.protocols),
+            # With one too many it is refused, and the others are not even looked at.
+            tuple((p.name, p.metadata) for p in islice(body.protocols, PROTOCOLS_MAX + 1)),
             requires_known_member_id=request.version >= 4,
             supports_skip_assignment=request.version >= 9,
             reason=body.reason,

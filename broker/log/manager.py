@@ -9,6 +9,9 @@ about to do, and what ends it, is decided in broker/log/life/tenure.py and carri
   HANDOVER_WAIT_SECONDS; then by force. A dead owner, none, or ourselves: at once.
 - At most TAKEOVERS_MAX are taken over at a time; their documents are read many at once. One that
   hangs is given up, so that others get its place, and has twice as long the next time.
+- At most OPENINGS_MAX open their first ledger at a time: metadata is not asked for thousands at
+  once, and what only the opening needs is freed before it is old (the garbage collector, which
+  counts what is made less what is freed, else looks through very much at once).
 - A hand-over that is not done after HANDOVER_SECONDS is given up: the next owner fences.
 - Who lost a partition asks metadata whether it is still to have it before it fences anybody.
 """
@@ -66,6 +69,8 @@ STOP_SECONDS = 20.0
 #: Of which each gets a task, or an end: 1 to 2 ms.
 PARTITIONS_PER_TURN = 75
 TAKEOVERS_MAX = 64
+#: First ledgers that are opened at a time.
+OPENINGS_MAX = 64
 PUBLISH_RETRY_SECONDS = 1.0
 SWEEP_RETRY_SECONDS = 30.0
 #: The look at all ledgers for some that no partition has: not while everybody starts, and rarely.
@@ -133,6 +138,7 @@ class LogManager:
         self._failures: dict[tuple[str, int], tuple[int, str]] = {}
         self._documents = DocumentReader(store)
         self._slots = trio.CapacityLimiter(TAKEOVERS_MAX)
+        self._opening = trio.CapacityLimiter(OPENINGS_MAX)
         self._listeners: list[Callable[[str, int], None]] = []
         self._sweep_asked = trio.Event()
         self._nursery: trio.Nursery | None = None
@@ -408,6 +414,7 @@ class LogManager:
             self._settings,
             self._ownership.incarnation,
             is_metadata_away=lambda: self._is_metadata_away,
+            opening=self._opening,
         )
         held = _Held(log, keeper, path, Tenure(epoch), trio.CancelScope())
         of_topic = self._held.setdefault(topic.name, {})

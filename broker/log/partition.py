@@ -274,6 +274,7 @@ class PartitionLog:
                 return
         if self.is_suspended and self.queue.sealed:
             refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no bookies take writes now")
+            self.producers.note_refused(header, checked.now_ms)
             append.fail(refusal)
             return
         self._number(append, checked)

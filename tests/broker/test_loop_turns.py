@@ -21,6 +21,7 @@ import trio.testing
 
 from quire.role import GC_THRESHOLDS
 from runtime.loop_watch import watch_of_run
+from runtime.young_objects import YoungObjects
 from tests.broker.conftest import fetch_request, make_batch, produce_request
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import (
@@ -226,6 +227,8 @@ async def turns(start_server):
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    young = YoungObjects()
+    trio.lowlevel.add_instrument(young)
     caller = Caller(server.address)
     watch = watch_of_run()
     watch.clock = time.thread_time
@@ -250,6 +253,7 @@ async def turns(start_server):
     measure.server, measure.client = server, client
     yield measure
     caller.close()
+    trio.lowlevel.remove_instrument(young)
     gc.unfreeze()
     gc.set_threshold(*before)
     print()

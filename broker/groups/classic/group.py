@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from broker.groups.classic.members import Member, Members
+from broker.groups.classic.members import PROTOCOLS_MAX, Member, Members
 from broker.groups.classic.subscription import subscribed_topics
 from broker.groups.classic.types import (
     Answer,
@@ -215,7 +215,7 @@ class ClassicGroup:
         return True
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
-        if not protocol_type or not names:
+        if not protocol_type or not 0 < len(names) <= PROTOCOLS_MAX:
             return False
         if self.state is EMPTY or not self.members:
             return True

@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: As many as a member may name: each is counted in one turn of the loop, and those of all members
+#: are looked through when one is selected. Clients name up to five; Kafka has no such bound.
+PROTOCOLS_MAX = 100
 #: A member's protocols in its order of preference: (name, opaque metadata).
 Protocols = tuple[tuple[str, bytes], ...]
 

@@ -29,6 +29,8 @@ notice. What is bounded is how many begin. At `producers_max` of a partition, or
 more in the whole broker, a batch of an id that is not known is refused with
 THROTTLING_QUOTA_EXCEEDED (Java's producers retry it; librdkafka's report it), until one expires;
 whoever is known goes on. Kafka has no such bound, and runs out of heap. A replay refuses nothing.
+Who is refused begins with the batch that was refused first, whatever else of it comes before:
+OUT_OF_ORDER_SEQUENCE_NUMBER (broker/log/append/producer_refusals.py).
 How they are kept is in broker/log/append/producer_store.py.
 """
 
@@ -37,6 +39,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.log.append.producer_refusals import ProducerRefusals
 from broker.log.append.producer_snapshot import (
     NO_OFFSET,
     SEQUENCE_MASK,
@@ -95,6 +98,7 @@ class ProducerState:
     __slots__ = (
         "_expiration_ms",
         "_open_transactions",
+        "_refusals",
         "_refused_count",
         "_store",
         "end_offset",
@@ -107,6 +111,8 @@ class ProducerState:
         #: Behind the last batch that the state reflects; it knows all of the log below.
         self.end_offset = 0
         self._refused_count = 0
+        #: Of new producers; made with the first.
+        self._refusals: ProducerRefusals | None = None
         self._store = ProducerStore(hot_max)
         self._open_transactions: OrderedDict[int, int] = OrderedDict()  # id -> first offset
         self._expiration_ms = PRODUCER_EXPIRATION_MS
@@ -120,6 +126,9 @@ class ProducerState:
 
     def leave(self) -> None:
         """It does not any more."""
+        if self._refusals is not None:
+            self._refusals.leave(self._store.room)
+            self._refusals = None
         self._store.leave()
 
     def take_refused(self) -> int:
@@ -160,14 +169,14 @@ class ProducerState:
 
         KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER,
         INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED;
-        THROTTLING_QUOTA_EXCEEDED for a new producer if there is room for none.
+        THROTTLING_QUOTA_EXCEEDED for a new producer if there is room for none; that is noted.
         """
         producer_id = header.producer_id
         if producer_id < 0:
             return None
         producer = self._store.find(producer_id)
         if producer is None:
-            self._check_room(now_ms)
+            self._check_new(header, now_ms)
             return None
         if (
             header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK
@@ -177,7 +186,28 @@ class ProducerState:
             return None
         return self._check_odd(producer, header, now_ms, coordinator_epoch)
 
-    def _check_room(self, now_ms: int) -> None:
+    def note_refused(self, header: BatchHeader, now_ms: int) -> None:
+        """The batch passed `check`, and was refused for another reason, which will pass: what its
+        producer sent behind it is not taken before it."""
+        if header.producer_id < 0 or self._store.find(header.producer_id) is not None:
+            return
+        if self._refusals is None:
+            self._refusals = ProducerRefusals()
+        self._refusals.note(header, now_ms, self._store.room)
+
+    def _check_new(self, header: BatchHeader, now_ms: int) -> None:
+        """`check` of a producer that is not known."""
+        try:
+            self._check_room(header.producer_id, now_ms)
+        except KafkaError:
+            self.note_refused(header, now_ms)
+            raise
+        if self._refusals is not None:
+            self._refusals.expire(now_ms - self._expiration_ms, self._store.room)
+            if self._refusals.must_wait(header):
+                raise _out_of_order(header, "what comes before it was refused, and did not come")
+
+    def _check_room(self, producer_id: int, now_ms: int) -> None:
         room = self._store.room
         is_full = room is not None and room.count >= room.count_max
         if len(self._store) < self.producers_max and not is_full:
@@ -190,8 +220,8 @@ class ProducerState:
             room.refused_count += 1
         raise KafkaError(
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-            f"{len(self)} producers of this partition are remembered, and a new one must wait until"
-            " one expires (producer.id.expiration.ms)",
+            f"{len(self)} producers of this partition are remembered, and a new one ({producer_id})"
+            " must wait until one expires (producer.id.expiration.ms)",
         )
 
     def _check_odd(
@@ -260,6 +290,8 @@ class ProducerState:
             if is_full or len(self._store) >= self.producers_max:
                 self._expire_oldest(now_ms - self._expiration_ms)
             producer = self._store.add(producer_id)
+            if self._refusals is not None:
+                self._refusals.forget(producer_id, room)
         delta = header.last_offset_delta
         attributes = header.attributes
         if header.producer_epoch != producer.epoch:
@@ -316,6 +348,8 @@ class ProducerState:
         """
         self._expiration_ms = producer_id_expiration_ms
         latest_ms = now_ms - producer_id_expiration_ms
+        if self._refusals is not None:
+            self._refusals.expire(latest_ms, self._store.room)
         count = 0
         while count < STEP_PRODUCERS and self._expire_oldest(latest_ms):
             count += 1

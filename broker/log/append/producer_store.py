@@ -22,18 +22,23 @@ from broker.log.append.producer_snapshot import (
 )
 
 HOT_MAX = 500
+#: At some 250 bytes each.
+NOTED_MAX = 20_000
 
 
 class Room:
     """How many producers the partitions of a broker know together, and may know."""
 
-    __slots__ = ("count", "count_max", "refused_count")
+    __slots__ = ("count", "count_max", "noted_count", "noted_max", "refused_count")
 
     def __init__(self, count_max: int) -> None:
         self.count_max = count_max
         self.count = 0
         #: Batches of new producers that were refused.
         self.refused_count = 0
+        #: Refused ones that are remembered (broker/log/append/producer_refusals.py).
+        self.noted_count = 0
+        self.noted_max = NOTED_MAX
 
 
 class ProducerStore:

@@ -91,8 +91,10 @@ class Keeper:
         epoch_min: int = 0,
         *,
         is_metadata_away: Callable[[], bool] = lambda: False,
+        opening: trio.CapacityLimiter | None = None,
     ) -> None:
-        """`epoch_min`: the least leader epoch that the take-over gives."""
+        """`epoch_min`: the least leader epoch that the take-over gives. `opening`: the broker's
+        places for first ledgers that are being opened."""
         self._log = log
         self._path = path
         self._store = store
@@ -101,6 +103,7 @@ class Keeper:
         self._settings = settings
         self._incarnation = incarnation
         self._is_metadata_away = is_metadata_away
+        self._opening = trio.CapacityLimiter(1) if opening is None else opening
         self.epoch_min = epoch_min
         self._version = -1
         self._writer: LedgerWriter | None = None
@@ -372,7 +375,11 @@ class Keeper:
             await self._spare.make(self._writer.ledger_id)
 
     async def _open_first_ledger(self) -> None:
-        await self._open_ledger(self._log.chain)
+        """When there is a place: thousands of partitions may be written for the first time in one
+        request. A roll does not wait for one, as it holds up who is at work."""
+        async with self._opening:
+            if self._log.queue.needs_ledger:  # else it went offline meanwhile
+                await self._open_ledger(self._log.chain)
 
     async def _open_ledger(self, chain: Chain) -> None:
         """Adds a new open ledger to `chain` (whose last one is final) and writes that."""

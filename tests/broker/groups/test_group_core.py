@@ -8,6 +8,7 @@ import pytest
 
 from broker.groups.classic import group_core
 from broker.groups.classic.group import ClassicGroup
+from broker.groups.classic.members import PROTOCOLS_MAX
 from broker.groups.classic.subscription import subscribed_topics
 from broker.groups.classic.types import GroupLimits, GroupState, LeavingMember
 from wire.kafka.errors import ErrorCode as E
@@ -101,6 +102,14 @@ def test_inconsistent_protocols_are_refused(driver, protocol_type, protocols):
         driver.stable(1)
     answer = driver.answers[driver.join(protocol_type=protocol_type, protocols=protocols)]
     assert answer.error is E.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_more_protocols_than_can_be_looked_through_are_refused(driver):
+    protocols = tuple((f"p{number}", b"") for number in range(PROTOCOLS_MAX + 1))
+    answer = driver.answers[driver.join(protocols=protocols)]
+    assert answer.error is E.INCONSISTENT_GROUP_PROTOCOL
+    driver.stable(1, protocols=protocols[:-1])
+    assert driver.group.protocol_name == "p0"
 
 
 def test_a_member_must_share_a_protocol_with_all(driver):

@@ -474,3 +474,36 @@ async def test_a_topic_of_many_partitions_is_held_in_slices_and_found_at_once(
     assert sum(ended.values()) == 40
     assert max(ended.values()) == 3
     await one.kill()
+
+
+async def test_first_ledgers_are_opened_some_at_a_time(autojump_clock, sim, nursery, monkeypatch):
+    """3,000 at once had 60,000 objects looked through in one turn, and metadata asked at once.
+    Those whose turn did not come before their partition ended make none."""
+    monkeypatch.setattr(manager_module, "OPENINGS_MAX", 3)
+    cluster = sim.Cluster(delay_s=0.01)
+    one = await cluster.start(nursery, 1)
+    topic = await cluster.create_topic(one, 20)
+    for partition in range(20):
+        cluster.assignments.assign(topic.id, partition, 1)
+    logs = [await online(one, partition) for partition in range(20)]
+    make, under_way, seen = one.ledgers.create_ledger, [], Counter()
+
+    async def create_ledger(**options):
+        under_way.append(options)
+        seen[len(under_way)] += 1
+        writer = await make(**options)
+        under_way.pop()
+        return writer
+
+    one.ledgers.create_ledger = create_ledger
+    answers = []
+    for log in logs:
+        log.append_nowait(memoryview(bytearray(sim.batch(b"v"))), answers.append)
+    logs[19].go_offline("given up")
+    with trio.fail_after(30):
+        while len(answers) < 20:
+            await trio.sleep(0.01)
+    assert [append.error for append in answers].count(ErrorCode.NONE) == 19
+    assert max(seen) == 3
+    assert seen.total() == 19
+    await one.kill()

@@ -563,6 +563,29 @@ async def test_without_bookies_that_take_writes_it_waits_and_serves_the_rest(wor
     assert world.log.leader_epoch == epoch
 
 
+async def test_what_follows_a_refused_first_batch_does_not_come_before_it(world):
+    """Several batches of a new producer are in flight while bookies come back."""
+    producer = {"producer_id": 5, "producer_epoch": 0}
+    await world.append(b"of another")
+    world.bookie.set_read_only("the disk is full")
+    with pytest.raises(KafkaError):
+        await world.append(b"of another")  # its ledger is lost
+    await world.open()
+    with pytest.raises(KafkaError) as caught:
+        await world.append(b"one", base_sequence=0, **producer)
+    assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    world.bookie.set_writable()
+    with trio.fail_after(30):
+        while world.log.is_suspended:
+            await trio.sleep(0.05)
+    with pytest.raises(KafkaError) as caught:
+        await world.append(b"two", base_sequence=1, **producer)
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    await world.append(b"one", base_sequence=0, **producer)
+    await world.append(b"two", base_sequence=1, **producer)
+    assert [value for _, value in await world.values()] == [b"of another", b"one", b"two"]
+
+
 @pytest.mark.parametrize("how", ["restart", "crash"])
 async def test_producers_of_a_snapshot_in_parts_come_back(world, monkeypatch, how):
     """More producers than a part holds: every one's retry is a duplicate after a take-over, also

@@ -79,6 +79,11 @@ class Model:
         self.transaction = None
 
 
+def is_before(sequence: int, other: int) -> bool:
+    """Numbers wrap: of the two ways round the shorter one counts."""
+    return 0 < (other - sequence) % 2**31 < 2**30
+
+
 PIDS = st.integers(1, 4)
 COUNTS = st.integers(1, 4)
 
@@ -93,6 +98,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         self.room = Room(100)
         self.state.enter(self.room)
         self.models: dict[int, Model] = {}  # the one that appended last is last
+        self.refused: dict[int, tuple[int, int, int]] = {}  # epoch, first number, when
         self.now_ms = NOW
         self.end = 0
         self.since_snapshot: list[BatchHeader] = []
@@ -105,6 +111,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         self.end += header.last_offset_delta + 1
 
     def _touch(self, pid: int) -> Model:
+        self.refused.pop(pid, None)
         model = self.models.pop(pid, None) or Model()
         self.models[pid] = model
         model.appended = self.now_ms
@@ -122,6 +129,9 @@ class ProducerStateMachine(RuleBasedStateMachine):
             expected = model.expected(first, count, epoch, transactional)
         elif len(self.models) >= 3:
             expected = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            self._note(pid, epoch, first)
+        elif self._comes_too_early(pid, epoch, first):
+            expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         else:
             expected = None
         try:
@@ -133,6 +143,20 @@ class ProducerStateMachine(RuleBasedStateMachine):
             offset = self.end
             self._append(header)
             self._touch(pid).append(first, count, epoch, offset, transactional)
+
+    def _note(self, pid: int, epoch: int, first: int) -> None:
+        known_epoch, known_first, known_ms = self.refused.get(pid, (-1, 0, self.now_ms))
+        if epoch > known_epoch or (epoch == known_epoch and is_before(first, known_first)):
+            self.refused[pid] = epoch, first, known_ms
+
+    def _comes_too_early(self, pid: int, epoch: int, first: int) -> bool:
+        """Something of this epoch was refused and is to come before it."""
+        if pid not in self.refused:
+            return False
+        refused_epoch, refused_first, _ = self.refused[pid]
+        if epoch == refused_epoch:
+            return is_before(refused_first, first)
+        return epoch > refused_epoch and first != 0
 
     @rule(pid=PIDS, count=COUNTS, transactional=st.booleans())
     def go_on(self, pid, count, transactional):
@@ -182,6 +206,9 @@ class ProducerStateMachine(RuleBasedStateMachine):
             if model.transaction is None and self.now_ms - model.appended >= 1000
         ]
         assert self.state.expire(self.now_ms, 1000) == len(expired)
+        self.refused = {
+            pid: noted for pid, noted in self.refused.items() if self.now_ms - noted[2] < 1000
+        }
         for pid in expired:
             del self.models[pid]
         if expired:  # what a replay cannot know
@@ -201,6 +228,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         assert other.end_offset == self.state.end_offset
         assert list(other.producers()) == list(self.state.producers())
         self.state.leave()
+        self.refused = {}
         assert self.room.count == 0
         self.state = other
         self.state.enter(self.room)
@@ -213,6 +241,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         shown = {each.producer_id: each for each in self.state.producers()}
         assert list(shown) == list(self.models)
         assert self.room.count == len(self.state) == len(shown)
+        assert self.room.noted_count == len(self.refused)
         for pid, model in self.models.items():
             assert shown[pid].producer_epoch == model.epoch
             assert shown[pid].last_sequence == (model.run[-1] if model.run else -1)

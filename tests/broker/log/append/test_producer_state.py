@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.log.append.producer_refusals import NOTES_MAX
 from broker.log.append.producer_snapshot import PART_PRODUCERS_MAX
 from broker.log.append.producer_state import (
     BATCHES_KEPT_MAX,
@@ -260,6 +261,103 @@ def test_a_broker_has_room_for_so_many():
     put(states[0], batch(0, pid=9))
     assert states[0].expire(NOW + 5000, 1000) == 2
     assert room.count == 0
+
+
+def full_state(count=1):
+    """Of so many producers, 1 and on; they expire after a second."""
+    state = ProducerState(producers_max=count)
+    state.enter(Room(100))
+    state.expire(NOW, 1000)
+    for pid in range(1, count + 1):
+        put(state, batch(0, pid=pid))
+    return state
+
+
+def test_who_was_refused_begins_with_what_was_refused_first():
+    """Five batches are in flight when the first is refused; the second must not be taken before
+    it, though there is room by then."""
+    state = full_state()
+    for first in (0, 1):
+        assert refused(state, batch(first)) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    state.producers_max += 1  # there is room, but for the first
+    for first in (2, 1):
+        assert refused(state, batch(first)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        with pytest.raises(KafkaError) as caught:
+            state.check_all([batch(first)], NOW)
+        assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for first in range(3):
+        put(state, batch(first))
+
+
+def test_who_was_refused_in_the_middle_goes_on_there():
+    """Its past was forgotten; numbers wrap, and the retries come in any order."""
+    state = full_state()
+    for first in (1, SEQUENCE_MAX, 0):
+        assert refused(state, batch(first)) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    state.producers_max += 1
+    assert refused(state, batch(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for first in (SEQUENCE_MAX, 0, 1):
+        put(state, batch(first))
+
+
+def test_a_new_epoch_of_who_was_refused_begins_at_0():
+    state = full_state()
+    assert refused(state, batch(3, epoch=1)) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    state.producers_max += 1
+    assert refused(state, batch(3, epoch=2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    put(state, batch(0, epoch=2))
+
+
+def test_batches_without_numbers_do_not_wait():
+    state = full_state()
+    offsets = batch(-1, transactional=True)
+    assert refused(state, offsets) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert refused(state, batch(4)) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    state.producers_max += 1
+    put(state, offsets)
+
+
+def test_a_refusal_is_remembered_as_long_as_a_producer():
+    state = full_state()
+    assert refused(state, batch(0)) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    room = state._store.room
+    assert refused(state, batch(1), NOW + 999) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert room.noted_count == 1
+    put(state, batch(1), NOW + 2000)
+    assert room.noted_count == 0
+
+
+@pytest.mark.parametrize("noted_max", [NOTES_MAX, 7])
+def test_more_that_were_refused_than_are_remembered_begin_at_0(noted_max):
+    """Of a partition, and of a broker. However many they are their order is kept."""
+    state = full_state()
+    room = state._store.room
+    room.noted_max = min(noted_max, room.noted_max)
+    pids = range(100, 100 + noted_max + 50)
+    for pid in pids:
+        assert refused(state, batch(0, pid=pid)) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert room.noted_count == noted_max
+    later = NOW + 1000 - 1
+    state.producers_max = 1000
+    room.count_max = 1000
+    for pid in pids:
+        header = batch(1, pid=pid)
+        assert refused(state, header, later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for pid in pids:
+        for first in range(2):
+            put(state, batch(first, pid=pid), later)
+    assert room.noted_count == 0
+    assert refused(state, batch(1, pid=99), later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    put(state, batch(1, pid=99), NOW + 1000)
+    state.check(batch(1, pid=98), NOW + 1000)
+
+
+def test_refusals_end_with_the_tenure():
+    state = full_state()
+    assert refused(state, batch(0)) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    room = state._store.room
+    state.leave()
+    assert (room.count, room.noted_count) == (0, 0)
 
 
 def test_a_replay_refuses_nobody():
