@@ -22,9 +22,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
+from broker.api import FREED_PER_TURN, Steps
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -38,10 +39,13 @@ INITIAL_EPOCH = 0
 EPOCH_MAX = (1 << 31) - 1
 #: As Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS, which is no setting either.
 EVICTION_MS = 120_000
+#: Of a request that names more, the rest is done in further steps: some 0.1 ms each.
+PARTITIONS_PER_STEP = 100
 
 #: A partition as requests name it: by topic name or, from version 13 on, by topic id.
 TopicKey = str | UUID
 PartitionKey = tuple[TopicKey, int]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -55,12 +59,15 @@ class Wanted:
     sent_error: bool = False
 
 
+Partitions = OrderedDict[PartitionKey, Wanted]
+
+
 @dataclass(slots=True)
 class Session:
     session_id: int
     next_epoch: int
     uses_topic_ids: bool
-    partitions: OrderedDict[PartitionKey, Wanted]
+    partitions: Partitions
     #: On the clock that never goes back.
     created_seconds: float
     used_seconds: float
@@ -117,28 +124,108 @@ class FetchSessions:
         self._evictable: list[tuple[int, int]] = []
         self.partitions_count = 0
         self.evictions_count = 0
+        #: Of sessions that are gone, if they had many: whoever has time calls `free_some`.
+        self.closed: list[Partitions] = []
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def context(self, request: FetchRequest, version: int) -> FetchContext:
-        """KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
-        FETCH_SESSION_TOPIC_ID_ERROR, INVALID_REQUEST."""
+        """Of a request that names few partitions. KafkaError: FETCH_SESSION_ID_NOT_FOUND,
+        INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR; a request that is refused changes
+        nothing."""
         by_id = version >= 13
+        session = self._begin(request, version, by_id)
+        if session is not None:
+            for topic in request.forgotten_topics_data:
+                _forget(session, topic.topic_id if by_id else topic.topic, topic.partitions)
+        named = [
+            Wanted(topic.topic_id if by_id else topic.topic, partition)
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
+        if session is not None:
+            _change(session.partitions, named)
+            return self._continued(session, named)
         if version < 7 or request.session_epoch == FINAL_EPOCH:
+            return FetchContext(named, None, incremental=False)
+        partitions: Partitions = OrderedDict()
+        _put(partitions, named)
+        return self._new_session(named, partitions, by_id)
+
+    def steps(self, request: FetchRequest, version: int) -> Steps[FetchContext]:
+        """`context` of a request that names many. Between two steps the session may be closed, and
+        then it is not found."""
+        by_id = version >= 13
+        session = self._begin(request, version, by_id)
+        if session is not None:
+            for topic in request.forgotten_topics_data:
+                for numbers in _some_of(topic.partitions):
+                    _forget(session, topic.topic_id if by_id else topic.topic, numbers)
+                    yield 2 + 2 * len(numbers)
+        named: list[Wanted] = []
+        for wanted in request.topics:
+            key = wanted.topic_id if by_id else wanted.topic
+            for some in _some_of(wanted.partitions):
+                named += [Wanted(key, partition) for partition in some]
+                yield 3 + len(some)
+        if session is not None:
+            for news in _some_of(named):
+                _change(session.partitions, news)
+                yield 2 * len(news)
+            return self._continued(session, named)
+        if version < 7 or request.session_epoch == FINAL_EPOCH:
+            return FetchContext(named, None, incremental=False)
+        partitions: Partitions = OrderedDict()
+        for news in _some_of(named):
+            _put(partitions, news)
+            yield 2 * len(news)
+        return self._new_session(named, partitions, by_id)
+
+    def _begin(self, request: FetchRequest, version: int, by_id: bool) -> Session | None:
+        """The session that goes on. KafkaError."""
+        if version < 7 or request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._close(request.session_id)
-            return FetchContext(_partitions(request, by_id), None, incremental=False)
-        if request.session_epoch == INITIAL_EPOCH:
-            self._close(request.session_id)
-            return self._new_session(_partitions(request, by_id), by_id)
+            return None
         if request.session_epoch < 0:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        return self._continue(request, by_id)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.next_epoch != request.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != by_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        # From here on this is the request of that epoch, whatever comes between two steps.
+        session.next_epoch = 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
+        return session
 
-    def _new_session(self, wanted: list[Wanted], by_id: bool) -> FetchContext:
+    def _continued(self, session: Session, named: list[Wanted]) -> FetchContext:
+        """With what this request changed. KafkaError."""
+        if self._sessions.get(session.session_id) is not session:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if not session.partitions:
+            self._close(session.session_id)
+            return FetchContext(named, None, incremental=False)
+        self._touch(session)
+        return FetchContext(list(session.partitions.values()), session, incremental=True)
+
+    def free_some(self) -> None:
+        """Frees some of what closed sessions remembered, which is in `closed`."""
+        left = FREED_PER_TURN
+        while self.closed and left > 0:
+            partitions = self.closed[-1]
+            for _ in range(min(left, len(partitions))):
+                partitions.popitem()
+                left -= 1
+            if not partitions:
+                self.closed.pop()
+
+    def _new_session(
+        self, wanted: list[Wanted], partitions: Partitions, by_id: bool
+    ) -> FetchContext:
         if not wanted or self._slots_max <= 0:
             return FetchContext(wanted, None, incremental=False)
-        partitions = OrderedDict(((item.topic, item.request.partition), item) for item in wanted)
         if len(self._sessions) >= self._slots_max and not self._evict(len(partitions)):
             return FetchContext(wanted, None, incremental=False)
         session_id = 0
@@ -167,6 +254,9 @@ class FetchSessions:
         if session is not None:
             self._take_evictable(session)
             self.partitions_count -= session.size
+            if session.size > PARTITIONS_PER_STEP:
+                self.closed.append(session.partitions)
+                session.partitions = OrderedDict()  # a fetch that waits has it yet
 
     def _take_evictable(self, session: Session) -> None:
         if session.is_evictable:
@@ -189,36 +279,29 @@ class FetchSessions:
                 insort(self._evictable, (size, session.session_id))
                 session.is_evictable = True
 
-    def _continue(self, request: FetchRequest, by_id: bool) -> FetchContext:
-        session = self._sessions.get(request.session_id)
-        if session is None:
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.next_epoch != request.session_epoch:
-            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if session.uses_topic_ids != by_id:
-            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        partitions = session.partitions
-        for topic in request.forgotten_topics_data:
-            for partition in topic.partitions:
-                partitions.pop((topic.topic_id if by_id else topic.topic, partition), None)
-        changes = _partitions(request, by_id)
-        for item in changes:
-            known = partitions.get((item.topic, item.request.partition))
-            if known is None:
-                partitions[item.topic, item.request.partition] = item
-            else:
-                known.request = item.request
-        if not partitions:
-            self._close(session.session_id)
-            return FetchContext(changes, None, incremental=False)
-        self._touch(session)
-        session.next_epoch = 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
-        return FetchContext(list(partitions.values()), session, incremental=True)
+
+def _some_of(elements: list[T]) -> Iterable[list[T]]:
+    """All of them, so many at a time as are one step."""
+    if len(elements) <= PARTITIONS_PER_STEP:
+        return (elements,) if elements else ()
+    starts = range(0, len(elements), PARTITIONS_PER_STEP)
+    return (elements[start : start + PARTITIONS_PER_STEP] for start in starts)
 
 
-def _partitions(request: FetchRequest, by_id: bool) -> list[Wanted]:
-    return [
-        Wanted(topic.topic_id if by_id else topic.topic, partition)
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
+def _forget(session: Session, topic: TopicKey, numbers: list[int]) -> None:
+    for number in numbers:
+        session.partitions.pop((topic, number), None)
+
+
+def _change(partitions: Partitions, named: list[Wanted]) -> None:
+    for item in named:
+        known = partitions.get((item.topic, item.request.partition))
+        if known is None:
+            partitions[item.topic, item.request.partition] = item
+        else:
+            known.request = item.request
+
+
+def _put(partitions: Partitions, named: list[Wanted]) -> None:
+    for item in named:
+        partitions[item.topic, item.request.partition] = item

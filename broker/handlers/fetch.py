@@ -13,8 +13,9 @@ with its connection.
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), divergence is told (v12+);
 - `records` is empty, never null; the last stable offset is the high watermark.
 
-A fetch that waited is read for again when its reply is the next of its connection and there is room
-for it: what a client that does not read has asked for is not collected.
+A fetch that waits holds no records: what comes is counted (broker/handlers/fetch_watch.py), and all
+is read once, when its reply is the next of its connection and there is room for it: what a client
+that does not read has asked for is not collected.
 
 What waits holds memory: `max_wait_ms` counts up to WAIT_MS_MAX, a request may name PARTITIONS_MAX
 partitions (else INVALID_REQUEST), and beyond WAITING_PARTITIONS_MAX of all that wait an answer with
@@ -35,11 +36,11 @@ import trio
 from broker.api import Abandonable, Api, Reply, Request, Steps, in_slices
 from broker.handlers.fetch_watch import (
     PARTITION_UNITS,
-    PARTITIONS_FEW,
     Collected,
     Watched,
     Watching,
-    available_bytes_of,
+    available_bytes,
+    freed,
 )
 from broker.log.partition import State
 from wire.kafka.api_keys import ApiKey
@@ -74,6 +75,7 @@ PARTITIONS_MAX = 10_000
 WAITING_PARTITIONS_MAX = 200_000
 #: More are looked at in slices, by a task.
 PARTITIONS_AT_ONCE = 200
+FetchResult = FetchResponse | Reply | Abandonable
 T = TypeVar("T")
 
 
@@ -98,32 +100,61 @@ class FetchHandler:
         self.bytes_out = 0
         self.waiting_count = 0
         self.waiting_partitions = 0
+        self._is_freeing = False
 
     def apis(self) -> list[Api]:
         return [Api(ApiKey.FETCH, 4, 18, self.fetch)]
 
-    def fetch(self, request: Request) -> FetchResponse | Reply | Abandonable:
+    def fetch(self, request: Request) -> FetchResult | Steps[FetchResult]:
         body: FetchRequest = request.body
         self.requests_count += 1
         body.max_wait_ms = min(body.max_wait_ms, WAIT_MS_MAX)
         # As Kafka does: more is never sent. One byte still means that there is something.
         body.min_bytes = min(body.min_bytes, max(body.max_bytes, 1), self.fetch_bytes_max)
-        forgotten = body.forgotten_topics_data
-        if _is_excessive(body.topics) or (forgotten and _is_excessive(forgotten)):
+        named = _count_of(body.topics)
+        if body.forgotten_topics_data:
+            named = max(named, _count_of(body.forgotten_topics_data))
+        if named > PARTITIONS_MAX:
             return FetchResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+        if named > PARTITIONS_AT_ONCE:
+            return self._fetch_many(request)
         try:
             context = self._sessions.context(body, request.version)
         except KafkaError as error:
             return FetchResponse(error_code=int(error.code))
+        return self._fetch(body, context)
+
+    def _fetch_many(self, request: Request) -> Steps[FetchResult]:
+        """One that names many partitions: its session is made or changed in slices."""
+        try:
+            context = yield from self._sessions.steps(request.body, request.version)
+        except KafkaError as error:
+            return FetchResponse(error_code=int(error.code))
+        return self._fetch(request.body, context)
+
+    def _fetch(self, body: FetchRequest, context: FetchContext) -> FetchResult:
+        if self._sessions.closed and not self._is_freeing:
+            self._is_freeing = True
+            self.turn.later(self._free_some)
         count = len(context.wanted)
         if count > PARTITIONS_AT_ONCE:
-            return Abandonable(partial(self._fetch_in_task, body, context))
+            return Abandonable(partial(self._fetch_in_task, body, context, None))
         collected = self._at_once(self._collect(body, context))
         if collected.cold:
-            return Abandonable(partial(self._fetch_in_task, body, context))
+            # Nothing is read for a task that may have to wait for its turn: a burst has many.
+            is_kept = not collected.size_bytes and not _is_loading(collected)
+            known = collected if is_kept else None
+            return Abandonable(partial(self._fetch_in_task, body, context, known))
         if self._is_enough(body, collected) or not self._may_wait(count):
             return self._at_once(self._response(context, collected))
         return _WaitingFetch(self, body, context, collected)
+
+    def _free_some(self) -> None:
+        """What closed sessions remembered, some in each turn."""
+        self._sessions.free_some()
+        self._is_freeing = bool(self._sessions.closed)
+        if self._is_freeing:
+            self.turn.later(self._free_some)
 
     def _at_once(self, steps: Steps[T]) -> T:
         """All steps, charged to the turn: a burst of them ends."""
@@ -202,9 +233,10 @@ class FetchHandler:
     @staticmethod
     def _count(collected: Collected, wanted: Wanted, log: PartitionLog, got: ReadResult) -> None:
         collected.size_bytes += got.size_bytes
-        available_bytes = available_bytes_of(wanted, log, got)
-        collected.available_bytes += available_bytes
-        collected.sizes.append(available_bytes)
+        collected.available_bytes += available_bytes(
+            wanted.request, got.size_bytes, got.next_offset, log.high_watermark
+        )
+        collected.reads.append(got)
 
     @staticmethod
     def _fill(data: PartitionData, log: PartitionLog, got: ReadResult | None) -> None:
@@ -214,9 +246,15 @@ class FetchHandler:
             data.records = got.parts
 
     async def _fetch_in_task(
-        self, body: FetchRequest, context: FetchContext, abandonable: Abandonable
+        self,
+        body: FetchRequest,
+        context: FetchContext,
+        collected: Collected | None,
+        abandonable: Abandonable,
     ) -> FetchResponse:
-        """Waits for partitions that are being taken over, and reads from the first one that is not
+        """`collected`: a look that was just made, and has no records.
+
+        Waits for partitions that are being taken over, and reads from the first one that is not
         in memory. The answer is what there is then, be it an error: a partition that cannot be read
         must not be tried for ever."""
         deadline = trio.current_time() + body.max_wait_ms / 1000
@@ -226,46 +264,45 @@ class FetchHandler:
             while True:
                 if watching is not None:
                     watching.begin()
-                collected = await in_slices(self._collect(body, context))
+                if collected is None:
+                    collected = await in_slices(self._collect(body, context))
                 is_late = trio.current_time() >= deadline
                 log = self._must_load(body, collected)
                 if log is not None and not is_late:
-                    del collected
+                    collected = await in_slices(collected.let_go())
                     with trio.move_on_at(deadline):
                         await log.wait_loaded()
                     continue
                 if not is_late and not collected.cold and not self._is_enough(body, collected):
                     if watching is None and self._may_wait(len(context.wanted)):
-                        watching = Watching(self, body, context)
-                        continue  # what came before it watched is not missed
+                        watching = Watching(self, body, len(context.wanted))
                     if watching is not None:
-                        watching.measured(collected)
-                        del collected
+                        await in_slices(watching.measured(collected))
+                        collected = await in_slices(collected.let_go())
                         with trio.move_on_at(deadline):
                             await watching.moved.wait()
+                        has_turn = True
+                        if not abandonable.has_turn:
+                            await abandonable.turn()
                         continue
                 if not has_turn:
-                    # What is read for those before it is all that is held for this client.
                     has_turn = True
-                    if await self._waited_for_turn(abandonable, collected):
+                    if not abandonable.has_turn:
+                        # What is read for those before it is all that is held for this client.
+                        collected = await in_slices(collected.let_go())
+                        await abandonable.turn()
                         continue
                 break
             if log is None and collected.cold and not self._is_enough_now(body, collected):
                 await self._read_cold(body, collected)
+            response = await in_slices(self._response(context, collected))
+            await in_slices(collected.let_go())
         finally:
             if watching is not None:
-                watching.end()
-        return await in_slices(self._response(context, collected))
-
-    @staticmethod
-    async def _waited_for_turn(abandonable: Abandonable, collected: Collected) -> bool:
-        """Lets go of what was collected if it cannot be sent now."""
-        if abandonable.has_turn:
-            return False
-        collected.data.clear()
-        collected.cold.clear()
-        await abandonable.turn()
-        return True
+                await watching.end()
+        if context.session is None:
+            await in_slices(freed(context.wanted))
+        return response
 
     @staticmethod
     def _is_enough_now(body: FetchRequest, collected: Collected) -> bool:
@@ -326,18 +363,28 @@ class FetchHandler:
             if data.records:
                 sent.append(wanted)
         self.bytes_out += collected.size_bytes
+        while len(sent) > PARTITIONS_AT_ONCE:
+            context.rotate(sent[:PARTITIONS_AT_ONCE])
+            del sent[:PARTITIONS_AT_ONCE]
+            yield PARTITIONS_AT_ONCE
         context.rotate(sent)
         return response
 
 
-def _is_excessive(topics: Sequence[FetchTopic | ForgottenTopic]) -> bool:
-    """Whether these are more topics or partitions than one request may name."""
-    if len(topics) > PARTITIONS_MAX:
-        return True
+def _is_loading(collected: Collected) -> bool:
+    """Whether some of what is cold was being taken over, and was answered so."""
+    return any(data.error_code for _, data, _ in collected.cold)
+
+
+def _count_of(topics: Sequence[FetchTopic | ForgottenTopic]) -> int:
+    """Topics or partitions, whichever are more."""
+    many = len(topics)
+    if many > PARTITIONS_MAX:
+        return many
     count = 0
     for topic in topics:
         count += len(topic.partitions)
-    return count > PARTITIONS_MAX
+    return count if count > many else many
 
 
 class _WaitingFetch(Reply):
@@ -358,20 +405,28 @@ class _WaitingFetch(Reply):
         self._body = body
         self._context = context
         self._timer: Timer = handler._timers.after(body.max_wait_ms / 1000, self._end)
-        self._watched = Watched(handler, body, context, self._look)
-        if self._watched.count > PARTITIONS_FEW:
-            self._watched.measured(collected)
+        self._watched = Watched(handler, body, len(context.wanted), self._look)
+        handler._at_once(self._watched.measured(collected))
         self.on_abandoned = self._leave
 
     def _look(self, part: Part) -> None:
-        if not self._watched.may_suffice(part):
+        watched = self._watched
+        if not watched.may_suffice(part):
+            return
+        has_turn = self.line is None or self.line.has_turn(self)
+        if not has_turn and watched.is_certain:
+            # It is read when it can be sent.
+            self._leave()
+            self.when_next(self._answer_anew)
             return
         handler = self._handler
         collected = handler._at_once(handler._collect(self._body, self._context))
         if not collected.cold and not handler._is_enough(self._body, collected):
+            handler._at_once(watched.unwatch())
+            handler._at_once(watched.measured(collected))
             return
         self._leave()
-        if self.line is None or self.line.has_turn(self):
+        if has_turn:
             self._answer(collected)
         else:
             del collected
@@ -392,7 +447,7 @@ class _WaitingFetch(Reply):
     def _leave(self) -> None:
         self.on_abandoned = None
         self._timer.cancel()
-        self._watched.end()
+        self._handler._at_once(self._watched.end())
 
 
 def check_leader_epoch(log: PartitionLog, epoch: int) -> None:

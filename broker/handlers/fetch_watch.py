@@ -1,9 +1,10 @@
 """What a fetch waits for: its partitions' high watermarks, and when all together may suffice.
 
-With few partitions all are looked at whenever one moves. With many, a batch for one of them would
-have hundreds looked at, for each fetch that waits: there only the one that moved is, and how much
-each has to be read is remembered, until the sum may be `min_bytes`. The sum never falls short of
-what a look at all of them finds, so that no wake-up is lost.
+Records are counted while a fetch waits, and read when it is answered. What its first look found is
+remembered as numbers: no bytes are held. A partition that moves has only what is new in it read
+over, for its size; of a fetch that is content with one byte not even that, as the high watermark
+says that there is one. The count never falls short of what a look at all partitions finds, so that
+no wake-up is lost.
 
 Owner: the event loop's thread.
 """
@@ -11,24 +12,29 @@ Owner: the event loop's thread.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
+from broker.api import FREED_PER_TURN, STEP_UNITS, Steps, in_slices
+from broker.log.partition import State
 from wire.kafka.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.fetch_sessions import FetchContext, Wanted
+    from broker.fetch_sessions import Wanted
     from broker.handlers.fetch import FetchHandler
     from broker.log.partition import PartitionLog, ReadResult
-    from wire.kafka.messages.fetch import FetchRequest, PartitionData
+    from wire.kafka.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 #: What one partition costs, in units of `Steps`.
-PARTITION_UNITS = 10
-#: Of so few all are looked at, whichever moved.
-PARTITIONS_FEW = 16
+PARTITION_UNITS = 12
+#: The same, of one that is watched but not read, and of one that is not watched any more.
+WATCH_UNITS = 6
+UNWATCH_UNITS = 3
+#: So often a request may name a partition, and have each counted by itself when that moves.
+NAMED_FEW = 16
 
 
 @dataclass(slots=True)
@@ -40,125 +46,243 @@ class Collected:
     #: What is there to be read, each partition up to its limit; not less than `size_bytes`.
     available_bytes: int
     failed: bool  # some partition answered with an error: do not wait
-    cold: list[tuple[Wanted, PartitionData, PartitionLog]]  # cannot be read without waiting
-    #: `available_bytes` of each, if none is cold and none failed.
-    sizes: list[int]
+    #: What cannot be read without waiting.
+    cold: list[tuple[Wanted, PartitionData, PartitionLog]]
+    #: Of each in `data`, if none is cold and none failed.
+    reads: list[ReadResult]
+
+    def let_go(self) -> Steps[None]:
+        """Frees what was collected, of many partitions in slices."""
+        self.cold.clear()
+        yield from freed(self.reads)
+        yield from freed(self.data)
+
+
+def freed(elements: list[Any]) -> Steps[None]:
+    """Empties a list whose elements nobody else may have."""
+    while len(elements) > FREED_PER_TURN:
+        del elements[-FREED_PER_TURN:]
+        yield STEP_UNITS
+    elements.clear()
+
+
+class _ColdError(Exception):
+    """What is to be counted is not in memory."""
+
+
+class _Count:
+    """How much of one partition a fetch would be given."""
+
+    __slots__ = ("available_bytes", "is_cut", "next_offset", "request", "size_bytes", "wanted")
+
+    def __init__(self, wanted: Wanted, got: ReadResult, high_watermark: int) -> None:
+        self.wanted = wanted
+        #: Another one of the session may have replaced the partition's by now.
+        self.request = wanted.request
+        self.size_bytes = 0
+        self.take(got, high_watermark)
+
+    def take(self, got: ReadResult, high_watermark: int) -> None:
+        """What was read next."""
+        self.size_bytes += got.size_bytes
+        self.next_offset = got.next_offset
+        self._bound(high_watermark)
+
+    def add(self, log: PartitionLog, size_max: int) -> None:
+        """Reads over what is new. KafkaError; _ColdError if that would have to wait."""
+        left = size_max - self.size_bytes
+        if left <= 0 and self.size_bytes:
+            self._bound(log.high_watermark)
+            return
+        got = log.read_nowait(self.next_offset, left, at_least_one=not self.size_bytes)
+        if got is None:
+            raise _ColdError
+        self.take(got, log.high_watermark)
+
+    def _bound(self, high_watermark: int) -> None:
+        self.is_cut = self.next_offset < high_watermark
+        self.available_bytes = available_bytes(
+            self.request, self.size_bytes, self.next_offset, high_watermark
+        )
+
+    def is_doubtful(self, size_max: int) -> bool:
+        """Whether a look at all partitions may find less of this one: a batch that is above the
+        limit comes only if it is the first of all."""
+        return self.size_bytes > size_max or (self.is_cut and not self.size_bytes)
+
+
+def available_bytes(
+    request: FetchPartition, size_bytes: int, next_offset: int, high_watermark: int
+) -> int:
+    """What counts for min_bytes: of a partition whose batches did not all fit, its limit."""
+    if next_offset < high_watermark:
+        return max(size_bytes, request.partition_max_bytes)
+    return size_bytes
 
 
 class Part:
-    """One partition that a fetch waits for, and how much of it there is to be read. Called when it
-    moves (`PartitionLog.watch`)."""
+    """One partition that a fetch waits for. Called when it moves (`PartitionLog.watch`)."""
 
-    __slots__ = ("available_bytes", "log", "look", "wanted")
+    __slots__ = ("counts", "log", "look", "offset_min")
 
-    def __init__(self, log: PartitionLog, look: Callable[[Part], None]) -> None:
+    def __init__(self, log: PartitionLog, look: Callable[[Part], None], offset: int) -> None:
         self.log = log
         self.look = look
-        self.wanted: list[Wanted] = []  # a client may name a partition twice
-        self.available_bytes = 0
+        #: A client may name a partition twice; empty for a fetch that any byte is enough for.
+        self.counts: list[_Count] = []
+        self.offset_min = offset
 
     def __call__(self) -> None:
         self.look(self)
 
+    def has_news(self) -> bool:
+        """Whether a read gives a batch or an error."""
+        return self.offset_min < self.log.high_watermark or self.log.state is not State.ONLINE
+
 
 class Watched:
-    """What a fetch waits for. With many partitions only the one that moved is looked at, until all
-    together may suffice."""
+    """What a fetch waits for, and how much of that is there."""
 
-    __slots__ = ("_available_bytes", "_body", "_handler", "_limit", "_parts", "count")
+    __slots__ = (
+        "_available_bytes", "_count", "_handler", "_limit", "_look", "_min_bytes", "_parts",
+        "is_certain",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        handler: FetchHandler,
-        body: FetchRequest,
-        context: FetchContext,
-        look: Callable[[Part], None],
+        self, handler: FetchHandler, body: FetchRequest, count: int, look: Callable[[Part], None]
     ) -> None:
+        """`count`: of its partitions. `look` is called with each that moves after `measured` came
+        by it."""
         self._handler = handler
-        self._body = body
+        self._min_bytes = body.min_bytes
         self._limit = min(body.max_bytes, handler.fetch_bytes_max)
-        self._available_bytes = 0
+        self._look = look
         self._parts: dict[PartitionLog, Part] = {}
-        self.count = len(context.wanted)
-        for wanted in context.wanted:
-            try:
-                log = handler.log_of(wanted)
-            except KafkaError:
-                continue
-            part = self._parts.get(log)
-            if part is None:
-                part = self._parts[log] = Part(log, look)
-                log.watch(part)
-            part.wanted.append(wanted)
+        self._available_bytes = 0
+        self._count = count
+        #: A look at all of them finds as much as was counted, and not less.
+        self.is_certain = True
         handler.waiting_count += 1
-        handler.waiting_partitions += self.count
+        handler.waiting_partitions += count
 
-    def measured(self, collected: Collected) -> None:
-        """All of them were looked at, and none moved since."""
+    def measured(self, collected: Collected) -> Steps[list[Part]]:
+        """Watches all of them. They were just looked at, and none had an error; gives those that
+        moved since, of which that is not counted yet. KafkaError if one is gone."""
+        assert not self._parts
         self._available_bytes = collected.available_bytes
-        for part in self._parts.values():
-            part.available_bytes = 0
-        for (wanted, _), size in zip(collected.data, collected.sizes, strict=True):
-            if size:
-                self._parts[self._handler.log_of(wanted)].available_bytes += size
+        self.is_certain = True
+        log_of, parts = self._handler.log_of, self._parts
+        moved = []
+        for number, (wanted, data) in enumerate(collected.data):
+            yield WATCH_UNITS
+            log = log_of(wanted)
+            part = parts.get(log)
+            offset = wanted.request.fetch_offset
+            if part is None:
+                part = parts[log] = Part(log, self._look, offset)
+                log.watch(part)
+            elif offset < part.offset_min:
+                part.offset_min = offset
+            if self._min_bytes > 1:
+                count = _Count(wanted, collected.reads[number], data.high_watermark)
+                part.counts.append(count)
+                if count.is_doubtful(self._size_max(count)):
+                    self.is_certain = False
+            if log.high_watermark != data.high_watermark or log.state is not State.ONLINE:
+                moved.append(part)
+        return moved
+
+    def _size_max(self, count: _Count) -> int:
+        return min(count.request.partition_max_bytes, self._limit)
 
     def may_suffice(self, part: Part) -> bool:
-        """Whether all are to be looked at, now that this one moved."""
-        if self.count <= PARTITIONS_FEW or len(part.wanted) > PARTITIONS_FEW:
+        """Whether there may be enough, now that this one moved."""
+        if self._min_bytes <= 1:
+            return part.has_news()
+        log = part.log
+        if log.state is not State.ONLINE:
             return True
-        available = 0
-        for wanted in part.wanted:
+        if len(part.counts) > NAMED_FEW:
+            self.is_certain = False
+            return True
+        for count in part.counts:
+            if count.is_cut:
+                continue
             self._handler.turn.spent_units += PARTITION_UNITS
-            request = wanted.request
-            size_max = min(request.partition_max_bytes, self._limit)
+            size_max = self._size_max(count)
+            before = count.available_bytes
             try:
-                got = part.log.read_nowait(request.fetch_offset, size_max)
-            except KafkaError:
+                if (
+                    count.request is not count.wanted.request
+                    or count.request.fetch_offset < log.log_start_offset
+                ):
+                    raise _ColdError
+                count.add(log, size_max)
+            except (KafkaError, _ColdError):
+                self.is_certain = False
                 return True
-            if got is None:
-                return True
-            available += available_bytes_of(wanted, part.log, got)
-        self._available_bytes += available - part.available_bytes
-        part.available_bytes = available
+            self._available_bytes += count.available_bytes - before
+            if count.is_doubtful(size_max):
+                self.is_certain = False
         # What is cut by the limit of all counts for more there than here.
-        return self._available_bytes >= min(self._body.min_bytes, self._limit)
+        return self._available_bytes >= min(self._min_bytes, self._limit)
 
-    def end(self) -> None:
-        for part in self._parts.values():
-            part.log.unwatch(part)
-        self._parts.clear()
+    def unwatch(self) -> Steps[None]:
+        """Until `measured` none of them is heard of."""
+        parts = self._parts
+        while parts:
+            log, part = parts.popitem()
+            log.unwatch(part)
+            yield UNWATCH_UNITS
+
+    def end(self) -> Steps[None]:
+        """Nothing is waited for any more."""
         self._handler.waiting_count -= 1
-        self._handler.waiting_partitions -= self.count
-
-
-def available_bytes_of(wanted: Wanted, log: PartitionLog, got: ReadResult) -> int:
-    if got.next_offset < log.high_watermark:  # there is more that did not fit
-        return max(got.size_bytes, wanted.request.partition_max_bytes)
-    return got.size_bytes
+        self._handler.waiting_partitions -= self._count
+        return self.unwatch()
 
 
 class Watching:
     """A task that waits until its partitions may suffice."""
 
-    def __init__(self, handler: FetchHandler, body: FetchRequest, context: FetchContext) -> None:
+    def __init__(self, handler: FetchHandler, body: FetchRequest, count: int) -> None:
         self.moved = trio.Event()
         self._is_measured = False
-        self._watched = Watched(handler, body, context, self._look)
+        self._unseen: dict[Part, None] = {}
+        self._watched = Watched(handler, body, count, self._look)
 
     def _look(self, part: Part) -> None:
-        if not self._is_measured or self._watched.may_suffice(part):
+        if not self._is_measured:
+            self._unseen[part] = None
+        elif not self.moved.is_set() and self._watched.may_suffice(part):
             self.moved.set()
 
     def begin(self) -> None:
-        """They are looked at; `moved` is set by any that moves meanwhile."""
+        """They are looked at, and `measured` comes next, or `end`."""
         self._is_measured = False
-        if self.moved.is_set():
-            self.moved = trio.Event()
 
-    def measured(self, collected: Collected) -> None:
-        if not self.moved.is_set():
-            self._watched.measured(collected)
-            self._is_measured = True
+    def measured(self, collected: Collected) -> Steps[None]:
+        """`moved` is set once they may suffice, by what came since they were looked at, too."""
+        self.moved = trio.Event()
+        yield from self._watched.unwatch()
+        unseen = self._unseen
+        unseen.clear()
+        try:
+            for part in (yield from self._watched.measured(collected)):
+                unseen[part] = None
+        except KafkaError:
+            self.moved.set()
+            return
+        while unseen:
+            part, _ = unseen.popitem()
+            yield PARTITION_UNITS
+            if self._watched.may_suffice(part):
+                self.moved.set()
+                return
+        self._is_measured = True
 
-    def end(self) -> None:
-        self._watched.end()
+    async def end(self) -> None:
+        """In slices; whoever is cancelled ends it, too."""
+        self._is_measured = False
+        with trio.CancelScope(shield=True):
+            await in_slices(self._watched.end())

@@ -296,3 +296,69 @@ def test_any_history_of_one_session(history):
         }
         assert got == model
         context.rotate(context.wanted[: epoch % 3])
+
+
+# -- very many partitions ------------------------------------------------------------------------
+
+
+def in_steps(sessions, body, version=12):
+    """The context, and the most that one step cost."""
+    steps, most = sessions.steps(body, version), 0
+    while True:
+        try:
+            most = max(most, next(steps))
+        except StopIteration as end:
+            return end.value, most
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_many_partitions_are_named_in_small_steps(sessions, epoch):
+    topics = [FetchTopic(topic="t", partitions=[FetchPartition(partition=n) for n in range(5000)])]
+    context, most = in_steps(sessions, FetchRequest(session_epoch=epoch, topics=topics))
+    assert keys(context) == [("t", number) for number in range(5000)]
+    assert most <= 500
+
+
+def test_many_changes_come_in_small_steps_to_what_they_come_to_at_once(clock):
+    contexts, sizes = [], []
+    for run in (in_steps, lambda sessions, body: (sessions.context(body, 12), 0)):
+        sessions = FetchSessions(3, random.Random(1), clock)
+        number = sessions.context(request(*parts(3000)), 12).session_id
+        news = [(topic, at, 7) for topic, at, _ in parts(3000, "u") + parts(2000)]
+        body = request(*news, session=number, epoch=1, forget=[("t", at) for at in range(1000)])
+        context, most = run(sessions, body)
+        assert most <= 500
+        sizes.append(sessions.partitions_count)
+        contexts.append(
+            [
+                (*key, each.request.fetch_offset)
+                for key, each in zip(keys(context), context.wanted, strict=True)
+            ]
+        )
+    assert contexts[0] == contexts[1]
+    assert sizes == [6000, 6000]
+
+
+def test_a_session_that_is_closed_between_two_steps_is_not_found(sessions):
+    number = sessions.context(request(*parts(3000)), 12).session_id
+    steps = sessions.steps(request(*parts(500), session=number, epoch=1), 12)
+    next(steps)
+    again = request(session=number, epoch=1)
+    assert code_of(sessions, again) is ErrorCode.INVALID_FETCH_SESSION_EPOCH, "it is under way"
+    sessions.context(request(session=number, epoch=-1), 12)
+    with pytest.raises(KafkaError) as caught:
+        list(steps)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(sessions), sessions.partitions_count) == (0, 0)
+
+
+def test_what_a_large_session_remembered_is_freed_some_at_a_time(sessions):
+    context = sessions.context(request(*parts(3000)), 12)
+    sessions.context(request(session=context.session_id, epoch=-1), 12)
+    left = [3000]
+    while sessions.closed:
+        sessions.free_some()
+        left.append(sum(map(len, sessions.closed)))
+        assert left[-2] - left[-1] <= 500
+    assert left[-1] == 0
+    context.rotate(context.wanted)  # of a fetch that waited

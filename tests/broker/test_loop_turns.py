@@ -46,6 +46,7 @@ from wire.kafka.messages.configs import (
 from wire.kafka.messages.configs import (
     IncrementalAlterConfigsRequestAlterConfigsResource as AlterConfigsResource,
 )
+from wire.kafka.messages.fetch import ForgottenTopic
 from wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
 from wire.kafka.messages.metadata import MetadataRequestTopic
 from wire.kafka.messages.topics import CreatableTopic, DeleteTopicState
@@ -347,6 +348,37 @@ async def test_a_topic_of_many_partitions(turns):
     await turns(f"a setting of all {WIDE} partitions", [encode_request(altered, 1, 1, "c")])
     deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name="wide")], timeout_ms=60_000)
     await turns(f"DELETE_TOPICS of {WIDE} partitions", [encode_request(deleted, 6, 1, "c")])
+
+
+@pytest.mark.timeout(900)
+async def test_a_fetch_session_of_many_partitions(turns):
+    """Made, waited with, woken, changed, taken the place of, and forgotten; and a wait without."""
+    await turns.client.create_topic("wide", WIDE)
+    loaded = MetadataRequest(topics=[MetadataRequestTopic(name="wide")])
+    await turns.client.call(loaded)
+    wanted = [("wide", at, 0) for at in range(WIDE)]
+
+    async def fetched(name, body):
+        frame = await trio.to_thread.run_sync(encode_request, body, 12, 1, "c")
+        (answer,) = await turns(f"FETCH {name}, {WIDE} partitions", [frame])
+        _, response = await trio.to_thread.run_sync(decode_response, ApiKey.FETCH, 12, answer)
+        assert response.error_code == 0
+        return response
+
+    def more(session, epoch, *parts, **fields):
+        return fetch_request(*parts, session_id=session, session_epoch=epoch, **fields)
+
+    await fetched("that waits", fetch_request(*wanted, max_wait_ms=500))
+    first = await fetched("makes a session", more(0, 0, *wanted))
+    again = await fetched("makes it anew", more(first.session_id, 0, *wanted))
+    session = again.session_id
+    assert session not in (0, first.session_id)
+    assert not (await fetched("of a session waits", more(session, 1, max_wait_ms=500))).responses
+    waits = {"max_wait_ms": 500, "min_bytes": 1 << 20}
+    assert not (await fetched("changes all", more(session, 2, *wanted, **waits))).responses
+    forget = [ForgottenTopic(topic="wide", partitions=list(range(WIDE)))]
+    last = await fetched("forgets all", more(session, 3, forgotten_topics_data=forget))
+    assert (last.session_id, last.responses) == (0, [])
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
