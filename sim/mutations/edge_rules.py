@@ -6,7 +6,7 @@ from __future__ import annotations
 from sim.mutations.mutation import Mutation, Patch
 
 REQUEST_MEMORY = "tests/runtime/test_request_memory.py"
-ADDRESSES = "tests/ledger/test_addresses.py"
+ADDRESSES = "tests/ledger/test_bookie_watcher.py"
 
 EDGE_RULES = (
     Mutation(
