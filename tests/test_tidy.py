@@ -145,7 +145,7 @@ MIRRORED = (*PACKAGES, "sim", "checks", "bench", "compat_tests")
 BEHAVIOURS = {
     "bookie": (
         "crash_points deferred_sync disk_full disk_slow kill killed_then_power_fails long_turns "
-        "structures torn_under_a_reader"
+        "torn_under_a_reader"
     ),
     "broker": "hot_path loop_turns",
     "broker/cluster": "followed members",
