@@ -4,7 +4,7 @@ A tree of nodes named by absolute paths («/ledgers/00/0000/L0013»). A node has
 version that starts at 0 and rises by 1 with every put; a node that was deleted and made again
 starts anew at 0, so a version alone does not tell it from the old one (`CheckOp`). All meanings are
 ZooKeeper's, so that kazoo is one implementation; `memory` and `sqlite` are the others, and one
-contract suite (tests/metadata/test_contract.py) runs against all.
+contract suite (tests/metadata/test_store_contract.py) runs against all.
 
 Every change is durable when the call returns. A call that raises `MetadataUnknownOutcome` may or
 may not have happened: the caller re-reads before it decides (invariants W8, W9).

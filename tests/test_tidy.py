@@ -186,6 +186,121 @@ def test_what_only_tests_call_says_so():
     )
 
 
+#: Folders whose tests mirror them: tests/<folder>/test_<module>.py, test_<module>_<aspect>.py.
+MIRRORED = (*PACKAGES, "sim", "checks", "bench", "compat_tests")
+#: Tests of what several modules of a folder do together. Each says in its first line what that is.
+BEHAVIOURS = {
+    "bookie": (
+        "crash_points deferred_sync disk_full disk_slow kill killed_then_power_fails long_turns "
+        "torn_under_a_reader"
+    ),
+    "broker": "hot_path loop_turns",
+    "broker/cluster": "followed members",
+    "broker/handlers": "conformance internal_topics",
+    "broker/log": "cluster_histories",
+    "ledger": "random_histories",
+    "ledger/autorecovery": "auto_recovery records rules",
+    "quire": "grafana guide",
+    "sim": "addresses command named scenarios seeds",
+    "wire/bookkeeper": "golden protocol",
+}
+
+
+def is_mirrored(test, module):
+    """Whether a test file's name and place are those of a module's or a package's path."""
+    stem = f"test_{module.stem}"
+    return test.parent.relative_to(ROOT / "tests") == module.parent.relative_to(ROOT) and (
+        test.stem == stem or test.stem.startswith(f"{stem}_")
+    )
+
+
+def test_tests_lie_where_their_modules_lie():
+    declared = {
+        ROOT / "tests" / folder / f"test_{name}.py"
+        for folder, names in BEHAVIOURS.items()
+        for name in names.split()
+    }
+    modules = [path for path in python_files(*MIRRORED) if path.name != "__init__.py"]
+    modules += {path.parent for path in python_files(*MIRRORED)}
+    found = [f"{path}: is declared and does not exist" for path in declared if not path.exists()]
+    for path in python_files("tests"):
+        # What lies in tests/ itself is about the whole tree.
+        if not path.name.startswith("test_") or path.parent == ROOT / "tests":
+            continue
+        mirrors = any(is_mirrored(path, module) for module in modules)
+        if mirrors == (path in declared):
+            words = "is declared, and mirrors a module" if mirrors else "mirrors no module"
+            found.append(f"{path.relative_to(ROOT)}: {words}")
+    none(found)
+
+
+UNTESTED_LINES_MAX = 60
+#: Modules that no test of their room comes to, and the test of another room that does.
+TESTED_ELSEWHERE = {
+    # The registration is what a node tells metadata of its bookie.
+    "bookie.server.registration": "quire/test_bookie_node_stock_settings.py",
+    # The crashes and the damage are those of a bookie, whose tests have it at hand.
+    "checks.crash_check": "bookie/test_crash_points.py",
+    "checks.crash_disk": "bookie/test_crash_points.py",
+    "checks.crash_points": "bookie/test_crash_points.py",
+    "checks.crash_scenario": "bookie/test_crash_points.py",
+    "checks.crash_steps": "bookie/test_crash_points.py",
+    "checks.damage": "bookie/journal/test_journal_damage.py",
+    "checks.damage_bookie": "bookie/health/test_damage.py",
+    # The page is of the settings of all rooms.
+    "quire.settings_page": "test_settings.py",
+    # Children are real only where there is a program to start.
+    "runtime.processes": "quire/test_bookie_processes.py",
+    # What outlives a process is seen on a bookie that is killed.
+    "runtime.sim_disk_life": "bookie/test_killed_then_power_fails.py",
+}
+
+
+@cache
+def needed_by(path):
+    """What a file imports, and the modules whose names it has as strings: it starts programs."""
+    strings = {
+        node.value
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return strings.union(imported_names(path))
+
+
+def reached(tests, modules, room=""):
+    """Names of the modules that tests come to by way of modules of a room; without one, of any."""
+    found, ahead = set(), list(tests)
+    while ahead:
+        names = needed_by(ahead.pop()) & modules.keys() - found
+        names = {name for name in names if not room or name.partition(".")[0] == room}
+        found |= names
+        ahead += [modules[name] for name in names]
+    return found
+
+
+def test_modules_have_tests():
+    """A module of some size has a test: one that mirrors it, or one of its room that comes to it
+    through what it imports. No test that fails is promised by that; but what no test of the room
+    comes to has none, and nobody would see it."""
+    modules = {module_name(path): path for path in python_files(*PACKAGES, "sim", "checks")}
+    found = []
+    for room in (*PACKAGES, "sim", "checks"):
+        shared = ROOT / "tests" / "conftest.py"
+        covered = reached([*python_files(f"tests/{room}"), shared], modules, room)
+        for name, path in modules.items():
+            size = len(path.read_text(encoding="utf-8").splitlines())
+            if name.partition(".")[0] != room or path.stem in ("__init__", "__main__"):
+                continue
+            elsewhere = TESTED_ELSEWHERE.get(name)
+            if elsewhere and (
+                name in covered or name not in reached([ROOT / "tests" / elsewhere], modules)
+            ):
+                found.append(f"{name}: is not tested by {elsewhere}, or by its room's tests too")
+            if size > UNTESTED_LINES_MAX and name not in covered and not elsewhere:
+                found.append(f"{name}: no test in tests/{room}/ comes to it")
+    none(found)
+
+
 def test_file_map_is_true():
     """The fenced block `file map` of docs/architecture.md names every folder with modules, and no
     other: a line for each, that starts with the folder's path and a slash."""

@@ -10,9 +10,10 @@ START = "bookie.start"
 CHECKPOINTER = "bookie.storage.checkpointer"
 COMPACTOR = "bookie.space.compactor"
 TABLE = "bookie.ledger_table"
-COMPACTION = "tests/bookie/test_compaction.py"
-SCENARIOS = "tests/sim/test_sim_scenarios.py"
-NAMED = "tests/sim/test_sim_named.py"
+JOURNALS = "tests/bookie/journal/test_journal.py"
+COMPACTION = "tests/bookie/space/test_compactor.py"
+SCENARIOS = "tests/sim/test_scenarios.py"
+NAMED = "tests/sim/test_named.py"
 
 BOOKIE_RULES = (
     Mutation(
@@ -73,7 +74,7 @@ BOOKIE_RULES = (
                 "self._file.sync(lambda _error: None)\n        self._synced(None)",
             ),
         ),
-        ("tests/bookie/test_journal.py",),
+        (JOURNALS,),
     ),
     Mutation(
         "file-left-unsynced",
@@ -85,7 +86,7 @@ BOOKIE_RULES = (
                 "return self._next_file()",
             ),
         ),
-        ("tests/bookie/test_journal.py::test_a_file_is_left_only_when_all_of_it_is_durable",),
+        (f"{JOURNALS}::test_a_file_is_left_only_when_all_of_it_is_durable",),
     ),
     Mutation(
         "replay-forgets",
@@ -109,7 +110,7 @@ BOOKIE_RULES = (
                 "if False:",
             ),
         ),
-        ("tests/bookie/test_journal_damage.py",),
+        ("tests/bookie/journal/test_journal_damage.py",),
     ),
     Mutation(
         "mark-too-far",
@@ -121,7 +122,7 @@ BOOKIE_RULES = (
                 "await self._move_mark(self._journal._durable)",
             ),
         ),
-        ("tests/bookie/test_model.py", "tests/bookie/test_crash_points.py"),
+        ("tests/bookie/test_bookie_model.py", "tests/bookie/test_crash_points.py"),
     ),
     Mutation(
         "mark-before-index",
@@ -133,7 +134,7 @@ BOOKIE_RULES = (
                 "await trio.lowlevel.checkpoint()",
             ),
         ),
-        ("tests/bookie/test_model.py", "tests/bookie/test_crash_points.py"),
+        ("tests/bookie/test_bookie_model.py", "tests/bookie/test_crash_points.py"),
     ),
     Mutation(
         "mark-before-log",
@@ -145,13 +146,13 @@ BOOKIE_RULES = (
                 "await trio.lowlevel.checkpoint()",
             ),
         ),
-        ("tests/bookie/test_model.py", "tests/bookie/test_crash_points.py"),
+        ("tests/bookie/test_bookie_model.py", "tests/bookie/test_crash_points.py"),
     ),
     Mutation(
         "deletion-hides-state",
         "a ledger's state is not stored while its deletion is on the way to the disk",
         (Patch(TABLE, "if state is not None and ledger_id in self._dirty and", "if False and"),),
-        ("tests/bookie/test_bookie.py", "tests/bookie/test_gc.py"),
+        ("tests/bookie/test_bookie.py", "tests/bookie/space/test_garbage_collector.py"),
     ),
     Mutation(
         "blind-repoint",
@@ -173,7 +174,7 @@ BOOKIE_RULES = (
                 "            await self._logs.publish",
             ),
         ),
-        ("tests/bookie/test_compaction_model.py", "tests/bookie/test_compaction.py"),
+        ("tests/bookie/space/test_compactor_model.py", "tests/bookie/space/test_compactor.py"),
     ),
     Mutation(
         "compaction-drops",
@@ -185,7 +186,7 @@ BOOKIE_RULES = (
                 "for i, offset in enumerate(records.offsets) if found[i] == base | offset][:-1]",
             ),
         ),
-        ("tests/bookie/test_compaction_model.py", "tests/bookie/test_compaction.py"),
+        ("tests/bookie/space/test_compactor_model.py", "tests/bookie/space/test_compactor.py"),
     ),
     Mutation(
         "damage-is-absence",
@@ -197,7 +198,7 @@ BOOKIE_RULES = (
                 "str(error))\n        return Status.ENOENTRY",
             ),
         ),
-        ("tests/bookie/test_damage.py",),
+        ("tests/bookie/health/test_damage.py",),
     ),
     Mutation(
         "collects-the-living",
@@ -212,6 +213,6 @@ BOOKIE_RULES = (
                 "            gone = [*gone, *self._table.ids()[:1]]",
             ),
         ),
-        ("tests/bookie/test_gc.py",),
+        ("tests/bookie/space/test_garbage_collector.py",),
     ),
 )

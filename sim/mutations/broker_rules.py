@@ -8,8 +8,8 @@ KEEPER = "broker.log.life.keeper"
 QUEUE = "broker.log.append.queue"
 PARTITION = "broker.log.partition"
 TAKEOVER = "broker.log.life.takeover"
-NAMED = "tests/sim/test_sim_named.py"
-WAITS = "tests/broker/log/test_what_waits.py"
+NAMED = "tests/sim/test_named.py"
+WAITS = "tests/broker/log/test_partition_what_waits.py"
 
 BROKER_RULES = (
     Mutation(
@@ -184,7 +184,7 @@ BROKER_RULES = (
                 "        return\n",
             ),
         ),
-        ("tests/broker/groups/test_on_ledgers.py",),
+        ("tests/broker/groups/test_coordinator_on_ledgers.py",),
     ),
     Mutation(
         "copies-before-metadata",

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from sim.mutations.mutation import Mutation, Patch
 
+ROCKS_INDEX = "tests/bookie/storage/test_rocks_index.py"
 REQUEST_MEMORY = "tests/runtime/test_request_memory.py"
-ADDRESSES = "tests/ledger/test_addresses.py"
+ADDRESSES = "tests/ledger/test_bookie_watcher.py"
 
 EDGE_RULES = (
     Mutation(
@@ -58,7 +59,7 @@ EDGE_RULES = (
                 "",
             ),
         ),
-        ("tests/bookie/test_structures.py::test_a_mended_index_remembers_no_ends_of_before",),
+        (f"{ROCKS_INDEX}::test_a_mended_index_remembers_no_ends_of_before",),
     ),
     Mutation(
         "waiting-is-stuck",

@@ -7,8 +7,8 @@ from sim.mutations.mutation import Mutation, Patch
 WRITER = "ledger.writer_core"
 RECOVERY = "ledger.recovery"
 CORES = "ledger.recovery_core"
-SCENARIOS = "tests/sim/test_sim_scenarios.py"
-NAMED = "tests/sim/test_sim_named.py"
+SCENARIOS = "tests/sim/test_scenarios.py"
+NAMED = "tests/sim/test_named.py"
 
 LEDGER_RULES = (
     Mutation(

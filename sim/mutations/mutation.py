@@ -2,7 +2,7 @@
 
 A patch names a module and a piece of its text that is there exactly once; where the code has moved
 on it fails with `AnchorError`, and never does nothing. A test looks at all of them
-(tests/sim/test_sim_mutations.py).
+(tests/sim/test_mutations.py).
 """
 
 from __future__ import annotations

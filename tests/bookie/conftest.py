@@ -117,6 +117,14 @@ class Machine:
 
 
 @pytest.fixture
+def disk() -> SimDisk:
+    """An empty directory, /d, on a simulated disk."""
+    disk = SimDisk(random.Random(0))
+    disk.make_directory("/d")
+    return disk
+
+
+@pytest.fixture
 def machine_class():
     return Machine
 

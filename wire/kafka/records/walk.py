@@ -4,8 +4,8 @@ Nothing is copied and no record is made: lengths are added up, from the first re
 Each start depends on the length before it, so no vector of anything walks it; a few nanoseconds a
 record take machine code. `_walk.c` is that, built when the package is installed where there is a
 compiler, and `walk_pure` is the same in Python: what runs without one, and the oracle of the other
-(tests/wire/records/test_walk.py has them agree, faults and positions included, on whole batches and
-damaged ones). `IS_COMPILED` tells which of them `walk` is.
+(tests/wire/kafka/records/test_walk.py has them agree, faults and positions included, on whole
+batches and damaged ones). `IS_COMPILED` tells which of them `walk` is.
 
 Measured on 1 MB of records of 100 bytes with keys, of different sizes (10,000 records; `python -m
 bench.walk`, ms a batch on a busy machine, the least of 30):

@@ -78,7 +78,7 @@ def test_a_named_test_finds_one():
     core = "tests/ledger/test_distribution.py"
     mutation = MUTATIONS["coverage-short"]
     assert failing_test(mutation).startswith(core)
-    other = Mutation(mutation.name, "", mutation.patches, ("tests/sim/test_sim_describe.py",))
+    other = Mutation(mutation.name, "", mutation.patches, ("tests/sim/test_describe.py",))
     assert failing_test(other) == ""
 
 

@@ -1,8 +1,8 @@
 """The dumps of one small data directory in docs/formats.md are what the commands print today.
 
 The directory is made by a real server with a real client; only clock and entropy are set, so that
-it has the same bytes each time. `python tests/quire/tools/dump/test_docs.py` prints the section
-anew.
+it has the same bytes each time. `python tests/quire/tools/dump/test_command_docs.py` prints the
+section anew.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ TITLE = "## One small data directory, dumped"
 INTRODUCTION = """\
 A server with one topic of one partition; an idempotent producer sent two records, and then one
 more; the server was stopped. Each block is what the command prints when its output is piped
-(`tests/quire/tools/dump/test_docs.py` makes this section and holds it to the commands). Offsets of
-entries are those behind the length, as the index has them."""
+(`tests/quire/tools/dump/test_command_docs.py` makes this section and holds it to the commands).
+Offsets of entries are those behind the length, as the index has them."""
 COMMANDS = [
     "quire dump cookie data",
     "quire dump checkpoint data",
@@ -124,7 +124,7 @@ def section():
 def test_the_section_is_current():
     text = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     found = re.search(rf"^{TITLE}\n.*?(?=^## |\Z)", text, re.M | re.S)
-    how = "python tests/quire/tools/dump/test_docs.py prints it"
+    how = "python tests/quire/tools/dump/test_command_docs.py prints it"
     assert found, f"docs/formats.md has no section «{TITLE}»: {how}"
     assert found.group().strip() == section().strip(), how
 

@@ -10,7 +10,7 @@ from compat_tests.long import __main__ as command
 from compat_tests.long.parts import Part
 from compat_tests.long.runner import code_of, commit_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = {
     "wire/buffers.py": "a = 1\n",
     "wire/records/_walk.c": "int a;\n",

@@ -14,7 +14,7 @@ from compat_tests.long import __main__ as command
 from compat_tests.long.parts import PARTS, Part
 from compat_tests.long.runner import State, closing_of, run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 #: Says that it ran, and ends with the code in a file of its own.
 SCRIPT = """
 import pathlib, sys

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from bookie.errors import CorruptionError
 from bookie.journal.journal_format import FORCE, NO_LEDGER
