@@ -198,6 +198,7 @@ async def test_a_run_is_walked_in_order_whatever_the_order_of_the_adds():
         if entry_id == run.next_entry_id:
             run.places.append(place)
             run.next_entry_id += 1
+            run.last_entry_id = max(run.last_entry_id, entry_id)
         else:
             run.put_out_of_order(entry_id, place)
         expected[entry_id] = place
