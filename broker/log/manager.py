@@ -130,7 +130,7 @@ class LogManager:
         self._held: dict[str, dict[int, _Held]] = {}
         self._topics: dict[UUID, Topic] = {}
         #: Topics whose partitions are not all looked at since a change, and the next one to be.
-        self._following: dict[UUID, int] = {}
+        self._following: dict[UUID, tuple[int, int]] = {}
         self._follow_asked = trio.Event()
         #: Of deleted topics: found by nobody any more, and not yet offline.
         self._dropped: deque[_Held] = deque()
@@ -206,14 +206,15 @@ class LogManager:
                 await nursery.start(self._run_keepers, keeping)
                 nursery.start_soon(self._sweep_for_ever)
                 nursery.start_soon(self._sweep_orphans)
+                # Before the first wait: what changes while topics are followed is seen.
+                self._catalog.subscribe(self._on_topic_event)
+                self._ownership.subscribe(self._on_assignment)
                 for topic in self._catalog.all():
                     self.follow(topic)
                 while self._following:
                     await trio.lowlevel.checkpoint()
                     self._follow_some(next(iter(self._following)))
                 nursery.start_soon(self._follow_for_ever)
-                self._catalog.subscribe(self._on_topic_event)
-                self._ownership.subscribe(self._on_assignment)
                 task_status.started()
                 while True:
                     await trio.sleep(self._retention_check_seconds)
@@ -313,22 +314,24 @@ class LogManager:
         if current is None:
             return
         self._topics[current.id] = current
-        self._following[current.id] = 0
+        # It goes on where it is, and around: changes that come in every turn keep none from its turn.
+        at = self._following.get(current.id, (0, 0))[0]
+        self._following[current.id] = at, current.partition_count
         self._follow_some(current.id)
         if self._following:
             self._follow_asked.set()
 
     def _follow_some(self, topic_id: UUID) -> None:
         """As many partitions as may be looked at in one turn."""
-        start = self._following.pop(topic_id)
+        start, left = self._following.pop(topic_id)
         topic = self._topics.get(topic_id)
         if topic is None:
             return  # deleted meanwhile
-        end = min(start + PARTITIONS_PER_TURN, topic.partition_count)
-        for partition in range(start, end):
-            self._follow_partition(topic, partition)
-        if end < topic.partition_count:
-            self._following[topic_id] = end
+        count = min(PARTITIONS_PER_TURN, left)
+        for number in range(start, start + count):
+            self._follow_partition(topic, number % topic.partition_count)
+        if left > count:
+            self._following[topic_id] = (start + count) % topic.partition_count, left - count
 
     def _follow_partition(self, topic: Topic, partition: int) -> None:
         epoch = self._ownership.assigned_epoch(topic.id, partition)
