@@ -201,7 +201,7 @@ BEHAVIOURS = {
     "ledger": "random_histories",
     "ledger/autorecovery": "auto_recovery records rules",
     "quire": "grafana guide",
-    "sim": "addresses command named scenarios seeds",
+    "sim": "addresses command marks named scenarios seeds",
     "wire/bookkeeper": "golden protocol",
 }
 

@@ -314,7 +314,7 @@ class LogManager:
         if current is None:
             return
         self._topics[current.id] = current
-        # It goes on where it is, and around: changes that come in every turn keep none from its turn.
+        # It goes on where it is, and around: changes in every turn keep no partition from its turn.
         at = self._following.get(current.id, (0, 0))[0]
         self._following[current.id] = at, current.partition_count
         self._follow_some(current.id)
