@@ -7,7 +7,7 @@ together with Java's. One of all is the auditor; all repair.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bookie.server.config import server_config
@@ -23,6 +23,7 @@ from ledger.config import LedgerClientConfig
 from ledger.config_definitions import client_config, network_config, placement_config
 from ledger.network.client import NetworkBookieClient
 from ledger.placement.candidates import CandidateSource
+from quire.role_defaults import LOST_BOOKIES
 from runtime.addresses import interface_address
 from runtime.config import load_tables
 from runtime.env import real_env
@@ -140,14 +141,11 @@ async def start_autorecovery(
     return service
 
 
-def standalone_config(texts: Mapping[str, str], delay_s: int) -> AutoRecoveryConfig:
+def standalone_config(texts: Mapping[str, str]) -> AutoRecoveryConfig:
     """As `quire standalone` runs it: `texts` are BookKeeper's settings that the user made. A bookie
     that died is started again at once, so it is waited for unless the user says otherwise."""
     known = {name: text for name, text in texts.items() if name in AUTORECOVERY_CONFIGS}
-    config = autorecovery_config(AUTORECOVERY_CONFIGS.parse(known))
-    if "lostBookieRecoveryDelay" in known:
-        return config
-    return replace(config, lost_bookie_recovery_delay_s=delay_s)
+    return autorecovery_config(AUTORECOVERY_CONFIGS.parse({**LOST_BOOKIES, **known}))
 
 
 async def _start_metrics(

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from bookie.errors import BookieStartError
+from quire.role_defaults import GARBAGE
 from runtime.config import ConfigError, parse_properties
 from runtime.logs import kv
 from runtime.processes import ChildProcess
@@ -40,14 +41,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
-#: As quire/standalone.py's GC_DEFAULTS: one machine with little data gives space back soon.
-DEFAULTS = {
-    "gcWaitTime": "10000",
-    "minorCompactionInterval": "60",
-    "majorCompactionInterval": "3600",
-    "isThrottleByBytes": "true",
-    "compactionRateByBytes": str(32 << 20),
-}
 CONFIG_NAME = "bk_server.conf"
 SOCKET_NAME = "metadata.sock"
 PORT_MAX = 65535
@@ -215,7 +208,7 @@ class BookieProcesses:
         directory = os.path.dirname(path)
         os.makedirs(directory, exist_ok=True)
         settings = {
-            **DEFAULTS,
+            **GARBAGE,
             **self._config.settings,
             "bookieId": name,
             "bookiePort": str(self._port(name, "bookiePort")),

@@ -23,6 +23,7 @@ from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.config_definitions import client_config, network_config, placement_config
 from ledger.network.client import NetworkBookieClient
+from quire.role_defaults import ENTRY_CACHE, fields_by
 from runtime.env import real_env
 from runtime.real_disk import RealDisk
 from runtime.running import running, serve_until_cancelled
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     from broker.node.parts import BrokerParts
     from metadata.store import MetadataStore
     from runtime.env import Env
-
-#: What the bookies' entries may take of this process's memory: the partitions' ends, and what
-#: several consumers read (ledger/entry_cache.py).
-ENTRY_CACHE_BYTES = 64 << 20
 
 
 @dataclass(slots=True, frozen=True)
@@ -92,7 +89,7 @@ async def _start(
                 ledgers_root=root,
                 window_entries_max=1 << 20,
                 window_bytes_max=1 << 40,
-                entry_cache_bytes=ENTRY_CACHE_BYTES,
+                **fields_by(LedgerClientConfig, ENTRY_CACHE),
             ),
         ),
         placement=placement,

@@ -18,6 +18,7 @@ from broker.cluster.config_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS
 from ledger.autorecovery.config import AUTORECOVERY_CONFIGS, AutoRecoveryConfig
 from ledger.config_definitions import CLIENT_KEYS, CLIENT_SETTINGS
+from quire.role_defaults import ROLES
 from runtime.config import ConfigTable, Scope
 from runtime.settings import declarations, field_of
 
@@ -91,7 +92,21 @@ SECTIONS = (
 
 def page() -> str:
     """The whole text."""
-    return "\n".join([INTRODUCTION, *(line for one in SECTIONS for line in _section(one))])
+    lines = [line for one in SECTIONS for line in _section(one)]
+    return "\n".join([INTRODUCTION, *_roles(), *lines])
+
+
+def _roles() -> Iterator[str]:
+    yield from ("## Defaults of a role", "")
+    yield from _wrapped(
+        "These begin with other defaults than the tables below have. A value in a file or on the "
+        "command line wins over either."
+    )
+    yield from ("", "| who | begins with |", "|---|---|")
+    for one in ROLES:
+        begins = ", ".join(f"`{name}={text}`" for name, text in one.defaults.items())
+        yield f"| {one.role} | {begins} |"
+    yield ""
 
 
 def _section(section: Section) -> Iterator[str]:

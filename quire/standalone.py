@@ -40,6 +40,7 @@ from ledger.network.client import NetworkBookieClient
 from ledger.placement import RandomPlacement
 from metadata.served import MetadataServer
 from metadata.sqlite import SqliteStore
+from quire import role_defaults
 from quire.autorecovery_node import standalone_config, start_autorecovery
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
 from runtime.env import Env, real_env
@@ -63,21 +64,6 @@ logger = logging.getLogger(__name__)
 BOOKIE_ID = "quire-standalone"
 LOCAL_BOOKIE_DIRECTORY = "bookie"
 HELD_ADDS_MAX = 1_000_000
-#: Of a topic by default, however many bookies there are.
-COPIES_MAX = 3
-#: As quire/broker_node.py's: bookies in other processes are as far away as any.
-ENTRY_CACHE_BYTES = 64 << 20
-#: A bookie that died is started again at once; one that stays away is another matter.
-LOST_BOOKIE_DELAY_S = 60
-#: Where BookKeeper's clusters look every ten minutes and once a day, one process with little data
-#: gives space back within a minute or so. Its metadata is at hand, and the copying is limited.
-GC_DEFAULTS = GcConfig(
-    wait_ms=10_000,
-    minor_interval_ms=60_000,
-    major_interval_ms=3_600_000,
-    throttle_by_bytes=True,
-    rate_bytes=32 << 20,
-)
 
 
 @dataclass(slots=True)
@@ -121,26 +107,13 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
         "listeners": f"{LISTENER}://{shown}:{port}",
         **options.overrides,
     }
-    defaults = "".join(f"{name}={text}\n" for name, text in _defaults(options.bookies).items())
+    copies = role_defaults.copies(options.bookies) if options.bookies > 1 else {}
+    defaults = "".join(f"{name}={text}\n" for name, text in copies.items())
     table = NODE_CONFIGS if options.bookies == 1 else STANDALONE_CONFIGS
     config = load(defaults + options.properties, overrides, table)
     check_listeners(config)
     placement_config(config.bookie_values)  # what cannot be is refused before anything starts
     return config
-
-
-def _defaults(bookie_count: int) -> dict[str, str]:
-    """Broker settings other than Kafka's defaults, which the file may override: as many copies as
-    Kafka clusters mostly have. Of three, two are the ack quorum (broker/cluster/durability.py)."""
-    if bookie_count == 1:
-        return {}
-    copies = str(min(bookie_count, COPIES_MAX))
-    return {
-        "default.replication.factor": copies,
-        "offsets.topic.replication.factor": copies,
-        "transaction.state.log.replication.factor": copies,
-        "share.coordinator.state.topic.replication.factor": copies,
-    }
 
 
 async def _start_storage(
@@ -177,7 +150,7 @@ async def _start_local(
         # bookie that refused sooner would cost the partition its ledger.
         held_adds_max=HELD_ADDS_MAX,
         held_adds_size_max_bytes=2 * request_memory_bytes(config.broker),
-        gc=GC_DEFAULTS,
+        gc=GcConfig(**role_defaults.fields_by(GcConfig, role_defaults.GARBAGE)),
     )
     for note in bookie_notes(config.bookie_values, settings):
         logger.warning("setting_acts_otherwise", kv(note=note))
@@ -235,26 +208,25 @@ async def _start_processes(
     bookies = NetworkBookieClient.following(inner, watcher, network_config(values))
     await stack.enter_async_context(running(bookies.run))
     placement = await start_placement(placement_config(values), watcher, bookies, env, stack)
+    defaults = role_defaults.ENTRY_CACHE | role_defaults.ensemble_change(options.bookies)
     ledgers = LedgerClient(
         store,
         bookies,
         env,
-        # The partition's own window is the smaller one; sealing a ledger may exceed it. A bookie
-        # that died is back in a moment, and there may be no other that could replace it.
+        # The partition's own window is the smaller one; sealing a ledger may exceed it.
         client_config(
             values,
             LedgerClientConfig(
                 window_entries_max=1 << 20,
                 window_bytes_max=1 << 40,
-                delay_ensemble_change=options.bookies <= COPIES_MAX,
-                entry_cache_bytes=ENTRY_CACHE_BYTES,
+                **role_defaults.fields_by(LedgerClientConfig, defaults),
             ),
         ),
         placement=placement,
     )
     await stack.enter_async_context(running(ledgers.run))
     watcher.on_arrival(ledgers.health.came)
-    recovery = standalone_config(config.bookie_texts, LOST_BOOKIE_DELAY_S)
+    recovery = standalone_config(config.bookie_texts)
     service = await start_autorecovery(inner, store, "/ledgers", recovery, values, BOOKIE_ID, stack)
     return _Storage(env, store, ledgers, None, Bookies(writable_of(watcher)), watcher, service)
 

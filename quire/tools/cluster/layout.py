@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from quire.role_defaults import copies
 from quire.tools.cluster import java_child
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ FORMAT = 1
 PORT_MIN, PORTS_COUNT = 20_000, 12_000
 ZOOKEEPER = "zookeeper"
 AUTORECOVERY = "autorecovery-1"
-#: Copies of internal and new topics, if there are bookies for them.
-COPIES_MAX = 3
 SESSION_TIMEOUT_MS = 6_000
 #: As `quire standalone --bookies`: a small cluster gives space back soon.
 BOOKIE_DEFAULTS = {
@@ -195,12 +194,8 @@ class Layout:
         }
 
     def _broker(self, name: str) -> dict[str, str]:
-        copies = str(min(COPIES_MAX, self.options.bookies))
         return {
-            "default.replication.factor": copies,
-            "offsets.topic.replication.factor": copies,
-            "transaction.state.log.replication.factor": copies,
-            "share.coordinator.state.topic.replication.factor": copies,
+            **copies(self.options.bookies),
             **self.options.broker_settings,
             "node.id": name.rpartition("-")[2],
             "listeners": f"PLAINTEXT://{HOST}:{self.ports[name]}",
