@@ -109,8 +109,8 @@ async def test_figures_are_what_was_counted(service):
 
 
 def test_a_standalone_waits_for_its_bookies_unless_it_is_told_otherwise():
-    assert standalone_config({}, 60).lost_bookie_recovery_delay_s == 60
-    assert standalone_config({"flushInterval": "1"}, 60).lost_bookie_recovery_delay_s == 60
-    assert standalone_config({"lostBookieRecoveryDelay": "0"}, 60).lost_bookie_recovery_delay_s == 0
+    assert standalone_config({}).lost_bookie_recovery_delay_s == 60
+    assert standalone_config({"flushInterval": "1"}).lost_bookie_recovery_delay_s == 60
+    assert standalone_config({"lostBookieRecoveryDelay": "0"}).lost_bookie_recovery_delay_s == 0
     loaded = load_tables("lostBookieRecoveryDelay=5\nzkTimeout=900\n", {}, [STANDALONE_CONFIGS])
     assert loaded.notes == []
