@@ -367,12 +367,19 @@ async def test_a_deletion_is_durable_before_the_index_knows(machine, adds_class)
         assert machine.index.last_entry_id(1) == -1
 
 
+async def the_next_journal_is_prepared(bookie):
+    """From then on the next sync of the disk is not the preparation's."""
+    while bookie._files._next is None:
+        await trio.sleep(0.001)
+
+
 async def fail_in_the_middle(machine, adds_class, kept):
     async with machine.running() as bookie:
         adds = adds_class(bookie)
         kept.append(adds)
         adds.add(1, 0)
         await adds.wait(1)
+        await the_next_journal_is_prepared(bookie)
         machine.disk.faults.failing_sync_number = machine.disk.sync_count + 1
         adds.add(1, 1)
         adds.add(1, 2)
@@ -418,6 +425,7 @@ async def test_a_failed_flush_moves_no_mark(machine, adds_class, entry_bytes):
         for entry_id in range(10):
             adds.add(1, entry_id)
         await adds.wait(10)
+        await the_next_journal_is_prepared(bookie)
         machine.disk.faults.failing_sync_number = machine.disk.sync_count + 1
         await bookie.flush()
         adds.add(1, 10)

@@ -74,7 +74,9 @@ class Author:
 
     async def change(self, **options):
         await self.look()
-        options = {"recognise": self.look, **options}
+        # A change that sees nothing newer fails, and does not run for ever.
+        bound = optimistic.ATTEMPTS_MAX
+        options = {"recognise": self.look, "attempts_max": bound, **options}
         return await optimistic.change(
             lambda: self.seen, self.decide, self.write, look_again=self.look, **options
         )
@@ -87,6 +89,16 @@ async def stored(tree):
         return []
 
 
+async def test_who_was_too_late_decides_on_what_the_rival_wrote():
+    author = Author("me", MemoryTree(), ["rival"])
+    assert await author.change(attempts_max=2) == ["rival 0 of me", "me"]
+    assert [node and json.loads(node.data) for node in author.decided_on] == [
+        None,
+        ["rival 0 of me"],
+    ]
+
+
+#: All failures of four of them are fewer than ATTEMPTS_MAX.
 scripts = st.lists(st.sampled_from(EVENTS), max_size=8)
 
 

@@ -74,6 +74,54 @@ async def test_a_record_that_cannot_be_read_is_not_passed_over(start):
     assert world.coordinator.find("k") == (None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), "anew"
 
 
+@pytest.mark.parametrize("is_handed_over", [True, False])
+async def test_an_append_that_the_log_refuses_for_good_ends_the_shard(start, is_handed_over):
+    """Its log may be online for a while yet: nobody is to wait that long for an answer."""
+    world = await start()
+    log = world.hold()
+    log.go_online()
+    await world.coordinator.ensure_ready("k")
+    (shard,) = world.coordinator.shards()
+    log.is_closing = is_handed_over
+    log.refusals = [ErrorCode.KAFKA_STORAGE_ERROR]
+    answers = []
+    shard.partition.write([(b"k", b"1")], answers.append)
+    with trio.fail_after(60):
+        while not answers:
+            await trio.lowlevel.checkpoint()
+    expected = ErrorCode.NOT_COORDINATOR if is_handed_over else ErrorCode.KAFKA_STORAGE_ERROR
+    assert answers == [expected]
+    assert log.state is log.State.ONLINE
+    assert shard.calls == ["loaded", "closed"]
+    # One that is not handed over is read anew.
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    after = ErrorCode.NOT_COORDINATOR if is_handed_over else loading
+    assert world.coordinator.find("k") == (None, after)
+
+
+async def test_a_log_that_is_lost_while_it_is_loaded_is_not_served(start):
+    """It is lost with its last record: nothing is read that would tell."""
+    world = await start()
+    log = world.hold(batches=[batch_of((b"k", b"1"))])
+    partition = world.coordinator.partitions[0]
+    shard = partition.shard
+    apply = shard.apply
+
+    def lost_meanwhile(key, value):
+        apply(key, value)
+        log.go_offline()
+
+    shard.apply = lost_meanwhile
+    log.go_online()
+    with trio.fail_after(60):
+        await partition.settled.wait()
+    await trio.testing.wait_all_tasks_blocked()
+    assert shard.values == {b"k": b"1"}
+    assert shard.calls == ["closed"]
+    assert partition.state.value == "closed"
+    assert world.coordinator.find("k") == (None, ErrorCode.NOT_COORDINATOR)
+
+
 async def test_what_is_due_comes_once_at_its_time(start, autojump_clock):
     world = await start()
     timers = world.coordinator.timers

@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from broker.log import manager as manager_module
+from broker.log.life import keeper as keeper_module
 from broker.log.partition import State
 from wire.kafka.errors import ErrorCode, KafkaError
 
@@ -35,6 +36,14 @@ async def online(broker, partition=0, seconds=30):
         while (log := broker.log(partition)) is None or log.state is not State.ONLINE:
             await trio.sleep(0.01)
     return log
+
+
+def tell_at_once(cluster, broker, node_id, epoch):
+    """That partition 0 is `node_id`'s: this broker alone hears of it, whatever its wire does."""
+    cluster.assignments.truth[cluster.topic.id, 0] = node_id, epoch
+    broker.ownership.seen = dict(cluster.assignments.truth)
+    for listener in list(broker.ownership.listeners):
+        listener(cluster.topic.id)
 
 
 def move(cluster, to, partition=0, **options):
@@ -150,6 +159,66 @@ async def test_a_hand_over_that_hangs_is_given_up(autojump_clock, cluster, sim):
     cluster.bookies.down.clear()
     second = await online(cluster.two)
     assert (await sim.read_all(second))[0] == (0, b"one")
+
+
+def metadata_wire(cluster, broker):
+    """A wire that its metadata alone are behind: frozen, they hang, and bookies answer."""
+    broker.store.wire = type(broker.wire)(cluster.rng)
+    return broker.store.wire
+
+
+async def test_a_hand_over_whose_metadata_hang_ends_the_tenure(autojump_clock, cluster, sim):
+    """Else it would be found here, offline, and could not be held anew, until metadata answer."""
+    one = cluster.one
+    log = one.log()
+    await log.append(sim.batch(b"one"))
+    wire = metadata_wire(cluster, one)
+    wire.freeze()
+    tell_at_once(cluster, one, 2, 1)
+    seconds = manager_module.HANDOVER_SECONDS + keeper_module.DISCARD_SECONDS + 1
+    with trio.fail_after(seconds):
+        while one.log() is not None:
+            await trio.sleep(0.01)
+    assert log.state is State.OFFLINE
+    wire.thaw()
+    move(cluster, 1)
+    assert await sim.read_all(await online(one)) == [(0, b"one")]
+
+
+async def test_what_is_handed_over_takes_no_more_appends(autojump_clock, cluster, sim):
+    """Their producers are to ask who leads, and not to wait for a ledger that never comes."""
+    one = cluster.one
+    log = one.log()
+    await log.append(sim.batch(b"one"))
+    wire = metadata_wire(cluster, one)
+    wire.freeze()
+    tell_at_once(cluster, one, 2, 1)
+    await trio.testing.wait_all_tasks_blocked()
+    assert log.state is State.ONLINE, "its hand-over waits for metadata"
+    late = []
+    log.append_nowait(memoryview(bytearray(sim.batch(b"late"))), late.append)
+    assert [append.error for append in late] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    wire.thaw()
+
+
+async def test_an_epoch_that_rises_during_the_take_over_is_taken_after_it(
+    autojump_clock, sim, nursery
+):
+    """It was told while the take-over was under way, and nobody tells it again."""
+    cluster = sim.Cluster()
+    one = await cluster.start(nursery, 1)
+    topic = await cluster.create_topic(one, 1)
+    cluster.assignments.assign(topic.id, 0, 1)
+    while not any(held.tenure.is_under_way for held in one.manager._every()):
+        await trio.lowlevel.checkpoint()
+    assert one.log().state is State.LOADING
+    tell_at_once(cluster, one, 1, 9)
+    await trio.sleep(30)
+    log = one.log()
+    epoch, state = log.leader_epoch, log.state
+    await one.kill()
+    assert state is State.ONLINE
+    assert epoch >= 9
 
 
 async def test_assigned_back_before_the_hand_over_ends(autojump_clock, cluster, sim):
@@ -422,6 +491,31 @@ async def test_a_stop_closes_some_partitions_in_each_turn(
     for log in logs:
         assert log.state is State.OFFLINE
         assert not log.chain.ledgers[-1].is_open
+
+
+async def test_a_stop_ends_what_waits_for_its_end(autojump_clock, sim, nursery, monkeypatch):
+    """A deleted topic's later partitions are found by nobody: a stop knows them nevertheless."""
+    monkeypatch.setattr(manager_module, "PARTITIONS_PER_TURN", 1)
+    cluster = sim.Cluster()
+    one = await cluster.start(nursery, 1)
+    topic = await cluster.create_topic(one, 5)
+    for partition in range(5):
+        cluster.assignments.assign(topic.id, partition, 1)
+    logs = [await online(one, partition) for partition in range(5)]
+    left = []
+
+    def stop(_event):
+        # In the turn in which the manager hears of it.
+        if one.catalog.get("t") is None and not left:
+            left.extend(one.manager._dropped)
+            one.inner.cancel_scope.cancel()
+
+    one.catalog.subscribe(stop)
+    await one.catalog.delete("t")
+    with trio.fail_after(60):
+        await one.stopped.wait()
+    assert len(left) == 5
+    assert [(log.state, log.last_failure) for log in logs] == [(State.OFFLINE, "topic deleted")] * 5
 
 
 async def test_a_topic_of_many_partitions_is_held_in_slices_and_found_at_once(
