@@ -80,20 +80,28 @@ async def test_only_so_much_of_what_was_written_stays_in_the_page_cache(tmp_path
     logs = EntryLogs(tiny(entry_log_cached_size_bytes=130 << 10), disk, str(tmp_path))
     await logs.load(-1)
     writer = EntryLogWriter(logs._config, disk, logs)
-    written = []  # (log, offset)
-    for count in range(40):
-        if count % 8 == 0:
-            await writer.start_log()
-            writer.current.ledgers[1] = 10
-        written.append((writer.current, writer.current.size_bytes))
-        await writer.write([bytes(16 << 10)], 16 << 10)
-        await writer.sync()
+
+    async def write_some():
+        written = []  # (log, offset)
+        for count in range(40):
+            if count % 8 == 0:
+                await writer.start_log()
+                writer.current.ledgers[1] = 10
+            written.append((writer.current, writer.current.size_bytes))
+            await writer.write([bytes(16 << 10)], 16 << 10)
+            await writer.sync()
+        return written
 
     def is_cached(log, offset):
         return logs.file(log).is_cached(1, offset + (8 << 10))
 
-    # From the end: to look is to start reading ahead.
-    assert [is_cached(*each) for each in written[::-1]] == [True] * 8 + [False] * 32
+    for _ in range(10):
+        # From the end: to look is to start reading ahead.
+        cached = [is_cached(*each) for each in (await write_some())[::-1]]
+        if cached == [True] * 8 + [False] * 32:
+            return
+    # The kernel leaves a page that somebody holds just then; not every time.
+    pytest.fail(f"cached, from the end: {cached}")
 
 
 @pytest.mark.parametrize("cached_share", [1.0, 0.0])
