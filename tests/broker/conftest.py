@@ -52,6 +52,15 @@ SETTINGS = {
     "group.min.session.timeout.ms": "10",
 }
 ANSWER_SECONDS = 15
+#: Classes whose instance a server's `parts` have.
+REMEMBERED = (
+    "Bookie",
+    "Dispatcher",
+    "GroupCoordinator",
+    "KafkaServer",
+    "LogManager",
+    "TopicCatalog",
+)
 
 
 class Client:
@@ -265,7 +274,7 @@ async def _close_at_the_end(stream):
 def start_server(nursery, tmp_path, monkeypatch, caplog):
     """start_server(settings, directory=...) -> Server; a second one on a directory is a restart."""
     parts = {}
-    for name in ("LogManager", "Dispatcher", "KafkaServer", "Bookie", "TopicCatalog"):
+    for name in REMEMBERED:
         module = standalone if name == "Bookie" else broker_parts
         monkeypatch.setattr(module, name, _remembering(getattr(module, name), parts))
 

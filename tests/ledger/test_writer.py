@@ -144,6 +144,23 @@ async def test_a_full_window_refuses(nursery, new_world, acks):
     assert writer.has_room
 
 
+async def test_who_is_told_that_an_entry_is_stored_may_read_it_at_once(world):
+    """Readers wake up in the callback: what they then see of the LAC has all that was confirmed."""
+    writer = await world.create(3, 3, 2)
+    told = []
+
+    def done(entry_id, error):
+        assert error is None
+        known = writer.reader.last_add_confirmed
+        found = None
+        if known >= entry_id:
+            found = writer.reader.read_nowait(entry_id, count_max=1, size_max=99)
+        told.append((known, found))
+
+    await append(writer, [b"0", b"1", b"2"], done)
+    assert told == [(2, [b"0"]), (2, [b"1"]), (2, [b"2"])]
+
+
 async def test_a_bookie_that_fails_is_replaced(world, acks):
     writer = await world.create(3, 3, 2)
     await append(writer, [b"0", b"1"], acks)
