@@ -138,7 +138,24 @@ class Load:
         """What is known of a load that ceased."""
         acked = collections.Counter(partition for partition, _ in self.writer.acked.values())
         told = {one.node_id: leaders(one, self.topic) for one in self.cluster.brokers}
-        return f"no load any more: sent {self.writer.sent_count}, acked {acked}, leaders {told}"
+        sent = self.writer.sent_count
+        return f"no load any more: sent {sent}, acked {acked}, leaders {told}, {self._others()}"
+
+    def _others(self):
+        """Whether another producer is served: it tells a server that stands from a client."""
+        found = []
+        one = Producer({"bootstrap.servers": self.cluster.bootstrap, "message.timeout.ms": 10_000})
+        for partition in range(self.partitions):
+            one.produce(
+                self.topic,
+                b"another's",
+                partition=partition,
+                on_delivery=lambda error, message: found.append(
+                    (message.partition(), str(error) if error else message.offset())
+                ),
+            )
+        one.flush(15)
+        return f"of another producer (partition, offset): {sorted(found)}"
 
     def finish(self):
         """The longest time without an acknowledgement for a partition, in s."""
