@@ -102,7 +102,7 @@ async def _client(env, path, nursery, **options):
     return store
 
 
-async def _until(condition, seconds=3):
+async def _until(condition, seconds=30):
     with trio.fail_after(seconds):
         while not condition():
             await trio.sleep(0.01)
