@@ -5,7 +5,8 @@ is made, less what is freed, and what is freed may be old. Where thousands of ta
 they hold (a topic's partitions that are taken over, or written for the first time) both go on at
 once, the difference stays small, and a hundred thousand new objects are looked through in one turn
 of the loop: 50 to 120 ms. So here steps of tasks are counted, and a look comes after so many,
-whatever was freed. It costs nothing more in all: each look finds the less.
+whatever was freed. Each finds the less: with 3,000 partitions that are made, written and deleted
+all looks together took 401 to 647 ms, and 476 ms without this.
 
 Each second time those are looked at, too, that were there the last time, as the collector does it.
 """

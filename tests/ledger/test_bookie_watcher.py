@@ -6,8 +6,8 @@ import trio
 from ledger.bookie_watcher import BookieWatcher, Place
 from ledger.network.client import NetworkBookieClient
 from metadata.memory import MemoryStore
-from runtime.env import real_env
 from tests.ledger.network_node import Node
+from tests.ledger.real_parts import networked
 from wire.bookkeeper.entry import Digest, DigestType
 from wire.bookkeeper.records import (
     BookieServiceInfo,
@@ -110,15 +110,10 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path):
-    env = real_env()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(env.turn.serve)
-        await nursery.start(env.poller.run)
-        await nursery.start(env.net.run)
+    async with networked() as (env, nursery):
         made = World(env, nursery, tmp_path)
         made.first = await made.node("b1")
         yield made
-        nursery.cancel_scope.cancel()
 
 
 async def following_client(world):

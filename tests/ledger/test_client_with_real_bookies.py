@@ -11,6 +11,7 @@ from ledger.placement import RandomPlacement
 from metadata.sqlite import SqliteStore
 from runtime.env import real_env
 from tests.ledger.bookie_configs import MIB, small_bookie
+from tests.ledger.real_parts import write
 
 
 async def start_node(nursery, directory, names):
@@ -31,22 +32,6 @@ async def start_node(nursery, directory, names):
     )
     await nursery.start(client.run)
     return client
-
-
-async def write(writer, count):
-    told = []
-    finished = trio.Event()
-
-    def done(entry_id, error):
-        told.append((entry_id, error))
-        if len(told) == count:
-            finished.set()
-
-    for _ in range(count):
-        writer.append_nowait([b"entry ", b"%d" % (writer.last_add_pushed + 1)], done)
-    with trio.fail_after(20):
-        await finished.wait()
-    return told
 
 
 async def read_all(reader):

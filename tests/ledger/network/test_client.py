@@ -13,9 +13,9 @@ from ledger.network.client import NetworkBookieClient
 from ledger.network.config import NetworkConfig
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
-from runtime.env import real_env
 from tests.ledger.bookie_configs import MIB
 from tests.ledger.network_node import Node
+from tests.ledger.real_parts import networked, write
 from wire.bookkeeper import v2
 from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME
 from wire.bookkeeper.entry import Digest, DigestType, master_key
@@ -58,31 +58,10 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path):
-    env = real_env()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(env.turn.serve)
-        await nursery.start(env.poller.run)
-        await nursery.start(env.net.run)
+    async with networked() as (env, nursery):
         made = World(env, nursery, tmp_path, ["b1", "b2", "b3", "b4"])
         await made.start()
         yield made
-        nursery.cancel_scope.cancel()
-
-
-async def write(writer, count):
-    told = []
-    finished = trio.Event()
-
-    def done(entry_id, error):
-        told.append((entry_id, error))
-        if len(told) == count:
-            finished.set()
-
-    for _ in range(count):
-        writer.append_nowait([b"entry ", b"%d" % (writer.last_add_pushed + 1)], done)
-    with trio.fail_after(20):
-        await finished.wait()
-    return told
 
 
 async def read_all(reader):

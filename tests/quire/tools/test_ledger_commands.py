@@ -17,8 +17,8 @@ from ledger.placement import RandomPlacement
 from ledger.underreplication import UnderReplication
 from metadata.memory import MemoryStore, MemoryTree
 from quire.cli import main
-from runtime.env import real_env
 from tests.ledger.bookie_configs import small_bookie
+from tests.ledger.real_parts import networked
 from wire.bookkeeper.records import (
     BookieServiceInfo,
     Endpoint,
@@ -154,15 +154,10 @@ def quiet_logs():
 
 @pytest.fixture
 async def cluster(tmp_path, quiet_logs):
-    env = real_env()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(env.turn.serve)
-        await nursery.start(env.poller.run)
-        await nursery.start(env.net.run)
+    async with networked() as (env, nursery):
         made = Cluster(env, nursery, tmp_path, ["b1", "b2", "b3", "b4"])
         await made.start()
         yield made
-        nursery.cancel_scope.cancel()
 
 
 async def test_lists_and_metadata(cluster, tmp_path):
