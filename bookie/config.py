@@ -19,7 +19,7 @@ from runtime.config import (
     distinct_list,
     either,
 )
-from runtime.settings import declared, made_of, setting
+from runtime.settings import declared, from_mebibytes, from_seconds, made_of, setting
 
 INT, LONG, DOUBLE = ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE
 STRING, LIST, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN
@@ -32,14 +32,6 @@ GIB = 1024 * MIB
 ENTRY_LOG_SIZE_MAX_BYTES = 2 * GIB - 1
 JOURNAL_HEADER_SIZE_MIN_BYTES = 64
 WRITE_CACHE_SEGMENT_SIZE_BYTES = 4 * MIB
-
-
-def _from_mebibytes(value: int) -> int:
-    return value * MIB
-
-
-def _from_seconds(value: int) -> int:
-    return value * 1000
 
 
 def _flush_bytes(value: int) -> int:
@@ -102,7 +94,7 @@ class BookieConfig:
         "128",
         at_least(1),
         doc="Size of a journal file.",
-        convert=_from_mebibytes,
+        convert=from_mebibytes,
     )
     #: The page size: then no synced page is ever written again, and no
     #: write has to read the rest of a page first.
@@ -132,7 +124,7 @@ class BookieConfig:
         "64",
         at_least(1),
         doc="Unsynced bytes at most.",
-        convert=_from_mebibytes,
+        convert=from_mebibytes,
     )
     #: After this long without an add, the journal says that its last group was durable, so that
     #: damage in it is told from a torn write (Journal.attest). 0: never.
@@ -149,7 +141,7 @@ class BookieConfig:
         "48",
         at_least(0),
         doc="Both write caches together; at least twice the largest entry.",
-        convert=_from_mebibytes,
+        convert=from_mebibytes,
     )
     write_cache_segment_size_bytes: int = WRITE_CACHE_SEGMENT_SIZE_BYTES
     #: Touched before the first add; the rest when it is needed first, which may then stop the loop
@@ -203,7 +195,7 @@ class BookieConfig:
         "512",
         at_least(0),
         doc="Of what was flushed last, so much stays in the page cache.",
-        convert=_from_mebibytes,
+        convert=from_mebibytes,
     )
     #: Brought into the page cache after a miss.
     read_ahead_size_bytes: int = setting(
@@ -302,7 +294,7 @@ class BookieConfig:
         at_least(0),
         unit="s",
         doc="Seconds between scrubs; 0: none.",
-        convert=_from_seconds,
+        convert=from_seconds,
         unset=7 * 24 * 3600 * 1000,
     )
     #: Entries per second. 0: no limit but that of the bytes.

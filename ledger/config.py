@@ -5,19 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.config import ConfigKey, ConfigType, at_least
-from runtime.settings import setting
+from runtime.settings import from_mebibytes, from_seconds, setting
 
 INT, BOOLEAN = ConfigType.INT, ConfigType.BOOLEAN
 
 _HEALTH_CHECK = ConfigKey("bookieHealthCheckEnabled", BOOLEAN, "true", "false: no quarantine.")
-
-
-def _from_seconds(value: int) -> int:
-    return value * 1000
-
-
-def _from_mebibytes(value: int) -> int:
-    return value << 20
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,7 +35,7 @@ class LedgerClientConfig:
         "0",
         at_least(0),
         doc="Ends of ledgers; 0: none.",
-        convert=_from_mebibytes,
+        convert=from_mebibytes,
     )
 
     #: Bookies that fail are kept while entries reach their ack quorum.
@@ -52,7 +44,7 @@ class LedgerClientConfig:
     )
     #: A writer whose oldest entry waits longer stops. 0: never.
     add_quorum_timeout_ms: int = setting(
-        "addEntryQuorumTimeoutSec", INT, "0", at_least(0), doc="0: no limit.", convert=_from_seconds
+        "addEntryQuorumTimeoutSec", INT, "0", at_least(0), doc="0: no limit.", convert=from_seconds
     )
     #: How often writers tell bookies their LAC when no entry does. 0: never.
     explicit_lac_interval_ms: int = setting(
@@ -90,7 +82,7 @@ class LedgerClientConfig:
         "60",
         at_least(0),
         doc="Errors are counted.",
-        convert=_from_seconds,
+        convert=from_seconds,
     )
     bookie_quarantine_ms: int = setting(
         "bookieQuarantineTimeSeconds",
@@ -98,7 +90,7 @@ class LedgerClientConfig:
         "1800",
         at_least(0),
         doc="Without new ledgers.",
-        convert=_from_seconds,
+        convert=from_seconds,
         others=(_HEALTH_CHECK,),
     )
     #: A bookie that failed replaces no other for so long, and is read from last.

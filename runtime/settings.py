@@ -151,3 +151,13 @@ def field_values(cls: type[Any], values: Mapping[str, ConfigValue]) -> dict[str,
         for one in fields(cls)
         if (value := values.get(one.metadata.get(_SHARED, ""))) is not None
     }
+
+
+def from_seconds(value: int) -> int:
+    """`convert` of a setting in seconds whose field has milliseconds."""
+    return value * 1000
+
+
+def from_mebibytes(value: int) -> int:
+    """`convert` of a setting in mebibytes whose field has bytes."""
+    return value << 20

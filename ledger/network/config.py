@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runtime.config import ConfigType, at_least
-from runtime.settings import setting
+from runtime.settings import from_seconds, setting
 from wire.bookkeeper.frames import FRAME_SIZE_MAX_BYTES, SIZE_BYTES
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 INT = ConfigType.INT
 
 
-def _from_seconds(value: int) -> int:
-    return value * 1000
-
-
 @dataclass(slots=True, frozen=True)
 class NetworkConfig:
     add_timeout_ms: int = setting(
@@ -29,7 +25,7 @@ class NetworkConfig:
         "5",
         at_least(1),
         doc="Then the bookie has failed.",
-        convert=_from_seconds,
+        convert=from_seconds,
     )
     read_timeout_ms: int = setting(
         "readEntryTimeoutSec",
@@ -37,7 +33,7 @@ class NetworkConfig:
         "5",
         at_least(1),
         doc="Then another is asked.",
-        convert=_from_seconds,
+        convert=from_seconds,
     )
     connect_timeout_ms: int = setting(
         "clientConnectTimeoutMillis", INT, "10000", at_least(1), doc="Of a connection."
