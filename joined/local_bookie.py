@@ -161,7 +161,10 @@ class LocalBookieClient:
     async def bookie_info(self, bookie: BookieId) -> DiskSpace:
         if bookie not in self._bookies or self._disk_space is None:
             return DiskSpace(Status.EIO)
-        return DiskSpace(Status.EOK, *self._disk_space())
+        try:
+            return DiskSpace(Status.EOK, *self._disk_space())
+        except OSError:  # as a bookie's server answers it
+            return DiskSpace(Status.EIO)
 
     async def list_entries(
         self, bookie: BookieId, ledger_id: int

@@ -60,9 +60,10 @@ async def network_env(nursery):
 
 @pytest.fixture
 async def serve(network_env, nursery, tmp_path):
-    """serve(**BookieServerSettings) -> a running server of a small bookie, and its port."""
+    """serve(**BookieServerSettings) -> a running server of a small bookie, and its port.
+    `disk_space()`: total and free bytes of its disk."""
 
-    async def serve(**settings):
+    async def serve(disk_space=lambda: (1000, 500), **settings):
         config = BookieConfig(
             bookie_id="b",
             instance_id="",
@@ -75,7 +76,7 @@ async def serve(network_env, nursery, tmp_path):
         bookie = Bookie(config, network_env)
         await nursery.start(bookie.run)
         chosen = BookieServerSettings(port=0, **settings)
-        server = BookieServer(bookie, network_env, chosen, lambda: (1000, 500))
+        server = BookieServer(bookie, network_env, chosen, disk_space)
         return server, (await nursery.start(server.run))[1]
 
     yield serve

@@ -7,6 +7,7 @@ answered.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ from bookie.reads import URGENT_FLAGS
 from bookie.server.admission import OPEN_TO_ALL
 from bookie.server.long_polls import LongPolls
 from bookie.server.request_limits import BatchPace, ProcessorSettings, RequestCounts
+from runtime.logs import kv
 from wire.bookkeeper.auth import DISABLED_PLUGIN_NAME, IDENTITY_PLUGIN_NAME
 from wire.bookkeeper.requests import (
     AddRequest,
@@ -71,6 +73,8 @@ if TYPE_CHECKING:
     from runtime.turn import Turn
     from wire.buffers import Buffers
 
+logger = logging.getLogger(__name__)
+
 R = TypeVar("R", bound=Request)
 
 
@@ -85,7 +89,8 @@ class Processor:
         settings: ProcessorSettings | None = None,
         entrance: Entrance = OPEN_TO_ALL,
     ) -> None:
-        """`nursery` runs what waits for the disk. `disk_space()`: total and free bytes."""
+        """`nursery` runs what waits for the disk. `disk_space()`: total and free bytes; it may
+        raise OSError."""
         self.turn = turn
         self.counts = RequestCounts()
         self._bookie = bookie
@@ -420,7 +425,13 @@ class Processor:
         connection.answer(ForceLedgerResponse(status, request.ledger_id, request.transaction_id))
 
     def _bookie_info(self, connection: BookieConnection, request: BookieInfoRequest) -> None:
-        total, free = self._disk_space()
+        try:
+            total, free = self._disk_space()
+        except OSError as error:
+            # The disk's own checks decide whether the bookie goes on; a question ends nothing.
+            logger.warning("disk_space_unknown", kv(error=error))
+            self._refuse(connection, request, Status.EIO)
+            return
         connection.answer(
             BookieInfoResponse(
                 Status.EOK,

@@ -1,9 +1,13 @@
 """Bookies in the same process, as the ledger client meets them."""
 
+import errno
+import os
+
 import trio
 
 from bookie.bookie import Bookie
 from joined.local_bookie import LocalBookieClient
+from ledger.bookie_client import DiskSpace
 from ledger.client import LedgerClient
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore
@@ -43,3 +47,17 @@ async def test_who_waits_in_vain_for_a_lac_is_forgotten(nursery, tmp_path):
             await trio.lowlevel.checkpoint()
         waiting.cancel_scope.cancel()
     assert not followed.is_waited_for, "who was cancelled"
+
+
+async def test_a_disk_that_tells_no_space_is_an_answer(tmp_path):
+    """As over the network (bookie/server/processor.py)."""
+
+    def no_space():
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "/ledgers")
+
+    bookie = Bookie(small_bookie(tmp_path, "b1"), real_env())
+    known = LocalBookieClient({"b1": bookie}, lambda: (1000, 500))
+    assert await known.bookie_info("b1") == DiskSpace(Status.EOK, 1000, 500)
+    assert await known.bookie_info("b2") == DiskSpace(Status.EIO)
+    broken = LocalBookieClient({"b1": bookie}, no_space)
+    assert await broken.bookie_info("b1") == DiskSpace(Status.EIO)
