@@ -26,6 +26,7 @@ from bookie.space.gc_config import GcConfig
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.cluster.view import ensure_cluster_id
+from broker.node.foundation import Foundation
 from broker.node.parts import LISTENER, check_listeners, request_memory_bytes, start_broker
 from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from joined.local_bookie import LocalBookieClient
@@ -252,15 +253,10 @@ async def _start_broker(
     options: StandaloneOptions, config: NodeConfig, storage: _Storage, stack: AsyncExitStack
 ) -> tuple[str, int]:
     env = storage.env
-    parts = await start_broker(
-        env,
-        storage.store,
-        storage.ledgers,
-        config,
-        _data_directory(options),
-        storage.bookies,
-        stack,
+    foundation = Foundation(
+        env, storage.store, storage.ledgers, storage.bookies, _data_directory(options)
     )
+    parts = await start_broker(foundation, config, stack)
     if storage.watcher is not None:
         storage.watcher.subscribe(parts.logs.bookies_changed)
     await _start_metrics(options, config, storage, parts.dispatcher, parts.logs, stack)
