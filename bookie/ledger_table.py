@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from bookie.journal.journal import Group
-    from bookie.lac import LedgerLac
+    from bookie.ledger_lac import LedgerLac
 
 #: Deleted ledgers that are remembered, to refuse a writer that has not heard of it yet: of each of
 #: two ages so many (`age_tombstones`). In memory only: see bookie/space/garbage_collector.py.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ledger.bookie_client import BookieClient, BookieId
     from ledger.placement import Placement
-    from ledger.statistics import OperationStatistics
+    from ledger.statistics import Appending, OperationStatistics
     from metadata.store import MetadataStore
     from runtime.env import Env
 
@@ -134,7 +134,7 @@ class LedgerClient:
                     for writer in self._writers():
                         nursery.start_soon(writer.tell_lac)
 
-    def _writers(self) -> list[LedgerWriter]:
+    def _writers(self) -> list[Appending]:
         """In an order that does not depend on where they are in memory (simulation)."""
         return sorted(self.statistics.writers, key=lambda writer: writer.ledger_id)
 

@@ -7,11 +7,9 @@ what it needs of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from ledger.bookie_client import BookieClient
     from ledger.config import LedgerClientConfig
     from ledger.entry_cache import EntryCache
@@ -20,14 +18,9 @@ if TYPE_CHECKING:
     from ledger.missing_copies import MissingCopies
     from ledger.placement import Placement
     from ledger.statistics import LedgerStatistics
+    from runtime.running import Spawn
     from runtime.turn import Turn
     from wire.bookkeeper.entry import Digest
-
-
-class Spawn(Protocol):
-    """Runs an async function in a task that outlives the caller; False if there is nobody to."""
-
-    def __call__(self, function: Callable[[], Awaitable[None]], /) -> bool: ...
 
 
 @dataclass(slots=True, frozen=True)

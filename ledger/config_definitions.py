@@ -7,7 +7,7 @@ What is not set stays as whoever composes the client has it.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ledger.config import LedgerClientConfig
@@ -16,8 +16,8 @@ from ledger.network.config import NetworkConfig
 from ledger.network.tls_config import ClientTlsSettings, tls_context
 from ledger.placement.candidates import BOOKIE_INFO_INTERVAL_SECONDS, BOOKIE_INFO_RETRY_SECONDS
 from ledger.placement.spread import SpreadRules
-from runtime.config import ConfigError, ConfigKey, ConfigType, ConfigValue, at_least
-from runtime.settings import field_values, keys_of, made_of
+from runtime.config import ConfigError, ConfigType, ConfigValue, at_least
+from runtime.settings import field_values, keys_of, setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,72 +35,73 @@ class Policy(enum.Enum):
 
 
 @dataclass(slots=True, frozen=True)
-class PlacementConfig:
-    policy: Policy = field(
-        default=Policy.RANDOM,
-        metadata=made_of(
-            ConfigKey(
-                "ensemblePlacementPolicy",
-                STRING,
-                None,
-                "Rackaware-, RegionAware- or DefaultEnsemblePlacementPolicy, with or without"
-                " package.",
-            )
-        ),
+class PlacementSettings:
+    """As they are set. What they come to is a `PlacementConfig`."""
+
+    policy: str | None = setting(
+        "ensemblePlacementPolicy",
+        STRING,
+        doc="Rackaware-, RegionAware- or DefaultEnsemblePlacementPolicy, with or without package.",
     )
-    rules: SpreadRules = field(
-        default_factory=SpreadRules,
-        metadata=made_of(
-            ConfigKey(
-                "minNumRacksPerWriteQuorum", INT, "2", "Racks that hold an entry.", at_least(1)
-            ),
-            ConfigKey(
-                "enforceMinNumRacksPerWriteQuorum", BOOLEAN, "false", "Else as far as can be."
-            ),
-            ConfigKey("reppRegionsToWrite", STRING, None, "Regions, separated by «;»; else all."),
-            ConfigKey(
-                "reppMinimumRegionsForDurability", INT, "2", "Of an acked entry.", at_least(1)
-            ),
-            ConfigKey("diskWeightBasedPlacementEnabled", BOOLEAN, "false", "By free space."),
-            ConfigKey(
-                "bookieMaxMultipleForWeightBasedPlacement", INT, "3", "Of the median.", at_least(0)
-            ),
-        ),
+    min_racks: int = setting(
+        "minNumRacksPerWriteQuorum", INT, "2", at_least(1), doc="Racks that hold an entry."
+    )
+    enforce_racks: bool = setting(
+        "enforceMinNumRacksPerWriteQuorum", BOOLEAN, "false", doc="Else as far as can be."
+    )
+    regions: str | None = setting(
+        "reppRegionsToWrite", STRING, doc="Regions, separated by «;»; else all."
+    )
+    min_regions: int = setting(
+        "reppMinimumRegionsForDurability", INT, "2", at_least(1), doc="Of an acked entry."
+    )
+    is_weighted: bool = setting(
+        "diskWeightBasedPlacementEnabled", BOOLEAN, "false", doc="By free space."
+    )
+    max_weight_multiple: int = setting(
+        "bookieMaxMultipleForWeightBasedPlacement", INT, "3", at_least(0), doc="Of the median."
     )
     #: Where hosts are; at most one of them.
-    script_path: str | None = field(
-        default=None,
-        metadata=made_of(
-            ConfigKey(
-                "networkTopologyScriptFileName", STRING, None, "Prints /region/rack of each host."
-            )
-        ),
+    script_path: str | None = setting(
+        "networkTopologyScriptFileName", STRING, doc="Prints /region/rack of each host."
     )
-    table_path: str | None = field(
-        default=None,
-        metadata=made_of(
-            ConfigKey("networkTopologyTableFileName", STRING, None, "Lines host=/region/rack.")
-        ),
+    table_path: str | None = setting(
+        "networkTopologyTableFileName", STRING, doc="Lines host=/region/rack."
     )
-    info_interval_seconds: float = field(
-        default=BOOKIE_INFO_INTERVAL_SECONDS,
-        metadata=made_of(
-            ConfigKey("getBookieInfoIntervalSeconds", INT, None, "Between questions.", at_least(1))
-        ),
+    info_interval_seconds: float = setting(
+        "getBookieInfoIntervalSeconds",
+        INT,
+        None,
+        at_least(1),
+        doc="Between questions.",
+        unset=BOOKIE_INFO_INTERVAL_SECONDS,
     )
-    info_retry_seconds: float = field(
-        default=BOOKIE_INFO_RETRY_SECONDS,
-        metadata=made_of(
-            ConfigKey(
-                "getBookieInfoRetryIntervalSeconds", INT, None, "After a failure.", at_least(1)
-            )
-        ),
+    info_retry_seconds: float = setting(
+        "getBookieInfoRetryIntervalSeconds",
+        INT,
+        None,
+        at_least(1),
+        doc="After a failure.",
+        unset=BOOKIE_INFO_RETRY_SECONDS,
     )
+
+
+@dataclass(slots=True, frozen=True)
+class PlacementConfig:
+    """What the settings of placement come to."""
+
+    policy: Policy
+    rules: SpreadRules
+    #: Where hosts are; at most one of them.
+    script_path: str | None
+    table_path: str | None
+    info_interval_seconds: float
+    info_retry_seconds: float
 
 
 #: Whose fields declare the ledger client's settings.
 CLIENT_SETTINGS: tuple[type[Any], ...] = (
-    *(NetworkConfig, ClientTlsSettings, SaslSettings, PlacementConfig, LedgerClientConfig),
+    *(NetworkConfig, ClientTlsSettings, SaslSettings, PlacementSettings, LedgerClientConfig),
 )
 CLIENT_KEYS = keys_of(*CLIENT_SETTINGS)
 
@@ -129,31 +130,31 @@ def network_config(values: Mapping[str, ConfigValue], *, is_auditor: bool = Fals
 def placement_config(values: Mapping[str, ConfigValue]) -> PlacementConfig:
     """Without ensemblePlacementPolicy: random, or by racks as soon as something is said of racks
     or of space. ConfigError."""
-    found: dict[str, Any] = {key.name: key.parse_default() for key in keys_of(PlacementConfig)}
-    given = {name: value for name, value in values.items() if name in found and value is not None}
-    policy = _policy(given)
-    found |= given
-    script, table = found["networkTopologyScriptFileName"], found["networkTopologyTableFileName"]
-    if script is not None and table is not None:
+    given = field_values(PlacementSettings, values)
+    settings = PlacementSettings(**given)
+    policy = _policy(settings.policy, is_anything_given=bool(given))
+    if settings.script_path is not None and settings.table_path is not None:
         raise ConfigError(
             "networkTopologyTableFileName",
             "networkTopologyTableFileName: networkTopologyScriptFileName is set, too",
         )
     is_regional = policy is Policy.REGIONS
-    regions = found["reppRegionsToWrite"] if is_regional else None
     rules = SpreadRules(
-        min_racks=found["minNumRacksPerWriteQuorum"],
-        enforce_racks=found["enforceMinNumRacksPerWriteQuorum"],
-        min_regions=found["reppMinimumRegionsForDurability"] if is_regional else 1,
-        regions=_regions(regions or ""),
-        is_weighted=found["diskWeightBasedPlacementEnabled"],
-        max_weight_multiple=found["bookieMaxMultipleForWeightBasedPlacement"],
+        min_racks=settings.min_racks,
+        enforce_racks=settings.enforce_racks,
+        min_regions=settings.min_regions if is_regional else 1,
+        regions=_regions(settings.regions or "") if is_regional else (),
+        is_weighted=settings.is_weighted,
+        max_weight_multiple=settings.max_weight_multiple,
     )
-    intervals = (
-        found["getBookieInfoIntervalSeconds"] or BOOKIE_INFO_INTERVAL_SECONDS,
-        found["getBookieInfoRetryIntervalSeconds"] or BOOKIE_INFO_RETRY_SECONDS,
+    return PlacementConfig(
+        policy,
+        rules,
+        settings.script_path,
+        settings.table_path,
+        settings.info_interval_seconds,
+        settings.info_retry_seconds,
     )
-    return PlacementConfig(policy, rules, script, table, *intervals)
 
 
 def _regions(text: str) -> tuple[str, ...]:
@@ -162,10 +163,11 @@ def _regions(text: str) -> tuple[str, ...]:
     return tuple(f"/{name}" for name in names if name)
 
 
-def _policy(given: Mapping[str, ConfigValue]) -> Policy:
-    name = str(given.get("ensemblePlacementPolicy") or "").rpartition(".")[2]
+def _policy(text: str | None, *, is_anything_given: bool) -> Policy:
+    """`is_anything_given`: one of all settings of placement."""
+    name = (text or "").rpartition(".")[2]
     if not name:
-        return Policy.RACKS if given else Policy.RANDOM
+        return Policy.RACKS if is_anything_given else Policy.RANDOM
     for policy in Policy:
         # BookKeeper's policies are in classes with and without Impl.
         if name.lower() in (policy.value.lower(), f"{policy.value}Impl".lower()):

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ledger.bookie_client import BookieClient, BookieId
-    from ledger.client_parts import Spawn
     from ledger.metadata import LedgerManager
     from runtime.env import Rng
+    from runtime.running import Spawn
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 logger = logging.getLogger(__name__)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import WeakSet
 
 from runtime.histogram import LatencyHistogram
 
-if TYPE_CHECKING:
-    from ledger.writer import LedgerWriter
+
+class Appending(Protocol):
+    """A ledger's writer (ledger/writer.py), as far as its client counts and looks after it."""
+
+    ledger_id: int
+
+    @property
+    def pending_count(self) -> int: ...
+
+    def look_for_timeout(self, now: float, timeout_seconds: float) -> None: ...
+
+    async def tell_lac(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -45,7 +55,7 @@ class LedgerStatistics:
     recover: OperationStatistics = field(default_factory=OperationStatistics)
     delete: OperationStatistics = field(default_factory=OperationStatistics)
     #: Those that may still append.
-    writers: WeakSet[LedgerWriter] = field(default_factory=WeakSet)
+    writers: WeakSet[Appending] = field(default_factory=WeakSet)
 
     @property
     def pending_adds(self) -> int:

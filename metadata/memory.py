@@ -6,7 +6,7 @@ session on it. Several nodes of a simulated cluster have one tree and a store ea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -17,8 +17,6 @@ from metadata.watches import Listeners, LocalWatch, WatchRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from metadata.follower import Follower
 
 
 class MemoryTable:
@@ -91,6 +89,19 @@ class MemoryTable:
 
     def release(self) -> None:
         self._undo = None
+
+
+class Follower(Protocol):
+    """Who hears of every transaction, and may know of it later than the tree: what its sessions
+    read, and who is told of changes there (metadata/follower.py)."""
+
+    watches: WatchRegistry
+
+    @property
+    def table(self) -> MemoryTable: ...
+
+    def committed(self, number: int, changes: Sequence[Change]) -> None:
+        """By the leader, when they are made."""
 
 
 class MemoryTree:

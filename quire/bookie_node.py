@@ -99,6 +99,19 @@ def _settings(
     )
 
 
+async def _register(
+    registration: Registration, bookie: Bookie, session_timeout_ms: int, stack: AsyncExitStack
+) -> None:
+    """From now on clients find the bookie, as one that takes writes whenever it does."""
+    registration.set_read_only(bookie.is_read_only)
+    bookie.disks.on_change(lambda state: registration.set_read_only(state is DiskState.READ_ONLY))
+
+    async def register(*, task_status: trio.TaskStatus[None]) -> None:
+        await registration.run(session_timeout_ms, task_status=task_status)
+
+    await stack.enter_async_context(running(register))
+
+
 async def _start(
     values: Mapping[str, ConfigValue], config: ServerConfig, stack: AsyncExitStack
 ) -> tuple[str, int]:
@@ -155,13 +168,7 @@ async def _start(
     endpoint = Endpoint("bookie", config.advertised_host, address[1])
     told = {} if config.location is None else {LOCATION_PROPERTY: config.location}
     registration = Registration(store, root, bookie_id, BookieServiceInfo((endpoint,), told))
-    registration.set_read_only(bookie.is_read_only)
-    bookie.disks.on_change(lambda state: registration.set_read_only(state is DiskState.READ_ONLY))
-
-    async def register(*, task_status: trio.TaskStatus[None]) -> None:
-        await registration.run(config.session_timeout_ms, task_status=task_status)
-
-    await stack.enter_async_context(running(register))
+    await _register(registration, bookie, config.session_timeout_ms, stack)
     if pages_config(values) != PagesConfig():
         # prometheus_client and HTTP are slow to import, and often not wanted
         from quire.bookie_pages import ServedBookie, start_pages

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
+from broker.node.foundation import Foundation
 from broker.node.parts import check_listeners, start_broker
 from joined.metadata_service import metadata_store
 from joined.node_configs import NODE_CONFIGS
@@ -97,16 +98,8 @@ async def _start(
     watcher.on_arrival(ledgers.health.came)
     await ledgers.manager.ensure_layout()
     await stack.enter_async_context(running(ledgers.run))
-    parts = await start_broker(
-        env,
-        store,
-        ledgers,
-        config,
-        os.getcwd(),
-        Bookies(writable_of(watcher)),
-        stack,
-        in_cluster=True,
-    )
+    foundation = Foundation(env, store, ledgers, Bookies(writable_of(watcher)), os.getcwd())
+    parts = await start_broker(foundation, config, stack, in_cluster=True)
     watcher.subscribe(parts.logs.bookies_changed)
     await _start_metrics(options, env, store, ledgers, parts, stack)
     return await parts.serve(stack)

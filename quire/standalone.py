@@ -26,6 +26,7 @@ from bookie.space.gc_config import GcConfig
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.cluster.view import ensure_cluster_id
+from broker.node.foundation import Foundation
 from broker.node.parts import LISTENER, check_listeners, request_memory_bytes, start_broker
 from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from joined.local_bookie import LocalBookieClient
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from broker.log.manager import LogManager
     from ledger.autorecovery.service import AutoRecovery
     from quire.options import StandaloneOptions
+    from runtime.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -252,15 +254,10 @@ async def _start_broker(
     options: StandaloneOptions, config: NodeConfig, storage: _Storage, stack: AsyncExitStack
 ) -> tuple[str, int]:
     env = storage.env
-    parts = await start_broker(
-        env,
-        storage.store,
-        storage.ledgers,
-        config,
-        _data_directory(options),
-        storage.bookies,
-        stack,
+    foundation = Foundation(
+        env, storage.store, storage.ledgers, storage.bookies, _data_directory(options)
     )
+    parts = await start_broker(foundation, config, stack)
     if storage.watcher is not None:
         storage.watcher.subscribe(parts.logs.bookies_changed)
     await _start_metrics(options, config, storage, parts.dispatcher, parts.logs, stack)
@@ -284,25 +281,9 @@ async def _start_metrics(
         return
     # prometheus_client is slow to import, and often not wanted
     from quire.metrics.bookie import bookie_collector
-    from quire.metrics.broker import partition_collector, request_collector
-    from quire.metrics.client import ledger_client_collector
-    from quire.metrics.process import disk_collector, loop_collector, process_collector
     from quire.tools.admin.serve import AdminParts, serve_admin
-    from runtime.metrics import Metrics
 
-    metrics = Metrics()
-    metrics.register(process_collector())
-    metrics.register(loop_collector(storage.env.turn.watch))
-    if isinstance(storage.env.disk, RealDisk):
-        metrics.register(disk_collector(storage.env.disk))
-    ledgers = storage.ledgers
-    metrics.register(ledger_client_collector(ledgers.statistics, storage.env.clock, ledgers.cache))
-    metrics.register(request_collector(dispatcher))
-    metrics.register(partition_collector(logs))
-    if storage.recovery is not None:
-        from quire.metrics.autorecovery import autorecovery_collector
-
-        metrics.register(autorecovery_collector(storage.recovery, storage.env.clock))
+    metrics = _metrics(storage, dispatcher, logs)
     if storage.local is None:
         assert wanted is not None
         await stack.enter_async_context(running(partial(metrics.serve, *wanted)))
@@ -325,3 +306,27 @@ async def _start_metrics(
     )
 
     await stack.enter_async_context(running(partial(serve_admin, parts, *wanted)))
+
+
+def _metrics(storage: _Storage, dispatcher: Dispatcher, logs: LogManager) -> Metrics:
+    """What is shown wherever the bookies are."""
+    # As in `_start_metrics`.
+    from quire.metrics.broker import partition_collector, request_collector
+    from quire.metrics.client import ledger_client_collector
+    from quire.metrics.process import disk_collector, loop_collector, process_collector
+    from runtime.metrics import Metrics
+
+    metrics = Metrics()
+    metrics.register(process_collector())
+    metrics.register(loop_collector(storage.env.turn.watch))
+    if isinstance(storage.env.disk, RealDisk):
+        metrics.register(disk_collector(storage.env.disk))
+    ledgers = storage.ledgers
+    metrics.register(ledger_client_collector(ledgers.statistics, storage.env.clock, ledgers.cache))
+    metrics.register(request_collector(dispatcher))
+    metrics.register(partition_collector(logs))
+    if storage.recovery is not None:
+        from quire.metrics.autorecovery import autorecovery_collector
+
+        metrics.register(autorecovery_collector(storage.recovery, storage.env.clock))
+    return metrics

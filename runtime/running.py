@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+
+
+class Spawn(Protocol):
+    """Runs an async function in a task that outlives the caller; False if there is nobody to."""
+
+    def __call__(self, function: Callable[[], Awaitable[None]], /) -> bool: ...
 
 
 @asynccontextmanager

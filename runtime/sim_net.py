@@ -22,7 +22,7 @@ import errno
 import os
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runtime.net import Connection, ConnectionFactory
-    from runtime.sim_network import SimNetwork
+    from runtime.timers import Timers
     from runtime.turn import Turn
     from wire.buffers import Buffer, Buffers
 
@@ -42,6 +42,45 @@ LOCAL_NAMES = ("127.0.0.1", "0.0.0.0", "localhost")
 
 def net_error(number: int, host: str, port: int) -> OSError:
     return OSError(number, f"{os.strerror(number)}: {host}:{port}")
+
+
+class Between(Protocol):
+    """What hosts ask of the network that they are on (runtime/sim_network.py)."""
+
+    timers: Timers
+    #: Is told whose code runs from now on.
+    enter: Callable[[str], None]
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What one direction of a connection takes before its receiver has read it."""
+
+    def free_port(self) -> int: ...
+
+    def add_listener(self, listener: SimListener) -> SimListener:
+        """OSError if the address is in use."""
+
+    def remove_listener(self, listener: SimListener) -> None: ...
+
+    def stop_listeners(self, net: SimNet) -> None: ...
+
+    def listener(self, address: tuple[str, int]) -> SimListener | None: ...
+
+    def pair(self, caller: SimNet, listener: SimListener) -> SimTransport:
+        """A connection, accepted; the caller's end, which nobody holds yet."""
+
+    def send(self, sender: SimTransport, data: bytes | None) -> None:
+        """`data` (None: the end) goes on its way."""
+
+    def reset_later(self, end: SimTransport) -> None:
+        """A reset is on its way to that end."""
+
+    def delay_seconds(self, source: str, target: str) -> float: ...
+
+    def is_cut(self, source: str, target: str) -> bool: ...
+
+    def is_down(self, name: str) -> bool:
+        """Without power: it does not even refuse."""
 
 
 class SimTransport:
@@ -115,7 +154,7 @@ class SimTransport:
         self._dirty = False
         if self._ended or self._connection is None:
             return
-        room = self.net.network.faults.buffer_bytes - self.in_flight_bytes
+        room = self.net.network.buffer_bytes - self.in_flight_bytes
         output = self._output
         pieces: list[Buffer] = []
         while output and room > 0:
@@ -246,7 +285,7 @@ class SimListener:
 class SimNet:
     """One life of one host (runtime.net.Net)."""
 
-    def __init__(self, network: SimNetwork, name: str, turn: Turn) -> None:
+    def __init__(self, network: Between, name: str, turn: Turn) -> None:
         self.network = network
         self.name = name
         self.is_dead = False
@@ -378,7 +417,7 @@ class SimNet:
 class _Call:
     """One attempt to connect: there, and back again."""
 
-    def __init__(self, network: SimNetwork, net: SimNet, address: tuple[str, int]) -> None:
+    def __init__(self, network: Between, net: SimNet, address: tuple[str, int]) -> None:
         self._network = network
         self._net = net
         self._address = address

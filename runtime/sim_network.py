@@ -134,6 +134,10 @@ class SimNetwork:
 
     # -- what transports ask ------------------------------------------------------------------
 
+    @property
+    def buffer_bytes(self) -> int:
+        return self.faults.buffer_bytes
+
     def free_port(self) -> int:
         self._port += 1
         return self._port

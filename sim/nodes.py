@@ -26,6 +26,7 @@ from bookie.space.disk_usage import DiskState
 from bookie.start import all_directories
 from broker.cluster.config_file import load
 from broker.cluster.durability import Bookies
+from broker.node.foundation import Foundation
 from broker.node.parts import start_broker
 from joined.damage_marks import DamageMarks
 from joined.ledger_gc import MetadataLedgers
@@ -389,12 +390,8 @@ class BrokerNode(Node):
         self.ledgers = ledgers
         self.world.trace.count("broker lives")
         parts = await start_broker(
-            env,
-            store,
-            ledgers,
+            Foundation(env, store, ledgers, Bookies(lambda: watcher.writable), "/"),
             config,
-            "/",
-            Bookies(lambda: watcher.writable),
             stack,
             in_cluster=self.world.shape.is_cluster,
             log_settings=preset.log_settings(self.world.shape),

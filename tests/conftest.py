@@ -4,6 +4,7 @@
 `make test-long`. No profile has a deadline: on a shared machine a slow example says nothing.
 """
 
+import inspect
 import shutil
 import tempfile
 
@@ -46,6 +47,16 @@ def pytest_sessionstart(session):
             "bookies are read-only from diskUsageThreshold (95 % in use) on",
             returncode=3,
         )
+
+
+def pytest_itemcollected(item):
+    """pytest-trio takes the clock from the test's own arguments. One that only a fixture asks for
+    is not used, and the test waits in real time: 20 s for the stop of a broker that was killed."""
+    clocks = {"autojump_clock", "mock_clock"}.intersection(getattr(item, "fixturenames", ()))
+    missing = clocks.difference(inspect.signature(item.obj).parameters) if clocks else ()
+    if missing:
+        words = f"{item.nodeid}: a fixture asks for {', '.join(missing)}, and the test does not"
+        raise pytest.UsageError(words)
 
 
 @pytest.fixture

@@ -144,6 +144,43 @@ def test_no_module_is_dead():
 UNCALLED = re.compile(r"\b[Ff]or\s+tests\b|\bParity\s+with\s+BookKeeper|\bkazoo\.interfaces\b")
 
 
+def circles(needs):
+    """Of what needs what: paths whose last is their first once more. None only if there is none."""
+    found, done = [], set()
+    for start in sorted(needs):
+        path, ways = [], [iter([start])]
+        while ways:
+            name = next(ways[-1], None)
+            if name is None:
+                ways.pop()
+                if path:
+                    done.add(path.pop())
+            elif name in path:
+                found.append([*path[path.index(name) :], name])
+            elif name not in done:
+                path.append(name)
+                ways.append(iter(sorted(needs[name])))
+    return found
+
+
+def test_circles_are_found():
+    line = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
+    assert circles(line) == []
+    assert circles(line | {"c": {"a"}}) == [["a", "b", "c", "a"]]
+    assert circles(line | {"d": {"e"}, "e": {"d"}}) == [["d", "e", "d"]]
+
+
+def test_no_modules_need_each_other():
+    """Not for their types either: what both need is in the room below, or said by a Protocol."""
+    modules = {module_name(path): path for path in python_files(*PACKAGES)}
+    needs = {
+        name: (set(imported_names(path)) & modules.keys()) - {name}
+        for name, path in modules.items()
+    }
+    assert "broker.log.life.chain" in needs["broker.log.life.keeper"], "types count, too"
+    none([" -> ".join(path) for path in circles(needs)])
+
+
 def names_in(path):
     """Identifiers that a file reads, passes by name, or has as strings (for `getattr`)."""
     for node in ast.walk(tree_of(path)):

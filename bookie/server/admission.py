@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bookie.server.auth import AuthError
 from runtime.config import ConfigType, at_least
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.server.auth import AuthProvider, Exchange
-    from bookie.server.connection import BookieConnection
     from runtime.timers import Timer, Timers
     from runtime.tls import Tls
     from wire.bookkeeper.requests import Request
@@ -68,6 +67,31 @@ class AdmissionLimits:
     )
 
 
+class Applicant(Protocol):
+    """A connection (bookie/server/connection.py), as far as it is judged."""
+
+    #: Whether `Door.judge` was asked.
+    is_judged: bool
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """The peer's, verified; None without one."""
+
+    @property
+    def is_v3(self) -> bool: ...
+
+    def admit(self) -> None:
+        """From the next frame on its requests are served."""
+
+    def close(self) -> None: ...
+
+    def close_with(self, response: Response | None) -> None:
+        """Closes after what was answered, and this, was sent."""
+
+
 class Door:
     def __init__(
         self,
@@ -81,33 +105,33 @@ class Door:
         self._timers = timers
         self._randbytes = randbytes
         #: In the order of coming.
-        self._waiting: dict[BookieConnection, Timer] = {}
-        self._exchanges: dict[BookieConnection, Exchange] = {}
+        self._waiting: dict[Applicant, Timer] = {}
+        self._exchanges: dict[Applicant, Exchange] = {}
 
     @property
     def waiting_count(self) -> int:
         return len(self._waiting)
 
-    def came(self, connection: BookieConnection) -> None:
+    def came(self, connection: Applicant) -> None:
         if len(self._waiting) >= self._limits.connections_max:
             self._turn_away(next(iter(self._waiting)), "too many that did not authenticate")
         seconds = self._limits.timeout_ms / 1000
         late = partial(self._turn_away, connection, "not authenticated in time")
         self._waiting[connection] = self._timers.after(seconds, late)
 
-    def _turn_away(self, connection: BookieConnection, reason: str) -> None:
+    def _turn_away(self, connection: Applicant, reason: str) -> None:
         logger.info("not_authorized", kv(peer=connection.peer, reason=reason))
         self.left(connection)
         connection.close()
 
-    def left(self, connection: BookieConnection) -> None:
+    def left(self, connection: Applicant) -> None:
         """It is closed, or was admitted. Calling it again changes nothing."""
         timer = self._waiting.pop(connection, None)
         if timer is not None:
             timer.cancel()
         self._exchanges.pop(connection, None)
 
-    def judge(self, connection: BookieConnection) -> bool:
+    def judge(self, connection: Applicant) -> bool:
         """Admits it for what it is, if it may be; true if so. Once, and again after `renew`."""
         if connection.is_judged:
             return False
@@ -118,13 +142,13 @@ class Door:
         connection.admit()
         return True
 
-    def renew(self, connection: BookieConnection) -> None:
+    def renew(self, connection: Applicant) -> None:
         """START_TLS was done: who it is, and what it said, was of another connection."""
         self._exchanges.pop(connection, None)
         if connection not in self._waiting:
             self.came(connection)
 
-    def answer(self, connection: BookieConnection, request: Request) -> Response | None:
+    def answer(self, connection: Applicant, request: Request) -> Response | None:
         """To a request of a connection that is not admitted; None if it was closed instead. May
         admit it."""
         if type(request) is not AuthRequest:
@@ -139,7 +163,7 @@ class Door:
         plugin = self._provider.plugin_name
         return AuthResponse(Status.EOK, plugin, payload, request.transaction_id)
 
-    def _step(self, connection: BookieConnection, request: AuthRequest) -> bytes:
+    def _step(self, connection: Applicant, request: AuthRequest) -> bytes:
         """AuthError."""
         provider = self._provider
         if request.plugin_name != provider.plugin_name:

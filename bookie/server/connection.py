@@ -8,6 +8,7 @@ that one sync made durable is one send.
 from __future__ import annotations
 
 import logging
+import typing
 from typing import TYPE_CHECKING, Any
 
 from bookie.server import admission
@@ -19,14 +20,18 @@ from wire.bookkeeper.frames import Protocol, failed_add, server_codec
 from wire.bookkeeper.requests import AddRequest
 
 if TYPE_CHECKING:
-    from bookie.server.processor import Processor
+    from bookie.held_adds import HeldAdds
+    from bookie.server.admission import Door
+    from bookie.server.request_limits import RequestCounts
     from runtime.net import Transport
     from runtime.receive import ReceiveChunks
     from runtime.tls import Tls
+    from runtime.turn import Turn
     from wire.bookkeeper.frames import DecodeAdd, DecodeRead, ServerCodec
+    from wire.bookkeeper.requests import Request
     from wire.bookkeeper.responses import Response
     from wire.bookkeeper.status import Status
-    from wire.buffers import Buffer
+    from wire.buffers import Buffer, Buffers
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +46,40 @@ ANSWERS_HELD_MAX = 64
 
 def no_short_way(frame: memoryview) -> None:
     """For a connection whose adds and reads have none."""
+
+
+class Requests(typing.Protocol):
+    """Where a connection's requests go, with what all connections share
+    (bookie/server/processor.py)."""
+
+    turn: Turn
+    held_adds: HeldAdds
+    counts: RequestCounts
+    #: None: everybody is served.
+    door: Door | None
+
+    def process(self, connection: BookieConnection, request: Request) -> None:
+        """Answers it on `connection`, now or later, exactly once."""
+
+    def add(
+        self,
+        connection: BookieConnection,
+        flags: int,
+        master_key: bytes,
+        ledger_id: int,
+        entry_id: int,
+        entry: Buffers,
+        answer: bytes,
+    ) -> None:
+        """As `process`, for a PlainAdd."""
+
+    def read(self, connection: BookieConnection, ledger_id: int, entry_id: int) -> None:
+        """As `process`, for a read of version 2 that does not fence."""
+
+    def wait_for_room(self, connection: BookieConnection) -> None:
+        """Calls `connection.has_room` when adds may be read again."""
+
+    def connection_closed(self, connection: BookieConnection) -> None: ...
 
 
 class BookieConnection:
@@ -70,7 +109,7 @@ class BookieConnection:
     def __init__(
         self,
         transport: Transport,
-        processor: Processor,
+        processor: Requests,
         chunks: ReceiveChunks,
         frame_bytes_max: int,
     ) -> None:

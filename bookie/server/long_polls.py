@@ -14,7 +14,7 @@ from wire.bookkeeper.status import Status
 
 if TYPE_CHECKING:
     from bookie.bookie import Bookie
-    from bookie.lac import LedgerLac
+    from bookie.ledger_lac import LedgerLac
     from bookie.server.connection import BookieConnection
     from runtime.timers import Timer, Timers
     from runtime.turn import Turn

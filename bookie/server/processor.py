@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     import trio
 
     from bookie.bookie import Bookie
-    from bookie.lac import LedgerLac
+    from bookie.ledger_lac import LedgerLac
     from bookie.server.admission import Entrance
     from bookie.server.connection import BookieConnection
     from runtime.timers import Timers

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from bookie.known_ledgers import KnownLedgers
     from bookie.ledger_operations import LedgerOperations
     from bookie.parts import BookieParts
+    from bookie.space.compactor import CompactionReport
     from bookie.storage.checkpointer import Checkpointer
     from bookie.storage.entry_log import EntryLog
 
@@ -383,7 +384,7 @@ class GarbageCollector:
     async def _compact(self, phase: Phase, report: GcReport) -> None:
         self.phase = phase
         is_major = phase is Phase.MAJOR
-        config, statistics = self._config, self.statistics
+        config = self._config
         if is_major and self._unreadable:
             # It may have been the disk, and the disk may have been changed.
             self._unreadable.clear()
@@ -409,8 +410,18 @@ class GarbageCollector:
             return not suspended and trio.current_time() < end
 
         done = await self._compactor.compact(self._chosen(threshold), may_go_on)
-        seconds = trio.current_time() - start
         self._unreadable.update(done.damaged)
+        self._count_compaction(done, report, trio.current_time() - start, is_major=is_major)
+        if is_major:
+            self._last_major = trio.current_time()
+        # The major one has done what the minor one would.
+        self._last_minor = trio.current_time()
+        self._last_ms[phase] = self._env.clock.time_ms()
+
+    def _count_compaction(
+        self, done: CompactionReport, report: GcReport, seconds: float, *, is_major: bool
+    ) -> None:
+        statistics = self.statistics
         report.was_minor, report.was_major = not is_major, is_major
         report.compacted_logs += done.compacted_logs
         report.copied_entries += done.copied_entries
@@ -426,13 +437,9 @@ class GarbageCollector:
         if is_major:
             statistics.major_compactions += 1
             statistics.major_seconds += seconds
-            self._last_major = trio.current_time()
         else:
             statistics.minor_compactions += 1
             statistics.minor_seconds += seconds
-        # The major one has done what the minor one would.
-        self._last_minor = trio.current_time()
-        self._last_ms[phase] = self._env.clock.time_ms()
 
     def _chosen(self, threshold: float) -> Iterator[EntryLog]:
         """Logs below the threshold: the emptiest tenth first, in it the least to copy first. What

@@ -12,7 +12,7 @@ Owner: the event loop's thread.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.fetch_sessions import Wanted
-    from broker.handlers.fetch import FetchHandler
     from broker.log.partition import PartitionLog, ReadResult
+    from runtime.turn import Turn
     from wire.kafka.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 #: What one partition costs, in units of `Steps`.
@@ -140,6 +140,20 @@ class Part:
         return self.offset_min < self.log.high_watermark or self.log.state is not State.ONLINE
 
 
+class Fetches(Protocol):
+    """What fetches have in common that wait (broker/handlers/fetch.py)."""
+
+    #: Is told what they cost.
+    turn: Turn
+    #: Above any client's limit.
+    fetch_bytes_max: int
+    waiting_count: int
+    waiting_partitions: int
+
+    def log_of(self, wanted: Wanted) -> PartitionLog:
+        """KafkaError if it is not held here."""
+
+
 class Watched:
     """What a fetch waits for, and how much of that is there."""
 
@@ -149,7 +163,7 @@ class Watched:
     )  # fmt: skip
 
     def __init__(
-        self, handler: FetchHandler, body: FetchRequest, count: int, look: Callable[[Part], None]
+        self, handler: Fetches, body: FetchRequest, count: int, look: Callable[[Part], None]
     ) -> None:
         """`count`: of its partitions. `look` is called with each that moves after `measured` came
         by it."""
@@ -245,7 +259,7 @@ class Watched:
 class Watching:
     """A task that waits until its partitions may suffice."""
 
-    def __init__(self, handler: FetchHandler, body: FetchRequest, count: int) -> None:
+    def __init__(self, handler: Fetches, body: FetchRequest, count: int) -> None:
         self.moved = trio.Event()
         self._is_measured = False
         self._unseen: dict[Part, None] = {}

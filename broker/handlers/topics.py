@@ -342,13 +342,16 @@ class TopicsHandler:
             else:
                 found.append((result, topic))
         for result, topic in found:
-            try:
-                await self._catalog.delete(topic.name)
-            except KafkaError as error:
-                _refuse(result, error)
-            except MetadataError as error:
-                _refuse(result, metadata_failure(error))
+            await self._delete(result, topic)
         return response
+
+    async def _delete(self, result: DeletableTopicResult, topic: Topic) -> None:
+        try:
+            await self._catalog.delete(topic.name)
+        except KafkaError as error:
+            _refuse(result, error)
+        except MetadataError as error:
+            _refuse(result, metadata_failure(error))
 
     def _to_delete(self, state: DeleteTopicState, version: int) -> Topic:
         if not self._registry.broker.delete_topic_enable:

@@ -26,17 +26,9 @@ from wire.kafka.records.compression import Compression
 
 if TYPE_CHECKING:
     from broker.api import Api
-    from broker.cluster.catalog import Topic, TopicCatalog
+    from broker.cluster.catalog import Topic
     from broker.cluster.config import BrokerConfig
-    from broker.cluster.durability import Bookies
-    from broker.cluster.registry import ConfigRegistry
-    from broker.cluster.view import ClusterView
-    from broker.groups.coordinator import GroupCoordinator
-    from broker.log.manager import LogManager
-    from broker.node.member import ClusterMember
-    from metadata.store import MetadataStore
-    from runtime.env import Env
-    from runtime.timers import Timers
+    from broker.node.foundation import Foundation, Services
 
 
 class Handler(Protocol):
@@ -45,21 +37,10 @@ class Handler(Protocol):
     def apis(self) -> list[Api]: ...
 
 
-def make_handlers(
-    *,
-    env: Env,
-    store: MetadataStore,
-    registry: ConfigRegistry,
-    catalog: TopicCatalog,
-    logs: LogManager,
-    coordinator: GroupCoordinator,
-    view: ClusterView,
-    bookies: Bookies,
-    timers: Timers,
-    data_directory: str,
-    member: ClusterMember | None = None,
-) -> list[Api]:
+def make_handlers(foundation: Foundation, services: Services) -> list[Api]:
     """The API table, ApiVersions included."""
+    env, registry, catalog = foundation.env, services.registry, services.catalog
+    logs, view, coordinator = services.logs, services.view, services.coordinator
     broker = registry.broker
 
     async def auto_create(name: str) -> Topic:
@@ -75,11 +56,13 @@ def make_handlers(
         MetadataHandler(
             catalog, view, logs, auto_create, lambda: registry.broker.auto_create_topics_enable
         ),
-        ProduceHandler(logs, bookies),
-        FetchHandler(logs, sessions, timers, env.turn, fetch_bytes_max=broker.fetch_max_bytes),
+        ProduceHandler(logs, foundation.bookies),
+        FetchHandler(
+            logs, sessions, services.timers, env.turn, fetch_bytes_max=broker.fetch_max_bytes
+        ),
         ListOffsetsHandler(logs),
         DeleteRecordsHandler(logs),
-        InitProducerIdHandler(ProducerIds(store, str(env.new_uuid()))),
+        InitProducerIdHandler(ProducerIds(foundation.store, str(env.new_uuid()))),
         FindCoordinatorHandler(
             {KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready)}, view
         ),
@@ -92,11 +75,11 @@ def make_handlers(
             registry,
             view,
             logs,
-            data_directory=data_directory,
-            disk_usage=lambda: env.disk.usage(data_directory),
+            data_directory=foundation.data_directory,
+            disk_usage=lambda: env.disk.usage(foundation.data_directory),
         ),
     ]
-    if member is not None:
+    if (member := services.member) is not None:
         handlers.append(LeadersHandler(catalog, member.membership, member.ownership, view))
     apis = [api for handler in handlers for api in handler.apis()]
     versions.serve(apis)

@@ -24,6 +24,7 @@ from broker.log.life.chain import new_document
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
 from broker.node.apis import group_config, make_handlers
+from broker.node.foundation import Services
 from broker.node.member import ClusterMember
 from broker.server import ConnectionLimits, KafkaServer, ServerSettings
 from runtime.config import ConfigError
@@ -38,10 +39,9 @@ if TYPE_CHECKING:
 
     from broker.cluster.config import BrokerConfig
     from broker.cluster.config_file import NodeConfig
-    from broker.cluster.durability import Bookies, Copies
+    from broker.cluster.durability import Copies
     from broker.cluster.view import Facts
-    from ledger.client import LedgerClient
-    from metadata.store import MetadataStore
+    from broker.node.foundation import Foundation
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -108,18 +108,16 @@ class BrokerParts:
 
 
 async def start_broker(
-    env: Env,
-    store: MetadataStore,
-    ledgers: LedgerClient,
+    foundation: Foundation,
     config: NodeConfig,
-    data_directory: str,
-    bookies: Bookies,
     stack: AsyncExitStack,
     *,
     in_cluster: bool = False,
     log_settings: LogSettings | None = None,
 ) -> BrokerParts:
-    """All but the listeners. `env.net` has to run already when they are opened."""
+    """All but the listeners. The network has to run already when they are opened."""
+    env, store, ledgers = foundation.env, foundation.store, foundation.ledgers
+    bookies = foundation.bookies
     registry = ConfigRegistry(store, config.broker_texts)
     await registry.load()
     broker = registry.broker
@@ -155,21 +153,9 @@ async def start_broker(
     view: StandaloneView | BrokersView = StandaloneView(cluster_id, broker, bookies, _facts(logs))
     if member is not None:
         view = member.view(cluster_id, catalog, bookies, _facts(logs))
-    handlers = make_handlers(
-        env=env,
-        store=store,
-        registry=registry,
-        catalog=catalog,
-        logs=logs,
-        coordinator=coordinator,
-        view=view,
-        bookies=bookies,
-        timers=timers,
-        data_directory=data_directory,
-        member=member,
-    )
+    services = Services(registry, catalog, logs, coordinator, view, timers, member)
     requests = await stack.enter_async_context(trio.open_nursery())
-    dispatcher = Dispatcher(handlers, requests, env.turn)
+    dispatcher = Dispatcher(make_handlers(foundation, services), requests, env.turn)
     stack.callback(dispatcher.stop)
     server = await _start_server(env, dispatcher, config, registry, stack)
     return BrokerParts(broker, dispatcher, logs, server, view, member)

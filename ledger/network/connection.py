@@ -143,10 +143,9 @@ class BookieConnection(ABC):
         """OSError; trio.TooSlowError."""
         env = self._env
         transport, is_proven = await connect_greeted(
-            env.net,
+            env,
             (place.host, place.port),
             self._chunks,
-            env.rng,
             self.protocol,
             self._config,
             self._tls,

@@ -40,8 +40,8 @@ from wire.bookkeeper.status import Status
 if TYPE_CHECKING:
     from ledger.network.auth import SaslLogin
     from ledger.network.config import NetworkConfig
-    from runtime.env import Rng
-    from runtime.net import Net, Transport
+    from runtime.env import Env, Rng
+    from runtime.net import Transport
     from runtime.receive import ReceiveChunks
     from runtime.tls import Tls
     from wire.bookkeeper.requests import Request
@@ -208,10 +208,9 @@ class Greeting:
 
 
 async def connect_greeted(
-    net: Net,
+    env: Env,
     address: tuple[str, int],
     chunks: ReceiveChunks,
-    rng: Rng,
     protocol: Protocol,
     config: NetworkConfig,
     tls: Tls | None,
@@ -231,14 +230,14 @@ async def connect_greeted(
     done = False
     try:
         with trio.move_on_after(config.connect_timeout_ms / 1000):
-            await net.connect(*address, make)
+            await env.net.connect(*address, make)
             (greeting,) = made
             if tls is not None:
                 # Without a check of names none is told: an address is no name (RFC 6066).
                 name = address[0] if tls.context.check_hostname else None
                 await greeting.start_tls(tls, name)
             if config.sasl is not None:
-                await greeting.authenticate(config.sasl, protocol, rng)
+                await greeting.authenticate(config.sasl, protocol, env.rng)
             greeting.check_end()
             is_proven = await greeting.check_identity(bookie, protocol)
             greeting.check_end()

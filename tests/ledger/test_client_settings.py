@@ -10,6 +10,7 @@ from ledger.config_definitions import (
     network_config,
     placement_config,
 )
+from ledger.placement.candidates import BOOKIE_INFO_INTERVAL_SECONDS, BOOKIE_INFO_RETRY_SECONDS
 from ledger.placement.spread import SpreadRules
 from runtime.config import ConfigError
 
@@ -114,3 +115,19 @@ def test_the_placement(texts, policy, rules):
 def test_what_is_refused(texts, words):
     with pytest.raises(ConfigError, match=words):
         placement_config(parsed(**texts))
+
+
+def test_where_hosts_are_and_how_often_bookies_are_asked():
+    unset = placement_config(parsed())
+    assert (unset.script_path, unset.table_path) == (None, None)
+    assert unset.info_interval_seconds == BOOKIE_INFO_INTERVAL_SECONDS
+    assert unset.info_retry_seconds == BOOKIE_INFO_RETRY_SECONDS
+    config = placement_config(
+        parsed(
+            networkTopologyTableFileName="/t",
+            getBookieInfoIntervalSeconds="7",
+            getBookieInfoRetryIntervalSeconds="8",
+        )
+    )
+    assert (config.policy, config.table_path) == (Policy.RACKS, "/t")
+    assert (config.info_interval_seconds, config.info_retry_seconds) == (7, 8)

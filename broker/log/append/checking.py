@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -39,7 +39,6 @@ from wire.kafka.records.walk import IS_COMPILED, RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
-    from broker.log.append.line import AppendLine
     from broker.log.append.queue import Append
     from runtime.env import Env
 
@@ -73,6 +72,16 @@ _COUNT = Struct(">i")
 _COUNT_OFFSET = 57
 
 
+class Line(Protocol):
+    """One partition's batches that wait to be checked (broker/log/append/line.py)."""
+
+    def unchecked_head(self) -> tuple[Append, TopicConfig, bool] | None:
+        """The first one, the topic's settings, and whether it is internal; None: there is none."""
+
+    def was_checked(self, append: Append, outcome: Checked | KafkaError) -> bool:
+        """Of the first one. Whether more are in line."""
+
+
 class BatchChecks:
     """All checks of a broker's partitions. `run` has to be under way for what is long."""
 
@@ -80,7 +89,7 @@ class BatchChecks:
         self._env = env
         self._left_ns = TURN_NS_MAX
         self._is_reset_deferred = False
-        self._waiting: deque[AppendLine] = deque()
+        self._waiting: deque[Line] = deque()
         self._called = trio.Event()
         #: Batches checked on the loop in their own turn, in a later one, and on a worker thread.
         self.inline_count = self.delayed_count = self.threaded_count = 0
@@ -118,7 +127,7 @@ class BatchChecks:
         self._is_reset_deferred = False
         self._left_ns = TURN_NS_MAX
 
-    def call(self, line: AppendLine) -> None:
+    def call(self, line: Line) -> None:
         """`line` has something unchecked now: it is served until it has not."""
         self._waiting.append(line)
         self._called.set()

@@ -17,7 +17,7 @@ Owner: the event loop's thread.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from wire.kafka.errors import KafkaError
 
@@ -26,16 +26,31 @@ if TYPE_CHECKING:
     from broker.log.append.checking import BatchChecks
     from broker.log.append.queue import Append
     from broker.log.append.validation import Checked
-    from broker.log.partition import PartitionLog
 
 #: Batches that waited and are taken in one turn of the loop.
 RELEASE_COUNT = 64
 
 
+class Numbering(Protocol):
+    """The partition, as far as its line needs it (broker/log/partition.py)."""
+
+    @property
+    def config(self) -> TopicConfig: ...
+
+    def has_room(self) -> bool:
+        """Whether a batch may be numbered now."""
+
+    def accept(self, append: Append, checked: Checked) -> None:
+        """Numbers a batch, or fails it."""
+
+    def call_keeper(self) -> None:
+        """There is something that waits for room."""
+
+
 class AppendLine:
     __slots__ = ("_checked", "_checks", "_held", "_log", "_unchecked")
 
-    def __init__(self, log: PartitionLog, checks: BatchChecks) -> None:
+    def __init__(self, log: Numbering, checks: BatchChecks) -> None:
         self._log = log
         self._checks = checks
         self._held: deque[tuple[Append, bool]] = deque()

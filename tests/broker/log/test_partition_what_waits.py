@@ -78,7 +78,7 @@ def put(log, batch):
     return answers
 
 
-async def test_what_is_not_acknowledged_is_not_served(started, sim):
+async def test_what_is_not_acknowledged_is_not_served(autojump_clock, started, sim):
     """Its bookies may never get it: a reader would have seen a record that a take-over loses."""
     cluster = await started()
     log = cluster.one.log()
@@ -96,7 +96,7 @@ async def test_what_is_not_acknowledged_is_not_served(started, sim):
     assert answers == []
 
 
-async def test_a_snapshot_stands_behind_every_batch_that_it_knows_of(started, sim):
+async def test_a_snapshot_stands_behind_every_batch_that_it_knows_of(autojump_clock, started, sim):
     """Two batches come together, one of them waits as no more may be on their way, and a snapshot
     is due. Only two entries reach the bookies. The producer sends both batches again to the next
     owner: what that one takes for a duplicate has to be in the log."""
@@ -119,7 +119,7 @@ async def test_a_snapshot_stands_behind_every_batch_that_it_knows_of(started, si
     assert await sim.read_all(new) == [(0, b"0"), (1, b"1")]
 
 
-async def test_a_new_ledger_takes_writes_when_the_chain_has_it(started, sim):
+async def test_a_new_ledger_takes_writes_when_the_chain_has_it(autojump_clock, started, sim):
     """The document is written, and the answer takes long: another broker may have taken over
     meanwhile. What had been acknowledged in a ledger that no chain names would be lost."""
     cluster = await started()
@@ -138,7 +138,9 @@ async def test_a_new_ledger_takes_writes_when_the_chain_has_it(started, sim):
     assert await sim.read_all(new) == []
 
 
-async def test_a_ledger_is_deleted_when_the_chain_does_not_have_it_any_more(started, sim, nursery):
+async def test_a_ledger_is_deleted_when_the_chain_does_not_have_it_any_more(
+    autojump_clock, started, sim, nursery
+):
     """If the document could not be written after that, the partition would have a ledger that is
     gone: the next owner could not serve it."""
     cluster = await started()

@@ -28,11 +28,10 @@ class Anything:
 def of_every_broker():
     # Imported late: it brings every handler along.
     from broker.node.apis import make_handlers
+    from broker.node.foundation import Foundation, Services
 
-    collaborators = (
-        "env", "store", "registry", "catalog", "logs", "coordinator", "view", "timers", "bookies",
-    )  # fmt: skip
-    return make_handlers(**{name: Anything() for name in collaborators}, data_directory="x")
+    foundation = Foundation(*[Anything()] * 4, data_directory="x")
+    return make_handlers(foundation, Services(*[Anything()] * 6, member=None))
 
 
 def of_a_cluster():

@@ -10,6 +10,7 @@ from bookie.config_definitions import BOOKIE_CONFIGS
 from broker.cluster.config_file import load
 from broker.cluster.durability import Bookies
 from broker.log.partition import State
+from broker.node.foundation import Foundation
 from broker.node.parts import start_broker
 from joined.local_bookie import LocalBookieClient
 from ledger.client import LedgerClient
@@ -78,8 +79,8 @@ async def start(network_env, nursery, tmp_path):
             own = {"node.id": str(node_id), "listeners": "PLAINTEXT://127.0.0.1:0"}
             config = load("", own, BOOKIE_CONFIGS)
             writable = Bookies(lambda: ["b1"])
-            given = (env, store, ledgers, config, str(tmp_path), writable, stack)
-            broker.parts = await start_broker(*given, in_cluster=True)
+            foundation = Foundation(env, store, ledgers, writable, str(tmp_path))
+            broker.parts = await start_broker(foundation, config, stack, in_cluster=True)
             return await broker.parts.serve(stack)
 
         async def run(*, task_status):

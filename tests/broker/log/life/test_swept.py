@@ -50,7 +50,9 @@ async def delete_topic(cluster):
             await trio.sleep(0.01)
 
 
-async def test_the_spare_ledger_of_a_broker_that_died_before_its_topic_was_deleted_goes(cluster):
+async def test_the_spare_ledger_of_a_broker_that_died_before_its_topic_was_deleted_goes(
+    autojump_clock, cluster
+):
     await cluster.one.kill()
     await delete_topic(cluster)
     assert await ledger_ids(cluster.two) == [cluster.spare]
@@ -58,7 +60,9 @@ async def test_the_spare_ledger_of_a_broker_that_died_before_its_topic_was_delet
     assert await ledger_ids(cluster.two) == []
 
 
-async def test_two_whole_looks_at_all_ledgers_end_the_memory_of_a_deleted_topic(cluster):
+async def test_two_whole_looks_at_all_ledgers_end_the_memory_of_a_deleted_topic(
+    autojump_clock, cluster
+):
     two, mark = cluster.two, mark_path(str(cluster.topic.id))
     await cluster.one.kill()
     await delete_topic(cluster)
@@ -76,7 +80,9 @@ async def test_two_whole_looks_at_all_ledgers_end_the_memory_of_a_deleted_topic(
     assert await read_marks(two.store) == {}
 
 
-async def test_a_look_that_did_not_see_all_ledgers_does_not_count(cluster, monkeypatch):
+async def test_a_look_that_did_not_see_all_ledgers_does_not_count(
+    autojump_clock, cluster, monkeypatch
+):
     two, mark = cluster.two, mark_path(str(cluster.topic.id))
     await cluster.one.kill()
     await delete_topic(cluster)
@@ -93,7 +99,9 @@ async def test_a_look_that_did_not_see_all_ledgers_does_not_count(cluster, monke
     assert await ledger_ids(two) == [cluster.spare]
 
 
-async def test_a_topic_that_is_not_known_to_be_deleted_keeps_its_ledgers(cluster, sim):
+async def test_a_topic_that_is_not_known_to_be_deleted_keeps_its_ledgers(
+    autojump_clock, cluster, sim
+):
     """Whether its documents are there, or missing for another reason than its end."""
     two, topic_id = cluster.two, str(cluster.topic.id)
     document = f"/quire/partitions/{topic_id}/0"
@@ -108,7 +116,7 @@ async def test_a_topic_that_is_not_known_to_be_deleted_keeps_its_ledgers(cluster
     assert await ledger_ids(two) == before
 
 
-async def test_a_document_that_is_there_outweighs_the_mark(cluster):
+async def test_a_document_that_is_there_outweighs_the_mark(autojump_clock, cluster):
     """No crash leads to this; whoever restores a part of the metadata may have both."""
     two = cluster.two
     await mark_swept(two.store, str(cluster.topic.id))
@@ -117,7 +125,7 @@ async def test_a_document_that_is_there_outweighs_the_mark(cluster):
     assert await ledger_ids(two) == before
 
 
-async def test_ledgers_of_other_software_are_kept_whatever_topic_they_name(cluster):
+async def test_ledgers_of_other_software_are_kept_whatever_topic_they_name(autojump_clock, cluster):
     two, topic_id = cluster.two, str(cluster.topic.id)
     await cluster.one.kill()
     await delete_topic(cluster)
