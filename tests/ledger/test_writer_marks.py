@@ -193,3 +193,29 @@ async def test_a_bookie_that_was_replaced_and_came_again_is_told_again(
     assert bookie in writer.metadata.last_segment[1]
     await hangs(bookie)
     assert acks.ids == [0, 1, 2]
+
+
+async def test_the_last_one_that_it_goes_on_without_is_replaced(
+    nursery, new_world, acks, autojump_clock
+):
+    """The other one whom the mark names is in the ensemble, and is sent all entries by then."""
+    world = new_world("abcde")
+    await world.start(nursery)
+    writer = await world.create(4, 4, 2)
+    first, second, *_ = ensemble = writer.metadata.last_segment[1]
+    (spare,) = set("abcde").difference(ensemble)
+    world.names.remove(spare)
+    world.bookies.dead |= {first, second}
+    await _append(writer, 2, acks)
+    world.bookies.dead.discard(second)
+    await trio.sleep(LOOK_SECONDS)
+    await _append(writer, 1, acks)
+    path = f"/ledgers/underreplication/ledgers/{underreplicated_path(writer.ledger_id)}"
+    assert (await world.store.get(path)).data.endswith(WRITER)
+    world.names.append(spare)
+    await trio.sleep(LOOK_SECONDS)
+    await _append(writer, 1, acks)
+    await trio.sleep(1)
+    assert not writer.is_short
+    assert set(writer.metadata.last_segment[1]) == set("abcde") - {first}
+    assert (await world.store.get(path)).data.endswith(AUDITOR)
