@@ -22,6 +22,7 @@ from ledger.errors import (
     NoSuchLedgerError,
 )
 from ledger.underreplication import UnderReplication
+from ledger.writer_marks import WriterMarks
 from metadata.store import (
     BadVersionError,
     MetadataError,
@@ -76,6 +77,8 @@ class LedgerManager:
         self._store = store
         self._env = env
         self._root = root
+        #: What writers say of copies that are missing.
+        self.writer_marks = WriterMarks(store, env, root)
 
     @property
     def root(self) -> str:

@@ -6,7 +6,8 @@ an under-replication mark that names the bookie. Whoever recovers a ledger does 
 writer knew: he asks all bookies which entries they have, after the recovery, and marks what they
 lack. That finds also what a writer had sent and nobody acknowledged when it died. A worker that
 finds such a mark on an open ledger keeps it, and does not fence the ledger for it
-(ledger/autorecovery/repair.py).
+(ledger/autorecovery/repair.py). When the bookie is sent all entries again the writer says that too
+(ledger/writer_marks.py), and then a worker may take the mark back, if no copy is missing.
 
 Nobody waits for any of this: it runs in the client's tasks, a few ledgers at a time, and is tried
 again while the metadata, or a bookie, is away. What is forgotten when the client ends is found by
@@ -27,7 +28,7 @@ from ledger.fragments import fragments
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from ledger.bookie_client import BookieClient, BookieId
     from ledger.metadata import LedgerManager
@@ -53,15 +54,38 @@ class MissingCopies:
         self._spawn = spawn
         self._places = trio.Semaphore(LEDGERS_AT_A_TIME)
 
-    def tell(self, ledger_id: int, bookies: Iterable[BookieId]) -> None:
-        """Has the ledger marked for these bookies, soon."""
-        self._spawn(partial(self._mark, ledger_id, frozenset(bookies)))
+    def tell(
+        self, ledger_id: int, bookies: Iterable[BookieId], is_whole: Callable[[], bool]
+    ) -> None:
+        """Has the ledger marked for these bookies by its writer, soon. `is_whole` as for
+        `take_back`, of when the mark is made, which may be after it was to be taken back."""
+        self._spawn(partial(self._tell, ledger_id, frozenset(bookies), is_whole))
+
+    async def _tell(
+        self, ledger_id: int, bookies: frozenset[BookieId], is_whole: Callable[[], bool]
+    ) -> None:
+        marks = self._manager.writer_marks
+        await self._until_done(partial(marks.mark, ledger_id, bookies))
+        if is_whole():
+            await self._take_back(ledger_id, is_whole)
+
+    def take_back(self, ledger_id: int, is_whole: Callable[[], bool]) -> None:
+        """Has the writer's mark left to auto-recovery's judgement, soon, if then `is_whole()`: all
+        bookies are sent all entries, and what one will lack is told anew."""
+        self._spawn(partial(self._take_back, ledger_id, is_whole))
+
+    async def _take_back(self, ledger_id: int, is_whole: Callable[[], bool]) -> None:
+        marks = self._manager.writer_marks
+        await self._until_done(partial(marks.leave_to_auditors, ledger_id, is_whole))
 
     async def _mark(self, ledger_id: int, bookies: frozenset[BookieId]) -> None:
+        await self._until_done(partial(self._manager.mark_under_replicated, ledger_id, bookies))
+
+    async def _until_done(self, function: Callable[[], Awaitable[bool]]) -> None:
         pause = PAUSE_SECONDS
         while True:
             async with self._places:
-                if await self._manager.mark_under_replicated(ledger_id, bookies):
+                if await function():
                     return
             await trio.sleep(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)

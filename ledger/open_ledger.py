@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class OpenLedger:
     """The writer's `ledger.pipeline.Ensembles`."""
 
-    __slots__ = ("_left_out", "_manager", "_missing", "_versioned", "ledger_id", "reader")
+    __slots__ = ("_left_out", "_manager", "_missing", "_told", "_versioned", "ledger_id", "reader")
 
     def __init__(
         self, ledger_id: int, versioned: Versioned, reader: LedgerReader, parts: ClientParts
@@ -36,6 +36,9 @@ class OpenLedger:
         self._missing = parts.missing
         #: All that the ledger ever went on without: they lack entries that are confirmed.
         self._left_out: set[str] = set()
+        #: Those of them that are not told again: since the mark was made for one it was not sent
+        #: all entries, or it is in the ensemble no more.
+        self._told: set[str] = set()
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -61,14 +64,32 @@ class OpenLedger:
             return metadata.with_segment(request.first_entry_id, ensemble)
 
         self._versioned = await self._manager.update(self.ledger_id, self._versioned, transform)
+        # One that comes (back) into the ensemble is told anew when it lacks something.
+        self._told.difference_update(set(ensemble).difference(request.ensemble))
+        if not self._left_out.isdisjoint(ensemble) and self._is_whole():
+            self._missing.take_back(self.ledger_id, self._is_whole)
         self.reader.set_metadata(self._versioned)
 
     def leave_out(self, bookies: Collection[str]) -> None:
         """These lack entries that are confirmed or will be: the ledger is to be marked for them."""
-        new = set(bookies) - self._left_out
-        self._left_out.update(new)
+        self._left_out.update(bookies)
+        new = set(bookies) - self._told
+        self._told.update(new)
         if new:
-            self._missing.tell(self.ledger_id, new)
+            self._missing.tell(self.ledger_id, new, self._is_whole)
+
+    def take_in(self, bookie: str) -> None:
+        """This one is sent all entries from now on, and told anew when it lacks one: if what it
+        lacked until now was given to it, nothing is left of the mark."""
+        self._told.discard(bookie)
+        if self._is_whole():
+            self._missing.take_back(self.ledger_id, self._is_whole)
+
+    def _is_whole(self) -> bool:
+        """Whether all of the last ensemble are sent all entries, so that a mark may go once they
+        have the earlier ones."""
+        _, ensemble = self.metadata.last_segment
+        return self._told.isdisjoint(ensemble)
 
     async def close(self, last_entry_id: int, length: int) -> None:
         """Makes this the ledger's end, unless it has the same end already; the reader is not told
@@ -91,7 +112,7 @@ class OpenLedger:
         if self._left_out and not await self._manager.mark_under_replicated(
             self.ledger_id, self._left_out
         ):
-            self._missing.tell(self.ledger_id, self._left_out)
+            self._missing.tell(self.ledger_id, self._left_out, self._is_whole)
 
     def tell_reader(self) -> None:
         self.reader.set_metadata(self._versioned)

@@ -24,7 +24,7 @@ import trio
 
 from ledger.errors import LedgerBusyError, LedgerError, NotEnoughBookiesError
 from ledger.placement import TooFewBookiesError
-from ledger.writer_core import CHANGE, DELIVER, STOPPED, WriterCore
+from ledger.writer_core import CHANGE, DELIVER, MISSED, STOPPED, WriterCore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -47,6 +47,9 @@ class Ensembles(Protocol):
 
     def leave_out(self, bookies: Collection[str]) -> None:
         """The ledger goes on without these, or has confirmed an entry that they refused."""
+
+    def take_in(self, bookie: str) -> None:
+        """One that the ledger went on without is sent all entries from now on."""
 
 
 class LacFollower(Protocol):
@@ -243,13 +246,19 @@ class AddPipeline:
         if self.core.changing:
             return
         returned, self._returned = self._returned, []
+        core = self.core
         for index, bookie in returned:
-            for missing in self.core.rejoin(index, bookie):
+            was_failed = index in core.failed
+            resend = core.rejoin(index, bookie)
+            if was_failed and index not in core.failed:
+                # Before it is sent anything: what it refuses from here on is told anew.
+                self._ensembles.take_in(bookie)
+            for missing in resend:
                 self._send(missing, index)
 
     def act(self, flags: int, status: int | None = None) -> None:
         """Does what the core asks for; `status` is the answer that made it."""
-        if flags & (DELIVER | STOPPED) and not self._delivery_deferred:
+        if flags & (DELIVER | STOPPED | MISSED) and not self._delivery_deferred:
             self._delivery_deferred = True
             self._turn.defer(self._deliver)
         if flags & CHANGE:
@@ -276,12 +285,12 @@ class AddPipeline:
             self._statistics.adds += len(confirmed)
             self._statistics.adds_under_replicated += core.under_replicated_count
             core.under_replicated_count = 0
-            if core.missed:
-                self.take_missed()
             if self._follower is not None:
                 self._follower.last_add_confirmed = core.last_add_confirmed
             for pending in confirmed:
                 pending.done(pending.entry_id, None)
+        if core.missed:
+            self.take_missed()
         if core.error is not None:
             for pending in core.take_failed():
                 self._statistics.add_failures += 1

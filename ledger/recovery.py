@@ -95,6 +95,9 @@ class RememberedEnsembles:
     def leave_out(self, bookies: Collection[str]) -> None:
         self.left_out.update(bookies)
 
+    def take_in(self, bookie: str) -> None:
+        """What was written back without it is not there all the same."""
+
 
 class WriteBack:
     """Writes entries again, to all of their write sets."""

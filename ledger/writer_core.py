@@ -8,6 +8,7 @@ sends what it is told to, hands in every reply, and acts on the flags that come 
               `ensemble_changed()`, or `keep_failed()` if there is no other bookie; until then LAC
               and callbacks stand still
     STOPPED   nothing more will be acked: `take_failed()` has what was in flight
+    MISSED    a bookie will never have an entry that is confirmed: `missed` names it
 
 Invariants: entry ids are dense; an entry is confirmed only when Qa bookies of its write set *in the
 ensemble that is durable* have it, and all before it are confirmed; the LAC never goes back; after
@@ -20,6 +21,11 @@ in `confirm`, never while acks are being taken away (bk#3005, bk#4097).
 With delayed ensemble change (2.1.5) a bookie is replaced only when so many refused an entry that
 it could miss its ack quorum, or when one said that it is read-only. A refusal of an entry that was
 confirmed already is noted in `late`, and that bookie replaced before the next add (`replace_late`).
+
+An ensemble change sends again only what is not confirmed yet (LedgerHandle.java: the pending adds).
+What was confirmed without a bookie that hangs, and is refused by it later, has a copy less for
+good, whether that bookie still has its place by then, was replaced, or the ledger has ended. Every
+add is answered some day: a time-out or a broken connection is a refusal.
 
 Where no bookie can take a failed one's place, that one stays in the ensemble and is sent nothing
 more, as long as every write set has Qa others (`keep_failed`): the ensemble that is durable does
@@ -44,6 +50,7 @@ NOTHING = 0
 DELIVER = 1
 CHANGE = 2
 STOPPED = 4
+MISSED = 8
 
 #: done(entry id, None or why it failed)
 AppendDone = Callable[[int, LedgerError | None], None]
@@ -100,6 +107,7 @@ class WriterCore:
     __slots__ = (
         "_ack_quorum_size",
         "_delays_change",
+        "_replaced_at",
         "changing",
         "confirmed_length",
         "ensemble",
@@ -148,12 +156,13 @@ class WriterCore:
         #: Failed bookies were kept.
         self.is_short = False
         self._delays_change = delay_ensemble_change
+        #: Ensemble index -> the first entry of the bookie that took a replaced one's place there.
+        self._replaced_at: dict[int, int] = {}
         #: Ensemble index -> the bookie there that refused an entry after it was confirmed.
         self.late: dict[int, str] = {}
         #: Entries that had fewer than Qw acks when they were confirmed.
         self.under_replicated_count = 0
-        #: Bookies of the ensemble that refused an entry which is confirmed without them; the shell
-        #: empties it.
+        #: Bookies that refused an entry which is confirmed without them; the shell empties it.
         self.missed: set[str] = set()
         #: Why this core stopped; None while it works.
         self.error: LedgerError | None = None
@@ -183,9 +192,9 @@ class WriterCore:
 
     def reply(self, pending: PendingAdd, index: int, bookie: str, status: int) -> int:
         """A bookie's answer to an add that was sent to it as number `index` of the ensemble."""
-        # An answer from a bookie that was replaced meanwhile says nothing (2.1.2).
+        # An answer from a bookie that was replaced meanwhile says nothing of the next (2.1.2).
         if self.ensemble[index] != bookie or self.error is not None:
-            return NOTHING
+            return self._answered_too_late(pending, index, bookie, status) if status else NOTHING
         if status:
             return self._refused(pending, index, bookie, status)
         pending.acks |= 1 << index
@@ -194,19 +203,34 @@ class WriterCore:
             return DELIVER
         return NOTHING
 
+    def _answered_too_late(self, pending: PendingAdd, index: int, bookie: str, status: int) -> int:
+        """A refusal by one that was replaced, or of a ledger that has ended."""
+        if status in (_FENCED, _UNAUTHORIZED) or pending.entry_id > self.last_add_confirmed:
+            return NOTHING
+        # What was in flight when another one took its place is there.
+        is_replaced = self.ensemble[index] != bookie
+        if is_replaced and pending.entry_id >= self._replaced_at[index]:
+            return NOTHING
+        self.missed.add(bookie)
+        return MISSED
+
     def _refused(self, pending: PendingAdd, index: int, bookie: str, status: int) -> int:
         if status == _FENCED:
             return self.stop(LedgerFencedError(self.ledger_id, f"bookie {bookie} was fenced"))
         if status == _UNAUTHORIZED:
             words = f"bookie {bookie} knows the ledger with another master key"
             return self.stop(UnauthorizedError(self.ledger_id, words))
+        flags = NOTHING
+        if pending.entry_id <= self.last_add_confirmed:
+            self.missed.add(bookie)
+            flags = MISSED
         if self._delays_change:
             if self._is_tolerable(pending, index, bookie, status):
-                return NOTHING
+                return flags
         elif index in self.failed:
-            return NOTHING
+            return flags
         self.failed[index] = bookie
-        return self._begin_change()
+        return flags | self._begin_change()
 
     def _begin_change(self) -> int:
         if self.changing:
@@ -220,7 +244,6 @@ class WriterCore:
         if status != _READ_ONLY:
             if pending.entry_id <= self.last_add_confirmed:
                 self.late[index] = bookie
-                self.missed.add(bookie)
                 return True
             if not self.is_short:
                 schedule = self.schedule
@@ -294,6 +317,7 @@ class WriterCore:
         return confirmed
 
     def _note_missed(self, pending: PendingAdd) -> None:
+        """Of an entry that is being confirmed: who refused it and was kept."""
         for index in self.schedule.write_set(pending.entry_id):
             if pending.refusals >> index & 1 and not pending.acks >> index & 1:
                 self.missed.add(self.ensemble[index])
@@ -315,6 +339,7 @@ class WriterCore:
         assert self.changing
         replaced = [i for i, bookie in enumerate(ensemble) if bookie != self.ensemble[i]]
         kept_mask = ~sum(1 << index for index in replaced)
+        self._replaced_at.update(dict.fromkeys(replaced, self.last_add_confirmed + 1))
         self.ensemble = ensemble
         # Failures that came in during the change, of bookies that are still there.
         self.failed = {i: bookie for i, bookie in self.failed.items() if ensemble[i] == bookie}

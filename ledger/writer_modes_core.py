@@ -68,6 +68,8 @@ class AdvCore(WriterCore):
                 break
             if ack_count != self.schedule.write_quorum_size:
                 self.under_replicated_count += 1
+                if queue[0].refusals:
+                    self._note_missed(queue[0])
             pending = queue.popleft()
             self.pending_bytes -= pending.size
             self.last_add_confirmed = pending.entry_id

@@ -1,7 +1,8 @@
 """The documents of a topic's partitions as nodes: made, made in portions, moved when it is deleted.
 
 Half a topic must not be seen, so a topic and its partitions are made in one multi. ZooKeeper takes
-none above 1 MiB: some 3,000 partitions. A larger topic's documents are *staged* before it:
+none above 1 MiB, some 3,000 partitions, and a multi of so many is a long turn of the loop. A larger
+topic's documents are *staged* before it:
 
     /quire/staged/<topic id>    made with the first portion, checked with each one, and deleted in
                                 the multi that makes the topic's node
@@ -14,6 +15,7 @@ of a deleted topic. The maker gives up what failed, and every broker that starts
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from broker.cluster.topic import DELETED_PATH, PARTITIONS_PATH
@@ -31,15 +33,17 @@ from metadata.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from uuid import UUID
 
     from metadata.store import MetadataStore, Op
 
 STAGED_PATH = "/quire/staged"
 
-#: Of one multi, if it can be cut.
+#: Of one multi, if it can be cut. So many ops are made in 0.3 ms, and done by a store in this
+#: process in 2.5; 1,850 of them, which have the bytes, took 12 ms.
 PORTION_BYTES = REQUEST_BYTES_MAX // 2
+PORTION_OPS = 400
 #: Documents that are read at once.
 _READ_COUNT = 128
 
@@ -48,24 +52,27 @@ def folder_of(topic_id: UUID) -> str:
     return f"{PARTITIONS_PATH}/{topic_id}"
 
 
-def document_ops(topic_id: UUID, partitions: Iterable[int], document: bytes) -> list[Op]:
+def document_ops(topic_id: UUID, partitions: Iterable[int], document: bytes) -> Iterator[Op]:
+    """Made when they are asked for: thousands of them at once take some milliseconds."""
     folder = folder_of(topic_id)
-    return [CreateOp(f"{folder}/{n}", document, make_parents=True) for n in partitions]
+    return (CreateOp(f"{folder}/{n}", document, make_parents=True) for n in partitions)
 
 
 async def make(
-    store: MetadataStore, topic_id: UUID, topic_ops: Sequence[Op], documents: Sequence[Op]
+    store: MetadataStore, topic_id: UUID, topic_ops: Sequence[Op], documents: Iterable[Op]
 ) -> None:
     """Makes a topic (`topic_ops`: its own node first, and all that comes with it). MetadataError;
     what was staged is given up then, unless the topic was made."""
-    if multi_bytes([*topic_ops, *documents]) <= PORTION_BYTES:
-        await store.multi([*topic_ops, *documents])
+    portions = _portions(documents)
+    begin = list(islice(portions, 2))
+    if _is_one_portion(topic_ops, begin):
+        await store.multi([*topic_ops, *chain.from_iterable(begin)])
         return
     marker = f"{STAGED_PATH}/{topic_id}"
     first: list[Op] = [CreateOp(marker, make_parents=True)]
     check: list[Op] = [CheckOp(marker, 0)]
     try:
-        for portion in _portions(documents):
+        for portion in chain(begin, portions):
             await store.multi([*first, *portion])
             first = check
         await store.multi([DeleteOp(marker, 0), *topic_ops])
@@ -106,11 +113,13 @@ async def stage_more(
     them. Those that are left over from an earlier try serve as well. MetadataError."""
     there = set(await _children(store, folder_of(topic_id)))
     missing = document_ops(topic_id, (n for n in partitions if str(n) not in there), document)
-    if multi_bytes([*topic_ops, *missing]) > PORTION_BYTES:
-        for portion in _portions(missing):
+    portions = _portions(missing)
+    begin = list(islice(portions, 2))
+    if not _is_one_portion(topic_ops, begin):
+        for portion in chain(begin, portions):
             await store.multi([life, *portion])
-        missing = []
-    await store.multi([life, *topic_ops, *missing])
+        begin = []
+    await store.multi([life, *topic_ops, *chain.from_iterable(begin)])
 
 
 async def discard(store: MetadataStore, topic_id: UUID) -> bool:
@@ -139,14 +148,22 @@ async def discard(store: MetadataStore, topic_id: UUID) -> bool:
     return found
 
 
-def _portions(ops: Sequence[Op], step: int = 1) -> Iterable[list[Op]]:
+def _is_one_portion(topic_ops: Sequence[Op], begin: Sequence[list[Op]]) -> bool:
+    """Whether the documents, whose first two portions are `begin`, go with the topic's own ops."""
+    if len(begin) > 1:
+        return False
+    return multi_bytes([*topic_ops, *chain.from_iterable(begin)]) <= PORTION_BYTES
+
+
+def _portions(ops: Iterable[Op], step: int = 1) -> Iterator[list[Op]]:
     """In order; `step` ops that belong together stay together."""
     portion: list[Op] = []
     size_bytes = 0
-    for start in range(0, len(ops), step):
-        added = ops[start : start + step]
+    each = iter(ops)
+    while added := list(islice(each, step)):
         added_bytes = sum(map(op_bytes, added))
-        if portion and size_bytes + added_bytes > PORTION_BYTES:
+        is_full = size_bytes + added_bytes > PORTION_BYTES or len(portion) + step > PORTION_OPS
+        if portion and is_full:
             yield portion
             portion, size_bytes = [], 0
         portion += added

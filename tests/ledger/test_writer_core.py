@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ledger.distribution import Schedule
 from ledger.errors import LedgerClosedError, LedgerFencedError, UnauthorizedError
-from ledger.writer_core import CHANGE, DELIVER, NOTHING, STOPPED, WriterCore
+from ledger.writer_core import CHANGE, DELIVER, MISSED, NOTHING, STOPPED, WriterCore
 from wire.bookkeeper.status import Status
 
 OK, FENCED, EIO = Status.EOK, Status.EFENCED, Status.EIO
@@ -65,6 +65,10 @@ class Model:
             self.stored[bookie].add(pending.entry_id)
         flags = self.core.reply(pending, index, bookie, status)
         is_current = self.ensemble[index] == bookie and not self.stopped
+        is_late = status is EIO and pending.entry_id < len(self.confirmed)
+        assert is_late >= bool(flags & MISSED)
+        assert bool(flags & MISSED) >= (is_late and self.ensemble[index] == bookie)
+        flags &= ~MISSED
         if not is_current:
             assert flags == NOTHING
         elif status is FENCED:

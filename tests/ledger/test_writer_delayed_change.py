@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from ledger.distribution import Schedule
-from ledger.writer_core import CHANGE, NOTHING, WriterCore
+from ledger.writer_core import CHANGE, MISSED, NOTHING, WriterCore
 from wire.bookkeeper.status import Status
 
 OK, EIO, READ_ONLY = Status.EOK, Status.EIO, Status.EREADONLY
@@ -67,6 +67,8 @@ class Model:
         if not is_current or status is OK:
             assert not flags & CHANGE
             return
+        assert bool(flags & MISSED) == is_late
+        flags &= ~MISSED
         refused = self.refused[pending.entry_id]
         refused.add(bookie)
         current = {core.ensemble[i] for i in self.write_set(pending)} & refused
@@ -161,7 +163,7 @@ def test_a_late_failure_is_replaced_before_the_next_add():
     core.reply(pending, 0, "A", OK)
     core.reply(pending, 1, "B", OK)
     assert core.confirm() == [pending]
-    assert core.reply(pending, 2, "C", EIO) == NOTHING
+    assert core.reply(pending, 2, "C", EIO) == MISSED
     assert core.late == {2: "C"}
     assert core.replace_late() == CHANGE
     assert core.change_request() == (1, ("A", "B", "C"), {2: "C"})

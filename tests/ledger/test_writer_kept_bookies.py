@@ -13,6 +13,7 @@ from ledger.errors import LedgerFencedError, NotEnoughBookiesError
 from ledger.pipeline import LOOK_SECONDS
 from ledger.underreplication import UnderReplication
 from ledger.writer_core import CHANGE, NOTHING, WriterCore
+from ledger.writer_marks import WriterMarks
 from metadata.store import MetadataUnavailableError
 from wire.bookkeeper.status import Status
 
@@ -226,15 +227,15 @@ async def test_the_mark_is_made_when_the_metadata_are_back(
     nursery, new_world, acks, autojump_clock, monkeypatch
 ):
     world, writer = await _three(nursery, new_world)
-    original, tries = UnderReplication.mark, []
+    original, tries = WriterMarks._mark, []
 
-    async def away(self, ledger_id, missing, time_ms, **keywords):
+    async def away(self, ledger_id, missing):
         tries.append(set(missing))
         if len(tries) < 4:
             raise MetadataUnavailableError("/", "no metadata")
-        return await original(self, ledger_id, missing, time_ms, **keywords)
+        await original(self, ledger_id, missing)
 
-    monkeypatch.setattr(UnderReplication, "mark", away)
+    monkeypatch.setattr(WriterMarks, "_mark", away)
     world.bookies.dead.add("a")
     # Nobody waits for it.
     await _append(writer, 50, acks)

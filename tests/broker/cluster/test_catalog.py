@@ -346,6 +346,24 @@ async def test_left_over_documents_do_not_stop_a_small_growth(node):
         assert (await node.catalog.add_partitions("t", 4)).partition_count == 4
 
 
+async def test_no_multi_of_a_large_topic_holds_the_loop(node):
+    """A store in this process does it within one turn: some 7 us for each op."""
+    counts = []
+
+    class Counting(type(node.store)):
+        async def multi(self, ops):
+            counts.append(len(ops))
+            await super().multi(ops)
+
+    node.catalog._store = Counting(node.store.tree)
+    topic = await node.catalog.create("t", 1500)
+    await node.catalog.add_partitions("t", 3000)
+    assert await is_whole(node, topic, 3000)
+    await node.catalog.delete("t")
+    assert sum(counts) > 3 * 3000
+    assert max(counts) <= 500
+
+
 @pytest.fixture
 def small_portions(monkeypatch):
     monkeypatch.setattr("broker.cluster.documents.PORTION_BYTES", 1000)

@@ -9,6 +9,7 @@ from ledger.autorecovery.audit_marks import AuditMarks
 from ledger.autorecovery.report import Reason
 from ledger.bookie_client import LacRecord
 from ledger.underreplication import UnderReplication
+from ledger.writer_marks import WriterMarks
 from metadata.memory import MemoryStore
 from wire.bookkeeper.ledger_metadata import LedgerState
 from wire.bookkeeper.status import Status
@@ -148,6 +149,100 @@ async def test_a_writer_s_own_mark_stays(cluster, autojump_clock):
     await cluster.check_copies(writer.ledger_id)
 
 
+async def _without_c(cluster):
+    """A writer that goes on without «c», and said so; «c» is there again."""
+    writer = await cluster.write(close=False, sizes=(6, 6, 4))
+    await cluster.lose("c")
+    await trio.sleep(1.5)
+    await _append(writer)
+    assert writer.is_short
+    await cluster.register("c")
+    await trio.sleep(1)
+    return writer
+
+
+async def _append(writer):
+    told = []
+    entry_id = writer.append_nowait([b"more"], lambda *each: told.append(each))
+    await trio.sleep(1)
+    assert told == [(entry_id, None)]
+
+
+async def test_a_writer_s_own_mark_goes_once_it_writes_to_the_bookie_again(cluster, autojump_clock):
+    """And the bookie has what was written without it."""
+    await cluster.start(open_ledger_grace_ms=600_000)
+    writer = await _without_c(cluster)
+    _entries(cluster, writer, "c")[CONFIRMED] = _entries(cluster, writer, "a")[CONFIRMED]
+    await _append(writer)
+    assert not writer.is_short
+    await cluster.wait_whole()
+    assert not (await cluster.world.metadata(writer.ledger_id)).is_closed
+    # What it lacks from now on is told anew.
+    cluster.world.bookies.dead.add("c")
+    await _append(writer)
+    assert await cluster.marked() == [writer.ledger_id]
+    assert (await cluster.records.ledger(writer.ledger_id)).replicas == ("c",)
+    cluster.world.bookies.dead.clear()
+    await trio.sleep(100)
+    assert await cluster.marked() == [writer.ledger_id]
+    await writer.close()
+    await cluster.wait_whole()
+    await cluster.check_copies(writer.ledger_id)
+
+
+async def test_a_writer_s_own_mark_stays_while_the_bookie_lacks_what_was_written_without_it(
+    cluster, autojump_clock
+):
+    service = await cluster.start(open_ledger_grace_ms=600_000)
+    writer = await _without_c(cluster)
+    await _append(writer)
+    assert not writer.is_short
+    assert CONFIRMED not in _entries(cluster, writer, "c")
+    await trio.sleep(100)
+    assert await cluster.marked() == [writer.ledger_id]
+    assert _reason(service, writer) is Reason.UNFINISHED
+    await writer.close()
+    await cluster.wait_whole()
+    await cluster.check_copies(writer.ledger_id)
+
+
+async def test_somebody_else_s_word_is_not_taken_back_by_the_writer(cluster, autojump_clock):
+    """A scrub found damage: the list of what the bookie has tells nothing of that."""
+    await cluster.start(open_ledger_grace_ms=600_000)
+    writer = await _without_c(cluster)
+    _entries(cluster, writer, "c")[CONFIRMED] = _entries(cluster, writer, "a")[CONFIRMED]
+    assert await cluster.world.client.manager.mark_under_replicated(writer.ledger_id, ["a"])
+    await _append(writer)
+    assert not writer.is_short
+    await trio.sleep(100)
+    assert await cluster.marked() == [writer.ledger_id]
+
+
+async def test_a_bookie_that_hung_and_was_replaced(cluster, autojump_clock):
+    """Its fragment is closed, and lacks copies in the middle that nobody sends again."""
+    writer = await cluster.write(close=False)
+    *_, bookie = writer.metadata.last_segment[1]
+    cluster.world.bookies.held.add(bookie)
+    for _ in range(3):
+        await _append(writer)
+    cluster.world.bookies.dead.add(bookie)
+    # It takes the last of them only.
+    cluster.world.bookies.answers[bookie, CONFIRMED + 2] = Status.EOK
+    entry = _entries(cluster, writer, writer.metadata.last_segment[1][0])[CONFIRMED + 2]
+    _entries(cluster, writer, bookie)[CONFIRMED + 2] = entry
+    cluster.world.bookies.release()
+    cluster.world.bookies.held.clear()
+    await _append(writer)
+    assert [first for first, _ in writer.metadata.segments] == [0, CONFIRMED + 3]
+    cluster.world.bookies.dead.clear()
+    assert await cluster.marked() == [writer.ledger_id]
+    await cluster.start(open_ledger_grace_ms=600_000)
+    await cluster.wait_whole()
+    for entry_id in range(CONFIRMED + 3):
+        holders = cluster.world.bookies.holders(writer.ledger_id, entry_id)
+        assert holders >= set((await cluster.world.metadata(writer.ledger_id)).segments[0][1])
+
+
 async def test_a_mark_that_a_writer_renews_while_the_copies_are_checked(
     cluster, autojump_clock, monkeypatch
 ):
@@ -189,7 +284,7 @@ async def test_a_ledger_that_is_being_recovered_keeps_its_mark(cluster, autojump
     assert _reason(service, writer) is Reason.UNFINISHED
 
 
-async def test_who_wrote_to_a_mark():
+async def test_who_wrote_to_a_mark(new_world):
     store = MemoryStore()
     records = UnderReplication(store)
     marks = AuditMarks(store, records, "/ledgers")
@@ -219,3 +314,12 @@ async def test_who_wrote_to_a_mark():
     assert await records.mark(6, ["a"], 1, again=True)
     assert not await marks.mark(6, ["a"], 2)
     assert not await is_only_audits(6)
+    # A writer's stays one, whatever audits add to it.
+    writers = WriterMarks(store, new_world().env, "/ledgers")
+    assert await writers.mark(7, ["a"])
+    assert not await marks.mark(7, ["a"], 1)
+    assert await marks.mark(7, ["b"], 1)
+    assert not await is_only_audits(7)
+    assert await writers.leave_to_auditors(7, lambda: True)
+    assert await is_only_audits(7)
+    assert (await records.ledger(7)).replicas == ("a", "b")
