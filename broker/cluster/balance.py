@@ -7,6 +7,7 @@ if its leader is gone or leaves, if it is asked for, or back to the preferred le
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from broker.cluster.assignment import Assigned
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 
 class BrokerState(enum.Enum):
@@ -44,7 +45,20 @@ def spread(
     *,
     start: int = 0,
 ) -> list[tuple[int, ...]]:
-    """Lists of brokers for `count` new partitions, each of `length` (less with fewer brokers).
+    """As `spread_each`, of all at once."""
+    return list(spread_each(count, length, brokers, leading, start=start))
+
+
+def spread_each(
+    count: int,
+    length: int,
+    brokers: Sequence[Candidate],
+    leading: Mapping[int, int],
+    *,
+    start: int = 0,
+) -> Iterator[tuple[int, ...]]:
+    """Lists of brokers for `count` new partitions, each of `length` (less with fewer brokers), one
+    by one; `leading` is read before the first.
 
     The first of each list goes to who leads fewest (`leading`, by id) by then; the others are
     those who follow it in the order of ids, from a distance that changes from round to round,
@@ -56,10 +70,10 @@ def spread(
         usable = [one for one in brokers if one.state is BrokerState.CORDONED] or list(brokers)
     usable.sort(key=lambda one: one.node_id)
     if not usable:
-        return [() for _ in range(count)]
+        yield from itertools.repeat((), count)
+        return
     size = len(usable)
     counts = [leading.get(one.node_id, 0) for one in usable]
-    made = []
     for number in range(count):
         first = min(range(size), key=lambda place: (counts[place], (place - start - number) % size))
         counts[first] += 1
@@ -75,8 +89,7 @@ def spread(
                     continue
                 chosen.append(place)
                 racks.add(usable[place].rack)
-        made.append(tuple(usable[place].node_id for place in chosen))
-    return made
+        yield tuple(usable[place].node_id for place in chosen)
 
 
 class Electorate:

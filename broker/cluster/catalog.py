@@ -316,7 +316,7 @@ class TopicCatalog:
             CreateOp(f"{TOPICS_PATH}/{topic.name}", encode_topic(topic), make_parents=True)
         ]
         if self.placing is not None:
-            ops += self.placing.create_ops(topic, by_hand)
+            ops += await self.placing.create_ops(topic, by_hand)
         document = self._initial_partition_document()
         partitions = range(topic.partition_count)
         made = documents.document_ops(topic.id, partitions, document)
@@ -359,7 +359,7 @@ class TopicCatalog:
             added = range(topic.partition_count, partition_count)
             ops: list[Op] = [PutOp(f"{TOPICS_PATH}/{name}", encode_topic(changed), topic.version)]
             if self.placing is not None:
-                ops += self.placing.grow_ops(topic, len(added), by_hand)
+                ops += await self.placing.grow_ops(topic, len(added), by_hand)
             document = self._initial_partition_document()
             life = life_of(topic)
             await documents.stage_more(

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.cluster.assignment import ASSIGNMENTS_PATH, new_assignment
-from broker.cluster.balance import spread
+from broker.cluster.balance import spread, spread_each
 from broker.cluster.topic import TopicChange
 from metadata.limits import REQUEST_BYTES_MAX
 from metadata.store import CreateOp, PutOp
+from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 #: Of a new topic's assignment; a reassignment of all its partitions doubles it.
 ASSIGNMENT_BYTES_MAX = REQUEST_BYTES_MAX * 2 // 5
+#: Work between two turns, about 1 ms: a list of brokers costs so much, and each broker one more.
+UNITS_PER_TURN = 10_000
+UNITS_PER_LIST = 20
 
 
 class Placing:
@@ -48,10 +52,27 @@ class Placing:
             start=topic.id.int % 997,
         )
 
-    def _wanted(
+    async def _lists(self, topic: Topic, count: int) -> list[tuple[int, ...]]:
+        """As `lists`, in slices: 3,000 of 30 brokers take 17 ms."""
+        brokers = self._membership.candidates()
+        slices = Slices(max(UNITS_PER_TURN, UNITS_PER_LIST + len(brokers)))
+        made: list[tuple[int, ...]] = []
+        for each in spread_each(
+            count,
+            topic.replication_factor or 1,
+            brokers,
+            self._ownership.leading,
+            start=topic.id.int % 997,
+        ):
+            made.append(each)
+            if slices.due(UNITS_PER_LIST + len(brokers)):
+                await slices.turn()
+        return made
+
+    async def _wanted(
         self, topic: Topic, count: int, by_hand: Sequence[Sequence[int]] | None
     ) -> list[tuple[int, ...]]:
-        lists = self.lists(topic, count)
+        lists = await self._lists(topic, count)
         if by_hand is None:
             return lists
         # Bookies have ids too (broker/cluster/durability.py), but lead nothing.
@@ -59,14 +80,14 @@ class Placing:
         chosen = [tuple(n for n in node_ids if n in live) for node_ids in by_hand]
         return [mine or other for mine, other in zip(chosen, lists, strict=True)]
 
-    def create_ops(self, topic: Topic, by_hand: Sequence[Sequence[int]] | None) -> list[Op]:
+    async def create_ops(self, topic: Topic, by_hand: Sequence[Sequence[int]] | None) -> list[Op]:
         """To be done with the topic's own. KafkaError INVALID_PARTITIONS."""
-        made = new_assignment(topic.name, self._wanted(topic, topic.partition_count, by_hand))
-        check_size(made)
+        made = new_assignment(topic.name, await self._wanted(topic, topic.partition_count, by_hand))
+        data = checked_bytes(made)
         self._new[topic.id] = made
-        return [CreateOp(f"{ASSIGNMENTS_PATH}/{topic.id}", made.to_bytes(), make_parents=True)]
+        return [CreateOp(f"{ASSIGNMENTS_PATH}/{topic.id}", data, make_parents=True)]
 
-    def grow_ops(
+    async def grow_ops(
         self, topic: Topic, count: int, by_hand: Sequence[Sequence[int]] | None
     ) -> list[Op]:
         """`topic` is what it was before `count` partitions are added. KafkaError as
@@ -74,10 +95,10 @@ class Placing:
         known = self._ownership.get(topic.id)
         if known is None or len(known.partitions) != topic.partition_count:
             return []
-        grown = known.grown(self._wanted(topic, count, by_hand))
-        check_size(grown)
+        # Of what is known now: whoever changes it meanwhile makes another version.
         version = self._ownership.version(topic.id)
-        return [PutOp(f"{ASSIGNMENTS_PATH}/{topic.id}", grown.to_bytes(), version)]
+        grown = known.grown(await self._wanted(topic, count, by_hand))
+        return [PutOp(f"{ASSIGNMENTS_PATH}/{topic.id}", checked_bytes(grown), version)]
 
     def end(self, topic: Topic) -> None:
         """The change is done, or failed."""
@@ -92,12 +113,15 @@ class Placing:
             self._ownership.look_again(event.topic.id)
 
 
-def check_size(assignment: Assignment) -> None:
-    """KafkaError INVALID_PARTITIONS if it might outgrow what metadata take in one node."""
-    size_bytes = len(assignment.to_bytes())
+def checked_bytes(assignment: Assignment) -> bytes:
+    """Its document. KafkaError INVALID_PARTITIONS if it might outgrow what metadata take in one
+    node."""
+    data = assignment.to_bytes()
+    size_bytes = len(data)
     if size_bytes > ASSIGNMENT_BYTES_MAX:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
             f"{len(assignment.partitions)} partitions with so many replicas each have an assignment"
             f" of {size_bytes} bytes, above the limit of {ASSIGNMENT_BYTES_MAX}",
         )
+    return data
