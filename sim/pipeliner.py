@@ -310,7 +310,7 @@ class Pipeliner:
         self, host: str, sent: list[tuple[_Lane, _Batch]], answer: Message | None
     ) -> None:
         self._stirred.set()
-        codes: dict[Partition, tuple[ErrorCode, int]] = {}
+        codes: dict[Partition, tuple[ErrorCode | None, int]] = {}
         if answer is not None:
             assert isinstance(answer, ProduceResponse)
             for topic in answer.responses:
