@@ -310,18 +310,18 @@ class Pipeliner:
         self, host: str, sent: list[tuple[_Lane, _Batch]], answer: Message | None
     ) -> None:
         self._stirred.set()
-        codes: dict[Partition, tuple[ErrorCode | None, int]] = {}
+        results: dict[Partition, tuple[ErrorCode, int]] = {}
         if answer is not None:
             assert isinstance(answer, ProduceResponse)
             for topic in answer.responses:
                 for one in topic.partition_responses:
                     code = ErrorCode(one.error_code)
-                    codes[topic.name or "", one.index] = code, one.base_offset
+                    results[topic.name or "", one.index] = code, one.base_offset
         for lane, batch in sent:
             lane.in_flight -= 1
-            code, offset = codes.get(lane.partition, (None, -1))
+            told, offset = results.get(lane.partition, (None, -1))
             try:
-                self._settle(host, lane, batch, code, offset)
+                self._settle(host, lane, batch, told, offset)
             except Violation as violation:
                 self._world.fail(violation)
 
