@@ -36,7 +36,7 @@ async def watched(nursery, autojump_clock):
     return log
 
 
-async def test_one_that_waits_is_told_of_more_and_more_rarely(watched, caplog):
+async def test_one_that_waits_is_told_of_more_and_more_rarely(autojump_clock, watched, caplog):
     await trio.sleep(LOOK_SECONDS + TOLD_SECONDS - 1)
     assert not told(caplog)
     await trio.sleep(2)
@@ -45,14 +45,14 @@ async def test_one_that_waits_is_told_of_more_and_more_rarely(watched, caplog):
     assert 2 <= len(told(caplog)) <= 4
 
 
-async def test_one_that_is_always_another_is_not(watched, caplog):
+async def test_one_that_is_always_another_is_not(autojump_clock, watched, caplog):
     for _ in range(60):
         await trio.sleep(1)
         watched.waiting = batch(), "acks of bookies"
     assert not told(caplog)
 
 
-async def test_nothing_is_not(watched, caplog):
+async def test_nothing_is_not(autojump_clock, watched, caplog):
     await trio.sleep(2 * LOOK_SECONDS)
     watched.waiting = None
     await trio.sleep(1.5 * LOOK_SECONDS)
