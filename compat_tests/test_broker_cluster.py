@@ -139,7 +139,9 @@ class Load:
         acked = collections.Counter(partition for partition, _ in self.writer.acked.values())
         told = {one.node_id: leaders(one, self.topic) for one in self.cluster.brokers}
         sent = self.writer.sent_count
-        return f"no load any more: sent {sent}, acked {acked}, leaders {told}, {self._others()}"
+        others = self._others()
+        story = f"no load any more: sent {sent}, acked {acked}, leaders {told}, {others}"
+        return f"{story}; the writer: {self.writer.state()}"
 
     def _others(self):
         """Whether another producer is served: it tells a server that stands from a client."""

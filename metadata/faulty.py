@@ -97,6 +97,8 @@ class FaultyStore:
         self.faults = faults if faults is not None else StoreFaults()
         self.session_timeout_seconds = session_timeout_seconds
         self.is_dead = False
+        #: See `suspend`, and `end_session`.
+        self._is_suspended = self._is_session_over = False
         self._reachable = trio.Event()
         self._reachable.set()
         self._rng = rng
@@ -117,10 +119,32 @@ class FaultyStore:
         if self._reachable.is_set():
             self._reachable = trio.Event()
 
+    def suspend(self) -> None:
+        """As `cut`, and the client hears that its connection is gone: nobody answers at all."""
+        if not self._is_suspended:
+            self._is_suspended = True
+            self.cut()
+            self._store.tell(SessionState.SUSPENDED)
+
+    def end_session(self) -> None:
+        """The ephemeral nodes vanish. A client that is suspended hears of it at the heal."""
+        if not self._is_suspended:
+            self.expire()
+            return
+        self._store.end_session()
+        self._is_session_over = True
+
     def heal(self) -> None:
         if not self._reachable.is_set():
             self._connected_anew()
         self._reachable.set()
+        if self._is_suspended and not self.is_dead:
+            self._is_suspended = False
+            if self._is_session_over:
+                self._is_session_over = False
+                self._store.tell_expired()
+            else:
+                self._store.tell(SessionState.CONNECTED)
 
     def die(self) -> None:
         """The process ended; its session does not know yet (`expire`)."""

@@ -234,20 +234,33 @@ class MemoryStore:
     def expire_session(self) -> None:
         """What ZooKeeper does to a client that it has not heard of: the ephemeral nodes vanish,
         all watches of the session fire, and it goes on with a new session."""
-        self._end_session()
-        self._listeners.tell(SessionState.CONNECTED)
+        self.end_session()
+        self.tell_expired()
 
-    def _end_session(self) -> None:
+    def end_session(self) -> None:
+        """The half of `expire_session` that the servers do: the ephemeral nodes vanish."""
         changes: list[Change] = []
         rules.end_session(self.tree.table, self._session, changes)
         self._session = self.tree.new_session()
         self.tree.commit(changes)
+
+    def tell_expired(self) -> None:
+        """The other half: the client is connected again, and hears of it."""
+        self._tell_lost()
+        self._listeners.tell(SessionState.CONNECTED)
+
+    def tell(self, state: SessionState) -> None:
+        """For simulations: what a client hears of its connection."""
+        self._listeners.tell(state)
+
+    def _tell_lost(self) -> None:
         self._view.watches.session_ended(self._watcher)
         self._listeners.tell(SessionState.LOST)
 
     async def aclose(self) -> None:
         if not self._closed:
-            self._end_session()
+            self.end_session()
+            self._tell_lost()
             self._closed = True
         await trio.lowlevel.checkpoint()
 

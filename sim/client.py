@@ -6,6 +6,7 @@ connection is closed, a new look at the metadata after every error.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -16,13 +17,14 @@ from wire.kafka.messages import MetadataRequest, MetadataResponse
 from wire.kafka.messages.metadata import MetadataRequestTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from runtime.net import Transport
+    from runtime.net import Connection, Transport
     from runtime.sim_net import SimNet
     from wire.kafka.message import Message
 
 M = TypeVar("M", bound="Message")
+L = TypeVar("L", bound="Connection")
 
 FRAME_BYTES_MAX = 64 << 20
 ANSWER_SECONDS = 6.0
@@ -135,6 +137,35 @@ class KafkaClient:
         assert isinstance(made, KafkaLine)
         self._lines[address] = made
         return made
+
+    async def try_connect(
+        self, address: tuple[str, int], make: Callable[[Transport, ReceiveChunks], L]
+    ) -> L | None:
+        """A connection of the caller's own kind; None if there is none in time."""
+        made: list[L] = []
+
+        def connected(transport: Transport) -> L:
+            made.append(make(transport, self._chunks))
+            return made[0]
+
+        with suppress(OSError), trio.move_on_after(CONNECT_SECONDS):
+            await self._net.connect(*address, connected)
+            return made[0]
+        return None
+
+    async def try_any(self, body: Message, answer: type[M]) -> M | None:
+        """As `ask_any`; None without an answer."""
+        try:
+            return await self.ask_any(body, answer)
+        except Unanswered:
+            return None
+
+    async def try_leader(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Where it is led; None if nobody knows now."""
+        if (topic, partition) not in self._leaders:
+            with suppress(Unanswered):
+                await self._look(topic)
+        return self._leaders.get((topic, partition))
 
     async def ask_any(self, body: Message, answer: type[M]) -> M:
         """One broker after the other, one for each call."""

@@ -54,10 +54,13 @@ KINDS = (
     "crash-at-ack",
     "slow-changes",
     "absence",
+    "metadata-away",
 )
 #: Seconds from one fault to the next, and how long one that ends by itself goes on.
 GAP_SECONDS = 0.8
 ENTRY_LOG_HEADER_BYTES = 1024
+#: How far apart nodes hear that the metadata are back.
+AWAY_SPREAD_SECONDS = 0.6
 SHORT_SECONDS, LONG_SECONDS = 0.2, 4.0
 #: Until a bookie's session is over, it counts as lost, and its ledgers were repaired.
 ABSENCE_SECONDS_MIN = preset.SESSION_TIMEOUT_SECONDS + 6.0
@@ -440,6 +443,29 @@ class Faults:
 
         self._world.later(store.session_timeout_seconds, expire)
         self._world.later(fault.seconds, store.heal)
+
+    def _metadata_away(self, fault: Fault) -> None:
+        """From all nodes, for longer than sessions live: a single server that stands still. When it
+        is back all sessions are over at once; who hears of it first, and registers again, and how
+        far behind the last one is, differs."""
+        world = self._world
+        rng = random.Random(f"{world.seed}/away/{fault.number}")
+        stores = [node.life.store for node in world.nodes if node.life is not None]
+        for store in stores:
+            # A client finds out by what it sent last, or was to be answered.
+            world.later(0.5 * rng.random(), store.suspend)
+        back = preset.SESSION_TIMEOUT_SECONDS + fault.seconds
+        spread = AWAY_SPREAD_SECONDS * fault.b
+
+        def end_sessions() -> None:
+            for store in stores:
+                if not store.is_dead:
+                    world.trace.count("sessions lost")
+                    store.end_session()
+
+        world.later(back, end_sessions)
+        for store in stores:
+            world.later(back + 0.01 + spread * rng.random(), store.heal)
 
     def _metadata_errors(self, fault: Fault) -> None:
         faults = self._world.store_faults

@@ -39,6 +39,8 @@ class Shape:
     partitions: int = 2
     idempotent_producers: int = 2
     plain_producers: int = 1
+    #: Idempotent ones with several requests in flight.
+    pipeliners: int = 0
     consumers: int = 1
     admins: int = 1
     #: Of one consumer group.
@@ -80,6 +82,7 @@ def draw_shape(seed: int) -> Shape:
         recoverers=rng.randrange(2),
         members=(0, 1, 2, 3)[rng.randrange(4)],
         lookers=rng.randrange(2),
+        pipeliners=random.Random(f"{seed}/pipeliners").randrange(2),
         retention=rng.randrange(2),
         short_queues=int(rng.random() < 0.3),
         short_ledgers=int(rng.random() < 0.3),

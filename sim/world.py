@@ -35,6 +35,7 @@ from sim.groups import Member
 from sim.history import History, Violation
 from sim.looker import Looker
 from sim.nodes import BROKER_PORT, BookieNode, BrokerNode, Node, RecoveryNode
+from sim.pipeliner import NotAckedError, Pipeliner
 from sim.storage import Storage
 from sim.trace import OWNER
 from sim.witness import Witness
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from sim.shape import Shape
     from sim.trace import Trace
 
-    Client = Producer | Consumer | Member | Looker | Admin
+    Client = Producer | Pipeliner | Consumer | Member | Looker | Admin
 
 TOPIC = "log"
 #: A topic of which old records go by themselves.
@@ -126,6 +127,8 @@ class World:
         self.lives: dict[Life, None] = {}
         self.is_draining = False
         self.is_healed = False
+        #: In virtual seconds, once it is.
+        self.healed_at = 0.0
         #: Clients that have not ended.
         self._busy: dict[str, None] = {}
         self._progress: Counter[str] = Counter()
@@ -321,6 +324,7 @@ class World:
             clients.append(Producer(self, f"idem-{n + 1}", is_idempotent=True))
         for n in range(shape.plain_producers):
             clients.append(Producer(self, f"plain-{n + 1}", is_idempotent=False))
+        clients += [Pipeliner(self, f"pipe-{n + 1}") for n in range(shape.pipeliners)]
         clients += [Consumer(self, f"reader-{n + 1}") for n in range(shape.consumers)]
         clients += [Member(self, f"member-{n + 1}") for n in range(shape.members)]
         clients += [Looker(self, f"looker-{n + 1}") for n in range(shape.lookers)]
@@ -330,7 +334,10 @@ class World:
             nursery.start_soon(self._run_client, client)
 
     async def _run_client(self, client: Client) -> None:
-        await client.run()
+        try:
+            await client.run()
+        except NotAckedError as error:
+            raise LivenessError(str(error)) from error
         del self._busy[client.name]
 
     async def _supervise(self) -> None:
@@ -383,7 +390,7 @@ class World:
 
     async def _heal(self) -> None:
         self.trace.event("world", "heal")
-        self.is_healed = True
+        self.is_healed, self.healed_at = True, trio.current_time()
         self._down_until.clear()
         self._faults.heal()
         before = Counter(self._progress)

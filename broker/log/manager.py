@@ -38,6 +38,7 @@ from broker.log.life.sweep import sweep_deleted
 from broker.log.life.takeover import ChainStores, Claim
 from broker.log.life.tenure import Effect, Event, Phase, Tenure
 from broker.log.partition import PartitionLog, State
+from broker.log.unanswered import UnansweredWatch
 from metadata.store import MetadataError, SessionState
 from runtime.logs import kv
 from runtime.slices import Slices
@@ -212,6 +213,7 @@ class LogManager:
                 await nursery.start(self._run_keepers, keeping)
                 nursery.start_soon(self._sweep_for_ever)
                 nursery.start_soon(self._sweep_orphans)
+                nursery.start_soon(UnansweredWatch(self.all).run)
                 # Before the first wait: what changes while topics are followed is seen.
                 self._catalog.subscribe(self._on_topic_event)
                 self._ownership.subscribe(self._on_assignment)

@@ -182,6 +182,13 @@ class PartitionLog:
         """The bookies that are written to; empty while no ledger is open."""
         return self.writer.metadata.last_segment[1] if self.writer is not None else ()
 
+    def oldest_unanswered(self) -> tuple[Append, str] | None:
+        """A batch that has no answer yet, and what it waits for; where several wait for different
+        things, the one that a client's requests can be held up by for the longest."""
+        if self._doubted:
+            return self._doubted[0][0], "whether this broker owns the partition"
+        return self.queue.oldest or self._line.oldest
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset): the largest known epoch <= `epoch`, and where it ended; (-1, -1) if
         it is unknown (Kafka's OffsetForLeaderEpoch, KIP-279)."""

@@ -5,6 +5,7 @@ the while. What they noted is checked at the end against what the log then holds
 """
 
 import itertools
+import json
 import threading
 import time
 
@@ -37,6 +38,8 @@ class Writer(threading.Thread):
         self.failed: list[str] = []
         self.sent_count = 0
         self.stopping = threading.Event()
+        #: librdkafka's own picture of itself, every second while the writer runs.
+        self.statistics: dict[str, object] = {}
         self.producer = Producer(
             {
                 **CLIENT_SETTINGS,
@@ -49,6 +52,8 @@ class Writer(threading.Thread):
                 "message.timeout.ms": 120_000,
                 "queue.buffering.max.messages": 2000,
                 "error_cb": self._on_error,
+                "statistics.interval.ms": 1000,
+                "stats_cb": self._on_statistics,
                 **(settings or {}),
             }
         )
@@ -56,6 +61,32 @@ class Writer(threading.Thread):
     def _on_error(self, error: object) -> None:
         if error.fatal():
             self.failed.append(f"fatal: {error.str()}")
+
+    def _on_statistics(self, told: str) -> None:
+        self.statistics = json.loads(told)
+
+    def state(self) -> str:
+        """Who stands still, if nothing is acknowledged: a broker that owes answers (`awaited`), or
+        a client that asks for none."""
+        told = self.statistics
+        brokers = {
+            name: (
+                f"{one['state']} awaited {one['waitresp_cnt']} unsent {one['outbuf_cnt']}"
+                f" silent {one['rxidle'] / 1e6:.1f} s"
+            )
+            for name, one in told.get("brokers", {}).items()
+        }
+        partitions = {
+            number: (
+                f"leader {one['leader']} queued {one['msgq_cnt']}+{one['xmit_msgq_cnt']}"
+                f" in flight {one['msgs_inflight']}"
+                f" next ack {one['next_ack_seq']} error {one['next_err_seq']}"
+            )
+            for topic in told.get("topics", {}).values()
+            for number, one in topic["partitions"].items()
+        }
+        life = f"alive {self.is_alive()}, {told.get('eos')}"
+        return f"{life}, brokers {brokers}, partitions {partitions}"
 
     def value(self, number: int) -> bytes:
         return b"%d" % number + b"." * self.size_bytes
@@ -85,6 +116,8 @@ class Writer(threading.Thread):
                 self.sent_count = number
             except BufferError:
                 self.producer.poll(0.02)
+            except KafkaException as error:  # a fatal one, of which `poll` has not told yet
+                self.failed.append(f"produce: {error}")
             if number % 50 == 0:
                 self.producer.poll(0)
                 time.sleep(0.002)  # leave a core for the server

@@ -62,6 +62,15 @@ class AppendLine:
         """Whether something waits for room, so that what comes has to wait behind it."""
         return bool(self._held or self._checked)
 
+    @property
+    def oldest(self) -> tuple[Append, str] | None:
+        """What waits here for the longest, and for what."""
+        if self._checked:
+            return self._checked[0][0], "room in the ledger"
+        if self._unchecked:
+            return self._unchecked[0][0], "its check"
+        return (self._held[0][0], "the take-over, or room in the ledger") if self._held else None
+
     def hold(self, append: Append, internal: bool) -> None:
         self._held.append((append, internal))
 

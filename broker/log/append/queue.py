@@ -164,6 +164,16 @@ class AppendQueue:
     def needs_ledger(self) -> bool:
         return bool(self._queue) and self.sealed
 
+    @property
+    def oldest(self) -> tuple[Append, str] | None:
+        """What is unanswered for the longest, and what it waits for."""
+        for entry in self._in_flight:
+            if entry.appends:
+                return entry.appends[0], "acks of bookies"
+        if self._queue:
+            return self._queue[0], "a ledger" if self.sealed else "a place among those in flight"
+        return None
+
     def statistics(self) -> tuple[int, int, int]:
         """(batches queued, entries in flight, bytes in flight)."""
         return len(self._queue), len(self._in_flight), self._bytes_in_flight
