@@ -159,7 +159,7 @@ class Broker:
         self.scope.cancel()
         await self.ended.wait()
         self.world.brokers.pop(self.node_id, None)
-        self.store._end_session()
+        self.store.end_session()
 
     async def stop(self):
         """Cleanly, once it is told to."""
