@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 INT, LONG, STRING, LIST = ConfigType.INT, ConfigType.LONG, ConfigType.STRING, ConfigType.LIST
+DOUBLE = ConfigType.DOUBLE
 
 KNOWN_SETTINGS = Path(__file__).with_name("known_settings")
 
@@ -113,7 +114,8 @@ class TopicConfig:
         "delete",
         list_of("compact", "delete"),
         broker="log.cleanup.policy",
-        doc="What becomes of old records: delete, or compact, which keeps all of them as yet.",
+        doc="What becomes of old records: delete drops them by age and size, compact keeps the"
+        " newest of each key.",
     )
     compression_gzip_level: int = _setting(
         "compression.gzip.level",
@@ -147,6 +149,22 @@ class TopicConfig:
         broker="compression.zstd.level",
         doc="Level used when the broker itself compresses with zstd.",
     )
+    delete_retention_ms: int = _setting(
+        "delete.retention.ms",
+        LONG,
+        "86400000",
+        at_least(0),
+        broker="log.cleaner.delete.retention.ms",
+        doc="How long a tombstone stays readable after compaction has dropped what it deletes.",
+    )
+    max_compaction_lag_ms: int = _setting(
+        "max.compaction.lag.ms",
+        LONG,
+        _FOREVER,
+        at_least(1),
+        broker="log.cleaner.max.compaction.lag.ms",
+        doc="The longest that a record may stay uncompacted, whatever the dirty ratio.",
+    )
     max_message_bytes: int = _setting(
         "max.message.bytes",
         INT,
@@ -179,6 +197,22 @@ class TopicConfig:
         broker="log.message.timestamp.type",
         doc="Whose clock stamps records: the producer's (CreateTime) or the broker's"
         " (LogAppendTime).",
+    )
+    min_cleanable_dirty_ratio: float = _setting(
+        "min.cleanable.dirty.ratio",
+        DOUBLE,
+        "0.5",
+        between(0, 1),
+        broker="log.cleaner.min.cleanable.ratio",
+        doc="A log is compacted when more than this share of its bytes is uncompacted.",
+    )
+    min_compaction_lag_ms: int = _setting(
+        "min.compaction.lag.ms",
+        LONG,
+        "0",
+        at_least(0),
+        broker="log.cleaner.min.compaction.lag.ms",
+        doc="The shortest that a record stays uncompacted.",
     )
     min_insync_replicas: int = _setting(
         "min.insync.replicas",

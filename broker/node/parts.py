@@ -131,7 +131,7 @@ async def start_broker(
         await stack.enter_async_context(running(catalog.run))
         member = await ClusterMember.start(env, store, registry, catalog, stack)
     settings = _followed(LogSettings() if log_settings is None else log_settings, registry)
-    _note(catalog)
+    _note(catalog, is_cleaner_on=broker.log_cleaner_enable)
     logs = LogManager(
         catalog,
         store,
@@ -175,12 +175,12 @@ async def start_broker(
     return BrokerParts(broker, dispatcher, logs, server, view, member)
 
 
-def _note(catalog: TopicCatalog) -> None:
+def _note(catalog: TopicCatalog, *, is_cleaner_on: bool) -> None:
     """What an operator is to know of this process, once, and of each topic when it is made."""
     if not IS_COMPILED:
         logger.warning("records_walked_in_python", kv(reason="no compiler when installed"))
-    note_at_start(catalog)
-    catalog.subscribe(partial(note_event, catalog))
+    note_at_start(catalog, is_cleaner_on=is_cleaner_on)
+    catalog.subscribe(partial(note_event, catalog, is_cleaner_on=is_cleaner_on))
 
 
 async def _start_server(
