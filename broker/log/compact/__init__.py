@@ -1,0 +1,1 @@
+"""Compaction: of each key the newest record stays (cleanup.policy=compact)."""
