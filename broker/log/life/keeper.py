@@ -32,10 +32,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.log.life.chain import ChainFormatError, LedgerInfo
+from broker.log.life.chain import ChainFormatError
 from broker.log.life.deletions import Deletions
 from broker.log.life.document import write_chain
 from broker.log.life.doubts import settle_doubts
+from broker.log.life.ledger_info import LedgerInfo
 from broker.log.life.new_ledger import can_create, create_ledger
 from broker.log.life.retention import new_log_start, roll_age_ms, roll_jitter_ms
 from broker.log.life.spare import SpareLedger
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from broker.log.life.chain import Chain
+    from broker.log.life.swap import Swap, SwapOutcome
     from broker.log.life.takeover import ChainStores, Claim
     from ledger.writer import LedgerWriter
     from metadata.store import Node
@@ -290,6 +292,18 @@ class Keeper:
                 self._start_moved = trio.Event()
             await self._start_moved.wait()
         return log.log_start_offset
+
+    async def swap(self, swap: Swap) -> SwapOutcome:
+        """Puts the swap's ledgers in the place of its sources, by one compare-and-set (which others
+        that were asked for meanwhile may share), and gives `swap.outcome`. Returns when that is
+        final; while metadata is away it waits, and appends do not wait for it.
+
+        Never raises but for a cancellation, after which `swap.outcome` holds: what was not sent
+        then is not sent later, and what was sent is UNKNOWN until it is known. Sources are deleted
+        file.delete.delay.ms later. They are to be closed ledgers; the log start may be among them.
+        The cleaner's side: new ledgers are made with `new_ledger.create_ledger`, closed, and their
+        `LedgerInfo`s are whole."""
+        raise NotImplementedError
 
     def check_retention(self) -> None:
         """The periodic look (log.retention.check.interval.ms): what is to be rolled or dropped."""
