@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 INT, LONG, STRING, LIST = ConfigType.INT, ConfigType.LONG, ConfigType.STRING, ConfigType.LIST
-DOUBLE = ConfigType.DOUBLE
 
 KNOWN_SETTINGS = Path(__file__).with_name("known_settings")
 
@@ -155,7 +154,15 @@ class TopicConfig:
         "86400000",
         at_least(0),
         broker="log.cleaner.delete.retention.ms",
-        doc="How long a tombstone stays readable after compaction has dropped what it deletes.",
+        doc="How long compaction leaves a tombstone readable.",
+    )
+    file_delete_delay_ms: int = _setting(
+        "file.delete.delay.ms",
+        LONG,
+        "60000",
+        at_least(0),
+        broker="log.segment.delete.delay.ms",
+        doc="Delay before a ledger is deleted that compaction has replaced.",
     )
     max_compaction_lag_ms: int = _setting(
         "max.compaction.lag.ms",
@@ -163,7 +170,7 @@ class TopicConfig:
         _FOREVER,
         at_least(1),
         broker="log.cleaner.max.compaction.lag.ms",
-        doc="The longest that a record may stay uncompacted, whatever the dirty ratio.",
+        doc="The longest that a record of a compacted topic may stay uncompacted.",
     )
     max_message_bytes: int = _setting(
         "max.message.bytes",
@@ -200,11 +207,11 @@ class TopicConfig:
     )
     min_cleanable_dirty_ratio: float = _setting(
         "min.cleanable.dirty.ratio",
-        DOUBLE,
+        ConfigType.DOUBLE,
         "0.5",
         between(0, 1),
         broker="log.cleaner.min.cleanable.ratio",
-        doc="A log is compacted when more than this share of its bytes is uncompacted.",
+        doc="Share of uncompacted bytes above which a log is compacted.",
     )
     min_compaction_lag_ms: int = _setting(
         "min.compaction.lag.ms",
@@ -212,7 +219,7 @@ class TopicConfig:
         "0",
         at_least(0),
         broker="log.cleaner.min.compaction.lag.ms",
-        doc="The shortest that a record stays uncompacted.",
+        doc="The shortest that a record of a compacted topic stays uncompacted.",
     )
     min_insync_replicas: int = _setting(
         "min.insync.replicas",

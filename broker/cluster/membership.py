@@ -174,6 +174,11 @@ class Membership:
         """The live brokers by id."""
         return [self.live[node_id].candidate for node_id in sorted(self.live)]
 
+    @property
+    def chain_format(self) -> int:
+        """The newest format of partitions' documents that every live broker reads."""
+        raise NotImplementedError
+
     def subscribe(self, listener: Callable[[frozenset[Incarnation]], None]) -> None:
         """`listener(lives that ended)` after each change, also of a state, and after this broker
         registered."""

@@ -32,9 +32,10 @@ from broker.log.append.checking import BatchChecks
 from broker.log.append.producer_store import Room
 from broker.log.life.chain import ChainDocument, ChainFormatError
 from broker.log.life.document import DocumentReader
-from broker.log.life.keeper import TAKEOVER_SECONDS, Keeper
+from broker.log.life.keeper import TAKEOVER_SECONDS, Keeper, KeeperParts
 from broker.log.life.orphans import sweep_orphans
 from broker.log.life.sweep import sweep_deleted
+from broker.log.life.takeover import ChainStores, Claim
 from broker.log.life.tenure import Effect, Event, Phase, Tenure
 from broker.log.partition import PartitionLog, State
 from metadata.store import MetadataError, SessionState
@@ -138,7 +139,12 @@ class LogManager:
         self._failures: dict[tuple[str, int], tuple[int, str]] = {}
         self._documents = DocumentReader(store)
         self._slots = trio.CapacityLimiter(TAKEOVERS_MAX)
-        self._opening = trio.CapacityLimiter(OPENINGS_MAX)
+        self._keeper_parts = KeeperParts(
+            ChainStores(store, ledgers, settings),
+            env,
+            lambda: self._is_metadata_away,
+            trio.CapacityLimiter(OPENINGS_MAX),
+        )
         self._listeners: list[Callable[[str, int], None]] = []
         self._sweep_asked = trio.Event()
         self._nursery: trio.Nursery | None = None
@@ -408,17 +414,7 @@ class LogManager:
         )
         log.failure_count, log.last_failure = self._failures.get((topic.name, partition), (0, ""))
         path = partition_path(topic.id, partition)
-        keeper = Keeper(
-            log,
-            path,
-            self._store,
-            self._ledgers,
-            self._env,
-            self._settings,
-            self._ownership.incarnation,
-            is_metadata_away=lambda: self._is_metadata_away,
-            opening=self._opening,
-        )
+        keeper = Keeper(log, Claim(path, self._ownership.incarnation), self._keeper_parts)
         held = _Held(log, keeper, path, Tenure(epoch), trio.CancelScope())
         of_topic = self._held.setdefault(topic.name, {})
         assert partition not in of_topic, held.key

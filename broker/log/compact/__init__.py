@@ -1,1 +1,1 @@
-"""Compaction: of each key the newest record stays (cleanup.policy=compact)."""
+"""Compaction by key: of records with one key the newest stays (Kafka's log cleaner)."""

@@ -42,44 +42,21 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.cluster.ownership import Incarnation
+from broker.log.life.ledger_info import LedgerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMAT = 1
 ARCHIVED_FORMAT = 2
-NO_TIMESTAMP = -1
 
 
 class ChainFormatError(ValueError):
     """The stored document is not a chain; names what is wrong."""
 
 
-@dataclass(slots=True, frozen=True)
-class LedgerInfo:
-    """One ledger of the chain. Offsets are Kafka's, times milliseconds, sizes payload bytes."""
-
-    ledger_id: int
-    base_offset: int
-    leader_epoch: int
-    created_ms: int
-    last_offset: int | None = None  # None while open
-    entry_count: int = 0
-    size_bytes: int = 0
-    max_timestamp: int = NO_TIMESTAMP
-    max_timestamp_offset: int = -1
-    index_entry: int | None = None
-    snapshot_entry: int | None = None  # the newest; set while open, too
-
-    @property
-    def is_open(self) -> bool:
-        return self.last_offset is None
-
-    @property
-    def end_offset(self) -> int:
-        """One past the last offset; only for a closed ledger."""
-        assert self.last_offset is not None
-        return self.last_offset + 1
+class SourcesGoneError(Exception):
+    """Ledgers that were to be replaced are not in the chain any more, one after the other."""
 
 
 class Archive(NamedTuple):
@@ -96,6 +73,9 @@ class Chain:
     ledgers: tuple[LedgerInfo, ...] = ()
     deleting: tuple[int, ...] = ()
     owner: Incarnation | None = None
+    #: Every record before it was looked at by a pass of the cleaner that came to its end. Mostly a
+    #: ledger's base; within one where a pass's map of keys was full.
+    cleaned_to: int = 0
     archives: tuple[Archive, ...] = ()
     #: What the archives hold, in order: `dropped` ledgers that are known to be deleted, these that
     #: are to be, and the first `archived_count` of `ledgers`.
@@ -200,6 +180,22 @@ class Chain:
         """The ledgers that are in the document itself."""
         assert 0 <= self.archived_count <= len(self.ledgers)
         return self.ledgers[self.archived_count :]
+
+    @property
+    def first_dirty(self) -> int:
+        """From here on the closed ledgers hold what no pass has looked at: `cleaned_to`, but never
+        below the log start; the log start if `cleaned_to` is behind the end of what is closed."""
+        raise NotImplementedError
+
+    def with_compacted(self, source_ids: Sequence[int], infos: Sequence[LedgerInfo]) -> Chain:
+        """`infos` in the place of their sources, which go to `deleting`. The log start stays, and
+        may be within. SourcesGoneError unless the sources are in the chain, one after the other.
+        """
+        raise NotImplementedError
+
+    def with_cleaned_to(self, offset: int) -> Chain:
+        """All before `offset` was looked at by a pass that is finished."""
+        raise NotImplementedError
 
     def to_bytes(self) -> bytes:
         """The document; archives are written by themselves (`archive_bytes`)."""

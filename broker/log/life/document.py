@@ -15,7 +15,6 @@ from broker.log.life.chain import (
     Chain,
     ChainDocument,
     ChainFormatError,
-    LedgerInfo,
     archive_bytes,
     archive_from_bytes,
     archive_path,
@@ -34,6 +33,7 @@ from metadata.store import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from broker.log.life.ledger_info import LedgerInfo
     from broker.log.settings import LogSettings
     from metadata.store import MetadataStore, Op
 

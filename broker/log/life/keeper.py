@@ -26,16 +26,17 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from broker.log.life.chain import ChainFormatError, LedgerInfo
+from broker.log.life.chain import ChainFormatError
 from broker.log.life.deletions import Deletions
 from broker.log.life.document import write_chain
 from broker.log.life.doubts import settle_doubts
+from broker.log.life.ledger_info import LedgerInfo
 from broker.log.life.new_ledger import can_create, create_ledger
 from broker.log.life.retention import new_log_start, roll_age_ms, roll_jitter_ms
 from broker.log.life.spare import SpareLedger
@@ -57,12 +58,11 @@ from wire.kafka.errors import ErrorCode, KafkaError, WireError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.cluster.ownership import Incarnation
     from broker.log.life.chain import Chain
-    from broker.log.settings import LogSettings
-    from ledger.client import LedgerClient
+    from broker.log.life.swap import Swap, SwapOutcome
+    from broker.log.life.takeover import ChainStores, Claim
     from ledger.writer import LedgerWriter
-    from metadata.store import MetadataStore, Node
+    from metadata.store import Node
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -78,41 +78,39 @@ DISCARD_SECONDS = 2.0
 TAKEOVER_SECONDS = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class KeeperParts:
+    """What keepers work with; the manager has one for those of all its partitions."""
+
+    stores: ChainStores
+    env: Env
+    is_metadata_away: Callable[[], bool] = lambda: False
+    #: The broker's places for first ledgers that are being opened.
+    opening: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
+
+
 class Keeper:
-    def __init__(
-        self,
-        log: PartitionLog,
-        path: str,
-        store: MetadataStore,
-        ledgers: LedgerClient,
-        env: Env,
-        settings: LogSettings,
-        incarnation: Incarnation,
-        epoch_min: int = 0,
-        *,
-        is_metadata_away: Callable[[], bool] = lambda: False,
-        opening: trio.CapacityLimiter | None = None,
-    ) -> None:
-        """`epoch_min`: the least leader epoch that the take-over gives. `opening`: the broker's
-        places for first ledgers that are being opened."""
+    def __init__(self, log: PartitionLog, claim: Claim, parts: KeeperParts) -> None:
         self._log = log
-        self._path = path
-        self._store = store
-        self._ledgers = ledgers
-        self._env = env
-        self._settings = settings
-        self._incarnation = incarnation
-        self._is_metadata_away = is_metadata_away
-        self._opening = trio.CapacityLimiter(1) if opening is None else opening
-        self.epoch_min = epoch_min
+        self._claim = claim
+        self._path = claim.path
+        self._stores = parts.stores
+        self._store = parts.stores.metadata
+        self._ledgers = parts.stores.ledgers
+        self._settings = parts.stores.settings
+        self._env = parts.env
+        self._is_metadata_away = parts.is_metadata_away
+        self._opening = parts.opening
+        #: The least leader epoch that the take-over gives.
+        self.epoch_min = 0
         self._version = -1
         self._writer: LedgerWriter | None = None
         self._noted_snapshot: int | None = None
         self._wanted_start = 0
         self._start_moved: trio.Event | None = None
         self._roll_asked = False
-        self._spare = SpareLedger(log, ledgers)
-        self._deletions = Deletions(ledgers)
+        self._spare = SpareLedger(log, self._ledgers)
+        self._deletions = Deletions(self._ledgers)
         self._closing = self._releasing = False
         self._finished = trio.Event()
         #: Whether the take-over succeeded.
@@ -130,9 +128,12 @@ class Keeper:
         try:
             with trio.move_on_after(limit_seconds) as limit:
                 taken = await take_over(
-                    self._path, self._store, self._ledgers, self._settings,
-                    self._env.clock.time_ms(), self._incarnation, self.epoch_min, node=node,
-                )  # fmt: skip
+                    self._claim,
+                    self._stores,
+                    now_ms=self._env.clock.time_ms(),
+                    epoch_min=self.epoch_min,
+                    node=node,
+                )
                 self._version = taken.version
                 log.is_suspended = not await self._can_write()
             if limit.cancelled_caught:
@@ -291,6 +292,18 @@ class Keeper:
                 self._start_moved = trio.Event()
             await self._start_moved.wait()
         return log.log_start_offset
+
+    async def swap(self, swap: Swap) -> SwapOutcome:
+        """Puts the swap's ledgers in the place of its sources, by one compare-and-set (which others
+        that were asked for meanwhile may share), and gives `swap.outcome`. Returns when that is
+        final; while metadata is away it waits, and appends do not wait for it.
+
+        Never raises but for a cancellation, after which `swap.outcome` holds: what was not sent
+        then is not sent later, and what was sent is UNKNOWN until it is known. Sources are deleted
+        file.delete.delay.ms later. They are to be closed ledgers; the log start may be among them.
+        The cleaner's side: new ledgers are made with `new_ledger.create_ledger`, closed, and their
+        `LedgerInfo`s are whole."""
+        raise NotImplementedError
 
     def check_retention(self) -> None:
         """The periodic look (log.retention.check.interval.ms): what is to be rolled or dropped."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.log.life.chain import Chain, LedgerInfo
+    from broker.log.life.chain import Chain
+    from broker.log.life.ledger_info import LedgerInfo
 
 #: A ledger is rolled so often that what retention.ms has condemned is at most this share of it late
 #: in going, and never more often than once in ROLL_AGE_MS_MIN.

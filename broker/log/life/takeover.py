@@ -17,7 +17,7 @@ is either on the ledger that is fenced here, or waits for a compare-and-set that
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -40,7 +40,8 @@ from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:
     from broker.cluster.ownership import Incarnation
-    from broker.log.life.chain import Chain, LedgerInfo
+    from broker.log.life.chain import Chain
+    from broker.log.life.ledger_info import LedgerInfo
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
@@ -49,6 +50,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SEGMENTS_PER_TURN = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Which partition, by the path of its document, and the life of a broker that takes it over
+    and is its owner from then on."""
+
+    path: str
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStores:
+    """Where chains are: their documents in metadata, their ledgers on bookies; and the limits of
+    both. A broker's partitions share one."""
+
+    metadata: MetadataStore
+    ledgers: LedgerClient
+    settings: LogSettings
 
 
 class TakenOver:
@@ -66,14 +86,11 @@ class TakenOver:
 
 
 async def take_over(
-    path: str,
-    store: MetadataStore,
-    ledgers: LedgerClient,
-    settings: LogSettings,
-    now_ms: int,
-    incarnation: Incarnation,
-    epoch_min: int = 0,
+    claim: Claim,
+    stores: ChainStores,
     *,
+    now_ms: int,
+    epoch_min: int = 0,
     node: Node | None = None,
 ) -> TakenOver:
     """The leader epoch becomes one more than it was, or `epoch_min` if that is more. `node` is the
@@ -81,7 +98,8 @@ async def take_over(
 
     NoNodeError if the partition is gone, BadVersionError if another broker was quicker,
     LedgerError if its ledgers cannot be recovered, ChainFormatError."""
-    before, version = await read_chain(store, path, node)
+    ledgers, settings = stores.ledgers, stores.settings
+    before, version = await read_chain(stores.metadata, claim.path, node)
     chain = before
     producers = ProducerState(producers_max=settings.producers_max)
     recovered: Segment | None = None
@@ -91,8 +109,10 @@ async def take_over(
         await _load_producers(chain, len(chain.ledgers), ledgers, producers, now_ms)
     while producers.expire(now_ms, settings.producer_expiration_ms) >= STEP_PRODUCERS:
         await trio.lowlevel.checkpoint()
-    chain = chain.with_epoch(max(chain.leader_epoch + 1, epoch_min), incarnation)
-    chain, version = await write_chain(store, path, before, chain, version, settings)
+    chain = chain.with_epoch(max(chain.leader_epoch + 1, epoch_min), claim.incarnation)
+    chain, version = await write_chain(
+        stores.metadata, claim.path, before, chain, version, settings
+    )
     segments = []
     slices = Slices(SEGMENTS_PER_TURN)
     for info in chain.ledgers:

@@ -24,7 +24,7 @@ from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import read_records
 
 if TYPE_CHECKING:
-    from broker.log.life.chain import LedgerInfo
+    from broker.log.life.ledger_info import LedgerInfo
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader

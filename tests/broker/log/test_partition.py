@@ -22,8 +22,9 @@ from broker.log.append.entry_format import (
     parse_header,
 )
 from broker.log.life.chain import Chain
-from broker.log.life.keeper import Keeper
+from broker.log.life.keeper import Keeper, KeeperParts
 from broker.log.life.retention import roll_jitter_ms
+from broker.log.life.takeover import ChainStores, Claim
 from broker.log.partition import WATCHERS_AT_LEAST, PartitionLog, State
 from broker.log.settings import LogSettings
 from joined.local_bookie import LocalBookieClient
@@ -106,14 +107,15 @@ class World:
         self.log = PartitionLog(topic, 0, self.config, self.env, self.settings)
         self.lives += 1
         self.incarnation = Incarnation(1, f"{self.lives:032x}")
-        self.keeper = Keeper(
-            self.log, PATH, self.store, self.ledgers, self.env, self.settings, self.incarnation
-        )
+        self.keeper = Keeper(self.log, Claim(PATH, self.incarnation), self.keeper_parts())
         self.scope = trio.CancelScope()
         self.nursery.start_soon(self._keep)
         with trio.fail_after(20):
             await self.log.wait_loaded()
         assert self.log.state is State.ONLINE
+
+    def keeper_parts(self):
+        return KeeperParts(ChainStores(self.store, self.ledgers, self.settings), self.env)
 
     async def _keep(self):
         with self.scope:
@@ -447,12 +449,8 @@ async def test_a_second_owner_ends_the_first(world):
     first = world.log
     second = Keeper(
         PartitionLog(first.topic, 0, world.config, world.env, world.settings),
-        PATH,
-        world.store,
-        world.ledgers,
-        world.env,
-        world.settings,
-        Incarnation(2, "f" * 32),
+        Claim(PATH, Incarnation(2, "f" * 32)),
+        world.keeper_parts(),
     )
     world.nursery.start_soon(second.run)
     with trio.fail_after(10):

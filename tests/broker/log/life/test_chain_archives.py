@@ -13,12 +13,12 @@ from broker.log.life.chain import (
     Chain,
     ChainDocument,
     ChainFormatError,
-    LedgerInfo,
     archive_bytes,
     archive_from_bytes,
     is_archive,
 )
 from broker.log.life.document import read_chain, write_chain
+from broker.log.life.ledger_info import LedgerInfo
 from broker.log.life.orphans import sweep_orphans
 from broker.log.life.sweep import named_ledgers
 from broker.log.settings import LogSettings

@@ -121,10 +121,10 @@ async def test_a_take_over_that_hangs_gives_its_place_to_others(
         limits.append((self._path, limit_seconds))
         return await take_over(self, node, limit_seconds=limit_seconds)
 
-    async def hanging(path, store, *args, **options):
-        if path.endswith("/0"):
+    async def hanging(claim, stores, **options):
+        if claim.path.endswith("/0"):
             await hang.wait()
-        return await original(path, store, *args, **options)
+        return await original(claim, stores, **options)
 
     original = keeper_module.take_over
     monkeypatch.setattr(keeper_module, "take_over", hanging)
