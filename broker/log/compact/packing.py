@@ -10,12 +10,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.log.append.entry_format import (
+    FLAG_CONTINUED,
+    FLAG_CONTINUES,
+    HEADER_SIZE,
+    KIND_BATCHES,
+    pack_header,
+)
+from broker.log.compact.thinning import SPAN_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from wire.buffers import Buffer, Buffers
-
-SPAN_MAX = 2**31 - 1
 
 
 class PackedEntry(NamedTuple):
@@ -32,14 +39,56 @@ class PackedEntry(NamedTuple):
 
 
 class Packer:
-    """Cuts a row of batches into entries."""
+    """Cuts a row of batches into entries. It holds views of the batches of one entry."""
 
-    def __init__(self, entry_bytes_max: int) -> None: ...
+    __slots__ = ("_batches", "_end_offset", "_entry_bytes_max", "_first_offset", "_size_bytes")
+
+    def __init__(self, entry_bytes_max: int) -> None:
+        """`entry_bytes_max`: of the batches in one entry, without its header."""
+        assert entry_bytes_max > 0
+        self._entry_bytes_max = entry_bytes_max
+        self._batches: list[Buffer] = []
+        self._size_bytes = 0
+        self._first_offset = self._end_offset = 0
 
     def add(self, batch: Buffer, base_offset: int, last_offset: int) -> Iterator[PackedEntry]:
-        """One batch more; gives the entries that are complete now. Offsets ascend."""
-        return iter(())
+        """One batch more; gives the entries that are complete now. Offsets ascend.
+
+        To be iterated to its end before the next call.
+        """
+        assert self._end_offset <= base_offset <= last_offset
+        size = len(batch)
+        span = last_offset + 1 - (self._first_offset if self._batches else base_offset)
+        if self._size_bytes + size > self._entry_bytes_max or span > SPAN_MAX:
+            yield from self.finish()
+        if not self._batches:
+            self._first_offset = base_offset
+        self._batches.append(batch)
+        self._size_bytes += size
+        self._end_offset = last_offset + 1
+        if size > self._entry_bytes_max:
+            yield from self._spanning(memoryview(batch))
 
     def finish(self) -> Iterator[PackedEntry]:
         """The entry that is not full, if there is one."""
-        return iter(())
+        if not self._batches:
+            return
+        first, end = self._first_offset, self._end_offset
+        head = pack_header(KIND_BATCHES, first, end - first)
+        payload: list[Buffer] = [head, *self._batches]
+        size_bytes = self._size_bytes + HEADER_SIZE
+        self._batches, self._size_bytes = [], 0
+        yield PackedEntry(payload, first, end, size_bytes, True)
+
+    def _spanning(self, batch: memoryview) -> Iterator[PackedEntry]:
+        """One batch that is larger than an entry may be: a row of entries."""
+        assert len(self._batches) == 1
+        first, end, limit = self._first_offset, self._end_offset, self._entry_bytes_max
+        self._batches, self._size_bytes = [], 0
+        for start in range(0, len(batch), limit):
+            is_last = start + limit >= len(batch)
+            flags = (FLAG_CONTINUED if start else 0) | (0 if is_last else FLAG_CONTINUES)
+            part = batch[start : start + limit]
+            head = pack_header(KIND_BATCHES, first, end - first, flags)
+            payload: list[Buffer] = [head, part]
+            yield PackedEntry(payload, first, end, HEADER_SIZE + len(part), start == 0)
