@@ -1,1 +1,1 @@
-"""Compaction by key: of records with one key the newest stays (Kafka's log cleaner)."""
+"""Compaction by key: which records stay, and their bytes."""
