@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from broker.log.life.chain import Chain
     from broker.log.life.ledger_info import LedgerInfo
 
 
@@ -38,10 +39,17 @@ class Swap:
     #: In their place: one or more, closed, consecutive, of the same range of offsets, with a
     #: generation. None if there are no sources.
     infos: tuple[LedgerInfo, ...]
-    #: Every record before it was looked at by a pass that is finished now; None: as it was.
+    #: Every record before it was looked at by a pass that is finished with this swap, all its
+    #: others being DONE; None: as it was.
     cleaned_to: int | None = None
     #: What is true now. It changes only in turns of the keeper's.
     outcome: SwapOutcome = SwapOutcome.NOT_ASKED
+
+    def change(self, chain: Chain) -> Chain:
+        """`chain` with what is asked for. SourcesGoneError."""
+        if self.source_ids:
+            chain = chain.with_compacted(self.source_ids, self.infos)
+        return chain if self.cleaned_to is None else chain.with_cleaned_to(self.cleaned_to)
 
     @property
     def may_delete(self) -> bool:

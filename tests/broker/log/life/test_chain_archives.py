@@ -211,7 +211,7 @@ async def test_an_archive_that_is_missing_is_named():
         await read_chain(store, PATH)
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b'{"format":3,"ledgers":[]}',
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"format":4,"ledgers":[]}',
                                   b'{"format":2,"ledgers":[[1]]}', b'{"format":2}'])  # fmt: skip
 def test_a_damaged_archive_is_named(data):
     with pytest.raises(ChainFormatError, match=r"archive|integer"):
