@@ -10,7 +10,6 @@ limit.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
@@ -28,7 +27,7 @@ from wire.kafka.errors import WireError
 from wire.kafka.records import batch as record_batch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from broker.log.compact.throttle import Throttle
     from broker.log.life.ledger_info import LedgerInfo
@@ -46,33 +45,79 @@ READ_ERRORS = (LedgerError, EntryFormatError, WireError)
 
 
 class Source:
-    """One ledger, once from its beginning. Made by `reading`."""
+    """One ledger, which is closed, once from its beginning:
 
-    def __init__(self, info: LedgerInfo, chunks: trio.MemoryReceiveChannel[Chunk]) -> None:
+        with Source(nursery, ledgers, info, throttle) as source:
+            while (batches := await source.next_batches()) is not None:
+                for header, batch in batches:
+    """
+
+    def __init__(
+        self, nursery: trio.Nursery, ledgers: LedgerClient, info: LedgerInfo, throttle: Throttle
+    ) -> None:
+        """Reads ahead, in a task of `nursery`, until the block is left."""
         self.info = info
-        self._chunks = chunks
+        self._nursery = nursery
+        self._ledgers = ledgers
+        self._throttle = throttle
+        self._scope = trio.CancelScope()
+        self._send, self._chunks = trio.open_memory_channel["Chunk"](CHUNKS_WAITING_MAX)
+        self._expected = info.base_offset
 
-    async def batches(self) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-        """Header and bytes of each batch. No checkpoint but where a chunk has to be waited for.
-        LedgerError if an entry cannot be read, CompactionError if it is not what it should be."""
+    def __enter__(self) -> Source:
+        self._nursery.start_soon(self._read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._scope.cancel()
+
+    async def next_batches(self) -> Iterator[tuple[BatchHeader, memoryview]] | None:
+        """Header and bytes of each batch of the next chunk, to be taken to the end before the next
+        call; None behind the last. LedgerError if an entry cannot be read, CompactionError (of
+        the iterator, too) if it is not what it should be."""
+        try:
+            chunk = await self._chunks.receive()
+        except trio.EndOfChannel:
+            if self._expected != self.info.end_offset:
+                why = f"ledger {self.info.ledger_id} ends here, not at {self.info.end_offset}"
+                raise CompactionError(self._expected, why) from None
+            return None
+        if isinstance(chunk, LedgerError):
+            raise chunk
+        if isinstance(chunk, Exception):
+            raise CompactionError(self._expected, str(chunk)) from chunk
+        return self._checked(chunk)
+
+    def _checked(self, chunk: list[ScannedEntry]) -> Iterator[tuple[BatchHeader, memoryview]]:
         info = self.info
-        expected = info.base_offset
-        async for chunk in self._chunks:
-            if isinstance(chunk, LedgerError):
-                raise chunk
-            if isinstance(chunk, Exception):
-                raise CompactionError(expected, str(chunk)) from chunk
-            for entry in chunk:
-                for header, batch in _batches(entry.body, expected):
-                    base_offset = header.base_offset
-                    if base_offset < expected or (base_offset > expected and not info.is_compacted):
-                        why = f"a batch of {base_offset} where {expected} goes on"
-                        raise CompactionError(expected, why)
-                    expected = header.last_offset + 1
-                    yield header, batch
-        if expected != info.end_offset:
-            why = f"ledger {info.ledger_id} ends here, and not at {info.end_offset}"
-            raise CompactionError(expected, why)
+        for entry in chunk:
+            for header, batch in _batches(entry.body, self._expected):
+                base_offset, expected = header.base_offset, self._expected
+                if base_offset < expected or (base_offset > expected and not info.is_compacted):
+                    why = f"a batch of {base_offset} where {expected} goes on"
+                    raise CompactionError(expected, why)
+                self._expected = header.last_offset + 1
+                yield header, batch
+
+    async def _read(self) -> None:
+        info = self.info
+        with self._scope, self._send:
+            try:
+                reader = await self._ledgers.open_ledger(info.ledger_id, recover=False)
+                end = reader.last_add_confirmed + 1
+                if end != info.entry_count:
+                    known = f"the chain knows of {info.entry_count}"
+                    raise EntryFormatError(f"ledger {info.ledger_id} has {end} entries, {known}")
+                # Behind the batches are the index and a snapshot.
+                end = end if info.index_entry is None else info.index_entry
+                entry_id = 0
+                while entry_id < end:
+                    chunk = await scan(reader, entry_id)
+                    await self._throttle.take(sum(entry.size_bytes for entry in chunk.entries))
+                    entry_id = chunk.next_entry_id
+                    await self._send.send(chunk.entries)
+            except READ_ERRORS as error:
+                await self._send.send(error)
 
 
 def _batches(body: memoryview, expected: int) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -88,46 +133,6 @@ def _batches(body: memoryview, expected: int) -> Iterator[tuple[BatchHeader, mem
             raise CompactionError(expected, f"batch of {header.size} bytes is cut short")
         yield header, body[position:end]
         position = end
-
-
-@asynccontextmanager
-async def reading(
-    ledgers: LedgerClient, info: LedgerInfo, throttle: Throttle
-) -> AsyncIterator[Source]:
-    """Reads the ledger, which is closed, ahead of who iterates over `batches`, until the block is
-    left."""
-    send, receive = trio.open_memory_channel["Chunk"](CHUNKS_WAITING_MAX)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_read, ledgers, info, throttle, send)
-        try:
-            yield Source(info, receive)
-        finally:
-            nursery.cancel_scope.cancel()
-
-
-async def _read(
-    ledgers: LedgerClient,
-    info: LedgerInfo,
-    throttle: Throttle,
-    send: trio.MemorySendChannel[Chunk],
-) -> None:
-    async with send:
-        try:
-            reader = await ledgers.open_ledger(info.ledger_id, recover=False)
-            end = reader.last_add_confirmed + 1
-            if end != info.entry_count:
-                known = f"the chain knows of {info.entry_count}"
-                raise EntryFormatError(f"ledger {info.ledger_id} has {end} entries, {known}")
-            # Behind the batches are the index and a snapshot.
-            end = end if info.index_entry is None else info.index_entry
-            entry_id = 0
-            while entry_id < end:
-                chunk = await scan(reader, entry_id)
-                await throttle.take(sum(entry.size_bytes for entry in chunk.entries))
-                entry_id = chunk.next_entry_id
-                await send.send(chunk.entries)
-        except READ_ERRORS as error:
-            await send.send(error)
 
 
 async def read_final_snapshot(ledgers: LedgerClient, info: LedgerInfo) -> list[memoryview]:
