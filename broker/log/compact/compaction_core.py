@@ -36,6 +36,7 @@ Pure: `now` is a number, the key map and the entries of the aborted index are gi
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -223,15 +224,18 @@ class LedgerFacts:
 
 
 class _Fates:
-    """What the records of one batch come to: those that stay, and what is known of them."""
+    """What the records of one batch come to: those that stay, and what is known of them. A batch
+    may have as many records as a seventh of its bytes, so of each there are four numbers and no
+    object."""
 
     __slots__ = (
-        "has_late_tombstone", "kept", "max_timestamp", "max_timestamp_offset",
+        "count", "has_late_tombstone", "max_timestamp", "max_timestamp_offset", "places",
         "tombstones",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.kept: list[Span] = []
+        self.count = 0
+        self.places = array("q")  # the first four numbers of their Spans
         self.tombstones = 0
         self.has_late_tombstone = False  # behind what is mapped
         self.max_timestamp = NO_TIMESTAMP
@@ -296,7 +300,7 @@ class Filter:
             else:
                 self._judge(header, found, self._key_map, is_expired, fates)
             yield len(found)
-        if not fates.kept:
+        if not fates.count:
             return None
         is_stamped = (
             horizon_ms is None
@@ -306,18 +310,18 @@ class Filter:
         )
         if is_stamped:
             horizon_ms = self._new_horizon_ms()
-        is_whole = len(fates.kept) == header.record_count
+        is_whole = fates.count == header.record_count
         result: Buffer = batch
         if is_stamped or not is_whole:
-            result = yield from rebuild(header, data, fates.kept, horizon_ms)
+            result = yield from self._rebuilt(header, data, fates, horizon_ms)
         elif header.delete_horizon_ms is not None and not is_compacted:
             result = without_horizon(batch, header)
         return Kept(
             result,
             result is not batch,
             last_offset=header.last_offset,
-            record_count=len(fates.kept),
-            records_dropped=header.record_count - len(fates.kept),
+            record_count=fates.count,
+            records_dropped=header.record_count - fates.count,
             tombstones=fates.tombstones,
             is_stamped=is_stamped,
             horizon_ms=-1 if horizon_ms is None or not fates.tombstones else horizon_ms,
@@ -385,7 +389,7 @@ class Filter:
         result: Buffer = batch
         if is_stamped:
             horizon_ms = self._new_horizon_ms()
-            result = yield from rebuild(header, data, fates.kept, horizon_ms)
+            result = yield from self._rebuilt(header, data, fates, horizon_ms)
         elif header.delete_horizon_ms is not None and not is_compacted:
             result = without_horizon(batch, header)
         return Kept(
@@ -397,6 +401,13 @@ class Filter:
             horizon_ms=-1 if horizon_ms is None else horizon_ms,
             max_timestamp=fates.max_timestamp,
             max_timestamp_offset=fates.max_timestamp_offset,
+        )
+
+    def _rebuilt(
+        self, header: BatchHeader, data: bytes, fates: _Fates, horizon_ms: int | None
+    ) -> Steps[bytearray]:
+        return rebuild(
+            header, data, fates.places, max_timestamp=fates.max_timestamp, horizon_ms=horizon_ms
         )
 
     def _new_horizon_ms(self) -> int:
@@ -440,7 +451,8 @@ class Filter:
 
 def _note(header: BatchHeader, span: Span, fates: _Fates) -> None:
     """A record that stays."""
-    fates.kept.append(span)
+    fates.count += 1
+    fates.places.extend(span[:4])
     if not span[6]:
         fates.tombstones += 1
     if header.attributes & TIMESTAMP_TYPE_MASK:

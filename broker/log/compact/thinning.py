@@ -31,7 +31,8 @@ from wire.kafka.records.record import encode_varint, read_records
 from wire.kafka.records.walk import Fault, Walked, fault_text, spans
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from array import array
+    from collections.abc import Generator
 
     from broker.log.compact.steps import Steps
     from wire.buffers import Buffer
@@ -125,32 +126,32 @@ def read_marker(batch: Buffer, header: BatchHeader) -> tuple[bool, EndTransactio
 
 
 def rebuild(
-    header: BatchHeader, data: bytes, kept: Sequence[Span], horizon_ms: int | None
+    header: BatchHeader,
+    data: bytes,
+    places: array[int],
+    *,
+    max_timestamp: int,
+    horizon_ms: int | None,
 ) -> Steps[bytearray]:
     """The batch of some of its records (at least one), each with its offset and timestamp.
 
-    Base offset, last offset delta, leader epoch, producer, sequence, codec and flags stay. The base
-    timestamp becomes `horizon_ms`, and bit 6 is set; or without a horizon that of the first record,
-    and bit 6 is cleared. The max timestamp becomes that of these records; an append time stays.
+    `places` has four numbers for each record that stays, which are the first four of its Span;
+    `max_timestamp` is theirs. Base offset, last offset delta, leader epoch, producer, sequence,
+    codec and flags stay. The base timestamp becomes `horizon_ms`, and bit 6 is set; or without a
+    horizon that of the first record, and bit 6 is cleared.
     """
-    is_append_time = bool(header.attributes & TIMESTAMP_TYPE_MASK)
-    base, old_base = horizon_ms, header.base_timestamp
-    if is_append_time:
-        max_timestamp = header.max_timestamp
-        first_timestamp = max_timestamp
-    else:
-        max_timestamp = max(as_int64(old_base + span[3]) for span in kept)
-        first_timestamp = as_int64(old_base + kept[0][3])
     attributes = header.attributes & ~DELETE_HORIZON_MASK
-    if base is None:
-        base = first_timestamp
-    else:
+    if horizon_ms is not None:
         attributes |= DELETE_HORIZON_MASK
-    if base == old_base and not is_append_time:
-        packed: bytes = _joined(data, kept)
-        yield 1 + len(kept) // 8
+        base = horizon_ms
+    elif attributes & TIMESTAMP_TYPE_MASK:
+        base = max_timestamp
     else:
-        packed = yield from _shifted(header, data, kept, base)
+        base = as_int64(header.base_timestamp + places[3])
+    if base == header.base_timestamp and not attributes & TIMESTAMP_TYPE_MASK:
+        packed = yield from _joined(data, places)
+    else:
+        packed = yield from _shifted(header, data, places, base)
     codec = header.compression
     if codec is not Compression.NONE:
         plain = packed
@@ -161,39 +162,41 @@ def rebuild(
         attributes=attributes,
         base_timestamp=base,
         max_timestamp=max_timestamp,
-        record_count=len(kept),
+        record_count=len(places) // 4,
     )
     return assemble(changed, packed)
 
 
-def _joined(data: bytes, kept: Sequence[Span]) -> bytes:
-    """Records as they lie; those that lie back to back as one piece."""
-    view = memoryview(data)
-    pieces = []
-    start = end = kept[0][0]
-    for span in kept:
-        if span[0] != end:
-            pieces.append(view[start:end])
-            start = span[0]
-        end = span[2]
-    pieces.append(view[start:end])
-    return b"".join(pieces)
+def _joined(data: bytes, places: array[int]) -> Steps[Buffer]:
+    """Records as they lie; those that lie back to back are copied as one piece."""
+    view, out = memoryview(data), bytearray()
+    first = last = places[0]
+    for number in range(0, len(places), 4):
+        if places[number] != last:
+            out += view[first:last]
+            first = places[number]
+        last = places[number + 2]
+        if number % (4 * RECORDS_PER_STEP) == 0:
+            yield RECORDS_PER_STEP
+    out += view[first:last]
+    return out
 
 
-def _shifted(header: BatchHeader, data: bytes, kept: Sequence[Span], base: int) -> Steps[bytes]:
+def _shifted(header: BatchHeader, data: bytes, places: array[int], base: int) -> Steps[Buffer]:
     """Records with deltas from another base timestamp. An append time is that of all of them."""
     is_append_time = header.attributes & TIMESTAMP_TYPE_MASK
     out = bytearray()
-    for number, (start, rest, end, delta, *_) in enumerate(kept, 1):
+    numbers = iter(places)
+    for count, (start, rest, end, delta) in enumerate(zip(*[numbers] * 4, strict=True)):
+        if count % RECORDS_PER_STEP == 0:
+            yield RECORDS_PER_STEP
         old = header.max_timestamp if is_append_time else header.base_timestamp + delta
         changed = encode_varint(as_int64(old - base), 64)
         out += encode_varint(1 + len(changed) + end - rest)
         out.append(_attributes_byte(data, start))
         out += changed
         out += data[rest:end]
-        if number % RECORDS_PER_STEP == 0:
-            yield RECORDS_PER_STEP
-    return bytes(out)
+    return out
 
 
 def _attributes_byte(data: bytes, start: int) -> int:
