@@ -1,9 +1,7 @@
 """Passes over a real partition on bookies in memory: what is read afterwards."""
 
-import trio
 
-
-async def test_of_each_key_the_newest_stays(shop, compaction):
+async def test_of_each_key_the_newest_stays(autojump_clock, shop, compaction):
     await shop.open()
     await shop.fill([(b"a", b"1"), (b"b", b"1")], [(b"a", b"2")])
     await shop.fill([(b"c", b"1")], [(b"b", b"2"), (b"d", b"1")])
