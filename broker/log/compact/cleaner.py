@@ -295,6 +295,7 @@ class LogCleaner:
         state.is_asked = False
         state.last_start_ms = self._env.clock.time_ms()
         started = self._env.clock.monotonic()
+        cleaned_to = log.chain.cleaned_to
         one = Pass(
             log, candidate.keeper, plan, self._parts, self._settings.limits(), progress
         )
@@ -314,6 +315,9 @@ class LogCleaner:
             self._failed(log, state, error, is_fault=True)
         else:
             self._done(log, plan, state, progress, self._env.clock.monotonic() - started)
+            if log.chain.cleaned_to <= cleaned_to and not progress.groups_written:
+                # It got nowhere, and would not the next time: not at once.
+                state.retry_ms = self._env.clock.time_ms() + RETRY_MS
         finally:
             state.running = None
             progress.read_bytes += progress.done_bytes
