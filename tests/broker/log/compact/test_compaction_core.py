@@ -282,7 +282,7 @@ def test_group_emptied_joins_neighbour():
 
 
 def test_map_full_mid_ledger_two_passes_equal_one():
-    """25, 26: the first ledger has more keys than the map; passes go on where the last one ended."""
+    """The first ledger has more keys than the map; passes go on where the last one ended."""
     pairs = [(b"key %d" % (n % 17), None if n % 5 == 0 else b"%d" % n) for n in range(60)]
     log = [
         Ledger([batch_of(n, *pairs[n : n + 4]) for n in range(start, start + 20, 4)])
