@@ -357,10 +357,10 @@ class Filter:
     ) -> None:
         """Some records of one batch, by their horizon alone."""
         for span in found:
-            is_tombstone = span[5] is not None and not span[6]
             if header.base_offset + span[4] < self._rules.log_start:
                 continue
-            if not (is_tombstone and is_expired):
+            # Keyless records do not come to a batch with a horizon: a pass drops them before.
+            if span[6] or not is_expired:
                 _note(header, span, fates)
 
     def _keep_control(
