@@ -359,7 +359,8 @@ class Filter:
         for span in found:
             if header.base_offset + span[4] < self._rules.log_start:
                 continue
-            # Keyless records do not come to a batch with a horizon: a pass drops them before.
+            # What has no value has a key: a batch with a keyless one of these gets no horizon
+            # before a pass has dropped that.
             if span[6] or not is_expired:
                 _note(header, span, fates)
 

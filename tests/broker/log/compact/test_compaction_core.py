@@ -601,3 +601,20 @@ def test_filter_to(deltas, last_delta, dropped, facts, expected, time, codec):
         assert header.max_timestamp == BASE_MS + (40 if time or not deltas else len(deltas) - 1)
     else:
         assert header.max_timestamp == max(times)
+
+
+def test_facts_of_a_ledger_add_up():
+    """The earliest horizon and the latest timestamp of two ledgers that are joined."""
+    first = compact([Ledger([batch_of(0, (b"a", None), timestamps=[50])])]).ledgers[0]
+    second = Ledger([batch_of(1, (b"b", None), (b"c", b"1"), timestamps=[10, 50])])
+    second = compact([second], now_ms=BASE_MS + 5).ledgers[0]
+    for log in ([first, second], [second, first]):
+        if log[0] is second:  # the same with their offsets exchanged
+            early = batch_of(3, (b"a", None), timestamps=[50])
+            log = [second, compact([Ledger([early])]).ledgers[0]]
+        (facts,) = compact(log, now_ms=BASE_MS + 6, groups=[2]).facts
+        assert facts.min_horizon_ms == BASE_MS + RETENTION_MS
+        assert facts.max_timestamp == BASE_MS + 50
+        assert facts.max_timestamp_offset == (0 if log[0] is first else 2)
+        assert (facts.record_count, facts.batch_count, facts.records_dropped) == (3, 2, 0)
+        assert facts.size_bytes == sum(len(batch) for ledger in log for batch in ledger.batches)
