@@ -13,6 +13,7 @@ import time
 from broker.log.compact.aborted import TransactionPass
 from broker.log.compact.compaction_core import Filter, Mapping, PassRules
 from broker.log.compact.key_map import OpenAddressingKeyMap, size_for
+from broker.log.compact.packing import Packer
 from broker.log.compact.steps import run_inline
 from wire.kafka.records.batch import build_batch, parse_header
 from wire.kafka.records.compression import Compression
@@ -22,6 +23,7 @@ from wire.kafka.records.walk import IS_COMPILED
 BATCH_BYTES = 64 * 1024
 LOG_BYTES = 16 * 1024 * 1024
 SIZE_MAX = 1 << 20
+ENTRY_BYTES = 1 << 20
 ROUNDS = 3
 BASE_MS = 1_800_000_000_000
 
@@ -57,11 +59,15 @@ def copy_pass(batches: list[memoryview], key_map: OpenAddressingKeyMap, end: int
         size_max=SIZE_MAX,
     )  # fmt: skip
     copying = Filter(rules, key_map, TransactionPass())
+    packer = Packer(ENTRY_BYTES)
     size = 0
     for batch in batches:
         header = parse_header(batch)
         kept = run_inline(copying.keep(batch, header, is_compacted=False, is_range_end=False))
-        size += 0 if kept.data is None else len(kept.data)
+        if kept.data is not None:
+            for _ in packer.add(kept.data, header.base_offset, header.last_offset):
+                pass
+            size += len(kept.data)
     return size
 
 
@@ -77,7 +83,11 @@ def measure(record_bytes: int, codec: Compression, dead_percents: tuple[int, ...
         least = min(least, time.thread_time() - start)
     name = f"{record_bytes:5} B {codec.name.lower():5}"
     per_record = least * 1e6 / mapping.records_mapped
-    print(f"{name} map           {size_bytes / least / 1e6:8.1f} MB/s {per_record:6.2f} us/record")
+    fill = len(key_map) / key_map.keys_max
+    print(
+        f"{name} map           {size_bytes / least / 1e6:8.1f} MB/s"
+        f" {per_record:6.2f} us/record, map {fill:.0%} full"
+    )
     for percent in dead_percents:
         rng = random.Random(percent)
         dead = rng.sample(range(end + 1), (end + 1) * percent // 100)

@@ -357,10 +357,11 @@ class Filter:
     ) -> None:
         """Some records of one batch, by their horizon alone."""
         for span in found:
-            is_tombstone = span[5] is not None and not span[6]
             if header.base_offset + span[4] < self._rules.log_start:
                 continue
-            if not (is_tombstone and is_expired):
+            # What has no value has a key: a batch with a keyless one of these gets no horizon
+            # before a pass has dropped that.
+            if span[6] or not is_expired:
                 _note(header, span, fates)
 
     def _keep_control(

@@ -282,7 +282,7 @@ def test_group_emptied_joins_neighbour():
 
 
 def test_map_full_mid_ledger_two_passes_equal_one():
-    """25, 26: the first ledger has more keys than the map; passes go on where the last one ended."""
+    """The first ledger has more keys than the map; passes go on where the last one ended."""
     pairs = [(b"key %d" % (n % 17), None if n % 5 == 0 else b"%d" % n) for n in range(60)]
     log = [
         Ledger([batch_of(n, *pairs[n : n + 4]) for n in range(start, start + 20, 4)])
@@ -528,3 +528,93 @@ def test_large_batches_come_in_steps():
     assert max(units) <= 256
     assert sum(units) >= 3999  # each is looked at once, and moved once as its base changes
     assert len(seen) - len(units) == 2
+
+
+def test_markers_behind_the_map_get_no_horizon():
+    log = log_of(marker_of(0, 7, committed=True), marker_of(1, 8, committed=False))
+    for last_mapped, stamped in ((-1, []), (0, [0]), (1, [0, 1])):
+        copied = copy_pass(log, rules_for(log, last_mapped=last_mapped), DictKeyMap())
+        assert [n for n, kept in enumerate(copied.kept) if kept.is_stamped] == stamped
+        assert offsets(copied.ledgers) == [0, 1]
+
+
+#: What is dropped of a batch of three offset deltas, and what else is known of it -> what its
+#: header says afterwards: (records, base offset, last offset), None if it is gone. As Kafka's
+#: MemoryRecords.filterTo has it with DELETE_EMPTY and RETAIN_EMPTY.
+FILTER_TO = [
+    # (offset deltas, last delta, dropped, facts, expected)
+    ((0, 1, 2), 2, (), {}, (3, 10, 12)),
+    ((0, 1, 2), 2, (0,), {}, (2, 10, 12)),
+    ((0, 1, 2), 2, (2,), {}, (2, 10, 12)),
+    ((0, 1, 2), 2, (0, 2), {}, (1, 10, 12)),
+    ((0, 1, 2), 2, (0, 1, 2), {}, None),
+    ((0, 1, 2), 2, (0, 1, 2), {"last_data_offsets": {4: 12}}, (0, 10, 12)),
+    ((0, 1, 2), 2, (0, 1, 2), {"last_data_offsets": {4: 11}}, None),
+    ((0, 1, 2), 2, (0, 1, 2), {"last_data_offsets": {5: 12}}, None),
+    ((0, 1, 2), 2, (0, 1, 2), {"high_watermark": 13}, (0, 10, 12)),
+    ((0, 1, 2), 2, (0, 1, 2), {"high_watermark": 12}, None),
+    ((0, 1, 2), 2, (0, 1, 2), {"marker_epochs": {4: 1}}, None),  # it has data, and is not control
+    # A log that was compacted before: holes within, and behind the last record.
+    ((1, 4, 7), 9, (), {}, (3, 10, 19)),
+    ((1, 4, 7), 9, (4,), {}, (2, 10, 19)),
+    ((1, 4, 7), 9, (1, 4, 7), {}, None),
+    ((1, 4, 7), 9, (1, 4, 7), {"last_data_offsets": {4: 19}}, (0, 10, 19)),
+    ((1, 4, 7), 9, (1, 4, 7), {"last_data_offsets": {4: 17}}, None),
+    ((), 9, (), {}, None),
+    ((), 9, (), {"last_data_offsets": {4: 19}}, (0, 10, 19)),
+]
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+@pytest.mark.parametrize("time", TimestampType)
+@pytest.mark.parametrize(("deltas", "last_delta", "dropped", "facts", "expected"), FILTER_TO)
+def test_filter_to(deltas, last_delta, dropped, facts, expected, time, codec):
+    batch = batch_of(
+        10,
+        *((b"%d" % delta, b"v") for delta in deltas),
+        deltas=deltas,
+        last_offset_delta=last_delta,
+        compression=codec if deltas else Compression.NONE,
+        timestamp_type=time,
+        max_timestamp=BASE_MS + 40 if time or not deltas else None,
+        producer_id=4,
+        producer_epoch=1,
+        base_sequence=100,
+        leader_epoch=6,
+    )
+    newer = [batch_of(100 + delta, (b"%d" % delta, b"new")) for delta in dropped]
+    log = log_of(batch, *newer)
+    copied = compact(log, **facts)
+    kept = copied.kept[0]
+    if expected is None:
+        assert kept.data is None
+        return
+    header = parse_header(kept.data)
+    assert (header.record_count, header.base_offset, header.last_offset) == expected
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4, 1, 100)
+    assert header.last_sequence == 100 + last_delta
+    assert (header.partition_leader_epoch, header.timestamp_type) == (6, time)
+    left = [row for row in rows(log)[: len(deltas)] if row.offset - 10 not in dropped]
+    assert rows(copied.ledgers)[: len(left)] == left
+    times = [row.timestamp for row in left]
+    if time or not times:
+        assert header.max_timestamp == BASE_MS + (40 if time or not deltas else len(deltas) - 1)
+    else:
+        assert header.max_timestamp == max(times)
+
+
+def test_facts_of_a_ledger_add_up():
+    """The earliest horizon and the latest timestamp of two ledgers that are joined."""
+    first = compact([Ledger([batch_of(0, (b"a", None), timestamps=[50])])]).ledgers[0]
+    second = Ledger([batch_of(1, (b"b", None), (b"c", b"1"), timestamps=[10, 50])])
+    second = compact([second], now_ms=BASE_MS + 5).ledgers[0]
+    for log in ([first, second], [second, first]):
+        if log[0] is second:  # the same with their offsets exchanged
+            early = batch_of(3, (b"a", None), timestamps=[50])
+            log = [second, compact([Ledger([early])]).ledgers[0]]
+        (facts,) = compact(log, now_ms=BASE_MS + 6, groups=[2]).facts
+        assert facts.min_horizon_ms == BASE_MS + RETENTION_MS
+        assert facts.max_timestamp == BASE_MS + 50
+        assert facts.max_timestamp_offset == (0 if log[0] is first else 2)
+        assert (facts.record_count, facts.batch_count, facts.records_dropped) == (3, 2, 0)
+        assert facts.size_bytes == sum(len(batch) for ledger in log for batch in ledger.batches)

@@ -154,8 +154,8 @@ def test_a_reader_sees_every_deletion(seed, steps):
 
 @given(seeds, st.integers(0, 30))
 def test_passes_come_to_an_end(seed, steps):
-    """At last nothing changes any more: no tombstone, no index entry and no marker is left but those
-    that commit data which is there, and no empty header but those that end a ledger."""
+    """At last nothing changes any more. No tombstone and no index entry is left, no marker but
+    those that commit data which is there, and no empty header but those that end a ledger."""
     rng = random.Random(seed)
     log = LogMaker(rng).make(steps)
     now_ms = BASE_MS

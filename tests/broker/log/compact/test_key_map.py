@@ -84,5 +84,5 @@ def test_the_hash_depends_on_the_key_of_the_pass():
      (480, HASH_KEY, 0.96)],
 )  # fmt: skip
 def test_bounds(size, hash_key, load_factor):
-    with pytest.raises(ValueError, match="hash key|load factor|key map"):
+    with pytest.raises(ValueError, match=r"hash key|load factor|key map"):
         OpenAddressingKeyMap(size, hash_key=hash_key, load_factor=load_factor)

@@ -1,5 +1,7 @@
 """Entries of what stays can be read as any other entry."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,7 +45,7 @@ def test_entries_read_as_batches(made, limit):
         assert len(payload) == entry.size_bytes <= limit + HEADER_SIZE
         assert entry.is_first == (header.flags & 2 == 0)
     # No entry could have taken the batch behind it.
-    for one, behind in zip(entries, entries[1:], strict=False):
+    for one, behind in pairwise(entries):
         if one.is_first and behind.is_first and parse_header(b"".join(one.payload)).flags == 0:
             next_size = next(len(b) for base, _, b in batches if base == behind.first_offset)
             assert one.size_bytes - HEADER_SIZE + next_size > limit

@@ -76,8 +76,7 @@ def test_damage_is_refused(words):
 
 @given(st.integers(0, len(BATCH) * 8 - 1))
 def test_no_flipped_bit_is_copied(bit):
-    """Behind the leader epoch, that is: offset and epoch are not in the CRC, and the ledger's digest
-    covers them."""
+    """But for offset and leader epoch, which are not in the CRC: the ledger's digest has them."""
     damaged = bytearray(BATCH)
     damaged[bit // 8] ^= 1 << bit % 8
     try:
@@ -126,6 +125,6 @@ def test_a_record_keeps_attributes_that_nobody_uses():
     body = encode_record(Record(0, 0, b"a", b"1")) + record
     batch = changed(body, build_batch([], last_offset_delta=1, base_timestamp=9), record_count=2)
     log = [Ledger([batch]), Ledger([batch_of(2, (b"a", b"2"), (b"k", b"w"))])]
-    left = compact(log[:1] + [Ledger([batch_of(2, (b"a", b"2"))])]).ledgers[0].batches[0]
+    left = compact([*log[:1], Ledger([batch_of(2, (b"a", b"2"))])]).ledgers[0].batches[0]
     assert left[62] == 0x5A
     assert parse_header(left).base_timestamp == 14
