@@ -26,14 +26,13 @@ def keyed(*pairs, base_timestamp=NOW_MS, **options):
 
 def records_in(parts):
     """(offset, key, value, timestamp) of every record."""
-    for part in parts:
-        position = 0
-        for header in scan_batches(part):
-            body = part[position : position + header.size]
-            position += header.size
-            for record in iter_records(body, header, size_max=1 << 30):
-                offset = header.base_offset + record.offset_delta
-                yield offset, record.key, record.value, header.timestamp_of(record)
+    data, position = b"".join(parts), 0
+    for header in scan_batches(data):
+        body = data[position : position + header.size]
+        position += header.size
+        for record in iter_records(body, header, size_max=1 << 30):
+            offset = header.base_offset + record.offset_delta
+            yield offset, record.key, record.value, header.timestamp_of(record)
 
 
 async def read_records(log, offset=None, size_max=1 << 16):
@@ -111,11 +110,38 @@ class Shop:
             while log.writer is not None:
                 await trio.sleep(ROLL_SECONDS)
 
-    async def fill(self, *batches, log=None):
+    async def fill(self, *batches, log=None, **options):
         """A closed ledger of these batches, each a list of (key, value)."""
         for pairs in batches:
-            await self.put(*pairs, log=log)
+            await self.put(*pairs, log=log, **options)
         await self.roll(log)
+
+    async def set_config(self, **configs):
+        texts = {name.replace("_", "."): str(value) for name, value in configs.items()}
+        await self.broker.catalog.change_configs("t", lambda _: texts)
+        await trio.sleep(0.1)
+
+    async def take_over(self, *, kill=False):
+        """By the next life of the broker, after a clean stop or a crash; its log."""
+        if kill:
+            await self.broker.kill()
+        else:
+            await self.broker.stop()
+        node_id = self.broker.incarnation.node_id + 1
+        self.broker = await self.cluster.start(self.nursery, node_id)
+        for partition in range(self.cluster.topic.partition_count):
+            self.cluster.assignments.assign(self.cluster.topic.id, partition, node_id)
+        self.cleaner = self.make_cleaner(self.broker)
+        return await self.online(self.broker)
+
+    async def headers(self, log):
+        """Of all batches."""
+        offset = log.log_start_offset
+        while offset < log.high_watermark:
+            got = await log.read(offset, 1 << 16)
+            for header in scan_batches(b"".join(got.parts)):
+                yield header
+            offset = got.next_offset
 
     async def compact(self, log=None, partition=0):
         """A pass now; its state afterwards."""
