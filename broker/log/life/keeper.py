@@ -155,7 +155,7 @@ class Keeper:
             return False
         self.took_over = True
         log.is_unbounded = self._is_metadata_away()
-        self._deletions.hold(taken.chain.all_deleting, trio.current_time())
+        self._deletions.hold(taken.found_deleting, trio.current_time())
         log.go_online(taken)
         return True
 
