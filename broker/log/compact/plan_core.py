@@ -182,12 +182,19 @@ def make_groups(
         # What is joined goes when its newest record is old enough.
         spread_ms_max = settings.retention_ms // RETENTION_SHARE
     groups: list[list[LedgerInfo]] = []
+    bytes_left, end_max, oldest_ms, newest_ms = 0, 0, 0, 0
     for info in ledgers:
         assert not info.is_open, "the open ledger is never cleaned"
-        if groups and _fits(groups[-1], info, settings.segment_bytes, spread_ms_max):
+        age_ms = age_reference(info)
+        oldest_ms, newest_ms = min(oldest_ms, age_ms), max(newest_ms, age_ms)
+        is_near = spread_ms_max is None or newest_ms - oldest_ms <= spread_ms_max
+        if groups and is_near and info.size_bytes <= bytes_left and info.end_offset <= end_max:
             groups[-1].append(info)
         else:
             groups.append([info])
+            bytes_left, end_max = settings.segment_bytes, info.base_offset + SPAN_MAX
+            oldest_ms = newest_ms = age_ms
+        bytes_left -= info.size_bytes
     return tuple(Group(tuple(group), is_joining and len(group) > 1) for group in groups)
 
 
@@ -268,17 +275,6 @@ def _runs(ledgers: Sequence[LedgerInfo], now_ms: int) -> list[list[LedgerInfo]]:
         else:
             runs.append([info])
     return runs
-
-
-def _fits(
-    group: Sequence[LedgerInfo], info: LedgerInfo, bytes_max: int, spread_ms_max: int | None
-) -> bool:
-    if _size(group) + info.size_bytes > bytes_max:
-        return False
-    if info.end_offset - group[0].base_offset > SPAN_MAX:
-        return False
-    times = [age_reference(each) for each in (*group, info)]
-    return spread_ms_max is None or max(times) - min(times) <= spread_ms_max
 
 
 def _size(ledgers: Iterable[LedgerInfo]) -> int:
