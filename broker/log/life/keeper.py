@@ -155,7 +155,7 @@ class Keeper:
             return False
         self.took_over = True
         log.is_unbounded = self._is_metadata_away()
-        self._deletions.hold(taken.chain.all_deleting, trio.current_time())
+        self._deletions.hold(taken.found_deleting, trio.current_time())
         log.go_online(taken)
         return True
 
@@ -558,7 +558,11 @@ class Keeper:
         stop = start + len(swap.source_ids)
         replaced = tuple(segment.info.ledger_id for segment in segments[start:stop])
         assert replaced == swap.source_ids, "the segments are the chain's"
-        segments[start:stop] = [Segment(info, self._ledgers, self._settings) for info in swap.infos]
+        segments[start:stop] = [
+            Segment(info, self._ledgers, self._settings)
+            for info in swap.infos
+            if info.end_offset > self._log.log_start_offset
+        ]
         self._deletions.hold(swap.source_ids, trio.current_time())
 
     def _tell_start_moved(self) -> None:
