@@ -206,6 +206,10 @@ def test_bit6_from_producer_is_ignored():
     assert first.delete_horizon_ms == BASE_MS + RETENTION_MS
     assert not second.attributes & DELETE_HORIZON_MASK
     assert copied.kept[1].is_changed
+    newer = batch_of(3, (b"b", b"2"))
+    thinned = batch_of(1, (b"b", b"1"), (b"c", b"1"), delete_horizon_ms=BASE_MS - 10**6)
+    (header, *_) = headers(compact(log_of(thinned, newer)).ledgers)
+    assert (header.record_count, header.delete_horizon_ms) == (1, None)
     partly = copy_pass(log, rules_for(log, last_mapped=-1), DictKeyMap())
     assert not any(header.attributes & DELETE_HORIZON_MASK for header in headers(partly.ledgers))
 
