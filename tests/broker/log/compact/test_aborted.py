@@ -69,3 +69,10 @@ def test_an_index_with_a_committed_transaction_is_seen():
     transactions.is_aborted(data(0))
     with pytest.raises(CompactionError, match="offset 2: an abort marker of producer 7"):
         transactions.end(data(2), EndTransactionMarker(False, 0))
+
+
+def test_an_entry_covers_nothing_behind_its_last_offset():
+    """Also where the marker is not in the log any more."""
+    transactions = TransactionPass([AbortedTransaction(7, 0, 2)])
+    assert [transactions.is_aborted(data(base)) for base in (0, 1, 3)] == [True, True, False]
+    assert end(transactions, 4, committed=True)

@@ -9,6 +9,7 @@ from broker.log.compact.steps import CompactionError, Work, run_inline
 from tests.broker.log.compact.logs import (
     BASE_MS,
     RETENTION_MS,
+    SIZE_MAX,
     DictKeyMap,
     Ledger,
     batch_of,
@@ -28,6 +29,7 @@ from wire.kafka.records.batch import (
     DELETE_HORIZON_MASK,
     TimestampType,
     build_batch,
+    iter_records,
 )
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record
@@ -204,6 +206,10 @@ def test_bit6_from_producer_is_ignored():
     assert first.delete_horizon_ms == BASE_MS + RETENTION_MS
     assert not second.attributes & DELETE_HORIZON_MASK
     assert copied.kept[1].is_changed
+    newer = batch_of(3, (b"b", b"2"))
+    thinned = batch_of(1, (b"b", b"1"), (b"c", b"1"), delete_horizon_ms=BASE_MS - 10**6)
+    (header, *_) = headers(compact(log_of(thinned, newer)).ledgers)
+    assert (header.record_count, header.delete_horizon_ms) == (1, None)
     partly = copy_pass(log, rules_for(log, last_mapped=-1), DictKeyMap())
     assert not any(header.attributes & DELETE_HORIZON_MASK for header in headers(partly.ledgers))
 
@@ -236,6 +242,10 @@ def test_log_append_time_batch_thinned_max_timestamp():
     assert rows(copied.ledgers) == rows(log)[1:]
     kept = copied.kept[0]
     assert (kept.max_timestamp, kept.max_timestamp_offset) == (BASE_MS + 50, 1)
+    # Nobody looks at the deltas of such a batch; they tell the append time all the same.
+    records = iter_records(kept.data, header, size_max=SIZE_MAX)
+    deltas = {header.base_timestamp + record.timestamp_delta for record in records}
+    assert deltas == {BASE_MS + 50}
 
 
 def test_max_timestamp_is_that_of_what_is_left():

@@ -61,3 +61,11 @@ def test_span_over_int32_cut():
         (0, 2),
         (SPAN_MAX - 1, SPAN_MAX + 1),
     ]
+
+
+def test_an_entry_is_filled_to_its_limit():
+    batch = batch_of(0, (b"k", b"v"))
+    batches = [(base, base, batch_of(base, (b"k", b"v"))) for base in range(3)]
+    entries = pack(batches, 2 * len(batch))
+    assert [(one.first_offset, one.end_offset) for one in entries] == [(0, 2), (2, 3)]
+    assert len(pack(batches[:1], len(batch))) == 1
