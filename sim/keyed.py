@@ -1,4 +1,4 @@
-"""Clients of a compacted topic: writers of a few keys, who also delete, and readers of all of it."""
+"""Clients of a compacted topic: writers of a few keys, who delete too, and readers of all of it."""
 
 from __future__ import annotations
 

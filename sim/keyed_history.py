@@ -93,9 +93,7 @@ class KeyedHistory:
                 newest[key] = max(offset, newest.get(key, -1))
         return newest
 
-    def check_reading(
-        self, records: Sequence[Keyed], *, log_start: int, known_before: int
-    ) -> None:
+    def check_reading(self, records: Sequence[Keyed], *, log_start: int, known_before: int) -> None:
         """`records`: all from the log start to the end, as one reader saw them, which took a while.
         `log_start`: as it was afterwards. `known_before`: the high watermark when it began."""
         offsets = [record.offset for record in records]

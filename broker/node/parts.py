@@ -196,9 +196,7 @@ async def _start_cleaner(
     def chain_format() -> int:
         return COMPACTED_FORMAT if member is None else member.membership.chain_format
 
-    cleaner = LogCleaner(
-        logs, ledgers, env, log_settings, settings, chain_format=chain_format
-    )
+    cleaner = LogCleaner(logs, ledgers, env, log_settings, settings, chain_format=chain_format)
 
     def follow() -> None:
         broker = registry.broker

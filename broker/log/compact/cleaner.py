@@ -192,7 +192,7 @@ class LogCleaner:
     # -- tasks ---------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Runs until cancelled; then passes end at once, and what they made is deleted (bounded)."""
+        """Until it is cancelled; then passes end at once, and what they made is deleted."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -296,9 +296,7 @@ class LogCleaner:
         state.last_start_ms = self._env.clock.time_ms()
         started = self._env.clock.monotonic()
         cleaned_to = log.chain.cleaned_to
-        one = Pass(
-            log, candidate.keeper, plan, self._parts, self._settings.limits(), progress
-        )
+        one = Pass(log, candidate.keeper, plan, self._parts, self._settings.limits(), progress)
         try:
             await one.run()
         except PassEnded as ended:

@@ -68,7 +68,7 @@ HASH_KEY_BYTES = 16
 WATCH_SECONDS = 0.05
 
 
-class PassEnded(Exception):  # noqa: N818  # it is no error
+class PassEnded(Exception):
     """The pass has nothing more to do here; `why` is for people."""
 
 
@@ -403,9 +403,7 @@ class Pass:
             try:
                 await output.discard()
             except (LedgerError, MetadataError) as error:
-                logger.warning(
-                    "replacement_ledger_left", kv(ledger=output.ledger_id, error=error)
-                )
+                logger.warning("replacement_ledger_left", kv(ledger=output.ledger_id, error=error))
         if limit.cancelled_caught:
             logger.warning("replacement_ledger_left", kv(ledger=output.ledger_id, error="slow"))
 

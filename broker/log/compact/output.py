@@ -22,7 +22,6 @@ from broker.log.compact.packing import Packer
 from broker.log.life.ledger_info import NO_HORIZON, LedgerInfo, merged_epochs
 from broker.log.life.new_ledger import create_ledger
 from broker.log.read.offset_index import OffsetIndex
-from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from broker.log.partition import PartitionLog
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
+    from ledger.errors import LedgerError
     from ledger.writer import LedgerWriter
     from wire.buffers import Buffer, Buffers
 

@@ -47,9 +47,9 @@ READ_ERRORS = (LedgerError, EntryFormatError, WireError)
 class Source:
     """One ledger, which is closed, once from its beginning:
 
-        with Source(nursery, ledgers, info, throttle) as source:
-            while (batches := await source.next_batches()) is not None:
-                for header, batch in batches:
+    with Source(nursery, ledgers, info, throttle) as source:
+        while (batches := await source.next_batches()) is not None:
+            for header, batch in batches:
     """
 
     def __init__(

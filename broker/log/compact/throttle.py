@@ -25,9 +25,7 @@ LOOK_SECONDS = 0.25
 
 
 class Throttle:
-    def __init__(
-        self, bytes_per_second: Callable[[], float], now: Callable[[], float]
-    ) -> None:
+    def __init__(self, bytes_per_second: Callable[[], float], now: Callable[[], float]) -> None:
         """`bytes_per_second`: the limit as it is now, above 0. `now`: seconds, monotonic."""
         self._limit = bytes_per_second
         self._now = now

@@ -3,10 +3,10 @@ wrong option. They talk to the administration pages of running servers."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
+import trio
 
 from quire.tools.bookie.client import AdminClient
 from quire.tools.bookie.target import URL_VARIABLE, find_target
@@ -105,7 +105,7 @@ def _wait(clients: Sequence[AdminClient], name: str) -> list[dict[str, Any]]:
                 _tell(facts, seen, step)
             if not any(facts.get("is_asked") or facts.get("is_running") for facts in found):
                 return found
-            time.sleep(POLL_SECONDS)
+            trio.run(trio.sleep, POLL_SECONDS)
 
 
 def _tell(facts: dict[str, Any], seen: dict[str, tuple[str, int]], step: Step) -> None:

@@ -80,7 +80,9 @@ async def test_keyless_records_of_before_go(autojump_clock, shop, compaction):
     assert [each[:3] for each in records] == [(1, b"", b"2"), (3, b"a", b"")]
 
 
-async def test_what_is_asked_by_time_is_answered_from_what_is_left(autojump_clock, shop, compaction):
+async def test_what_is_asked_by_time_is_answered_from_what_is_left(
+    autojump_clock, shop, compaction
+):
     await shop.open()
     now = compaction.now
     await shop.fill(

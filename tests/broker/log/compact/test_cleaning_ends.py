@@ -66,9 +66,7 @@ async def nothing_is_left(shop, ids):
     assert shop.stored_ids() == set(ids)
 
 
-async def test_a_policy_that_is_taken_away(
-    autojump_clock, shop, started, compaction, monkeypatch
-):
+async def test_a_policy_that_is_taken_away(autojump_clock, shop, started, compaction, monkeypatch):
     log = await filled(shop)
     ids, before = shop.ids(), await compaction.read_records(log)
     halt = halt_at_close(monkeypatch, shop)
