@@ -152,8 +152,9 @@ async def test_several_groups_share_one_write(world):
     async with trio.open_nursery() as nursery:
         for swap in (*swaps, stale):
             nursery.start_soon(world.keeper.swap, swap)
-    assert [swap.outcome for swap in swaps] == [SwapOutcome.DONE] * 3
-    assert stale.outcome is SwapOutcome.GONE
+    assert [swap.outcome for swap in swaps[1:]] == [SwapOutcome.DONE] * 2
+    # Whichever of the two came first.
+    assert {swaps[0].outcome, stale.outcome} == {SwapOutcome.DONE, SwapOutcome.GONE}
     assert world.store.writes == writes + 1
     assert len(world.log.segments) == len(world.log.chain.ledgers) == 3
     assert await offsets(world) == [0, 4, 8]
