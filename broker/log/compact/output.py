@@ -72,7 +72,7 @@ class ReplacementLedger:
         throttle: Throttle,
     ) -> ReplacementLedger:
         """With the copies that the topic wants now. LedgerError."""
-        writer = await create_ledger(ledgers, log, log.copies)
+        writer = await create_ledger(ledgers, log, log.copies, is_cached=False)
         entry_bytes_max = min(settings.entry_bytes_target, settings.entry_bytes_max)
         return cls(ledgers, writer, entry_bytes_max, throttle)
 

@@ -103,7 +103,9 @@ class Source:
         info = self.info
         with self._scope, self._send:
             try:
-                reader = await self._ledgers.open_ledger(info.ledger_id, recover=False)
+                reader = await self._ledgers.open_ledger(
+                    info.ledger_id, recover=False, is_cached=False
+                )
                 end = reader.last_add_confirmed + 1
                 if end != info.entry_count:
                     known = f"the chain knows of {info.entry_count}"
@@ -142,7 +144,7 @@ async def read_final_snapshot(ledgers: LedgerClient, info: LedgerInfo) -> list[m
     entry_id = info.snapshot_entry
     if entry_id is None:
         return []
-    reader = await ledgers.open_ledger(info.ledger_id, recover=False)
+    reader = await ledgers.open_ledger(info.ledger_id, recover=False, is_cached=False)
     payloads: list[memoryview] = []
     while entry_id <= reader.last_add_confirmed:
         [payload] = await reader.read(entry_id, count_max=1, size_max=1)

@@ -191,7 +191,9 @@ class Keeper:
     async def _wait_for_attention(self) -> None:
         log = self._log
         wait_seconds = self._deletions.release(trio.current_time(), self._delete_delay_seconds())
-        if log.is_suspended:
+        if self._deletions.is_due(log.chain):
+            wait_seconds = 0.0  # their time has just come
+        elif log.is_suspended:
             wait_seconds = min(wait_seconds, SUSPENDED_LOOK_SECONDS)
         with trio.move_on_after(wait_seconds):
             await log.attention.wait()

@@ -8,7 +8,7 @@ from broker.log.life.new_ledger import create_ledger
 from broker.log.life.swap import Swap
 from broker.log.read.offset_index import OffsetIndex
 from broker.log.read.scan import scan
-from wire.kafka.records.batch import build_batch, iter_records
+from wire.kafka.records.batch import build_batch, iter_records, scan_batches
 
 
 def thinned(header, batch, keep, *, has_end):
@@ -26,7 +26,7 @@ def thinned(header, batch, keep, *, has_end):
     return build_batch(
         records,
         base_offset=header.base_offset,
-        leader_epoch=header.leader_epoch,
+        leader_epoch=header.partition_leader_epoch,
         base_timestamp=header.base_timestamp if records else -1,
         max_timestamp=header.max_timestamp if has_append_time or not records else max(times),
         timestamp_type=header.timestamp_type,
@@ -66,10 +66,10 @@ async def thin(world, sources, keep, *, has_end=True, batches_per_entry=1, drop_
         index.add(entries, first, len(payload), max_ts)
         writer.append_nowait((memoryview(payload),), lambda *_: None)
         entries, size = entries + 1, size + len(payload)
-        for header, _ in some:
-            kept = [o for o in range(header.base_offset, header.last_offset + 1) if keep(o)]
-            if kept and header.max_timestamp > max_ts:
-                max_ts, max_ts_offset = header.max_timestamp, header.base_offset
+        for header, data in some:
+            (now,) = scan_batches(memoryview(data))
+            if now.record_count and now.max_timestamp > max_ts:
+                max_ts, max_ts_offset = now.max_timestamp, header.base_offset
     payload = pack_header(KIND_INDEX, end) + index.to_bytes()
     writer.append_nowait((memoryview(payload),), lambda *_: done.set())
     await done.wait()

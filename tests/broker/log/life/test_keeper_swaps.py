@@ -40,6 +40,8 @@ class Store(MemoryStore):
 @pytest.fixture
 async def world(tmp_path, nursery, monkeypatch):
     monkeypatch.setattr("tests.broker.log.test_partition.MemoryStore", Store)
+    # This partition's document is not where its topic's id says.
+    monkeypatch.setattr("broker.log.life.orphans._Maker.path", property(lambda _: PATH))
     world = World(str(tmp_path), nursery, LogSettings())
     world.config.segment_bytes = 200
     world.config.file_delete_delay_ms = 60_000
@@ -55,7 +57,7 @@ async def until(condition, seconds=60):
 
 async def fill(world, count, per_batch=2):
     """So many closed ledgers of one batch each."""
-    for number in range(count):
+    for _ in range(count):
         first = world.log.next_offset
         await world.append(*(b"%d" % (first + n) + bytes(200) for n in range(per_batch)))
         await until(lambda: world.log.writer is None)
@@ -150,8 +152,9 @@ async def test_several_groups_share_one_write(world):
     async with trio.open_nursery() as nursery:
         for swap in (*swaps, stale):
             nursery.start_soon(world.keeper.swap, swap)
-    assert [swap.outcome for swap in swaps] == [SwapOutcome.DONE] * 3
-    assert stale.outcome is SwapOutcome.GONE
+    assert [swap.outcome for swap in swaps[1:]] == [SwapOutcome.DONE] * 2
+    # Whichever of the two came first.
+    assert {swaps[0].outcome, stale.outcome} == {SwapOutcome.DONE, SwapOutcome.GONE}
     assert world.store.writes == writes + 1
     assert len(world.log.segments) == len(world.log.chain.ledgers) == 3
     assert await offsets(world) == [0, 4, 8]
@@ -310,15 +313,13 @@ async def test_crash_at_each_step(world, step):
         elif step == "swapped":
             assert await asked(world, swap) is SwapOutcome.DONE
         elif step == "not sent":
-            swap_task = trio.CancelScope()
             world.keeper._is_metadata_away = lambda: True
             nursery.start_soon(world.keeper.swap, swap)
             await trio.testing.wait_all_tasks_blocked()
-            swap_task.cancel()
+            nursery.cancel_scope.cancel()
         world.store.before_put = world.store.after_put = None
         world.scope.cancel()
         world.log.go_offline("crash")
-        nursery.cancel_scope.cancel() if step == "not sent" else None
     is_named = step in ("written", "swapped")
     expected = {"closed": "not asked", "not sent": "not asked", "swapped": "done"}
     assert swap.outcome.value == expected.get(step, "unknown")
@@ -419,7 +420,7 @@ async def test_missing_ledger_is_an_error_not_a_hole(world):
         await world.log.read(2, 1000)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(KafkaError) as caught:
-        await world.log.offset_for_timestamp(0) and await world.values()
+        await world.values()
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
