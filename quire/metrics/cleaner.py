@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from runtime.env import Clock
     from runtime.metrics import Collector
 
-CLEANER = "kafka_log_logcleaner_"
-MANAGER = "kafka_log_logcleanermanager_"
-
 
 def cleaner_collector(cleaner: LogCleaner, clock: Clock) -> Collector:
     def collect() -> Iterator[Metric]:
@@ -38,7 +35,7 @@ def cleaner_collector(cleaner: LogCleaner, clock: Clock) -> Collector:
             ),
             ("deadthreadcount", "Tasks that should run and do not.", cleaner.dead_task_count),
         ):
-            yield untyped(CLEANER + name, text, value)
+            yield untyped(f"kafka_log_logcleaner_{name}", text, value)
         age_ms = (clock.monotonic() - now.last_look_at) * 1000
         for name, text, value in (
             ("max_dirty_percent", "Of the dirtiest partition.", now.max_dirty_percent),
@@ -50,7 +47,7 @@ def cleaner_collector(cleaner: LogCleaner, clock: Clock) -> Collector:
             ),
             ("uncleanable_bytes", "Their bytes.", now.uncleanable_bytes),
         ):
-            yield untyped(MANAGER + name, text, value)
+            yield untyped(f"kafka_log_logcleanermanager_{name}", text, value)
         yield from _own(cleaner)
 
     return collect
