@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from broker.cluster.ownership import Incarnation
 from broker.log.life.chain import (
-    Archive,
     Chain,
     ChainFormatError,
     SourcesGoneError,
@@ -247,4 +246,14 @@ async def test_no_archive_has_the_number_of_another():
         assert not fresh & set(seen)
         seen.update((each.number, each) for each in new.archives)
         known = new
-    assert all(isinstance(archive, Archive) for archive in seen.values())
+    # Once none is left the largest number of all is forgotten, and not given again.
+    chain = known.with_log_start(known.closed_end_offset)
+    chain = chain.with_deleted(frozenset(chain.all_deleting))
+    known, version = await write_chain(store, PATH, known, chain, version, SMALL)
+    assert known.archives == ()
+    chain = known
+    for number in range(20):
+        chain = chain.with_ledger(ledger(5000 + number, chain.closed_end_offset))
+    known, version = await write_chain(store, PATH, known, chain, version, SMALL)
+    assert len(known.archives) >= 5
+    assert not {archive.number for archive in known.archives} & set(seen)
