@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
@@ -98,6 +99,7 @@ class LedgerClient:
             statistics=self.statistics,
             cache=self.cache,
         )
+        self._uncached_parts = replace(self._parts, cache=None)
 
     @property
     def env(self) -> Env:
@@ -147,11 +149,15 @@ class LedgerClient:
         digest_type: DigestType = DigestType.CRC32C,
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
+        is_cached: bool = True,
     ) -> LedgerWriter:
-        """NotEnoughBookiesError, LedgerMetadataError; ValueError unless E >= Qw >= Qa >= 1."""
+        """NotEnoughBookiesError, LedgerMetadataError; ValueError unless E >= Qw >= Qa >= 1.
+        Without `is_cached` its entries do not go into this client's cache, for who copies much
+        that nobody is about to read."""
         schedule = Schedule(ensemble_size, write_quorum_size, ack_quorum_size)
         ledger = _NewLedger(schedule, digest_type, password, custom_metadata or {})
-        return await self._make(LedgerWriter, WriterCore, ledger)
+        parts = self._parts if is_cached else self._uncached_parts
+        return await self._make(LedgerWriter, WriterCore, ledger, parts=parts)
 
     async def create_ledger_adv(
         self,
@@ -189,7 +195,13 @@ class LedgerClient:
         )
 
     async def _make(
-        self, writer_type: type[W], core_type: type[WriterCore], ledger: _NewLedger, flags: int = 0
+        self,
+        writer_type: type[W],
+        core_type: type[WriterCore],
+        ledger: _NewLedger,
+        flags: int = 0,
+        *,
+        parts: ClientParts | None = None,
     ) -> W:
         schedule = ledger.schedule
         with self._timed(self.statistics.create):
@@ -207,7 +219,7 @@ class LedgerClient:
                 ),
                 ledger.ledger_id,
             )
-        config, parts = self._config, self._parts
+        config, parts = self._config, parts or self._parts
         seal = LedgerSeal(
             Digest(ledger.digest_type, ledger.password), master_key(ledger.password), flags
         )
@@ -265,22 +277,27 @@ class LedgerClient:
         password: bytes = b"",
         recover: bool,
         keep_updated: bool = False,
+        is_cached: bool = True,
     ) -> LedgerReader:
         """A reader of a closed ledger; of one that is not: with `recover` it is fenced, recovered
         and closed first (its writer acks nothing more); without, the reader goes as far as the
         bookies know to be confirmed, which may be one entry less than the writer knows; its
         `wait_for` goes further. With `keep_updated` the reader watches the ledger's metadata until
-        it is closed; without, it reads them again when no replica answers.
+        it is closed; without, it reads them again when no replica answers. Without `is_cached` what
+        it reads neither comes from this client's cache nor goes into it.
 
         NoSuchLedgerError, UnauthorizedError, NotEnoughBookiesError, LedgerReadError (the end cannot
         be known now), LedgerMetadataError. Recovery may be tried again after any of them."""
         with self._timed(self.statistics.open):
-            reader = await self._open(ledger_id, password, recover)
+            parts = self._parts if is_cached else self._uncached_parts
+            reader = await self._open(ledger_id, password, recover, parts)
         if keep_updated:
             self._spawn(reader.follow_metadata)
         return reader
 
-    async def _open(self, ledger_id: int, password: bytes, recover: bool) -> LedgerReader:
+    async def _open(
+        self, ledger_id: int, password: bytes, recover: bool, parts: ClientParts
+    ) -> LedgerReader:
         versioned = await self.manager.read(ledger_id)
         metadata = versioned.metadata
         if metadata.password is not None and metadata.password != password:
@@ -293,7 +310,7 @@ class LedgerClient:
         if not metadata.is_closed:
             reads = LedgerReads(ledger_id, metadata, digest, None, self._bookies)
             last_add_confirmed = (await reads.end()).last_add_confirmed
-        return LedgerReader(ledger_id, versioned, last_add_confirmed, digest, self._parts)
+        return LedgerReader(ledger_id, versioned, last_add_confirmed, digest, parts)
 
     @contextmanager
     def _timed(self, operation: OperationStatistics) -> Iterator[None]:

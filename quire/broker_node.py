@@ -117,9 +117,11 @@ async def _start_metrics(
         return
     # prometheus_client is slow to import, and often not wanted
     from quire.metrics.broker import partition_collector, request_collector
+    from quire.metrics.cleaner import cleaner_collector
     from quire.metrics.client import ledger_client_collector
     from quire.metrics.process import disk_collector, loop_collector, process_collector
     from quire.tools.admin.broker import serve_broker_pages
+    from quire.tools.admin.compaction import CompactionPages
     from runtime.metrics import Metrics
 
     metrics = Metrics()
@@ -130,8 +132,11 @@ async def _start_metrics(
     metrics.register(ledger_client_collector(ledgers.statistics, env.clock, ledgers.cache))
     metrics.register(request_collector(parts.dispatcher))
     metrics.register(partition_collector(parts.logs))
+    if parts.cleaner is not None:
+        metrics.register(cleaner_collector(parts.cleaner, env.clock))
     pages = partial(
         serve_broker_pages,
-        *(parts.broker.node_id, parts.logs, store, env, metrics, options.metrics),
+        *(parts.broker.node_id, parts.logs, store, env, metrics),
+        *(CompactionPages(parts.logs, parts.cleaner), options.metrics),
     )
     await stack.enter_async_context(running(pages))

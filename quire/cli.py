@@ -17,6 +17,7 @@ from quire.tools.bookie.command import bookie
 from quire.tools.cluster.command import cluster
 from quire.tools.dump.command import dump
 from quire.tools.ledger.command import ledger
+from quire.tools.topics.command import topics
 from runtime.logs import setup_logging
 
 BOOKIES_MAX = 100
@@ -32,6 +33,7 @@ main.add_command(bookie)
 main.add_command(cluster)
 main.add_command(dump)
 main.add_command(ledger)
+main.add_command(topics)
 
 
 @main.command()

@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from bookie.config import BookieConfig
-    from broker.dispatch import Dispatcher
-    from broker.log.manager import LogManager
+    from broker.node.parts import BrokerParts
     from ledger.autorecovery.service import AutoRecovery
     from quire.options import StandaloneOptions
     from runtime.metrics import Metrics
@@ -260,7 +259,7 @@ async def _start_broker(
     parts = await start_broker(foundation, config, stack)
     if storage.watcher is not None:
         storage.watcher.subscribe(parts.logs.bookies_changed)
-    await _start_metrics(options, config, storage, parts.dispatcher, parts.logs, stack)
+    await _start_metrics(options, config, storage, parts, stack)
     await stack.enter_async_context(running(env.net.run))
     return parts.listen()
 
@@ -269,8 +268,7 @@ async def _start_metrics(
     options: StandaloneOptions,
     config: NodeConfig,
     storage: _Storage,
-    dispatcher: Dispatcher,
-    logs: LogManager,
+    broker: BrokerParts,
     stack: AsyncExitStack,
 ) -> None:
     pages = PagesConfig()
@@ -281,12 +279,20 @@ async def _start_metrics(
         return
     # prometheus_client is slow to import, and often not wanted
     from quire.metrics.bookie import bookie_collector
+    from quire.tools.admin.broker import serve_broker_pages
+    from quire.tools.admin.compaction import CompactionPages
     from quire.tools.admin.serve import AdminParts, serve_admin
 
-    metrics = _metrics(storage, dispatcher, logs)
+    metrics = _metrics(storage, broker)
+    compaction = CompactionPages(broker.logs, broker.cleaner)
     if storage.local is None:
         assert wanted is not None
-        await stack.enter_async_context(running(partial(metrics.serve, *wanted)))
+        serve = partial(
+            serve_broker_pages,
+            *(broker.broker.node_id, broker.logs, storage.store, storage.env, metrics),
+            *(compaction, wanted),
+        )
+        await stack.enter_async_context(running(serve))
         return
     bookie, bookie_settings = storage.local
     metrics.register(bookie_collector(bookie, bookie_settings, storage.env.clock))
@@ -303,15 +309,17 @@ async def _start_metrics(
         storage.env,
         metrics,
         _data_directory(options),
+        compaction=compaction,
     )
 
     await stack.enter_async_context(running(partial(serve_admin, parts, *wanted)))
 
 
-def _metrics(storage: _Storage, dispatcher: Dispatcher, logs: LogManager) -> Metrics:
+def _metrics(storage: _Storage, broker: BrokerParts) -> Metrics:
     """What is shown wherever the bookies are."""
     # As in `_start_metrics`.
     from quire.metrics.broker import partition_collector, request_collector
+    from quire.metrics.cleaner import cleaner_collector
     from quire.metrics.client import ledger_client_collector
     from quire.metrics.process import disk_collector, loop_collector, process_collector
     from runtime.metrics import Metrics
@@ -323,8 +331,10 @@ def _metrics(storage: _Storage, dispatcher: Dispatcher, logs: LogManager) -> Met
         metrics.register(disk_collector(storage.env.disk))
     ledgers = storage.ledgers
     metrics.register(ledger_client_collector(ledgers.statistics, storage.env.clock, ledgers.cache))
-    metrics.register(request_collector(dispatcher))
-    metrics.register(partition_collector(logs))
+    metrics.register(request_collector(broker.dispatcher))
+    metrics.register(partition_collector(broker.logs))
+    if broker.cleaner is not None:
+        metrics.register(cleaner_collector(broker.cleaner, storage.env.clock))
     if storage.recovery is not None:
         from quire.metrics.autorecovery import autorecovery_collector
 

@@ -57,6 +57,10 @@ REQUIRED = (
     "offsets committed",
     "times looked up",
     "topics deleted",
+    "passes",
+    "passes ended early",
+    "records compacted away",
+    "keyed readings",
     "produce NOT_LEADER_OR_FOLLOWER",
     *KINDS,
 )

@@ -54,6 +54,7 @@ from sim.witness import WitnessedBookies
 from wire.bookkeeper.records import BookieServiceInfo, Endpoint, parse_instance_id
 
 if TYPE_CHECKING:
+    from broker.log.compact.cleaner import LogCleaner
     from ledger.bookie_client import BookieClient
     from runtime.sim_net import SimNet
     from sim.world import World
@@ -365,6 +366,7 @@ class BrokerNode(Node):
         self.node_id = node_id
         self.ledgers: LedgerClient | None = None
         self.bookies: NetworkBookieClient | None = None
+        self.cleaner: LogCleaner | None = None
 
     @staticmethod
     def disk_faults() -> DiskFaults:
@@ -373,7 +375,8 @@ class BrokerNode(Node):
     def lose_memory(self, *, with_power: bool) -> None:
         super().lose_memory(with_power=with_power)
         self.world.gather_client(self.ledgers, self.bookies)
-        self.ledgers = self.bookies = None
+        self.world.gather_cleaner(self.cleaner)
+        self.ledgers = self.bookies = self.cleaner = None
 
     async def serve(self, life: Life, stack: AsyncExitStack) -> None:
         env, store = life.env, life.store
@@ -396,6 +399,7 @@ class BrokerNode(Node):
             in_cluster=self.world.shape.is_cluster,
             log_settings=preset.log_settings(self.world.shape),
         )
+        self.cleaner = parts.cleaner
         watcher.subscribe(parts.logs.bookies_changed)
         await parts.serve(stack)
 

@@ -33,6 +33,12 @@ BROKER_PROPERTIES = {
     "log.retention.check.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "10",
+    # Of __consumer_offsets, too, which is compacted.
+    "log.roll.ms": "3000",
+    "log.cleaner.backoff.ms": "400",
+    "log.cleaner.min.cleanable.ratio": "0.1",
+    "log.cleaner.delete.retention.ms": "2000",
+    "log.segment.delete.delay.ms": "500",
 }
 
 
@@ -68,6 +74,16 @@ def retention_configs(seed: int) -> dict[str, str]:
     return {"segment.ms": "1000", **limit}
 
 
+def keyed_configs(seed: int) -> dict[str, str]:
+    """Compacted by key; in one world of four old records go as well."""
+    configs = {"cleanup.policy": "compact", "segment.ms": "600"}
+    if seed % 4 == 0:
+        configs |= {"cleanup.policy": "compact,delete", "retention.ms": "6000"}
+    if seed % 3 == 0:
+        configs |= {"min.compaction.lag.ms": "700", "max.compaction.lag.ms": "1500"}
+    return configs
+
+
 def log_settings(shape: Shape) -> LogSettings:
     if not shape.short_queues:
         return LogSettings(entry_bytes_target=2 * KIB)
@@ -84,6 +100,7 @@ def log_settings(shape: Shape) -> LogSettings:
         spare_ledger_share=1e-6,
         document_ledgers_max=3,
         archive_ledgers=2,
+        key_map_bytes_max=8 * 24,  # seven keys
     )
 
 

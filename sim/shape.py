@@ -49,6 +49,8 @@ class Shape:
     lookers: int = 0
     #: A topic of one partition more, of which old records go by time or by size.
     retention: int = 0
+    #: A topic that is compacted, with writers of a few keys and a reader of all of it.
+    keyed: int = 0
     #: The limits that are at their extreme: see sim/preset.py.
     short_queues: int = 0
     short_ledgers: int = 0
@@ -84,6 +86,7 @@ def draw_shape(seed: int) -> Shape:
         lookers=rng.randrange(2),
         pipeliners=random.Random(f"{seed}/pipeliners").randrange(2),
         retention=rng.randrange(2),
+        keyed=1,
         short_queues=int(rng.random() < 0.3),
         short_ledgers=int(rng.random() < 0.3),
         small_caches=int(rng.random() < 0.3),

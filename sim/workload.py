@@ -139,7 +139,7 @@ class Producer:
     async def _send(self, partition: Partition, values: Sequence[bytes]) -> None:
         world = self._world
         request = self._request(partition, values)
-        world.history.send(partition, self.name, values)
+        self._note_sent(partition, values)
         while True:
             code = ErrorCode.REQUEST_TIMED_OUT
             try:
@@ -170,10 +170,17 @@ class Producer:
         if self._is_idempotent:
             self._sequences[partition] = self._sequences.get(partition, 0) + len(values)
         world.trace.event(self.name, "acked", f"{partition[0]}-{partition[1]} {base_offset}")
+        self._note_acked(partition, base_offset, values)
+        world.made_progress(self.name)
+
+    def _note_sent(self, partition: Partition, values: Sequence[bytes]) -> None:
+        self._world.history.send(partition, self.name, values)
+
+    def _note_acked(self, partition: Partition, base_offset: int, values: Sequence[bytes]) -> None:
+        """`base_offset` -1: it is in the log, nobody says where."""
         if base_offset >= 0:
             teller = self._client.leader(*partition)
-            world.history.ack(partition, base_offset, values, teller)
-        world.made_progress(self.name)
+            self._world.history.ack(partition, base_offset, values, teller)
 
 
 class Consumer:

@@ -33,6 +33,8 @@ from sim.followers import LaggingFollowers
 from sim.freeze import Freezer
 from sim.groups import Member
 from sim.history import History, Violation
+from sim.keyed import KEYED_PARTITION, KEYED_TOPIC, KeyedReader, KeyedWriter
+from sim.keyed_history import KeyedHistory
 from sim.looker import Looker
 from sim.nodes import BROKER_PORT, BookieNode, BrokerNode, Node, RecoveryNode
 from sim.pipeliner import NotAckedError, Pipeliner
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.bookie import Bookie
+    from broker.log.compact.cleaner import LogCleaner
     from ledger.autorecovery.service import AutoRecovery
     from ledger.client import LedgerClient
     from ledger.network.client import NetworkBookieClient
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
     from sim.shape import Shape
     from sim.trace import Trace
 
-    Client = Producer | Pipeliner | Consumer | Member | Looker | Admin
+    Client = Producer | Pipeliner | Consumer | Member | Looker | Admin | KeyedReader
 
 TOPIC = "log"
 #: A topic of which old records go by themselves.
@@ -92,6 +95,7 @@ class World:
         self.tree = MemoryTree()
         self.timers = VirtualTimers()
         self.history = History()
+        self.keyed = KeyedHistory(KEYED_PARTITION)
         self.freezer = Freezer()
         self.followers = LaggingFollowers(self)
         self.storage = Storage(self)
@@ -261,6 +265,15 @@ class World:
         counts["speculative reads"] += statistics.speculative_reads
         counts["digest mismatches"] += statistics.digest_mismatches
 
+    def gather_cleaner(self, cleaner: LogCleaner | None) -> None:
+        if cleaner is None:
+            return
+        counts, statistics = self.trace.counts, cleaner.statistics
+        counts["passes"] += statistics.passes
+        counts["passes ended early"] += statistics.passes_ended
+        counts["passes failed"] += statistics.passes_failed
+        counts["records compacted away"] += statistics.records_dropped
+
     def gather_recovery(self, service: AutoRecovery | None) -> None:
         if service is None:
             return
@@ -299,6 +312,8 @@ class World:
             await admin.create(TOPIC, self.shape.partitions, preset.topic_configs(self.shape))
             if self.shape.retention:
                 await admin.create(SHORT_TOPIC, 1, preset.retention_configs(self.seed))
+            if self.shape.keyed:
+                await admin.create(KEYED_TOPIC, 1, preset.keyed_configs(self.seed))
         self._start_clients(nursery)
         nursery.start_soon(self._watch_chains)
         await self._follow_plan()
@@ -314,6 +329,7 @@ class World:
             self.gather(node.bookie)
         if isinstance(node, BrokerNode):
             self.gather_client(node.ledgers, node.bookies)
+            self.gather_cleaner(node.cleaner)
         if isinstance(node, RecoveryNode):
             self.gather_recovery(node.service)
 
@@ -329,6 +345,9 @@ class World:
         clients += [Member(self, f"member-{n + 1}") for n in range(shape.members)]
         clients += [Looker(self, f"looker-{n + 1}") for n in range(shape.lookers)]
         clients += [Admin(self, f"admin-{n + 1}") for n in range(shape.admins)]
+        if shape.keyed:
+            clients += [KeyedWriter(self, "keyed-1"), KeyedWriter(self, "keyed-2")]
+            clients.append(KeyedReader(self, "keyed-reader"))
         for client in clients:
             self._busy[client.name] = None
             nursery.start_soon(self._run_client, client)
@@ -420,6 +439,8 @@ class World:
             with self._deadline(f"reading {partition}"):
                 final[partition] = await self._read_all(reader, partition)
         self.history.check(final)
+        if self.shape.keyed:
+            await self._judge_keyed()
         entries = await self.storage.judge()
         self.trace.event("world", "copies", f"{entries} entries")
         self.trace.counts["entries judged"] += entries
@@ -430,6 +451,14 @@ class World:
         self.trace.counts["acked"] += self.history.ack_count
         if not self.history.ack_count:
             raise LivenessError("nothing was acknowledged in the whole run")
+
+    async def _judge_keyed(self) -> None:
+        reader = KeyedReader(self, "keyed-judge")
+        with self._deadline("reading what is compacted"):
+            while (count := await reader.read_all()) is None:
+                pass
+            self.trace.counts["keyed records left"] += count
+        self.trace.counts["keyed acked"] += self.keyed.ack_count
 
     @staticmethod
     async def _read_all(

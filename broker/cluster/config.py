@@ -47,7 +47,13 @@ __all__ = ["BROKER_CONFIGS", "BrokerConfig", "TopicConfig", "check_quorums"]
 
 INT, LONG, SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
 STRING, LIST, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN
+DOUBLE = ConfigType.DOUBLE
 CLUSTER_WIDE, PER_BROKER = Scope.CLUSTER_WIDE, Scope.PER_BROKER
+
+#: Kafka has no limit. Here passes share the event loop with clients, and disks with the journal.
+CLEANER_BYTES_PER_SECOND = 32 << 20
+#: Each pass needs a map of more than this.
+DEDUPE_BYTES_MIN = 1 << 20
 
 _PROTOCOLS = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 _BROKER_ID = ConfigKey("broker.id", INT, "-1", "The older name of node.id; node.id wins over it.")
@@ -226,6 +232,52 @@ class BrokerConfig:
         "300000",
         at_least(1),
         doc="Time between two looks at what retention lets go.",
+    )
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable",
+        BOOLEAN,
+        "true",
+        doc="Whether topics with cleanup.policy=compact are compacted; false lets them grow.",
+    )
+    log_cleaner_threads: int = setting(
+        "log.cleaner.threads",
+        INT,
+        "1",
+        at_least(1),
+        CLUSTER_WIDE,
+        unit="tasks",
+        doc="Partitions that this broker compacts at a time.",
+    )
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms",
+        LONG,
+        "15000",
+        at_least(0),
+        CLUSTER_WIDE,
+        doc="Time between two looks for logs to compact, when nothing is to be done.",
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        LONG,
+        "134217728",
+        scope=CLUSTER_WIDE,
+        unit="bytes",
+        doc="Memory for the keys of all passes at a time: 24 bytes a key. It is allocated for a"
+        " pass, as far as the pass needs it.",
+    )
+    log_cleaner_io_buffer_load_factor: float = setting(
+        "log.cleaner.io.buffer.load.factor",
+        DOUBLE,
+        "0.9",
+        scope=CLUSTER_WIDE,
+        doc="How full the map of keys may become, as a share of its places (0.1 to 0.95 is used).",
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second",
+        DOUBLE,
+        str(float(CLEANER_BYTES_PER_SECOND)),
+        scope=CLUSTER_WIDE,
+        doc="What all passes together may read and write; Kafka's default has no limit.",
     )
     #: Of topics that say nothing else; declared with the topics' settings.
     min_insync_replicas: int = same_as(_OF_TOPICS["min.insync.replicas"])
@@ -454,6 +506,34 @@ def _check_together(config: BrokerConfig) -> None:
         config.quire_ledger_write_quorum,
         config.quire_ledger_ack_quorum,
     )
+    _check_cleaner(config)
+
+
+def _check_cleaner(config: BrokerConfig) -> None:
+    """As Kafka's LogCleaner."""
+    size, threads = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_threads
+    if config.log_cleaner_enable and size // threads <= DEDUPE_BYTES_MIN:
+        raise ConfigError(
+            "log.cleaner.dedupe.buffer.size",
+            f"log.cleaner.dedupe.buffer.size={size}: each of {threads} log.cleaner.threads must"
+            f" have more than {DEDUPE_BYTES_MIN}",
+        )
+    if config.log_cleaner_io_max_bytes_per_second <= 0:
+        raise ConfigError(
+            "log.cleaner.io.max.bytes.per.second",
+            f"log.cleaner.io.max.bytes.per.second={config.log_cleaner_io_max_bytes_per_second}:"
+            " a pass would never end",
+        )
+
+
+def check_cleaner_threads(now: int, wanted: int) -> None:
+    """Of a change while the broker runs, as Kafka's `LogCleaner.validateReconfiguration`: at most
+    halved or doubled at a time. ConfigError."""
+    name = "log.cleaner.threads"
+    if wanted < now // 2:
+        raise ConfigError(name, f"{name}={wanted} is less than half of {now}, which it is now")
+    if wanted > now * 2:
+        raise ConfigError(name, f"{name}={wanted} is more than twice {now}, which it is now")
 
 
 def _check_order(*settings: tuple[str, int]) -> None:

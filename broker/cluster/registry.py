@@ -27,7 +27,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.cluster import optimistic
-from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig, check_quorums
+from broker.cluster.config import (
+    BROKER_CONFIGS,
+    BrokerConfig,
+    TopicConfig,
+    check_cleaner_threads,
+    check_quorums,
+)
 from broker.cluster.config_group import (
     CLIENT_METRICS_CONFIGS,
     GROUP_BROKER_NAMES,
@@ -325,6 +331,7 @@ class ConfigRegistry:
         self._dynamic[Room.BROKERS] = {**before, name: dict(texts)}
         try:
             self._refresh()
+            check_cleaner_threads(in_force[0].log_cleaner_threads, self.broker.log_cleaner_threads)
         finally:
             self._dynamic[Room.BROKERS] = before
             self.broker, self._topic_defaults = in_force

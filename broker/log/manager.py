@@ -184,6 +184,10 @@ class LogManager:
         """Those that are held here."""
         return (held.log for held in self._every())
 
+    def keepers(self) -> Iterator[tuple[PartitionLog, Keeper]]:
+        """Those that are held here, with who changes their chains."""
+        return ((held.log, held.keeper) for held in self._every())
+
     def _every(self) -> Iterator[_Held]:
         return chain.from_iterable(map(dict.values, self._held.values()))
 

@@ -39,6 +39,9 @@ class LogSettings:
     #: five batches each take 2.4 ms of it, 40,000 took 7.
     producers_max: int = 20_000
     producers_total_max: int = 400_000
+    #: What a pass of the cleaner may take for its map of keys, whatever the broker's setting is:
+    #: for tests, in which one is to be full.
+    key_map_bytes_max: int = 1 << 62
     #: What one read asks of a bookie beyond what the reader wants (index slots are sparse).
     read_slack_bytes: int = 64 << 10
     read_entries_max: int = 4096

@@ -20,7 +20,8 @@ from broker.cluster.topic_notes import note_at_start, note_event
 from broker.cluster.view import StandaloneView, ensure_cluster_id
 from broker.dispatch import Dispatcher
 from broker.groups.coordinator import GroupCoordinator
-from broker.log.life.chain import new_document
+from broker.log.compact.cleaner import CleanerSettings, LogCleaner
+from broker.log.life.chain import COMPACTED_FORMAT, new_document
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
 from broker.node.apis import group_config, make_handlers
@@ -79,6 +80,8 @@ class BrokerParts:
     logs: LogManager
     server: KafkaServer
     view: StandaloneView | BrokersView
+    #: None: log.cleaner.enable is false.
+    cleaner: LogCleaner | None = None
     member: ClusterMember | None = None
     #: Where it listens (broker/cluster/membership.py), once it does.
     place: str = ""
@@ -129,7 +132,7 @@ async def start_broker(
         await stack.enter_async_context(running(catalog.run))
         member = await ClusterMember.start(env, store, registry, catalog, stack)
     settings = _followed(LogSettings() if log_settings is None else log_settings, registry)
-    _note(catalog)
+    _note(catalog, is_cleaner_on=broker.log_cleaner_enable)
     logs = LogManager(
         catalog,
         store,
@@ -144,6 +147,7 @@ async def start_broker(
         await stack.enter_async_context(running(reach.run, needs_start=False))
     registry.subscribe(logs.refresh_configs)
     await stack.enter_async_context(running(logs.run))
+    cleaner = await _start_cleaner(env, ledgers, logs, settings, registry, member, stack)
     coordinator = GroupCoordinator(env, group_config(broker), catalog, logs)
     await stack.enter_async_context(running(coordinator.run))
     timers = Timers()
@@ -158,15 +162,49 @@ async def start_broker(
     dispatcher = Dispatcher(make_handlers(foundation, services), requests, env.turn)
     stack.callback(dispatcher.stop)
     server = await _start_server(env, dispatcher, config, registry, stack)
-    return BrokerParts(broker, dispatcher, logs, server, view, member)
+    return BrokerParts(broker, dispatcher, logs, server, view, cleaner, member)
 
 
-def _note(catalog: TopicCatalog) -> None:
+async def _start_cleaner(
+    env: Env,
+    ledgers: LedgerClient,
+    logs: LogManager,
+    log_settings: LogSettings,
+    registry: ConfigRegistry,
+    member: ClusterMember | None,
+    stack: AsyncExitStack,
+) -> LogCleaner | None:
+    """It is stopped before the partitions are: they close without waiting for a pass."""
+    if not registry.broker.log_cleaner_enable:
+        return None
+    settings = CleanerSettings(map_bytes_max=log_settings.key_map_bytes_max)
+
+    def chain_format() -> int:
+        return COMPACTED_FORMAT if member is None else member.membership.chain_format
+
+    cleaner = LogCleaner(logs, ledgers, env, log_settings, settings, chain_format=chain_format)
+
+    def follow() -> None:
+        broker = registry.broker
+        settings.threads = broker.log_cleaner_threads
+        settings.backoff_ms = broker.log_cleaner_backoff_ms
+        settings.bytes_per_second = broker.log_cleaner_io_max_bytes_per_second
+        settings.dedupe_buffer_bytes = broker.log_cleaner_dedupe_buffer_size
+        settings.load_factor = broker.log_cleaner_io_buffer_load_factor
+        cleaner.settings_changed()
+
+    follow()
+    registry.subscribe(follow)
+    await stack.enter_async_context(running(cleaner.run))
+    return cleaner
+
+
+def _note(catalog: TopicCatalog, *, is_cleaner_on: bool) -> None:
     """What an operator is to know of this process, once, and of each topic when it is made."""
     if not IS_COMPILED:
         logger.warning("records_walked_in_python", kv(reason="no compiler when installed"))
-    note_at_start(catalog)
-    catalog.subscribe(partial(note_event, catalog))
+    note_at_start(catalog, is_cleaner_on=is_cleaner_on)
+    catalog.subscribe(partial(note_event, catalog, is_cleaner_on=is_cleaner_on))
 
 
 async def _start_server(

@@ -18,7 +18,6 @@ class Absent:
 ABSENT = {
     "transactions": Absent("there is no transaction coordinator", (24, 25, 26, 27, 28, 65, 66)),
     "acls": Absent("there is no authorizer", (29, 30, 31)),
-    "compaction": Absent("compacted topics are taken, but nothing compacts them"),
     "reassignment": Absent("a broker alone has nowhere to move a partition to", (45, 46)),
     "log-dir-moves": Absent("a partition has no log directory to move it to", (34,)),
     "elections": Absent("a broker alone leads everything", (43,)),

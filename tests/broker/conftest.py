@@ -58,6 +58,7 @@ REMEMBERED = (
     "Dispatcher",
     "GroupCoordinator",
     "KafkaServer",
+    "LogCleaner",
     "LogManager",
     "TopicCatalog",
 )

@@ -138,8 +138,7 @@ class ProducerState:
 
     @property
     def first_open_transaction_offset(self) -> int | None:
-        """For tests: where the oldest open transaction began; the last stable offset would not be
-        beyond it."""
+        """Where the oldest open transaction began; the last stable offset is not beyond it."""
         return next(iter(self._open_transactions.values()), None)
 
     def producers(self) -> Iterator[ProducerInfo]:
@@ -155,6 +154,22 @@ class ProducerState:
                     producer.coordinator_epoch,
                     producer.transaction_start_offset,
                 )
+
+    def last_places(self, below_offset: int) -> Iterator[tuple[int, int, int]]:
+        """(producer id, last offset of its last batch with sequence numbers that is below
+        `below_offset`, -1 if none is remembered; epoch) of all that are known now, for a cleaner,
+        which keeps the headers of these batches. There may be 20,000, to be asked for in slices;
+        those that expire meanwhile are left out."""
+        for producer_id in self._store.ids():
+            producer = self._store.find(producer_id)
+            if producer is None:
+                continue
+            last_offset = NO_OFFSET
+            for batch in producer.batches:
+                end = batch.base_offset + batch.sequence_count
+                if end <= below_offset:
+                    last_offset = max(last_offset, end - 1)
+            yield producer_id, last_offset, producer.epoch
 
     # -- before an append ------------------------------------------------------------------------
 

@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from ledger.writer import LedgerWriter
 
 
-async def create_ledger(ledgers: LedgerClient, log: PartitionLog, copies: Copies) -> LedgerWriter:
-    """LedgerError."""
+async def create_ledger(
+    ledgers: LedgerClient, log: PartitionLog, copies: Copies, *, is_cached: bool = True
+) -> LedgerWriter:
+    """`is_cached`: whether the broker keeps its entries in memory. LedgerError."""
     return await ledgers.create_ledger(
         ensemble_size=copies.ensemble_size,
         write_quorum_size=copies.write_quorum,
         ack_quorum_size=copies.ack_quorum,
         custom_metadata=stamps_of(log),
+        is_cached=is_cached,
     )
 
 

@@ -40,7 +40,8 @@ from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:
     from broker.cluster.ownership import Incarnation
-    from broker.log.life.chain import Chain, LedgerInfo
+    from broker.log.life.chain import Chain
+    from broker.log.life.ledger_info import LedgerInfo
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
@@ -73,12 +74,19 @@ class ChainStores:
 class TakenOver:
     """What `take_over` gives: the chain as it is now in metadata, and the state of its end."""
 
-    __slots__ = ("chain", "producers", "segments", "version")
+    __slots__ = ("chain", "found_deleting", "producers", "segments", "version")
 
     def __init__(
-        self, chain: Chain, version: int, segments: list[Segment], producers: ProducerState
+        self,
+        chain: Chain,
+        version: int,
+        segments: list[Segment],
+        producers: ProducerState,
+        found_deleting: tuple[int, ...] = (),
     ) -> None:
         self.chain = chain
+        #: Ledgers that a former owner left to be deleted.
+        self.found_deleting = found_deleting
         self.version = version
         self.segments = segments
         self.producers = producers
@@ -120,7 +128,7 @@ async def take_over(
         segments.append(Segment(info, ledgers, settings))
     if recovered is not None and segments and segments[-1].info == recovered.info:
         segments[-1] = recovered
-    return TakenOver(chain, version, segments, producers)
+    return TakenOver(chain, version, segments, producers, before.all_deleting)
 
 
 async def _recover_last(

@@ -24,7 +24,7 @@ from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import read_records
 
 if TYPE_CHECKING:
-    from broker.log.life.chain import LedgerInfo
+    from broker.log.life.ledger_info import LedgerInfo
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
@@ -174,7 +174,11 @@ class Segment:
                 for header, batch in entry.batches():
                     if slices.due():
                         await slices.turn()
-                    if header.max_timestamp >= timestamp_ms and header.last_offset >= offset_min:
+                    if (
+                        header.record_count
+                        and header.max_timestamp >= timestamp_ms
+                        and header.last_offset >= offset_min
+                    ):
                         found = await self._first_record_at(
                             batch, header, timestamp_ms, offset_min, slices
                         )
@@ -193,7 +197,9 @@ class Segment:
     ) -> tuple[int, int] | None:
         """(offset, timestamp) of the batch's first record with both or more. A batch of some
         hundred bytes may have a million of them."""
-        if header.timestamp_type == TimestampType.LOG_APPEND_TIME:  # all records have the batch's
+        has_append_time = header.timestamp_type == TimestampType.LOG_APPEND_TIME
+        if has_append_time and header.record_count == header.last_offset_delta + 1:
+            # All records have the batch's, and all are there.
             return max(header.base_offset, offset_min), header.max_timestamp
         unpack = partial(records_data, batch, header, size_max=DECOMPRESSED_BYTES_MAX)
         if header.compression is Compression.NONE:
@@ -204,6 +210,8 @@ class Segment:
             if slices.due():
                 await slices.turn()
             timestamp = header.base_timestamp + record.timestamp_delta
+            if has_append_time:
+                timestamp = header.max_timestamp
             offset = header.base_offset + record.offset_delta
             if timestamp >= timestamp_ms and offset >= offset_min:
                 return offset, timestamp

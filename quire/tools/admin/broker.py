@@ -3,6 +3,7 @@
     GET /metrics, /health, /heartbeat
     GET /api/v1/quire/partition/<topic>-<n>    one partition; 404 if it is not held here
     GET /api/v1/quire/partitions               all that are held here, streamed
+    /api/v1/quire/compaction/...               quire/tools/admin/compaction.py
 
 /api/v1 is for this machine only, as a bookie's is (quire/tools/admin/routes.py). Where the pages
 are is told in metadata, ephemeral, so that `quire cluster` finds them:
@@ -23,7 +24,7 @@ import trio
 
 from broker.log.partition import State
 from metadata.store import MetadataError, NodeExistsError, SessionState
-from quire.tools.admin.routes import check_local
+from quire.tools.admin.routes import COMPACTION, check_local
 from quire.tools.admin.serve import url_of
 from runtime import http
 from runtime.http import JSON, HttpError, HttpResponse, json_response, text_response
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
     from metadata.store import MetadataStore
+    from quire.tools.admin.compaction import CompactionPages
     from runtime.env import Env
     from runtime.http import HttpRequest
     from runtime.metrics import Metrics
@@ -125,15 +127,25 @@ def describe(log: PartitionLog, waiting_ms: int) -> dict[str, object]:
 class BrokerSite:
     """All pages of one broker: an `http.Handler`."""
 
-    def __init__(self, logs: LogManager, waiting: WaitingTimes, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        waiting: WaitingTimes,
+        metrics: Metrics,
+        compaction: CompactionPages,
+    ) -> None:
         self._logs = logs
+        self._compaction = compaction
         self._waiting = waiting
         self._metrics = metrics
 
     async def __call__(self, request: HttpRequest) -> HttpResponse:
+        path = request.path
+        if path.startswith(COMPACTION):
+            check_local(request)
+            return self._compaction.respond(request, path.removeprefix(COMPACTION))
         if request.method not in ("GET", "HEAD"):
             raise HttpError(405, "GET or HEAD")
-        path = request.path
         if path == "/metrics":
             return await self._metrics.respond(request)
         if path in ("/health", "/heartbeat"):
@@ -171,13 +183,14 @@ async def serve_broker_pages(
     store: MetadataStore,
     env: Env,
     metrics: Metrics,
+    compaction: CompactionPages,
     address: tuple[str, int],
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves until cancelled; `started` with the address that is bound. OSError if it cannot be."""
     waiting = WaitingTimes(logs, env)
-    site = BrokerSite(logs, waiting, metrics)
+    site = BrokerSite(logs, waiting, metrics, compaction)
 
     async def serve(*, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
         await http.serve(site, *address, task_status=task_status)

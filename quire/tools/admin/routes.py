@@ -11,11 +11,14 @@ from runtime.http import HttpError, HttpResponse, error_response
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from quire.tools.admin.compaction import CompactionPages
     from quire.tools.admin.context import AdminContext, Endpoint
     from runtime.http import HttpRequest
     from runtime.metrics import Metrics
 
 API = "/api/v1/"
+#: Of a broker's pages, where there is one in the process.
+COMPACTION = f"{API}quire/compaction/"
 
 #: path -> method -> endpoint. HEAD is answered as GET, without the body.
 ROUTES: Mapping[str, Mapping[str, Endpoint]] = {
@@ -75,14 +78,20 @@ ROUTES: Mapping[str, Mapping[str, Endpoint]] = {
 class AdminSite:
     """All pages of one process: an `http.Handler`."""
 
-    def __init__(self, context: AdminContext, metrics: Metrics) -> None:
+    def __init__(
+        self, context: AdminContext, metrics: Metrics, compaction: CompactionPages | None = None
+    ) -> None:
+        """`compaction`: of the broker in this process, if there is one."""
         self._context = context
+        self._compaction = compaction
         self._metrics = metrics
 
     async def __call__(self, request: HttpRequest) -> HttpResponse:
         path = request.path.rstrip("/") or "/"
         if path.startswith(API):
             check_local(request)
+        if self._compaction is not None and path.startswith(COMPACTION):
+            return self._compaction.respond(request, path.removeprefix(COMPACTION))
         method = "GET" if request.method == "HEAD" else request.method
         if path == "/metrics":
             methods: Mapping[str, Endpoint] = {"GET": self._metrics_endpoint}

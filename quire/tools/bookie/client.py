@@ -33,6 +33,14 @@ class AdminClient:
     def put(self, page: str, body: object) -> Any:  # noqa: ANN401  # JSON
         return self._value("PUT", page, json.dumps(body), {})
 
+    def find(self, page: str) -> Any:  # noqa: ANN401  # JSON
+        """As `get`; None if it is not there (404)."""
+        return self._value("GET", page, None, {}, is_needed=False)
+
+    def post(self, page: str) -> Any:  # noqa: ANN401  # JSON
+        """Without a body; None if it is not there (404)."""
+        return self._value("POST", page, "", {}, is_needed=False)
+
     def is_ready(self) -> bool:
         """Whether the bookie takes requests; False too if nobody answers."""
         try:
@@ -41,7 +49,13 @@ class AdminClient:
             return False
 
     def _value(  # JSON's values
-        self, method: str, page: str, body: str | None, query: dict[str, str]
+        self,
+        method: str,
+        page: str,
+        body: str | None,
+        query: dict[str, str],
+        *,
+        is_needed: bool = True,
     ) -> Any:  # noqa: ANN401
         path = API + page + (f"?{urlencode(query)}" if query else "")
         status, data = self._ask(method, path, body)
@@ -49,6 +63,8 @@ class AdminClient:
             value = json.loads(data)
         except ValueError:
             value = data.decode(errors="replace").strip()
+        if status == 404 and not is_needed:
+            return None
         if status != 200:
             error = value.get("error", value) if isinstance(value, dict) else value
             raise click.ClickException(f"{self._url}{path}: {status}: {error}")

@@ -144,6 +144,9 @@ def test_what_may_be_changed_while_running_acts_then():
     acts_at_once = {
         *("cordoned.log.dirs", "producer.id.expiration.ms", "max.connections"),
         *("max.connections.per.ip", "max.connections.per.ip.overrides"),
+        # tests/broker/log/compact/test_cleaner_settings.py
+        *("log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
+        *("log.cleaner.io.buffer.load.factor", "log.cleaner.io.max.bytes.per.second"),
         *(one.name for names in BROKER_NAMES.values() for one in names),
     }
     for key in BROKER_CONFIGS:

@@ -76,24 +76,29 @@ async def test_a_dynamic_producer_id_expiration_acts(start_server, requests, wai
     await wait_until(is_forgotten)
 
 
-async def test_compacted_topics_are_told_of(start_server, caplog):
+async def test_compacted_topics_are_told_of_where_nothing_compacts_them(start_server, caplog):
     caplog.set_level(logging.WARNING)
-    server = await start_server()
+    off = {"log.cleaner.enable": "false"}
+    server = await start_server(off)
     client = await server.connect()
-    await client.create_topic("c", cleanup_policy="compact", min_compaction_lag_ms=5)
+    await client.create_topic("c", cleanup_policy="compact", flush_ms=5)
     await client.create_topic("d")
     await client.set_config("d", cleanup_policy="compact,delete")
 
     def told(event):
         return [record.args for record in caplog.records if record.getMessage() == event]
 
-    assert [note["topic"] for note in told("compaction_does_not_act")] == ["c", "d"]
+    assert [note["topic"] for note in told("compaction_is_off")] == ["c", "d"]
     idle = [note for note in told("setting_without_effect") if "topic" in note]
-    assert idle == [{"topic": "c", "settings": "min.compaction.lag.ms"}]
+    assert idle == [{"topic": "c", "settings": "flush.ms"}]
+    await server.stop()
+    caplog.clear()
+    server = await start_server(off)
+    assert told("compaction_is_off") == [{"topics": 2, "first": "c,d"}]
     await server.stop()
     caplog.clear()
     await start_server()
-    assert told("compaction_does_not_act") == [{"topics": 2, "first": "c,d"}]
+    assert not told("compaction_is_off")
 
 
 def extremes(table, *, upwards):

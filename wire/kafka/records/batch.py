@@ -243,12 +243,20 @@ def repack(
     EncodeError if the batch exceeds 2 GiB.
     """
     packed = data if compression is Compression.NONE else compress(compression, data, level)
+    return assemble(
+        header._replace(attributes=header.attributes & ~COMPRESSION_MASK | compression), packed
+    )
+
+
+def assemble(header: BatchHeader, packed: Buffer) -> bytearray:
+    """The batch of a header's fields and of these records, which are compressed as its attributes
+    say; length and CRC are made for them. Whether the record count is theirs is the caller's.
+
+    EncodeError if a number does not fit its field or the batch exceeds 2 GiB.
+    """
     batch = bytearray(BATCH_OVERHEAD)
     batch += packed
-    changed = header._replace(
-        batch_length=len(batch) - LENGTH_OVERHEAD,
-        attributes=header.attributes & ~COMPRESSION_MASK | compression,
-    )
+    changed = header._replace(batch_length=len(batch) - LENGTH_OVERHEAD, crc=0)
     try:
         _HEADER.pack_into(batch, 0, *changed)
     except struct.error as error:

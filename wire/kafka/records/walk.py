@@ -27,9 +27,14 @@ Owner of the state: nobody. What is whole:
 """
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from wire.buffers import Buffer
+
+#: A record and where it lies in its batch's records: it begins at `start`, its offset delta at
+#: `rest` (behind length, attributes and timestamp delta), and the next record at `end`; timestamp
+#: delta, offset delta, key, and whether it has a value (a tombstone has none).
+Span: TypeAlias = tuple[int, int, int, int, int, bytes | None, bool]
 
 
 class Fault(IntEnum):
@@ -256,6 +261,91 @@ def walk_pure(
     return Walked(fault, index, position, max_timestamp, late_count, keyless_count, tuple(blamed))
 
 
+def _span_slow(data: bytes, start: int, size: int) -> Span:
+    """One record, looked at byte by byte. _FaultError."""
+    length, position = _varint(data, start, size)
+    end = position + length
+    if length < 1 or end > size:
+        raise _FaultError(Fault.BAD_LENGTH)
+    timestamp_delta, rest = _varint(data, position + 1, end, 64)
+    offset_delta, position = _varint(data, rest, end)
+    key_size, position = _varint(data, position, end)
+    if key_size < -1 or key_size > end - position:
+        raise _FaultError(Fault.BAD_KEY)
+    key = None if key_size < 0 else data[position : position + key_size]
+    position += max(key_size, 0)
+    is_null, position = _skip_bytes(data, position, end, Fault.BAD_VALUE)
+    position = _skip_headers(data, position, end)
+    if position != end:
+        raise _FaultError(Fault.BAD_LENGTH)
+    return start, rest, end, timestamp_delta, offset_delta, key, not is_null
+
+
+def _span_usual(data: bytes, start: int, size: int) -> Span:
+    """`_span_slow`, quicker where the record is whole and has no headers."""
+    short = _SHORT
+    try:
+        if (byte := data[start]) < 0x80:
+            end = start + 1 + short[byte]
+            position = start + 2
+        else:
+            length, position = _varint(data, start, size)
+            end = position + length
+            position += 1
+        if (byte := data[position]) < 0x80:
+            timestamp_delta = short[byte]
+            rest = position + 1
+        else:
+            timestamp_delta, rest = _varint(data, position, size, 64)
+        if (byte := data[rest]) < 0x80:
+            offset_delta = short[byte]
+            position = rest + 1
+        else:
+            offset_delta, position = _varint(data, rest, size)
+        key = None
+        if (byte := data[position]) < 0x80:
+            key_size = short[byte]
+            position += 1
+        else:
+            key_size, position = _varint(data, position, size)
+        if key_size >= 0:
+            key = data[position : position + key_size]
+            position += key_size
+        if (byte := data[position]) < 0x80:
+            value_size = short[byte]
+            position += 1
+        else:
+            value_size, position = _varint(data, position, size)
+        if value_size > 0:
+            position += value_size
+        # Positions only grew: if this is the end, no field went beyond it.
+        if position + 1 == end and not data[position] and key_size >= -1 and value_size >= -1:
+            return start, rest, end, timestamp_delta, offset_delta, key, value_size >= 0
+    except (IndexError, _FaultError):
+        pass
+    return _span_slow(data, start, size)
+
+
+def spans_pure(data: bytes, position: int, count: int, /) -> tuple[int, int, list[Span]]:
+    """The next `count` records from byte `position` on, of a batch's records that are not
+    compressed: (fault, where the next or the bad record begins, the whole ones before it).
+
+    Offset deltas are given as they are: compaction leaves gaps. Whether bytes are left behind the
+    last record is for the caller to see. Never raises for what the data says.
+    """
+    size = len(data)
+    found: list[Span] = []
+    try:
+        for _ in range(count):
+            span = _span_usual(data, position, size)
+            found.append(span)
+            position = span[2]
+    except _FaultError as error:
+        fault: Fault = error.args[0]
+        return fault, position, found
+    return Fault.NONE, position, found
+
+
 try:
     from wire.kafka.records._walk import walk as walk
 except ImportError:  # no compiler was there when the package was installed
@@ -263,3 +353,5 @@ except ImportError:  # no compiler was there when the package was installed
     IS_COMPILED = False
 else:
     IS_COMPILED = True
+
+spans = spans_pure

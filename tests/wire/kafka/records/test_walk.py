@@ -16,6 +16,8 @@ from wire.kafka.records.walk import (
     Fault,
     Walked,
     fault_text,
+    spans,
+    spans_pure,
     walk,
     walk_pure,
 )
@@ -196,3 +198,62 @@ def test_a_timestamps_delta_has_64_bits(function, tenth, fault):
     assert got[0] == fault
     if tenth == b"\x01":
         assert got[3] == 2**62
+
+
+def read_spans(data, count, step=1000):
+    """(fault, records before it, as `read_records` has them but for headers)."""
+    position, found = 0, []
+    while True:
+        fault, position, some = spans(data, position, min(step, count - len(found)))
+        found += some
+        if fault or len(found) == count:
+            return fault, position, found
+
+
+@given(bodies(), st.integers(1, 5))
+def test_spans_are_where_the_records_are(body, step):
+    data, records = body
+    fault, position, found = read_spans(data, len(records), step)
+    assert (fault, position, len(found)) == (Fault.NONE, len(data), len(records))
+    end = 0
+    for (start, rest, after, delta, offset_delta, key, has_value), record in zip(
+        found, records, strict=True
+    ):
+        assert start == end
+        end = after
+        assert data[start:end] == encode_record(record)
+        got = (delta, offset_delta, key, has_value)
+        assert got == (
+            record.timestamp_delta, record.offset_delta, record.key, record.value is not None,
+        )  # fmt: skip
+        head = encode_varint(record.timestamp_delta, 64)
+        assert data[rest - len(head) : rest] == head
+        assert data[rest:end].startswith(encode_varint(record.offset_delta))
+
+
+@given(bodies(), st.integers(0, 13), st.integers(0, 2**32))
+def test_spans_take_what_can_be_read(body, count, seed):
+    """Damaged records: what `read_records` refuses has a fault, at the same record."""
+    data, records = body
+    rng = random.Random(seed)
+    damaged = bytearray(data)
+    if damaged:
+        damaged[rng.randrange(len(damaged))] = rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF])
+        if rng.random() < 0.2:
+            del damaged[rng.randrange(len(damaged)) :]
+    damaged = bytes(damaged)
+    for number in (count, len(records)):
+        fault, position, found = spans(damaged, 0, number)
+        assert spans_pure(damaged, 0, number) == (fault, position, found)
+        read = []
+        try:
+            for record in read_records(damaged, number):
+                read.append(record)
+            is_read = True
+        except WireError:
+            # Bytes behind the last record are for the caller to see.
+            is_read = len(read) == number
+        assert is_read == (not fault)
+        assert len(found) == len(read)
+        for span, record in zip(found, read, strict=True):
+            assert span[3:6] == (record.timestamp_delta, record.offset_delta, record.key)

@@ -1,0 +1,1 @@
+"""Compaction by key: which records stay, and their bytes."""

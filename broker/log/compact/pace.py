@@ -1,0 +1,79 @@
+"""How a pass shares the event loop: its steps (steps.py) in slices, and codecs on a thread.
+
+After each slice everybody else has a turn of the loop. If that turn took long, clients are at work,
+and the pass waits once more for as long as a slice takes: so a busy broker gives at most about half
+of its time to passes, and an idle one all of it.
+
+What a slice is is counted, not measured, so that a simulation cuts at the same places; the clock is
+asked only whether others were busy, which no virtual time passes for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from broker.log.compact.steps import Work
+from runtime.slices import Slices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.log.compact.steps import Steps
+    from runtime.env import Env
+
+T = TypeVar("T")
+
+#: A slice, in records: about 1.2 ms of them.
+UNITS_PER_SLICE = 600
+#: What a batch costs beside its records: header, checksum, the steps themselves.
+UNITS_PER_BATCH = 5
+#: Bytes, as they lie in a batch, that a codec may be given on the loop: 8 KiB may become megabytes.
+INLINE_BYTES_MAX = 8 << 10
+#: A turn of everybody else that took so long was a busy one; then the pass waits for so long.
+BUSY_SECONDS = 0.0005
+PAUSE_SECONDS = 0.0015
+
+
+class Pace:
+    def __init__(self, env: Env, check: Callable[[], None]) -> None:
+        """`check` raises if the pass is to end; it is called after each slice."""
+        self._env = env
+        self._check = check
+        self._slices = Slices(UNITS_PER_SLICE)
+
+    async def drive(self, steps: Steps[T]) -> T:
+        """All steps of one batch; what they return. What they raise, and what `check` does."""
+        if self._slices.due(UNITS_PER_BATCH):
+            await self.give_way()
+        answer: bytes | None = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            answer = None
+            if isinstance(step, Work):
+                if step.size_bytes <= INLINE_BYTES_MAX:
+                    answer = step.run()
+                else:
+                    answer = await self._env.disk.run(step.run)
+                    self._check()
+            elif self._slices.due(step):
+                await self.give_way()
+
+    async def step(self, units: int) -> None:
+        """So much was done that is no step of the core's."""
+        if self._slices.due(units):
+            await self.give_way()
+
+    async def give_way(self) -> None:
+        """A turn for everybody else."""
+        monotonic = self._env.clock.monotonic
+        before = monotonic()
+        await trio.lowlevel.checkpoint()
+        if monotonic() - before > BUSY_SECONDS:
+            await trio.sleep(PAUSE_SECONDS)
+        self._check()

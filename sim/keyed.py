@@ -1,0 +1,175 @@
+"""Clients of a compacted topic: writers of a few keys, who delete too, and readers of all of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from sim.client import Unanswered
+from sim.keyed_history import Keyed
+from sim.workload import EARLIEST, LATEST, RECORDS_MAX, RETRY_SECONDS, Consumer, Producer
+from wire.kafka.errors import ErrorCode
+from wire.kafka.messages import FetchRequest, FetchResponse, ProduceRequest
+from wire.kafka.messages.fetch import FetchPartition, FetchTopic
+from wire.kafka.messages.produce import PartitionProduceData, TopicProduceData
+from wire.kafka.records.batch import build_batch, iter_records, scan_batches
+from wire.kafka.records.compression import Compression
+from wire.kafka.records.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sim.history import Partition
+    from sim.keyed_history import Pair
+    from sim.world import World
+
+KEYED_TOPIC = "keyed"
+KEYED_PARTITION: Partition = (KEYED_TOPIC, 0)
+KEY_COUNT = 12
+TOMBSTONE_SHARE = 0.2
+THINK_SECONDS = 0.2
+#: A reader that does not come to the end of a reading begins anew.
+READING_FETCHES_MAX = 200
+
+
+class KeyedWriter(Producer):
+    """Idempotent, and sends until it is acknowledged."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name, is_idempotent=True)
+        self._pairs: list[Pair] = []
+
+    async def run(self) -> None:
+        world, rng = self._world, self._rng
+        await self._init()
+        while not world.is_draining:
+            self._pairs = []
+            for _ in range(1 + rng.randrange(4)):
+                key = b"key-%d" % rng.randrange(KEY_COUNT)
+                value = b"%s-%d-" % (self.name.encode(), self._count) + b"." * rng.randrange(80)
+                self._count += 1
+                is_tombstone = rng.random() < TOMBSTONE_SHARE
+                self._pairs.append((key, None if is_tombstone else value))
+            await self._send(KEYED_PARTITION, [key for key, _ in self._pairs])
+            await trio.sleep(THINK_SECONDS * rng.random())
+
+    def _note_sent(self, partition: Partition, values: Sequence[bytes]) -> None:
+        self._world.keyed.send(self._pairs)
+
+    def _note_acked(self, partition: Partition, base_offset: int, values: Sequence[bytes]) -> None:
+        self._world.keyed.ack(base_offset, self._pairs)
+
+    def _request(self, partition: Partition, values: Sequence[bytes]) -> ProduceRequest:
+        producer_id, epoch = self._id
+        codec = Compression.NONE if self._rng.random() < 0.7 else Compression.GZIP
+        batch = build_batch(
+            [Record(n, n, key, value) for n, (key, value) in enumerate(self._pairs)],
+            base_timestamp=self._world.time_ms(),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=self._sequences.get(partition, 0),
+            compression=codec,
+        )
+        data = PartitionProduceData(index=partition[1], records=batch)
+        topic = TopicProduceData(name=partition[0], partition_data=[data])
+        return ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic])
+
+
+class KeyedReader:
+    """Reads the whole partition, again and again."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self.name = name
+        self._rng = world.rng_for(name)
+        self._consumer = Consumer(world, name)
+
+    async def run(self) -> None:
+        while not self._world.is_draining:
+            await self.read_all(fetches_max=READING_FETCHES_MAX)
+            await trio.sleep(1.0 + self._rng.random())
+
+    async def read_all(self, *, fetches_max: int | None = None) -> int | None:
+        """One reading, judged; how many records it found. None if it did not come to its end."""
+        world, consumer, keyed = self._world, self._consumer, self._world.keyed
+        start = await consumer.offset(KEYED_PARTITION, EARLIEST)
+        end = await consumer.offset(KEYED_PARTITION, LATEST)
+        if start is None or end is None:
+            return None
+        records: list[Keyed] = []
+        position, last, fetches = start, end, 0
+        while position < last:
+            fetches += 1
+            if fetches_max is not None and fetches > fetches_max:
+                return None
+            answer = await self._fetch(position)
+            if answer is None:
+                continue
+            found, position, high_watermark = answer
+            records += found
+            last = max(last, high_watermark)
+        start = await consumer.offset(KEYED_PARTITION, EARLIEST)
+        if start is None:
+            return None
+        keyed.check_reading(records, log_start=start, known_before=end)
+        world.trace.count("keyed readings")
+        world.made_progress(self.name)
+        return len(records)
+
+    async def _fetch(self, position: int) -> tuple[list[Keyed], int, int] | None:
+        """(records, where to go on, high watermark); None: to be tried again."""
+        consumer, world = self._consumer, self._world
+        data = FetchPartition(
+            partition=KEYED_PARTITION[1],
+            fetch_offset=position,
+            partition_max_bytes=1 + self._rng.randrange(2000),
+        )
+        request = FetchRequest(
+            max_wait_ms=200,
+            min_bytes=1,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=KEYED_TOPIC, partitions=[data])],
+        )
+        try:
+            answer = await consumer.client.ask_leader(*KEYED_PARTITION, request, FetchResponse)
+        except Unanswered:
+            await trio.sleep(RETRY_SECONDS)
+            return None
+        result = answer.responses[0].partitions[0]
+        code = ErrorCode(result.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = await consumer.offset(KEYED_PARTITION, EARLIEST)
+            if start is not None and start > position:
+                return [], start, -1
+            consumer.client.forget(*KEYED_PARTITION)
+            await trio.sleep(RETRY_SECONDS)
+            return None
+        if code is not ErrorCode.NONE:
+            consumer.check_code(code)
+            consumer.client.forget(*KEYED_PARTITION)
+            await trio.sleep(RETRY_SECONDS)
+            return None
+        teller = f"{self.name} of {consumer.client.leader(*KEYED_PARTITION)}"
+        world.history.high_watermark(teller, KEYED_PARTITION, result.high_watermark)
+        records = b"" if result.records is None else result.records
+        assert isinstance(records, (bytes, bytearray, memoryview))
+        found, position = self._take(position, bytes(records))
+        world.made_progress(self.name)
+        return found, position, result.high_watermark
+
+    def _take(self, position: int, data: bytes) -> tuple[list[Keyed], int]:
+        found: list[Keyed] = []
+        at = 0
+        for header in scan_batches(data):
+            batch = memoryview(data)[at : at + header.size]
+            at += header.size
+            for record in iter_records(batch, header, size_max=RECORDS_MAX):
+                offset = header.base_offset + record.offset_delta
+                if offset >= position:
+                    assert record.key is not None
+                    found.append(Keyed(offset, record.key, record.value))
+            position = max(position, header.last_offset + 1)
+        for one in found:
+            self._world.keyed.see(one)
+        return found, position
