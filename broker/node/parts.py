@@ -147,7 +147,7 @@ async def start_broker(
         await stack.enter_async_context(running(reach.run, needs_start=False))
     registry.subscribe(logs.refresh_configs)
     await stack.enter_async_context(running(logs.run))
-    cleaner = await _start_cleaner(env, ledgers, logs, settings, registry, member, stack)
+    cleaner = await _start_cleaner(foundation, logs, settings, registry, member, stack)
     coordinator = GroupCoordinator(env, group_config(broker), catalog, logs)
     await stack.enter_async_context(running(coordinator.run))
     timers = Timers()
@@ -166,8 +166,7 @@ async def start_broker(
 
 
 async def _start_cleaner(
-    env: Env,
-    ledgers: LedgerClient,
+    foundation: Foundation,
     logs: LogManager,
     log_settings: LogSettings,
     registry: ConfigRegistry,
@@ -182,6 +181,7 @@ async def _start_cleaner(
     def chain_format() -> int:
         return COMPACTED_FORMAT if member is None else member.membership.chain_format
 
+    ledgers, env = foundation.ledgers, foundation.env
     cleaner = LogCleaner(logs, ledgers, env, log_settings, settings, chain_format=chain_format)
 
     def follow() -> None:
