@@ -103,7 +103,7 @@ class Keeper:
         self._claim = claim
         self._path = claim.path
         self._stores = parts.stores
-        self._store = parts.stores.metadata
+        self._store = parts.stores.store
         self._ledgers = parts.stores.ledgers
         self._settings = parts.stores.settings
         self._env = parts.env

@@ -66,7 +66,7 @@ class ChainStores:
     """Where chains are: their documents in metadata, their ledgers on bookies; and the limits of
     both. A broker's partitions share one."""
 
-    metadata: MetadataStore
+    store: MetadataStore
     ledgers: LedgerClient
     settings: LogSettings
 
@@ -106,7 +106,7 @@ async def take_over(
     NoNodeError if the partition is gone, BadVersionError if another broker was quicker,
     LedgerError if its ledgers cannot be recovered, ChainFormatError."""
     ledgers, settings = stores.ledgers, stores.settings
-    before, version = await read_chain(stores.metadata, claim.path, node)
+    before, version = await read_chain(stores.store, claim.path, node)
     chain = before
     producers = ProducerState(producers_max=settings.producers_max)
     recovered: Segment | None = None
@@ -117,9 +117,7 @@ async def take_over(
     while producers.expire(now_ms, settings.producer_expiration_ms) >= STEP_PRODUCERS:
         await trio.lowlevel.checkpoint()
     chain = chain.with_epoch(max(chain.leader_epoch + 1, epoch_min), claim.incarnation)
-    chain, version = await write_chain(
-        stores.metadata, claim.path, before, chain, version, settings
-    )
+    chain, version = await write_chain(stores.store, claim.path, before, chain, version, settings)
     segments = []
     slices = Slices(SEGMENTS_PER_TURN)
     for info in chain.ledgers:
