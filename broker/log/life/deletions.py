@@ -49,8 +49,11 @@ class Deletions:
         """Those that have waited so long are due; how long it is until the next ones are."""
         while self._held:
             ledger_id, since = next(iter(self._held.items()))
-            if now - since < delay_seconds:
-                return since + delay_seconds - now
+            # Not `now - since < delay_seconds`: rounding would let a clock that jumps to the end of
+            # the wait never pass it.
+            due = since + delay_seconds
+            if now < due:
+                return due - now
             del self._held[ledger_id]
         return inf
 

@@ -5,9 +5,11 @@ import random
 import pytest
 import trio
 
+from broker.log.compact import plan_core
 from broker.log.compact.plan_core import Due
 from broker.log.life.ledger_info import NO_HORIZON
 from broker.log.settings import LogSettings
+from wire.kafka.records.compression import Compression
 
 
 async def test_of_each_key_the_newest_stays(autojump_clock, shop, compaction):
@@ -296,3 +298,45 @@ async def test_histories(autojump_clock, shop, compaction, seed):
         expected = {key: full[n][1] for key, n in last.items() if full[n][1] is not None}
         assert compaction.table_of(records) == expected
     assert any(info.generation for info in shop.log.chain.ledgers)
+
+
+async def test_many_small_ledgers_are_joined(autojump_clock, shop, compaction, monkeypatch):
+    """Also where nothing is to go: the document has a line for each."""
+    monkeypatch.setattr(plan_core, "JOIN_LEDGERS", 10)
+    await shop.open()
+    for number in range(15):
+        await shop.fill([(b"k%d" % number, b"1")])
+    before = await compaction.read_records(shop.log)
+    await shop.compact()
+    assert len(shop.ids()) == 1
+    assert await compaction.read_records(shop.log) == before
+    for number in range(12):
+        await shop.fill([(b"l%d" % number, b"1")])
+    while (candidate := await shop.cleaner._look()) is not None:
+        await shop.cleaner._clean(candidate)
+    assert len(shop.ids()) == 1
+    assert len(await compaction.read_records(shop.log)) == 27
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+async def test_codecs(autojump_clock, shop, compaction, codec):
+    """Small batches are unpacked on the loop, large ones by a worker."""
+    await shop.open()
+    jobs = []
+
+    class Disk:
+        async def run(self, function):
+            jobs.append(function)
+            await trio.lowlevel.checkpoint()
+            return function()
+
+    object.__setattr__(shop.broker.env, "disk", Disk())
+    rng = random.Random(3)
+    await shop.put((b"a", b"1"), (b"b", rng.randbytes(30_000)), (b"c", b"1"), compression=codec)
+    await shop.fill([(b"a", b"2")], [(b"c", None)], compression=codec)
+    full = compaction.table_of(await compaction.read_records(shop.log))
+    await shop.compact()
+    records = await compaction.read_records(shop.log)
+    assert compaction.table_of(records) == full
+    assert [each[0] for each in records] == [1, 3, 4]
+    assert bool(jobs) == (codec is not Compression.NONE)

@@ -1,0 +1,134 @@
+"""How the steps of a pass share the loop."""
+
+import trio
+
+from broker.log.compact.pace import INLINE_BYTES_MAX, PAUSE_SECONDS, UNITS_PER_SLICE, Pace
+from broker.log.compact.steps import Work
+
+
+class Clock:
+    """Moves only when somebody works."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+class World:
+    def __init__(self):
+        self.clock = Clock()
+        self.disk = self
+        self.jobs = 0
+
+    async def run(self, function):
+        self.jobs += 1
+        await trio.lowlevel.checkpoint()
+        return function()
+
+
+def steps(units):
+    for each in units:
+        yield each
+    return "done"
+
+
+async def turns_during(nursery, work):
+    """How often others had the loop meanwhile."""
+    count = 0
+
+    async def other():
+        nonlocal count
+        while True:
+            await trio.lowlevel.checkpoint()
+            count += 1
+
+    async with trio.open_nursery() as inner:
+        inner.start_soon(other)
+        await trio.lowlevel.checkpoint()
+        count = 0
+        await work()
+        found = count
+        inner.cancel_scope.cancel()
+    return found
+
+
+async def test_slices(nursery):
+    pace = Pace(World(), lambda: None)
+
+    async def work():
+        assert await pace.drive(steps([100] * 60)) == "done"
+
+    turns = await turns_during(nursery, work)
+    assert 6000 // UNITS_PER_SLICE - 2 <= turns <= 6000 // UNITS_PER_SLICE + 2
+
+
+async def test_many_small_batches_are_slices_too(nursery):
+    pace = Pace(World(), lambda: None)
+
+    async def work():
+        for _ in range(1000):
+            await pace.drive(steps([1]))
+
+    assert await turns_during(nursery, work) >= 1000 * 5 // UNITS_PER_SLICE
+
+
+async def test_large_work_is_a_threads(nursery):
+    world = World()
+    pace = Pace(world, lambda: None)
+
+    def both():
+        small = yield Work(INLINE_BYTES_MAX, lambda: b"small")
+        large = yield Work(INLINE_BYTES_MAX + 1, lambda: b"large")
+        return small + large
+
+    assert await pace.drive(both()) == b"smalllarge"
+    assert world.jobs == 1
+
+
+async def test_a_busy_loop_gets_a_pause(autojump_clock):
+    world = World()
+    pace = Pace(world, lambda: None)
+    before = trio.current_time()
+    await pace.give_way()
+    assert trio.current_time() == before
+
+    async def busy():
+        while True:
+            world.clock.now += 0.001
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(busy)
+        await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.deadline = trio.current_time() + 10
+        began = world.clock.now
+        while world.clock.now < began + 0.01:
+            world.clock.now += 0.001
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+
+    async def later():
+        world.clock.now += 0.01
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(later)
+        before = trio.current_time()
+        await pace.give_way()
+    assert trio.current_time() - before >= PAUSE_SECONDS - 1e-9
+
+
+async def test_it_ends_when_it_is_to():
+    asked = []
+
+    def check():
+        asked.append(1)
+        raise KeyError
+
+    pace = Pace(World(), check)
+    try:
+        await pace.drive(steps([UNITS_PER_SLICE, 1]))
+    except KeyError:
+        pass
+    assert asked

@@ -1,0 +1,92 @@
+"""Batches of a ledger, ahead of who takes them; and what is not what the chain says."""
+
+from dataclasses import replace
+
+import pytest
+import trio
+
+from broker.log.compact.source import Source, read_final_snapshot
+from broker.log.compact.steps import CompactionError
+from broker.log.compact.throttle import Throttle
+
+
+def unlimited():
+    return Throttle(lambda: 1e12, trio.current_time)
+
+
+async def offsets_of(shop, info, throttle=None):
+    found = []
+    async with trio.open_nursery() as nursery:
+        with Source(nursery, shop.broker.ledgers, info, throttle or unlimited()) as source:
+            while (batches := await source.next_batches()) is not None:
+                found += [header.base_offset for header, _ in batches]
+    return found
+
+
+def leaf(error):
+    while isinstance(error, BaseExceptionGroup):
+        [error] = error.exceptions
+    return error
+
+
+async def test_every_batch_once_in_order(autojump_clock, shop):
+    await shop.open()
+    await shop.fill(*([(b"k%d" % n, b"." * 500)] for n in range(50)))
+    [info] = shop.log.chain.ledgers
+    assert await offsets_of(shop, info) == list(range(50))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"base_offset": -1},
+        {"base_offset": 1},
+        {"last_offset": 48},
+        {"last_offset": 50},
+        {"entry_count": 3},
+    ],
+)
+async def test_what_the_chain_does_not_say_is_damage(autojump_clock, shop, change):
+    await shop.open()
+    await shop.fill(*([(b"k%d" % n, b"." * 500)] for n in range(50)))
+    [info] = shop.log.chain.ledgers
+    with pytest.raises((CompactionError, BaseExceptionGroup)) as caught:
+        await offsets_of(shop, replace(info, **change))
+    assert isinstance(leaf(caught.value), CompactionError)
+
+
+async def test_holes_are_for_compacted_ledgers(autojump_clock, shop):
+    await shop.open()
+    await shop.fill(*([(b"k", b"%d" % n), (b"l%d" % n, b"1")] for n in range(10)))
+    await shop.compact()
+    await shop.fill([(b"k", b"x")], [(b"l3", b"2")])
+    await shop.compact()
+    [info] = shop.log.chain.ledgers
+    assert info.generation == 2
+    assert await offsets_of(shop, info) == [0, 2, 4, 8, 10, 12, 14, 16, 18, 20, 21]
+    with pytest.raises((CompactionError, BaseExceptionGroup)) as caught:
+        await offsets_of(shop, replace(info, generation=0))
+    assert isinstance(leaf(caught.value), CompactionError)
+
+
+async def test_who_leaves_early_leaves_no_task(autojump_clock, shop):
+    await shop.open()
+    await shop.fill(*([(b"k%d" % n, b"." * 500)] for n in range(50)))
+    [info] = shop.log.chain.ledgers
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            slow = Throttle(lambda: 1.0, trio.current_time)
+            with Source(nursery, shop.broker.ledgers, info, slow):
+                await trio.sleep(1)
+
+
+async def test_final_snapshots_only(autojump_clock, shop):
+    await shop.open()
+    await shop.put((b"a", b"1"), base_sequence=0, producer_id=7, producer_epoch=0)
+    await shop.roll()
+    [info] = shop.log.chain.ledgers
+    ledgers = shop.broker.ledgers
+    assert len(await read_final_snapshot(ledgers, info)) == 1
+    assert not await read_final_snapshot(ledgers, replace(info, snapshot_entry=None))
+    assert not await read_final_snapshot(ledgers, replace(info, last_offset=info.last_offset + 1))
+    assert not await read_final_snapshot(ledgers, replace(info, snapshot_entry=info.index_entry))
