@@ -279,9 +279,7 @@ class ProducerState:
             " must wait until one expires (producer.id.expiration.ms)",
         )
 
-    def _check_odd(
-        self, producer: Producer, header: BatchHeader, now_ms: int
-    ) -> Duplicate | None:
+    def _check_odd(self, producer: Producer, header: BatchHeader, now_ms: int) -> Duplicate | None:
         """`check` of what does not simply go on where the producer's last batch ended."""
         first_sequence = header.base_sequence
         epoch = header.producer_epoch

@@ -404,6 +404,7 @@ class Keeper:
             raise
         log.is_suspended = False
         log.segments.append(segment)
+        log.aborted.segments_changed(log.segments)
         self._writer = log.writer = writer
         self._noted_snapshot = None
         self._roll_asked = False
@@ -428,6 +429,8 @@ class Keeper:
         segment.info = segment.closed_info(
             last_offset=log.high_watermark - 1, entry_count=writer.last_add_confirmed + 1
         )
+        segment.has_aborted = segment.aborted is not None and len(segment.aborted) > 0
+        log.aborted.segments_changed(log.segments)
         self._writer = log.writer = None
         chain = log.chain.with_last(segment.info)
         if log.queue.needs_ledger and not self._closing:
@@ -454,6 +457,7 @@ class Keeper:
         chain = log.chain
         kept = {info.ledger_id for info in chain.ledgers}
         log.segments[:] = [item for item in log.segments if item.info.ledger_id in kept]
+        log.aborted.segments_changed(log.segments)
         logger.info(
             "log_start_raised",
             kv(
