@@ -13,8 +13,9 @@ from harness.zookeeper_store import opened
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.ownership import Incarnation
 from broker.cluster.registry import ConfigRegistry
-from broker.log.life.chain import Chain, LedgerInfo, new_document
+from broker.log.life.chain import Chain, new_document
 from broker.log.life.document import read_chain, write_chain
+from broker.log.life.ledger_info import LedgerInfo
 from broker.log.settings import LogSettings
 from runtime.env import Env, RealClock
 

@@ -147,6 +147,30 @@ class TopicConfig:
         broker="compression.zstd.level",
         doc="Level used when the broker itself compresses with zstd.",
     )
+    delete_retention_ms: int = _setting(
+        "delete.retention.ms",
+        LONG,
+        "86400000",
+        at_least(0),
+        broker="log.cleaner.delete.retention.ms",
+        doc="How long compaction leaves a tombstone readable.",
+    )
+    file_delete_delay_ms: int = _setting(
+        "file.delete.delay.ms",
+        LONG,
+        "60000",
+        at_least(0),
+        broker="log.segment.delete.delay.ms",
+        doc="Delay before a ledger is deleted that compaction has replaced.",
+    )
+    max_compaction_lag_ms: int = _setting(
+        "max.compaction.lag.ms",
+        LONG,
+        _FOREVER,
+        at_least(1),
+        broker="log.cleaner.max.compaction.lag.ms",
+        doc="The longest that a record of a compacted topic may stay uncompacted.",
+    )
     max_message_bytes: int = _setting(
         "max.message.bytes",
         INT,
@@ -179,6 +203,22 @@ class TopicConfig:
         broker="log.message.timestamp.type",
         doc="Whose clock stamps records: the producer's (CreateTime) or the broker's"
         " (LogAppendTime).",
+    )
+    min_cleanable_dirty_ratio: float = _setting(
+        "min.cleanable.dirty.ratio",
+        ConfigType.DOUBLE,
+        "0.5",
+        between(0, 1),
+        broker="log.cleaner.min.cleanable.ratio",
+        doc="Share of uncompacted bytes above which a log is compacted.",
+    )
+    min_compaction_lag_ms: int = _setting(
+        "min.compaction.lag.ms",
+        LONG,
+        "0",
+        at_least(0),
+        broker="log.cleaner.min.compaction.lag.ms",
+        doc="The shortest that a record of a compacted topic stays uncompacted.",
     )
     min_insync_replicas: int = _setting(
         "min.insync.replicas",

@@ -2,7 +2,8 @@
 
     /quire/brokers/<id>   ephemeral: {"format": 1, "incarnation", "listeners":
                           {name: [host, port, protocol]}, "rack", "state", "version",
-                          "place" (if it is known), "can_write": false (if it cannot)}
+                          "place" (if it is known), "can_write": false (if it cannot),
+                          "chain_format" (the newest of partitions' documents that it reads)}
     /quire/brokers/<id>-asked-<incarnation>   ephemeral: a rival's question (below)
 
 What was known stays known while metadata cannot be reached. A session that was lost is followed by
@@ -53,6 +54,8 @@ logger = logging.getLogger(__name__)
 BROKERS_PATH = "/quire/brokers"
 FORMAT = 1
 RETRY_SECONDS = 1.0
+#: The newest format of partitions' documents that those read who do not say it.
+CHAIN_FORMAT_UNTOLD = 2
 #: How long a registration of another life under our id may stay: longer than a session lives on.
 TAKEN_WAIT_SECONDS = 60.0
 #: How long one that may be a rival has for its answer, and how often we look.
@@ -81,6 +84,8 @@ class Registration:
     place: str = ""
     #: It reaches enough bookies.
     can_write: bool = True
+    #: The newest format of partitions' documents that it reads (broker/log/life/chain.py).
+    chain_format: int = CHAIN_FORMAT_UNTOLD
 
     @property
     def node_id(self) -> int:
@@ -103,6 +108,8 @@ class Registration:
             document["place"] = self.place
         if not self.can_write:
             document["can_write"] = False
+        if self.chain_format != CHAIN_FORMAT_UNTOLD:
+            document["chain_format"] = self.chain_format
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -123,6 +130,7 @@ class Registration:
                 str(document["version"]),
                 str(document.get("place", "")),
                 document.get("can_write", True) is not False,
+                int(document.get("chain_format", CHAIN_FORMAT_UNTOLD)),
             )
         except RegistrationFormatError:
             raise
@@ -173,6 +181,13 @@ class Membership:
     def candidates(self) -> list[Candidate]:
         """The live brokers by id."""
         return [self.live[node_id].candidate for node_id in sorted(self.live)]
+
+    @property
+    def chain_format(self) -> int:
+        """The newest format of partitions' documents that every live broker reads, as far as is
+        known: one that starts later may read less, and cannot hold what has a newer one."""
+        formats = [each.chain_format for each in self.live.values()]
+        return min(formats, default=CHAIN_FORMAT_UNTOLD)
 
     def subscribe(self, listener: Callable[[frozenset[Incarnation]], None]) -> None:
         """`listener(lives that ended)` after each change, also of a state, and after this broker

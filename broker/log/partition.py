@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from broker.cluster.durability import Copies
     from broker.log.append.validation import Checked
     from broker.log.life.takeover import TakenOver
+    from broker.log.read.batch_walk import Collected
     from broker.log.read.segment import Segment
     from broker.log.settings import LogSettings
     from broker.log.transactions.gate import TransactionVerifier
@@ -104,11 +105,21 @@ class State(Enum):
 
 @dataclass(slots=True)
 class ReadResult:
-    """Whole batches from the wanted offset on, as views; empty at the high watermark."""
+    """Whole batches from the wanted offset on, as views; empty at the high watermark. Without
+    records only if there are none up to the high watermark."""
 
     parts: list[memoryview]
     size_bytes: int
     next_offset: int
+    #: Else there are batches that compaction emptied, at most.
+    has_records: bool = False
+
+    def add(self, got: Collected) -> None:
+        """What was found next, if anything."""
+        self.parts += got.parts
+        self.size_bytes += got.size_bytes
+        self.next_offset = max(self.next_offset, got.next_offset)
+        self.has_records |= got.has_records
 
 
 class PartitionLog:
@@ -250,18 +261,23 @@ class PartitionLog:
             return -1, -1
         end = self._epoch_start_offset
         for segment in reversed(self.segments):
-            info = segment.info
-            if info.leader_epoch <= epoch:
-                # A ledger below the log start may be kept for its snapshot of the producers.
-                return info.leader_epoch, max(end, self.log_start_offset)
-            end = min(end, info.base_offset)
+            for known, first_offset in reversed(segment.info.all_epochs):
+                if known <= epoch:
+                    # A ledger below the log start may be kept for its snapshot of the producers.
+                    return known, max(end, self.log_start_offset)
+                end = min(end, first_offset)
         return epoch, max(end, self.log_start_offset)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch under which the record at `offset` was written; -1 if unknown."""
         position = self._position_of(offset)
         if position < len(self.segments):
-            return self.segments[position].info.leader_epoch
+            info = self.segments[position].info
+            if not info.epochs:
+                return info.leader_epoch
+            return max(
+                epoch for epoch, first in info.all_epochs if first <= max(offset, info.base_offset)
+            )
         return self.leader_epoch
 
     # -- append --------------------------------------------------------------------------------
@@ -620,16 +636,14 @@ class PartitionLog:
             while result.next_offset < end_offset and position < len(self.segments):
                 got = self.segments[position].read_nowait(
                     result.next_offset,
-                    size_max - result.size_bytes,
-                    at_least_one=at_least_one and not result.parts,
+                    max(size_max - result.size_bytes, 0),
+                    at_least_one=at_least_one and not result.has_records,
                     end_offset=end_offset if committed else NO_END,
                 )
                 if got is None:
-                    return result if result.parts else None
-                result.parts += got.parts
-                result.size_bytes += got.size_bytes
-                result.next_offset = max(result.next_offset, got.next_offset)
-                if got.full or result.size_bytes >= size_max:
+                    return result if result.has_records else None
+                result.add(got)
+                if got.full or (result.size_bytes >= size_max and result.has_records):
                     break
                 last = self.segments[position].info.last_offset
                 if last is not None and (got.next_offset < 0 or got.next_offset > last):
@@ -641,25 +655,56 @@ class PartitionLog:
                     break
         except LedgerError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        return result
+        return self._unless_emptied(result, offset, end_offset)
 
     async def read(
         self, offset: int, size_max: int, *, at_least_one: bool = True, committed: bool = False
     ) -> ReadResult:
         """As `read_nowait`, waiting for disk or network where it must."""
-        got = self.read_nowait(offset, size_max, at_least_one=at_least_one, committed=committed)
-        if got is not None:
-            return got
-        segment = self.segments[self._position_of(offset)]
-        end_offset = self.last_stable_offset if committed else NO_END
-        try:
-            part = await segment.read(
-                offset, size_max, at_least_one=at_least_one, end_offset=end_offset
-            )
-        except LedgerError as error:
-            self._check_readable(offset)
+        result = self.read_nowait(offset, size_max, at_least_one=at_least_one, committed=committed)
+        if result is not None:
+            return result
+        result = ReadResult([], 0, offset)
+        may_repeat = True
+        end_offset = self.readable_end(committed=committed)
+        while result.next_offset < end_offset:
+            segment = self.segments[self._position_of(result.next_offset)]
+            try:
+                got = await segment.read(
+                    result.next_offset,
+                    max(size_max - result.size_bytes, 0),
+                    at_least_one=at_least_one,
+                    end_offset=end_offset if committed else NO_END,
+                )
+            except LedgerError as error:
+                self._check_readable(result.next_offset)
+                self._check_replaced(segment, error, may_repeat=may_repeat)
+                may_repeat = False
+                continue
+            result.add(got)
+            if result.has_records or got.full:
+                break
+            # A hole up to the ledger's end, or batches that compaction emptied.
+            last = segment.info.last_offset
+            if last is not None and (got.next_offset < 0 or got.next_offset > last):
+                result.next_offset = max(result.next_offset, last + 1)
+            elif got.next_offset < 0:
+                break
+            self._check_readable(result.next_offset)
+        return self._unless_emptied(result, offset, end_offset)
+
+    def _unless_emptied(self, result: ReadResult, offset: int, end_offset: int) -> ReadResult:
+        """Batches without records are given with others, or if nothing else is left."""
+        if result.parts and not result.has_records and result.next_offset < end_offset:
+            return ReadResult([], 0, offset)
+        return result
+
+    def _check_replaced(self, segment: Segment, error: LedgerError, *, may_repeat: bool) -> None:
+        """Of a ledger that could not be read: returns if others are in its place by now, which may
+        be tried instead. One that the chain names is never taken for empty: KafkaError
+        KAFKA_STORAGE_ERROR."""
+        if not may_repeat or segment in self.segments:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        return ReadResult(part.parts, part.size_bytes, max(part.next_offset, offset))
 
     async def read_aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """What readers of committed records have to drop of what lies between, sorted by first
@@ -674,14 +719,18 @@ class PartitionLog:
         """(offset, timestamp) of the first record at or after that time, None without one.
         KafkaError as `read`, and CORRUPT_MESSAGE if a batch's inside is not what it says."""
         self._check_readable(self.log_start_offset)
-        for segment in list(self.segments):
+        waiting, may_repeat = deque(self.segments), True
+        while waiting:
+            segment = waiting.popleft()
             if segment.max_timestamp < timestamp_ms:
                 continue
             try:
                 found = await segment.find_timestamp(timestamp_ms, self.log_start_offset)
             except LedgerError as error:
                 self._check_readable(self.log_start_offset)
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+                self._check_replaced(segment, error, may_repeat=may_repeat)
+                waiting, may_repeat = deque(self.segments), False
+                continue
             except (
                 WireError
             ) as error:  # our coordinators' batches are not walked, nor were old ones
@@ -711,8 +760,8 @@ class PartitionLog:
             )
 
     def _position_of(self, offset: int) -> int:
-        return max(bisect_right(self.segments, offset, key=_base_offset) - 1, 0)
+        return max(bisect_right(self.segments, offset, key=base_offset_of) - 1, 0)
 
 
-def _base_offset(segment: Segment) -> int:
+def base_offset_of(segment: Segment) -> int:
     return segment.info.base_offset

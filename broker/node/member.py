@@ -18,6 +18,7 @@ from broker.cluster.membership import Membership, Registration
 from broker.cluster.ownership import Incarnation
 from broker.cluster.placing import Placing
 from broker.cluster.reach import BookieReach
+from broker.log.life.chain import NEWEST_FORMAT
 from broker.log.partition import State
 from runtime.logs import kv
 from runtime.running import running
@@ -133,6 +134,7 @@ class ClusterMember:
                 self._state(),
                 _version(),
                 place,
+                chain_format=NEWEST_FORMAT,
             )
         )
 

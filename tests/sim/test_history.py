@@ -9,7 +9,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from broker.cluster.ownership import Incarnation
-from broker.log.life.chain import Chain, LedgerInfo
+from broker.log.life.chain import Chain
+from broker.log.life.ledger_info import LedgerInfo
 from sim.history import History, Violation
 from sim.ledgers import LedgerHistory, check_chain, check_copies
 from wire.bookkeeper.entry import Digest

@@ -30,56 +30,50 @@ multi as the document that names them, never changed, and deleted in the same mu
 Of an archive's ledgers those that end at or before the log start are no longer part of the
 partition; the first `dropped` are known to be deleted. A chain without archives is written in
 format 1; a broker that does not know of archives refuses format 2.
+
+Compaction puts ledgers in the place of others (broker/log/life/swap.py). What is new of such ones,
+or of the chain, makes it format 3, of the document or of the archive that has it:
+
+    {"format": 3, ..., "cleaned_to": 100, "ledgers": [{..., "compacted": 1,
+     "epochs": [[2, 0], [5, 60]], "min_horizon": ..., "aborted": 13, "aborted_count": 2}]}
+    {"format": 3, "ledgers": [[id, ..., snapshot, {"compacted": 1}], ...]}
+
+Each of these names is left out where it says nothing, and a chain that needs none of them is
+written in format 1 or 2, which older brokers read. If sources are in an archive, it is made anew
+under another number; so numbers are unique, but not in order.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.cluster.ownership import Incarnation
+from broker.log.life.ledger_info import LedgerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMAT = 1
 ARCHIVED_FORMAT = 2
-NO_TIMESTAMP = -1
+COMPACTED_FORMAT = 3
+#: Those that this broker reads.
+FORMATS = (FORMAT, ARCHIVED_FORMAT, COMPACTED_FORMAT)
+NEWEST_FORMAT = COMPACTED_FORMAT
+#: Of an archive that is not written yet.
+UNWRITTEN = -1
 
 
 class ChainFormatError(ValueError):
     """The stored document is not a chain; names what is wrong."""
 
 
-@dataclass(slots=True, frozen=True)
-class LedgerInfo:
-    """One ledger of the chain. Offsets are Kafka's, times milliseconds, sizes payload bytes."""
-
-    ledger_id: int
-    base_offset: int
-    leader_epoch: int
-    created_ms: int
-    last_offset: int | None = None  # None while open
-    entry_count: int = 0
-    size_bytes: int = 0
-    max_timestamp: int = NO_TIMESTAMP
-    max_timestamp_offset: int = -1
-    index_entry: int | None = None
-    snapshot_entry: int | None = None  # the newest; set while open, too
-
-    @property
-    def is_open(self) -> bool:
-        return self.last_offset is None
-
-    @property
-    def end_offset(self) -> int:
-        """One past the last offset; only for a closed ledger."""
-        assert self.last_offset is not None
-        return self.last_offset + 1
+class SourcesGoneError(Exception):
+    """Ledgers that were to be replaced are not in the chain any more, one after the other."""
 
 
 class Archive(NamedTuple):
@@ -96,6 +90,9 @@ class Chain:
     ledgers: tuple[LedgerInfo, ...] = ()
     deleting: tuple[int, ...] = ()
     owner: Incarnation | None = None
+    #: Every record before it was looked at by a pass of the cleaner that came to its end. Mostly a
+    #: ledger's base; within one where a pass's map of keys was full.
+    cleaned_to: int = 0
     archives: tuple[Archive, ...] = ()
     #: What the archives hold, in order: `dropped` ledgers that are known to be deleted, these that
     #: are to be, and the first `archived_count` of `ledgers`.
@@ -201,25 +198,132 @@ class Chain:
         assert 0 <= self.archived_count <= len(self.ledgers)
         return self.ledgers[self.archived_count :]
 
+    @property
+    def first_dirty(self) -> int:
+        """From here on the closed ledgers hold what no pass has looked at: `cleaned_to`, but never
+        below the log start; the log start if `cleaned_to` is behind the end of what is closed."""
+        if self.log_start_offset <= self.cleaned_to <= self.closed_end_offset:
+            return self.cleaned_to
+        return self.log_start_offset
+
+    def with_cleaned_to(self, offset: int) -> Chain:
+        """All before `offset` was looked at by a pass that is finished."""
+        assert 0 <= offset <= self.closed_end_offset, "what is open is not cleaned"
+        return replace(self, cleaned_to=offset)
+
+    def with_compacted(self, source_ids: Sequence[int], infos: Sequence[LedgerInfo]) -> Chain:
+        """`infos` in the place of their sources, which go to `deleting`. The log start stays, and
+        may be within. SourcesGoneError unless the sources are in the chain, one after the other.
+        """
+        assert source_ids
+        assert infos
+        assert all(info.is_compacted and not info.is_open for info in infos)
+        assert all(map(_follows, infos[1:], infos)), "as `_check_order` wants it"
+        start = bisect_left(self.ledgers, infos[0].base_offset, key=_base_offset)
+        stop = start + len(source_ids)
+        sources = self.ledgers[start:stop]
+        if tuple(info.ledger_id for info in sources) != tuple(source_ids):
+            raise SourcesGoneError(
+                f"ledgers {source_ids[0]}..{source_ids[-1]} are not in the chain"
+            )
+        assert not sources[-1].is_open, "the open ledger is never replaced"
+        assert sources[0].base_offset == infos[0].base_offset, "no record changes its place"
+        assert sources[-1].end_offset == infos[-1].end_offset, "no record changes its place"
+        chain = replace(
+            self,
+            ledgers=(*self.ledgers[:start], *infos, *self.ledgers[stop:]),
+            deleting=(*self.deleting, *source_ids),
+        )
+        if start >= self.archived_count:
+            return chain
+        archived_stop = min(stop, self.archived_count)
+        return chain._with_changed_archives(self, start, archived_stop, len(infos))
+
+    def _with_changed_archives(self, before: Chain, start: int, stop: int, count: int) -> Chain:
+        """`self` has `count` other ledgers where `before` had [start, stop) of those that are in
+        archives: the archives that they were in are one now, unwritten, with the others that were
+        in there."""
+        dead = before.dropped + len(before.archived_deleting)
+        ends = list(accumulate(archive.ledger_count for archive in before.archives))
+        first, last = bisect_right(ends, dead + start), bisect_left(ends, dead + stop)
+        begin = ends[first - 1] if first else 0
+        kept = ends[last] - max(begin, dead) - (stop - start)
+        fresh = Archive(UNWRITTEN, kept + count)
+        chain = replace(
+            self,
+            archives=(*before.archives[:first], fresh, *before.archives[last + 1 :]),
+            archived_count=before.archived_count - (stop - start) + count,
+        )
+        if begin >= dead:
+            return chain
+        # It held some that are not part of the partition any more, as all before it do.
+        return replace(
+            chain,
+            archives=chain.archives[first:],
+            dropped=0,
+            archived_deleting=(),
+            deleting=(*before.archived_deleting, *chain.deleting),
+        )
+
+    def with_fitted_archives(self, ledger_count_max: int) -> Chain:
+        """Unwritten archives have so many ledgers at most, and neighbours of theirs that fit in
+        are in them: else those of a long chain that compaction made short would have few each."""
+        fitted: list[Archive] = []
+        end, dead = 0, self.dropped + len(self.archived_deleting)
+        may_grow = False  # the one before holds none but the partition's
+        for archive in self.archives:
+            is_alive, end = end >= dead, end + archive.ledger_count
+            count = archive.ledger_count
+            if may_grow and UNWRITTEN in (fitted[-1].number, archive.number):
+                joined = fitted[-1].ledger_count + count
+                if joined <= ledger_count_max:
+                    fitted[-1] = Archive(UNWRITTEN, joined)
+                    continue
+            while archive.number == UNWRITTEN and count > ledger_count_max:
+                fitted.append(Archive(UNWRITTEN, ledger_count_max))
+                count -= ledger_count_max
+            fitted.append(Archive(archive.number, count))
+            may_grow = is_alive
+        return replace(self, archives=tuple(fitted))
+
+    def with_written_archives(self, number: int) -> tuple[Chain, list[tuple[int, bytes]]]:
+        """Each unwritten archive has a number, from `number` on; and (number, bytes) of each."""
+        numbered: list[Archive] = []
+        written: list[tuple[int, bytes]] = []
+        position = -self.dropped - len(self.archived_deleting)
+        for archive in self.archives:
+            end = position + archive.ledger_count
+            if archive.number == UNWRITTEN:
+                assert position >= 0, "of what is not part of the partition nothing is written"
+                archive = Archive(number + len(written), archive.ledger_count)
+                written.append((archive.number, archive_bytes(self.ledgers[position:end])))
+            numbered.append(archive)
+            position = end
+        return replace(self, archives=tuple(numbered)), written
+
     def to_bytes(self) -> bytes:
         """The document; archives are written by themselves (`archive_bytes`)."""
         newest = self.newest
         assert all(map(_follows, newest[1:], newest)), "as `_check_order` wants it"
         in_archives = self.dropped + len(self.archived_deleting) + self.archived_count
         assert in_archives == sum(archive.ledger_count for archive in self.archives)
+        assert all(archive.number != UNWRITTEN for archive in self.archives)
+        ledgers = [_ledger_document(info) for info in newest]
+        number = ARCHIVED_FORMAT if self.archives else FORMAT
+        if self.cleaned_to or any(len(item) > len(_LEDGER_FIELDS) for item in ledgers):
+            number = COMPACTED_FORMAT
         document: dict[str, Any] = {
-            "format": ARCHIVED_FORMAT if self.archives else FORMAT,
+            "format": number,
             "leader_epoch": self.leader_epoch,
             "log_start_offset": self.log_start_offset,
             "deleting": self.deleting,
             "owner": self.owner and {"broker": self.owner.node_id, "incarnation": self.owner.token},
-            "ledgers": [
-                {name: getattr(info, field) for name, field in _LEDGER_FIELDS.items()}
-                for info in newest
-            ],
+            "ledgers": ledgers,
         }
         if self.archives:
             document |= {"archives": self.archives, "dropped": self.dropped}
+        if self.cleaned_to:
+            document["cleaned_to"] = self.cleaned_to
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -241,7 +345,7 @@ class ChainDocument:
         """ChainFormatError."""
         try:
             document = json.loads(data)
-            if document["format"] not in (FORMAT, ARCHIVED_FORMAT):
+            if document["format"] not in FORMATS:
                 raise ChainFormatError(f"partition document of unknown format {document['format']}")
             self._document: dict[str, Any] = document
             self.owner = _owner(document.get("owner"))
@@ -272,6 +376,7 @@ class ChainDocument:
                 log_start_offset=log_start_offset,
                 deleting=tuple(_integer(value) for value in document["deleting"]),
                 owner=self.owner,
+                cleaned_to=_integer(document.get("cleaned_to", 0)),
                 ledgers=(*before[gone_count:], *map(_ledger, document["ledgers"])),
                 archives=self.archives,
                 dropped=dropped,
@@ -298,12 +403,9 @@ def archive_bytes(ledgers: Sequence[LedgerInfo]) -> bytes:
     assert ledgers
     assert not ledgers[-1].is_open
     assert all(map(_follows, ledgers[1:], ledgers)), "as `_check_order` wants it"
-    document = {
-        "format": ARCHIVED_FORMAT,
-        "ledgers": [
-            [getattr(info, field) for field in _LEDGER_FIELDS.values()] for info in ledgers
-        ],
-    }
+    rows = [_archive_row(info) for info in ledgers]
+    is_compacted = any(len(row) > len(_LEDGER_FIELDS) for row in rows)
+    document = {"format": COMPACTED_FORMAT if is_compacted else ARCHIVED_FORMAT, "ledgers": rows}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -311,12 +413,12 @@ def archive_from_bytes(data: bytes) -> list[LedgerInfo]:
     """ChainFormatError."""
     try:
         document = json.loads(data)
-        if document["format"] != ARCHIVED_FORMAT:
+        if document["format"] not in (ARCHIVED_FORMAT, COMPACTED_FORMAT):
             raise ChainFormatError(f"archive of unknown format {document['format']}")
-        return [LedgerInfo(*item) for item in document["ledgers"]]
+        return [_of_archive_row(row) for row in document["ledgers"]]
     except ChainFormatError:
         raise
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ChainFormatError(f"archive is damaged: {error!r}") from error
 
 
@@ -349,8 +451,58 @@ _LEDGER_FIELDS = {
 }
 
 
+#: Those of format 3, each left out where it is as if it were not there.
+_COMPACTED_FIELDS = {
+    "compacted": "generation",
+    "epochs": "epochs",
+    "min_horizon": "min_horizon_ms",
+    "aborted": "aborted_entry",
+    "aborted_count": "aborted_count",
+}
+_DEFAULTS = {field.name: field.default for field in fields(LedgerInfo)}
+
+
+def _compacted_document(info: LedgerInfo) -> dict[str, Any]:
+    named = ((name, field, getattr(info, field)) for name, field in _COMPACTED_FIELDS.items())
+    return {name: value for name, field, value in named if value != _DEFAULTS[field]}
+
+
+def _ledger_document(info: LedgerInfo) -> dict[str, Any]:
+    document = {name: getattr(info, field) for name, field in _LEDGER_FIELDS.items()}
+    return document | _compacted_document(info)
+
+
+def _archive_row(info: LedgerInfo) -> list[Any]:
+    row = [getattr(info, field) for field in _LEDGER_FIELDS.values()]
+    more = _compacted_document(info)
+    return [*row, more] if more else row
+
+
 def _ledger(item: dict[str, Any]) -> LedgerInfo:
-    return LedgerInfo(**{field: item[name] for name, field in _LEDGER_FIELDS.items()})
+    """KeyError, TypeError, ValueError, ChainFormatError."""
+    values = {field: item[name] for name, field in _LEDGER_FIELDS.items()}
+    for name, field in _COMPACTED_FIELDS.items():
+        if name in item:
+            values[field] = _integer(item[name]) if name != "epochs" else _epochs(item)
+    return LedgerInfo(**values)
+
+
+def _of_archive_row(row: list[Any]) -> LedgerInfo:
+    """As `_ledger`."""
+    count = len(_LEDGER_FIELDS)
+    if len(row) not in (count, count + 1):
+        raise ChainFormatError(f"archive is damaged: a ledger of {len(row)} values")
+    more = row[count] if len(row) > count else {}
+    return _ledger(dict(zip(_LEDGER_FIELDS, row, strict=False)) | more)
+
+
+def _epochs(item: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+    epochs = tuple((_integer(epoch), _integer(offset)) for epoch, offset in item["epochs"])
+    if epochs[:1] != ((item["epoch"], item["base"]),) or not all(
+        before[0] < after[0] and before[1] < after[1] for before, after in pairwise(epochs)
+    ):
+        raise ChainFormatError(f"partition document is damaged: epochs of ledger {item['id']}")
+    return epochs
 
 
 def _count_before(ledgers: Sequence[LedgerInfo], offset: int) -> int:
@@ -359,6 +511,10 @@ def _count_before(ledgers: Sequence[LedgerInfo], offset: int) -> int:
     if ledgers and ledgers[-1].is_open:
         closed -= 1
     return bisect_right(ledgers, offset, hi=closed, key=_end_offset)
+
+
+def _base_offset(info: LedgerInfo) -> int:
+    return info.base_offset
 
 
 def _end_offset(info: LedgerInfo) -> int:

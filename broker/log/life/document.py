@@ -15,7 +15,6 @@ from broker.log.life.chain import (
     Chain,
     ChainDocument,
     ChainFormatError,
-    LedgerInfo,
     archive_bytes,
     archive_from_bytes,
     archive_path,
@@ -34,11 +33,15 @@ from metadata.store import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from broker.log.life.ledger_info import LedgerInfo
     from broker.log.settings import LogSettings
     from metadata.store import MetadataStore, Op
 
 #: An answer that is lost so often in a row is no accident.
 ATTEMPTS_MAX = 5
+
+#: Archives that one write may make: their numbers begin with the document's version.
+ARCHIVES_PER_WRITE_MAX = 1000
 
 #: Documents in one request: at some kB each they stay below ZooKeeper's 1 MiB.
 READ_COUNT_MAX = 128
@@ -83,12 +86,19 @@ async def write_chain(
     assert version >= 0
     also: list[Op] = []
     ledgers = chain.ledgers
-    number = max((version, *(archive.number for archive in before.archives))) + 1
+    # No number comes twice: a reader that has an old document must not find another archive.
+    used = (archive.number for archive in before.archives)
+    number = max((version * ARCHIVES_PER_WRITE_MAX, *used)) + 1
+    chain = chain.with_fitted_archives(settings.archive_ledgers)
+    chain, written = chain.with_written_archives(number)
+    also += [CreateOp(archive_path(path, fresh), data) for fresh, data in written]
+    number += len(written)
     while sum(not info.is_open for info in chain.newest) > settings.document_ledgers_max:
         oldest = chain.newest[: settings.archive_ledgers]
         also.append(CreateOp(archive_path(path, number), archive_bytes(oldest)))
         chain = chain.with_archive(number, len(oldest))
         number += 1
+    assert len(also) <= ARCHIVES_PER_WRITE_MAX
     assert chain.ledgers == ledgers, "where a ledger is written changes nothing of the chain"
     named = set(chain.archives)
     also += [

@@ -18,6 +18,10 @@ If no bookies take writes (full disks), the partition loses its open ledger, is 
 is *suspended*: it serves reads, deletions and retention, refuses appends with NOT_ENOUGH_REPLICAS
 (retriable, and true: nothing was stored), makes no ledger, and looks for bookies every second.
 
+Compaction makes ledgers beside all this and asks for a *swap* (broker/log/life/swap.py): one
+compare-and-set, by the chain as it is then, and in the same turn the new segments are in the place
+of the old.
+
 A hand-over, and a clean stop: appends are refused from now on, the ledger is sealed, drained and
 closed, and the document says in the same compare-and-set that nobody owns the partition.
 """
@@ -25,6 +29,7 @@ closed, and the document says in the same compare-and-set that nobody owns the p
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,15 +37,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.log.life.chain import ChainFormatError, LedgerInfo
+from broker.log.life.chain import ChainFormatError, SourcesGoneError
 from broker.log.life.deletions import Deletions
 from broker.log.life.document import write_chain
 from broker.log.life.doubts import settle_doubts
+from broker.log.life.ledger_info import LedgerInfo
 from broker.log.life.new_ledger import can_create, create_ledger
 from broker.log.life.retention import new_log_start, roll_age_ms, roll_jitter_ms
 from broker.log.life.spare import SpareLedger
+from broker.log.life.swap import SwapOutcome
 from broker.log.life.takeover import take_over
-from broker.log.partition import PartitionLog, State
+from broker.log.partition import PartitionLog, State, base_offset_of
 from broker.log.read.offset_index import OffsetIndex
 from broker.log.read.segment import Segment
 from ledger.errors import LedgerError, LedgerMetadataError, NotEnoughBookiesError
@@ -58,6 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from broker.log.life.chain import Chain
+    from broker.log.life.swap import Swap
     from broker.log.life.takeover import ChainStores, Claim
     from ledger.writer import LedgerWriter
     from metadata.store import Node
@@ -71,6 +79,8 @@ SUSPENDED_LOOK_SECONDS = 1.0
 AWAY_RETRY_SECONDS = 0.5
 #: How long a tenure's end may wait for the deletion of what was not used.
 DISCARD_SECONDS = 2.0
+#: Swaps that one compare-and-set has at most: each may make an archive anew.
+SWAPS_PER_WRITE = 8
 #: How long a take-over may take at first. One that hangs (bookies or metadata that do not answer)
 #: must not keep its place from others; the manager gives it longer each time.
 TAKEOVER_SECONDS = 30.0
@@ -107,6 +117,8 @@ class Keeper:
         self._wanted_start = 0
         self._start_moved: trio.Event | None = None
         self._roll_asked = False
+        #: Those that are asked for and not begun, in order.
+        self._swaps: dict[Swap, trio.Event] = {}
         self._spare = SpareLedger(log, self._ledgers)
         self._deletions = Deletions(self._ledgers)
         self._closing = self._releasing = False
@@ -143,6 +155,7 @@ class Keeper:
             return False
         self.took_over = True
         log.is_unbounded = self._is_metadata_away()
+        self._deletions.hold(taken.chain.all_deleting, trio.current_time())
         log.go_online(taken)
         return True
 
@@ -164,6 +177,7 @@ class Keeper:
         finally:
             self._finished.set()
             self._tell_start_moved()
+            self._refuse_swaps()
 
     async def _finish(self) -> None:
         log = self._log
@@ -176,13 +190,20 @@ class Keeper:
 
     async def _wait_for_attention(self) -> None:
         log = self._log
-        with trio.move_on_after(SUSPENDED_LOOK_SECONDS if log.is_suspended else float("inf")):
+        wait_seconds = self._deletions.release(trio.current_time(), self._delete_delay_seconds())
+        if log.is_suspended:
+            wait_seconds = min(wait_seconds, SUSPENDED_LOOK_SECONDS)
+        with trio.move_on_after(wait_seconds):
             await log.attention.wait()
             log.attention = trio.Event()
+        self._deletions.release(trio.current_time(), self._delete_delay_seconds())
         self._deletions.try_again()
         if log.is_suspended and await self._can_write():
             log.is_suspended = False
             logger.info("partition_resumed", kv(partition=log.name))
+
+    def _delete_delay_seconds(self) -> float:
+        return self._log.config.file_delete_delay_ms / 1000
 
     async def _can_write(self) -> bool:
         """With as few bookies as are allowed."""
@@ -261,6 +282,8 @@ class Keeper:
             return self._make_spare
         if self._wanted_start > log.log_start_offset and self._deletions.may_grow(log.chain):
             return self._raise_start
+        if self._swap_due():
+            return self._swap_ledgers
         if self._has_new_snapshot():
             return self._note_snapshot
         if self._spare.is_unfit:
@@ -290,6 +313,31 @@ class Keeper:
                 self._start_moved = trio.Event()
             await self._start_moved.wait()
         return log.log_start_offset
+
+    async def swap(self, swap: Swap) -> SwapOutcome:
+        """Puts the swap's ledgers in the place of its sources, by one compare-and-set (which others
+        that were asked for meanwhile may share), and gives `swap.outcome`. Returns when that is
+        final; while metadata is away it waits, and appends do not wait for it.
+
+        Raises nothing but a cancellation, after which `swap.outcome` holds: what was not sent then
+        is not sent later, and what was sent is UNKNOWN until it is known. The sources are closed
+        ledgers, which are deleted file.delete.delay.ms later; the log start may be among them."""
+        assert swap.outcome is SwapOutcome.NOT_ASKED, "each is used once"
+        assert bool(swap.source_ids) == bool(swap.infos), "what is in whose place"
+        if self._log.state is State.ONLINE and not self._closing:
+            self._swaps[swap] = done = trio.Event()
+            self._log.call_keeper()
+            try:
+                await done.wait()
+            finally:
+                self._swaps.pop(swap, None)
+        return swap.outcome
+
+    def _refuse_swaps(self) -> None:
+        """What was not begun will not be."""
+        while self._swaps:
+            _, done = self._swaps.popitem()
+            done.set()
 
     def check_retention(self) -> None:
         """The periodic look (log.retention.check.interval.ms): what is to be rolled or dropped."""
@@ -327,6 +375,7 @@ class Keeper:
         self._closing = True
         self._releasing |= release
         self._log.is_closing = True
+        self._refuse_swaps()
         self._log.call_keeper()
         await self._finished.wait()
 
@@ -346,7 +395,8 @@ class Keeper:
         jitter_ms = roll_jitter_ms(
             config.segment_ms, config.segment_jitter_ms, segment.info.ledger_id
         )
-        return age_ms >= roll_age_ms(config.segment_ms - jitter_ms, retention_ms)
+        lag_ms = config.max_compaction_lag_ms if "compact" in config.cleanup_policy else None
+        return age_ms >= roll_age_ms(config.segment_ms - jitter_ms, retention_ms, lag_ms)
 
     async def _widening_due(self) -> bool:
         writer = self._writer
@@ -429,7 +479,6 @@ class Keeper:
         segment.info = segment.closed_info(
             last_offset=log.high_watermark - 1, entry_count=writer.last_add_confirmed + 1
         )
-        segment.has_aborted = segment.aborted is not None and len(segment.aborted) > 0
         log.aborted.segments_changed(log.segments)
         self._writer = log.writer = None
         chain = log.chain.with_last(segment.info)
@@ -467,6 +516,54 @@ class Keeper:
             ),
         )
         self._tell_start_moved()
+
+    def _swap_due(self) -> bool:
+        may_be = bool(self._swaps) and not self._is_metadata_away()
+        return may_be and self._deletions.may_replace(self._log.chain)
+
+    async def _swap_ledgers(self) -> None:
+        """Some of the swaps that were asked for, in one compare-and-set."""
+        chain = self._log.chain
+        taken: list[tuple[Swap, trio.Event]] = []
+        for swap in list(self._swaps)[:SWAPS_PER_WRITE]:
+            done = self._swaps.pop(swap)
+            try:
+                chain = swap.change(chain)
+                taken.append((swap, done))
+            except SourcesGoneError:
+                swap.outcome = SwapOutcome.GONE
+                done.set()
+        if not taken:
+            return
+        # From here on until the answer nobody may delete what is named, whatever comes.
+        outcome = SwapOutcome.UNKNOWN
+        for swap, _ in taken:
+            swap.outcome = outcome
+        try:
+            await self._write(chain)
+            outcome = SwapOutcome.DONE
+            for swap, _ in taken:
+                self._replace_segments(swap)
+        except NoNodeError:
+            outcome = SwapOutcome.GONE  # the topic is deleted, and all of its ledgers go
+            raise
+        finally:
+            for swap, done in taken:
+                swap.outcome = outcome
+                done.set()
+
+    def _replace_segments(self, swap: Swap) -> None:
+        """In the turn in which the chain was changed: who reads sees both or none."""
+        if not swap.source_ids:
+            return
+        segments = self._log.segments
+        start = bisect_left(segments, swap.infos[0].base_offset, key=base_offset_of)
+        stop = start + len(swap.source_ids)
+        replaced = tuple(segment.info.ledger_id for segment in segments[start:stop])
+        assert replaced == swap.source_ids, "the segments are the chain's"
+        segments[start:stop] = [Segment(info, self._ledgers, self._settings) for info in swap.infos]
+        self._log.aborted.segments_changed(segments)
+        self._deletions.hold(swap.source_ids, trio.current_time())
 
     def _tell_start_moved(self) -> None:
         if self._start_moved is not None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.log.life.chain import Chain, LedgerInfo
+    from broker.log.life.chain import Chain
+    from broker.log.life.ledger_info import LedgerInfo
 
 #: A ledger is rolled so often that what retention.ms has condemned is at most this share of it late
 #: in going, and never more often than once in ROLL_AGE_MS_MIN.
@@ -16,14 +17,16 @@ ROLL_AGE_MS_MIN = 1_000
 _MIX, _MIX_MASK, _MIX_SHIFT = 0x9E37_79B9_7F4A_7C15, (1 << 64) - 1, 20
 
 
-def roll_age_ms(segment_ms: int, retention_ms: int) -> int:
-    """The age at which an open ledger that holds records is closed.
+def roll_age_ms(segment_ms: int, retention_ms: int, compaction_lag_ms: int | None = None) -> int:
+    """The age at which an open ledger that holds records is closed. `compaction_lag_ms`: a
+    compacted topic's max.compaction.lag.ms.
 
     Only closed ledgers can be deleted, so a retention.ms shorter than segment.ms would otherwise
-    not act for up to segment.ms."""
+    not act for up to segment.ms. Nor can others be compacted."""
+    age_ms = segment_ms if compaction_lag_ms is None else min(segment_ms, compaction_lag_ms)
     if retention_ms < 0:
-        return segment_ms
-    return min(segment_ms, max(retention_ms // RETENTION_SHARE, ROLL_AGE_MS_MIN))
+        return age_ms
+    return min(age_ms, max(retention_ms // RETENTION_SHARE, ROLL_AGE_MS_MIN))
 
 
 def roll_jitter_ms(segment_ms: int, segment_jitter_ms: int, ledger_id: int) -> int:

@@ -43,7 +43,8 @@ from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:
     from broker.cluster.ownership import Incarnation
-    from broker.log.life.chain import Chain, LedgerInfo
+    from broker.log.life.chain import Chain
+    from broker.log.life.ledger_info import LedgerInfo
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
@@ -157,9 +158,10 @@ async def _recover_last(
     )
     if closed.end_offset == info.base_offset:  # nothing was ever acknowledged in it
         return chain.without_last(), None
+    rows = aborted.index()
+    closed = replace(closed, aborted_count=len(rows))
     segment = Segment(closed, ledgers, settings, reader=reader, index=index)
-    segment.aborted = aborted.index()
-    segment.has_aborted = len(segment.aborted) > 0
+    segment.aborted = rows
     return chain.with_last(closed), segment
 
 

@@ -2,6 +2,10 @@
 
 Pure. Entries hold several batches; a reader wants those from an offset on, cut at a size. Only the
 first and the last entry of a run are looked into batch by batch; all between go as one view each.
+
+Compaction leaves batches without records (their headers tell of a producer, or where the log ends),
+and clients that do not expect such stand still at an answer of nothing else. So they do not count
+as the one batch that is given however small the limit is.
 """
 
 from __future__ import annotations
@@ -21,8 +25,8 @@ from broker.log.append.entry_format import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: base offset, batch length, last offset delta of a record batch v2 header.
-_BATCH = Struct(">qi11xi")
+#: base offset, batch length, last offset delta, record count of a record batch v2 header.
+_BATCH = Struct(">qi11xi30xi")
 #: Behind every offset.
 NO_END = 1 << 63
 #: What `batch length` does not count: base offset and the length itself.
@@ -38,6 +42,7 @@ class Collected:
     next_offset: int = -1  # where the next read goes on; -1: nothing was found
     full: bool = False  # the size limit, or the end offset, was reached
     entries_used: int = 0  # entries that were wholly consumed or skipped
+    has_records: bool = False  # else there are batches without any, at most
 
 
 def collect(
@@ -52,7 +57,8 @@ def collect(
     batch begins at `end_offset`; that is where a batch begins, also inside an entry.
 
     The first batch is taken whole even if it begins before `offset` (clients skip the head), and,
-    with `at_least_one`, even if it is larger than `size_max`. A batch that spans entries of which
+    with `at_least_one`, all up to the first that has records even if they are larger than
+    `size_max`. A batch that spans entries of which
     some are missing at the end of `payloads` is left for the next call, as `entries_used` tells.
     """
     out = Collected()
@@ -72,27 +78,41 @@ def collect(
             out.full = True
             break
         if flags:
-            number = _collect_spanning(payloads, number - 1, size_max, at_least_one, out, size)
+            number = _collect_spanning(
+                payloads, number - 1, size_max, at_least_one and not out.has_records, out, size
+            )
             if out.full or number < 0:
                 return out
             size = out.size_bytes
-            at_least_one = False
             continue
         body_size = len(payload) - HEADER_SIZE
         if first >= offset and size + body_size <= size_max and first + records <= end_offset:
             parts.append(payload[HEADER_SIZE:])
             size += body_size
             out.next_offset = first + records
+            if not out.has_records:
+                out.has_records = _has_records(payload)
         else:
+            wants_one = at_least_one and not out.has_records
             limits = offset, end_offset, size_max
-            size = _collect_some(payload, limits, size, at_least_one, out)
+            size = _collect_some(payload, limits, size, wants_one, out)
             if out.full:
                 out.size_bytes = size
                 return out
-        at_least_one = False
         out.entries_used = number
     out.size_bytes = size
     return out
+
+
+def _has_records(payload: memoryview) -> bool:
+    """Whether any batch of the entry has some: mostly the first."""
+    position, end = HEADER_SIZE, len(payload)
+    while position < end:
+        _, length, _, count = _BATCH.unpack_from(payload, position)
+        if count:
+            return True
+        position += length + _BATCH_LENGTH_SKIP
+    return False
 
 
 def _collect_some(
@@ -109,13 +129,14 @@ def _collect_some(
     end = len(payload)
     start = -1
     while position < end:
-        base, length, delta = _BATCH.unpack_from(payload, position)
+        base, length, delta, count = _BATCH.unpack_from(payload, position)
         batch_size = length + _BATCH_LENGTH_SKIP
         if base + delta >= offset:
             if base >= end_offset or (size + batch_size > size_max and not at_least_one):
                 out.full = True
                 break
-            at_least_one = False
+            if count:
+                at_least_one, out.has_records = False, True
             if start < 0:
                 start = position
             size += batch_size
@@ -158,4 +179,5 @@ def _collect_spanning(
     out.size_bytes = size + batch_size
     out.next_offset = first + records
     out.entries_used = number
+    out.has_records = True  # without any it would fit into an entry
     return number

@@ -17,7 +17,6 @@ from broker.log.append.entry_format import HEADER_SIZE
 from broker.log.read.batch_walk import NO_END, Collected, collect
 from broker.log.read.offset_index import IndexFormatError, OffsetIndex
 from broker.log.read.scan import build_index, scan
-from broker.log.transactions.aborted_list import aborted_entries
 from runtime.logs import kv
 from runtime.slices import Slices
 from wire.kafka.records.batch import TimestampType, records_data
@@ -25,7 +24,7 @@ from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import read_records
 
 if TYPE_CHECKING:
-    from broker.log.life.chain import LedgerInfo
+    from broker.log.life.ledger_info import LedgerInfo
     from broker.log.settings import LogSettings
     from broker.log.transactions.aborted_index import AbortedIndex
     from ledger.client import LedgerClient
@@ -45,8 +44,8 @@ class Segment:
     here, in plain attributes: they change with every entry."""
 
     __slots__ = (
-        "_cursors", "_ledgers", "_settings", "aborted", "has_aborted", "index", "index_entry",
-        "info", "max_timestamp", "max_timestamp_offset", "reader", "size_bytes", "snapshot_entry",
+        "_cursors", "_ledgers", "_settings", "aborted", "index", "index_entry", "info",
+        "max_timestamp", "max_timestamp_offset", "reader", "size_bytes", "snapshot_entry",
     )  # fmt: skip
 
     def __init__(
@@ -61,11 +60,9 @@ class Segment:
         self.info = info
         self.reader = reader
         self.index = index
-        #: The index of its aborted transactions, while that is in memory; and whether it may have
-        #: any: not the ledger that is open, as the partition has its rows.
+        #: The index of its aborted transactions, while that is in memory. Of the open ledger the
+        #: partition has it, until it is sealed.
         self.aborted: AbortedIndex | None = None
-        entries = aborted_entries(info)
-        self.has_aborted = not info.is_open and (entries is None or len(entries) > 0)
         self._ledgers = ledgers
         self._settings = settings
         self._cursors: OrderedDict[int, int] = OrderedDict()
@@ -76,7 +73,10 @@ class Segment:
         self.snapshot_entry = info.snapshot_entry
 
     def closed_info(self, last_offset: int, entry_count: int) -> LedgerInfo:
-        """What metadata is told when the ledger's end is final."""
+        """What metadata is told when the ledger's end is final. The index of aborted transactions
+        lies behind the offset index, if there are any."""
+        aborted_count = 0 if self.aborted is None else len(self.aborted)
+        assert not aborted_count or self.index_entry is not None
         return replace(
             self.info,
             last_offset=last_offset,
@@ -86,6 +86,8 @@ class Segment:
             max_timestamp_offset=self.max_timestamp_offset,
             index_entry=self.index_entry,
             snapshot_entry=self.snapshot_entry,
+            aborted_entry=(self.index_entry or 0) + 1 if aborted_count else None,
+            aborted_count=aborted_count,
         )
 
     async def open(self) -> LedgerReader:
@@ -195,7 +197,11 @@ class Segment:
                 for header, batch in entry.batches():
                     if slices.due():
                         await slices.turn()
-                    if header.max_timestamp >= timestamp_ms and header.last_offset >= offset_min:
+                    if (
+                        header.record_count
+                        and header.max_timestamp >= timestamp_ms
+                        and header.last_offset >= offset_min
+                    ):
                         found = await self._first_record_at(
                             batch, header, timestamp_ms, offset_min, slices
                         )
@@ -214,7 +220,9 @@ class Segment:
     ) -> tuple[int, int] | None:
         """(offset, timestamp) of the batch's first record with both or more. A batch of some
         hundred bytes may have a million of them."""
-        if header.timestamp_type == TimestampType.LOG_APPEND_TIME:  # all records have the batch's
+        has_append_time = header.timestamp_type == TimestampType.LOG_APPEND_TIME
+        if has_append_time and header.record_count == header.last_offset_delta + 1:
+            # All records have the batch's, and all are there.
             return max(header.base_offset, offset_min), header.max_timestamp
         unpack = partial(records_data, batch, header, size_max=DECOMPRESSED_BYTES_MAX)
         if header.compression is Compression.NONE:
@@ -225,6 +233,8 @@ class Segment:
             if slices.due():
                 await slices.turn()
             timestamp = header.base_timestamp + record.timestamp_delta
+            if has_append_time:
+                timestamp = header.max_timestamp
             offset = header.base_offset + record.offset_delta
             if timestamp >= timestamp_ms and offset >= offset_min:
                 return offset, timestamp

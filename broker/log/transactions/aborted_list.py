@@ -33,7 +33,7 @@ from runtime.logs import kv
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.log.life.chain import LedgerInfo
+    from broker.log.life.ledger_info import LedgerInfo
     from broker.log.read.segment import Segment
     from ledger.reader import LedgerReader
 
@@ -79,7 +79,7 @@ class AbortedLists:
     def __init__(self, cache: AbortedCache) -> None:
         self._cache = cache
         self._segments: list[Segment] = []
-        #: Closed ledgers that have rows, or of which that is not known; in order.
+        #: Closed ledgers that have rows, in order.
         self._listed: list[Segment] = []
         #: What no sealed ledger has.
         self.open = AbortedIndex()
@@ -88,7 +88,7 @@ class AbortedLists:
 
     def segments_changed(self, segments: list[Segment]) -> None:
         self._segments = segments
-        self._listed = [each for each in segments if each.has_aborted]
+        self._listed = [each for each in segments if each.info.aborted_count]
 
     # -- from markers to entries -----------------------------------------------------------------
 
@@ -102,12 +102,11 @@ class AbortedLists:
         """The same with all rows of the ledger, which is sealed now; rows that come are the next
         one's."""
         parts = self.open.parts()
-        segment = self._segments[-1]
-        segment.aborted = self.open
-        self.open = AbortedIndex()
-        self._written = 0
         if parts:
-            self._listed.append(segment)
+            self._segments[-1].aborted = self.open
+            self._listed.append(self._segments[-1])
+            self.open = AbortedIndex()
+        self._written = 0
         return parts
 
     # -- from entries to a fetch -----------------------------------------------------------------
@@ -163,16 +162,13 @@ class AbortedLists:
 
     async def _load(self, segment: Segment) -> AbortedIndex:
         reader = await segment.open()
-        entries = aborted_entries(segment.info)
+        info = segment.info
         index: AbortedIndex | None = None
-        if entries is not None:
-            index = await _read_index(reader, entries)
+        if info.aborted_entry is not None:
+            index = await _read_index(reader, info.aborted_entry, info.aborted_count)
         if index is None:
             index = await rebuild_aborted(reader, await self._open_before(segment))
         segment.aborted = index
-        if not index:
-            segment.has_aborted = False
-            self.segments_changed(self._segments)
         return index
 
     async def _open_before(self, segment: Segment) -> dict[int, int]:
@@ -190,25 +186,18 @@ def is_sealed(info: LedgerInfo) -> bool:
     return info.index_entry is not None and info.snapshot_entry is not None
 
 
-def aborted_entries(info: LedgerInfo) -> range | None:
-    """The entries of a closed ledger's index of aborted transactions, which lie between its offset
-    index and its snapshot; None of a ledger that was recovered, and has none."""
-    if info.index_entry is None or info.snapshot_entry is None:
-        return None
-    return range(info.index_entry + 1, info.snapshot_entry)
-
-
-async def _read_index(reader: LedgerReader, entries: range) -> AbortedIndex | None:
-    """None if it is damaged. LedgerError."""
+async def _read_index(reader: LedgerReader, entry_id: int, count: int) -> AbortedIndex | None:
+    """`count` rows from that entry on; None if it is damaged. LedgerError."""
     index = AbortedIndex()
     try:
-        for entry_id in entries:
+        while len(index) < count:
             [payload] = await reader.read(entry_id, count_max=1, size_max=1)
             header = parse_header(payload)
             if header.kind != KIND_ABORTED:
                 raise AbortedFormatError(f"entry {entry_id} is of kind {header.kind}")
             for row in decode_aborted(payload[HEADER_SIZE:]):
                 index.add(row)
+            entry_id += 1
     except ValueError as error:  # WireError, EntryFormatError and AbortedFormatError are
         logger.warning("aborted_index_unusable", kv(ledger=reader.ledger_id, error=error))
         return None

@@ -47,6 +47,8 @@ class Config:
     cleanup_policy: tuple = ("delete",)
     retention_ms: int = -1
     retention_bytes: int = -1
+    file_delete_delay_ms: int = 0
+    max_compaction_lag_ms: int = (1 << 63) - 1
     segment_ms: int = 604_800_000
     segment_jitter_ms: int = 0
     segment_bytes: int = 1 << 30

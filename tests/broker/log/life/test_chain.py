@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.cluster.ownership import Incarnation
-from broker.log.life.chain import Chain, ChainFormatError, LedgerInfo
+from broker.log.life.chain import Chain, ChainFormatError
+from broker.log.life.ledger_info import LedgerInfo
 from broker.log.life.retention import new_log_start, roll_age_ms, roll_jitter_ms
 
 

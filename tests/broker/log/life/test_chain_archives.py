@@ -13,12 +13,12 @@ from broker.log.life.chain import (
     Chain,
     ChainDocument,
     ChainFormatError,
-    LedgerInfo,
     archive_bytes,
     archive_from_bytes,
     is_archive,
 )
 from broker.log.life.document import read_chain, write_chain
+from broker.log.life.ledger_info import LedgerInfo
 from broker.log.life.orphans import sweep_orphans
 from broker.log.life.sweep import named_ledgers
 from broker.log.settings import LogSettings
@@ -211,7 +211,7 @@ async def test_an_archive_that_is_missing_is_named():
         await read_chain(store, PATH)
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b'{"format":3,"ledgers":[]}',
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"format":4,"ledgers":[]}',
                                   b'{"format":2,"ledgers":[[1]]}', b'{"format":2}'])  # fmt: skip
 def test_a_damaged_archive_is_named(data):
     with pytest.raises(ChainFormatError, match=r"archive|integer"):

@@ -5,7 +5,8 @@ import pytest
 from broker.cluster.assignment import Assigned
 from broker.cluster.membership import Registration
 from broker.cluster.ownership import Incarnation
-from broker.log.life.chain import Chain, LedgerInfo
+from broker.log.life.chain import Chain
+from broker.log.life.ledger_info import LedgerInfo
 from quire.tools.cluster.facts import BookieFacts, LedgerFacts, PageFacts
 from quire.tools.cluster.verdict import PartitionFacts, verdict
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState

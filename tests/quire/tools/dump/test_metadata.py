@@ -9,7 +9,8 @@ from contextlib import closing
 import pytest
 import trio
 
-from broker.log.life.chain import Chain, LedgerInfo, archive_bytes
+from broker.log.life.chain import Chain, archive_bytes
+from broker.log.life.ledger_info import LedgerInfo
 from metadata.sqlite import SqliteStore
 from quire.tools.dump.sqlite_view import open_view
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, serialize

@@ -1,0 +1,1 @@
+"""Compaction by key: of records with one key the newest stays (Kafka's log cleaner)."""
