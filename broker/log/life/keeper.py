@@ -280,7 +280,7 @@ class Keeper:
             return partial(settle_doubts, log, self._store, self._path, version)
         if self._spare_due():
             return self._make_spare
-        if self._wanted_start > log.log_start_offset and self._deletions.may_grow(log.chain):
+        if self._start_due() and self._deletions.may_grow(log.chain):
             return self._raise_start
         if self._swap_due():
             return self._swap_ledgers
@@ -499,11 +499,22 @@ class Keeper:
         known = self._log.chain.ledgers[-1]
         await self._write(self._log.chain.with_last(replace(known, snapshot_entry=snapshot_entry)))
 
+    def _start_due(self) -> bool:
+        log = self._log
+        return self._wanted_start > log.log_start_offset or (
+            log.chain.has_superfluous(keeps_producers=len(log.producers) > 0)
+        )
+
     async def _raise_start(self) -> None:
         log = self._log
         before = log.chain
-        await self._write(before.with_log_start(min(self._wanted_start, log.high_watermark)))
+        start = max(min(self._wanted_start, log.high_watermark), before.log_start_offset)
+        keeps_producers = len(log.producers) > 0
+        await self._write(before.with_log_start(start, keeps_producers=keeps_producers))
         chain = log.chain
+        if self._writer is not None and chain.ledgers[0].end_offset_or(start + 1) <= start:
+            # Kept for its snapshot: with a newer one it can go.
+            log.queue.push_snapshot()
         kept = {info.ledger_id for info in chain.ledgers}
         log.segments[:] = [item for item in log.segments if item.info.ledger_id in kept]
         log.aborted.segments_changed(log.segments)

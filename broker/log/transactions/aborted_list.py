@@ -114,7 +114,7 @@ class AbortedLists:
     def find_nowait(self, offset: int, end_offset: int) -> list[AbortedTransaction] | None:
         """Of all whose marker is at or behind `offset`, and which begin before `end_offset`, by
         their first offsets. None: some have to be read (`find`)."""
-        if not self._listed and not self.open:
+        if (not self._listed and not self.open) or end_offset <= offset:
             return []
         found: list[AbortedTransaction] = []
         for segment in self._from(offset):
@@ -132,6 +132,8 @@ class AbortedLists:
     async def find(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """As `find_nowait`. LedgerError, EntryFormatError, WireError."""
         found: list[AbortedTransaction] = []
+        if end_offset <= offset:
+            return found
         for segment in self._from(offset):
             index = segment.aborted
             if index is None:

@@ -218,12 +218,16 @@ class World:
         self.log.submit(append, internal=True)
         return append
 
-    def send(self, sequence, count=1, *, pid=7, epoch=0, version=12, transactional=True, size=1):
+    def send(
+        self, sequence, count=1, *, pid=7, epoch=0, version=12, transactional=True, size=1,
+        is_named=True,
+    ):  # fmt: skip
         """As a producer does. Gives the append."""
         records = make_batch(
             count, pid=pid, epoch=epoch, sequence=sequence, transactional=transactional, size=size
         )
-        append = ClientAppend(records, Origin("id", version) if transactional else None)
+        origin = Origin("id", version) if transactional and is_named else None
+        append = ClientAppend(records, origin)
         self.log.submit(append)
         return append
 

@@ -187,3 +187,77 @@ async def test_a_watcher_hears_when_the_lso_moves(world):
         while not heard:
             await trio.sleep(0.01)
     assert heard[-1] == 2
+
+
+async def test_retention_keeps_newest_snapshot(world):
+    """And drops the ledger with it when the open ledger has a newer one. No record is read of it
+    meanwhile, and the transaction that it tells of is open."""
+    world.put(1, pid=1)
+    await world.roll()
+    old = world.log.segments[0].info.ledger_id
+    assert await world.keeper.delete_records(1) == 1
+    assert [each.info.ledger_id for each in world.log.segments] == [old], "there is no newer one"
+    assert (world.log.log_start_offset, world.log.last_stable_offset) == (1, 1)
+    await world.crash()
+    assert world.log.producers.transaction_start(1) == 0
+    world.put(1)
+    await world.settle()
+    world.keeper.check_retention()
+    assert world.log.segments[0].info.ledger_id == old, "nothing newer is noted"
+    world.log.queue.push_snapshot()
+    await world.settle()
+    assert old not in [each.info.ledger_id for each in world.log.segments]
+    assert world.log.chain.ledgers[0].snapshot_entry is not None
+    await world.crash()
+    assert world.log.producers.transaction_start(1) == 0
+    assert (world.log.last_stable_offset, world.log.high_watermark) == (1, 2)
+
+
+async def test_retention_passes_open_transaction(world):
+    """Redpanda keeps all that an open transaction holds back, and disks fill behind one that hangs;
+    Kafka, and this, do not."""
+    world.config.retention_bytes = 1
+    for _ in range(3):
+        world.put(1, pid=1)
+        world.put(1)
+        await world.roll()
+    world.put(1)
+    await world.settle()
+    world.keeper.check_retention()
+    await world.settle()
+    log = world.log
+    assert log.log_start_offset == 6
+    assert log.producers.transaction_start(1) == 0
+    assert (log.last_stable_offset, log.high_watermark) == (6, 7)
+    assert await world.fetch(6) == ([], [], 6)
+    assert len(log.segments) == 1, "a snapshot was written for that"
+    await world.crash()
+    world.end(1, commit=False)
+    await world.settle()
+    assert log.producers.transaction_start(1) == 0
+    assert world.log.last_stable_offset == 8
+    assert await world.consume() == [6]
+
+
+async def test_delete_records_into_open_transaction(world):
+    world.put(4, pid=1)
+    world.put(2)
+    world.put(2, pid=1)
+    await world.settle()
+    assert await world.keeper.delete_records(3) == 3
+    assert world.log.last_stable_offset == 3
+    assert await world.fetch(3) == ([], [], 3)
+    world.end(1, commit=False)
+    await world.settle()
+    assert await world.consume() == [4, 5]
+    for life in (world.crash, world.restart):
+        await life()
+        assert await world.consume() == [4, 5]
+
+
+async def test_without_producers_nothing_is_kept(world):
+    """A closed ledger goes as it always did."""
+    world.put(3)
+    await world.roll()
+    assert await world.keeper.delete_records(-1) == 3
+    assert world.log.segments == []
