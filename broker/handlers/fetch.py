@@ -187,7 +187,10 @@ class FetchHandler:
         limit = min(body.max_bytes, self.fetch_bytes_max)
         for wanted in context.wanted:
             data = PartitionData(
-                partition_index=wanted.request.partition, high_watermark=-1, records=EMPTY
+                partition_index=wanted.request.partition,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=EMPTY,
             )
             collected.data.append((wanted, data))
             yield PARTITION_UNITS

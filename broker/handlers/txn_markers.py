@@ -1,5 +1,7 @@
-"""WriteTxnMarkers (key 27), versions 1-2, and DescribeProducers (key 61), version 0; not served yet,
-but registered once the broker has coordinators of transactions (LogManager's `verifier`).
+"""WriteTxnMarkers (key 27), versions 1-2, and DescribeProducers (key 61), version 0.
+
+Not served yet: they are registered once the broker has coordinators of transactions (LogManager's
+`verifier`).
 
 WriteTxnMarkers ends transactions in the partitions that this broker leads. Coordinators send it to
 each other's brokers, and `kafka-transactions abort` sends it for a transaction that no coordinator

@@ -245,7 +245,10 @@ class AppendQueue:
         self._ledger_bytes = 0
 
     def push_snapshot(self) -> None:
-        """Writes the producers' state behind everything that was put until now."""
+        """Writes the producers' state behind everything that was put until now, if a ledger is
+        open: one that is sealed has it."""
+        if self.sealed:
+            return
         self._end_snapshot()
         self._push_queued(limited=False)
         self._push_aborted(is_sealed=False)

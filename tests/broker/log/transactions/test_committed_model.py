@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from broker.log.transactions.aborted_list import AbortedCache
+
 STEPS = st.one_of(
     st.tuples(st.just("put"), st.integers(-1, 3), st.integers(1, 3)),
     st.tuples(st.just("put"), st.integers(0, 3), st.integers(1, 3)),
@@ -107,7 +109,7 @@ async def run_history(txn, steps, seed, rows_max):
         await history.run(steps)
         if rows_max is not None:
             # Hardly any index of a closed ledger stays in memory.
-            world.shared.aborted._rows_max = rows_max
+            world.shared.aborted = world.log.aborted._cache = AbortedCache(rows_max)
         await history.check(random.Random(seed))
         await history.crash(is_acked=True)
         await history.check(random.Random(seed + 1))
@@ -119,7 +121,7 @@ async def run_history(txn, steps, seed, rows_max):
     rows_max=st.sampled_from([None, 0]),
 )
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_random_histories(txn, steps, seed, rows_max):
     trio.run(run_history, txn, steps, seed, rows_max, clock=MockClock(autojump_threshold=0))
