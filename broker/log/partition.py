@@ -166,13 +166,7 @@ class PartitionLog:
         #: Ended by markers that nobody has acknowledged yet, and aborted ones.
         self._undecided = UndecidedMarkers()
         self.aborted = AbortedLists(shared.aborted)
-        #: None: transactions are not served, and what belongs to one is refused.
-        self._gate: TransactionGate | None = None
-        if shared.verifier is not None:
-            self._gate = TransactionGate(
-                shared.verifier, topic.name, partition, shared.parking,
-                admit=self._line.resume, refuse=self._refuse,
-            )  # fmt: skip
+        self._gate = self._make_gate(shared)
         #: Batches that the producers' state refuses, and why: told once it is certain that this
         #: broker still owns the partition (the keeper asks), as the state may be an old one.
         self._doubted: list[tuple[Append, KafkaError]] = []
@@ -196,6 +190,15 @@ class PartitionLog:
             take_snapshot=lambda: self.producers.snapshot(),
             take_aborted=self._take_aborted,
         )
+
+    def _make_gate(self, shared: SharedParts) -> TransactionGate | None:
+        """None: transactions are not served, and what belongs to one is refused."""
+        if shared.verifier is None:
+            return None
+        return TransactionGate(
+            shared.verifier, self.topic.name, self.partition, shared.parking,
+            admit=self._line.resume, refuse=self._refuse,
+        )  # fmt: skip
 
     # -- facts ---------------------------------------------------------------------------------
 
