@@ -235,8 +235,8 @@ class Chain:
 
     def with_compacted(self, source_ids: Sequence[int], infos: Sequence[LedgerInfo]) -> Chain:
         """`infos` in the place of their sources, which go to `deleting`. The log start stays, and
-        may be within. SourcesGoneError unless the sources are in the chain, one after the other.
-        """
+        may be within; of `infos` what is wholly before it goes, too.
+        SourcesGoneError unless the sources are in the chain, one after the other."""
         assert source_ids
         assert infos
         assert all(info.is_compacted and not info.is_open for info in infos)
@@ -256,10 +256,14 @@ class Chain:
             ledgers=(*self.ledgers[:start], *infos, *self.ledgers[stop:]),
             deleting=(*self.deleting, *source_ids),
         )
-        if start >= self.archived_count:
-            return chain
-        archived_stop = min(stop, self.archived_count)
-        return chain._with_changed_archives(self, start, archived_stop, len(infos))
+        if start < self.archived_count:
+            archived_stop = min(stop, self.archived_count)
+            chain = chain._with_changed_archives(self, start, archived_stop, len(infos))
+        if not start and infos[0].end_offset <= self.log_start_offset:
+            # Of a source that the start is in. Behind a ledger that is kept for the producers they
+            # stay as long as that (`has_superfluous`).
+            chain = chain.with_log_start(self.log_start_offset)
+        return chain
 
     def _with_changed_archives(self, before: Chain, start: int, stop: int, count: int) -> Chain:
         """`self` has `count` other ledgers where `before` had [start, stop) of those that are in
@@ -269,31 +273,45 @@ class Chain:
         ends = list(accumulate(archive.ledger_count for archive in before.archives))
         first, last = bisect_right(ends, dead + start), bisect_left(ends, dead + stop)
         begin = ends[first - 1] if first else 0
-        kept = ends[last] - max(begin, dead) - (stop - start)
-        fresh = Archive(UNWRITTEN, kept + count)
-        chain = replace(
+        fresh = Archive(UNWRITTEN, ends[last] - begin - (stop - start) + count)
+        return replace(
             self,
             archives=(*before.archives[:first], fresh, *before.archives[last + 1 :]),
             archived_count=before.archived_count - (stop - start) + count,
         )
-        if begin >= dead:
-            return chain
-        # It held some that are not part of the partition any more, as all before it do.
+
+    def _without_dead_unwritten(self) -> Chain:
+        """What is not part of the partition any more is in no unwritten archive, nor in one before
+        such a one: it is in `deleting`."""
+        dead = self.dropped + len(self.archived_deleting)
+        ends = list(accumulate(archive.ledger_count for archive in self.archives))
+        changed = [
+            number
+            for number, archive in enumerate(self.archives)
+            if archive.number == UNWRITTEN and ends[number] - archive.ledger_count < dead
+        ]
+        if not changed:
+            return self
+        last = changed[-1]
+        cut = min(ends[last], dead)
+        gone_count = max(cut - self.dropped, 0)
+        left = (Archive(UNWRITTEN, ends[last] - cut),) if ends[last] > cut else ()
         return replace(
-            chain,
-            archives=chain.archives[first:],
-            dropped=0,
-            archived_deleting=(),
-            deleting=(*before.archived_deleting, *chain.deleting),
+            self,
+            archives=(*left, *self.archives[last + 1 :]),
+            dropped=max(self.dropped - cut, 0),
+            archived_deleting=self.archived_deleting[gone_count:],
+            deleting=(*self.archived_deleting[:gone_count], *self.deleting),
         )
 
     def with_fitted_archives(self, ledger_count_max: int) -> Chain:
         """Unwritten archives have so many ledgers at most, and neighbours of theirs that fit in
         are in them: else those of a long chain that compaction made short would have few each."""
+        chain = self._without_dead_unwritten()
         fitted: list[Archive] = []
-        end, dead = 0, self.dropped + len(self.archived_deleting)
+        end, dead = 0, chain.dropped + len(chain.archived_deleting)
         may_grow = False  # the one before holds none but the partition's
-        for archive in self.archives:
+        for archive in chain.archives:
             is_alive, end = end >= dead, end + archive.ledger_count
             count = archive.ledger_count
             if may_grow and UNWRITTEN in (fitted[-1].number, archive.number):
@@ -306,7 +324,7 @@ class Chain:
                 count -= ledger_count_max
             fitted.append(Archive(archive.number, count))
             may_grow = is_alive
-        return replace(self, archives=tuple(fitted))
+        return replace(chain, archives=tuple(fitted))
 
     def with_written_archives(self, number: int) -> tuple[Chain, list[tuple[int, bytes]]]:
         """Each unwritten archive has a number, from `number` on; and (number, bytes) of each."""

@@ -155,7 +155,7 @@ class Keeper:
             return False
         self.took_over = True
         log.is_unbounded = self._is_metadata_away()
-        self._deletions.hold(taken.chain.all_deleting, trio.current_time())
+        self._deletions.hold(taken.found_deleting, trio.current_time())
         log.go_online(taken)
         return True
 
@@ -191,7 +191,9 @@ class Keeper:
     async def _wait_for_attention(self) -> None:
         log = self._log
         wait_seconds = self._deletions.release(trio.current_time(), self._delete_delay_seconds())
-        if log.is_suspended:
+        if self._deletions.is_due(log.chain):
+            wait_seconds = 0.0  # their time has just come
+        elif log.is_suspended:
             wait_seconds = min(wait_seconds, SUSPENDED_LOOK_SECONDS)
         with trio.move_on_after(wait_seconds):
             await log.attention.wait()
@@ -572,7 +574,12 @@ class Keeper:
         stop = start + len(swap.source_ids)
         replaced = tuple(segment.info.ledger_id for segment in segments[start:stop])
         assert replaced == swap.source_ids, "the segments are the chain's"
-        segments[start:stop] = [Segment(info, self._ledgers, self._settings) for info in swap.infos]
+        kept = {info.ledger_id for info in self._log.chain.ledgers}
+        segments[start:stop] = [
+            Segment(info, self._ledgers, self._settings)
+            for info in swap.infos
+            if info.ledger_id in kept
+        ]
         self._log.aborted.segments_changed(segments)
         self._deletions.hold(swap.source_ids, trio.current_time())
 

@@ -46,7 +46,7 @@ def new_log_start(
     closed = [info for info in chain.ledgers if not info.is_open]
     total = open_size_bytes + sum(info.size_bytes for info in closed)
     for info in closed:
-        too_old = retention_ms >= 0 and 0 <= _age_reference(info) < now_ms - retention_ms
+        too_old = retention_ms >= 0 and 0 <= age_reference(info) < now_ms - retention_ms
         too_much = retention_bytes >= 0 and total - info.size_bytes >= retention_bytes
         if not too_old and not too_much:
             break
@@ -55,6 +55,6 @@ def new_log_start(
     return start
 
 
-def _age_reference(info: LedgerInfo) -> int:
+def age_reference(info: LedgerInfo) -> int:
     """Kafka takes the largest record timestamp; without any, when the ledger was made."""
     return info.max_timestamp if info.max_timestamp >= 0 else info.created_ms

@@ -77,12 +77,19 @@ class ChainStores:
 class TakenOver:
     """What `take_over` gives: the chain as it is now in metadata, and the state of its end."""
 
-    __slots__ = ("chain", "producers", "segments", "version")
+    __slots__ = ("chain", "found_deleting", "producers", "segments", "version")
 
     def __init__(
-        self, chain: Chain, version: int, segments: list[Segment], producers: ProducerState
+        self,
+        chain: Chain,
+        version: int,
+        segments: list[Segment],
+        producers: ProducerState,
+        found_deleting: tuple[int, ...] = (),
     ) -> None:
         self.chain = chain
+        #: Ledgers that a former owner left to be deleted.
+        self.found_deleting = found_deleting
         self.version = version
         self.segments = segments
         self.producers = producers
@@ -124,7 +131,7 @@ async def take_over(
         segments.append(Segment(info, ledgers, settings))
     if recovered is not None and segments and segments[-1].info == recovered.info:
         segments[-1] = recovered
-    return TakenOver(chain, version, segments, producers)
+    return TakenOver(chain, version, segments, producers, before.all_deleting)
 
 
 async def _recover_last(
