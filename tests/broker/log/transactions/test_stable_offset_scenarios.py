@@ -2,6 +2,10 @@
 
 import trio
 
+from broker.log.append.entry_format import KIND_ABORTED
+from broker.log.read.scan import scan
+from broker.log.transactions import aborted_list
+from broker.log.transactions.aborted_index import decode_aborted
 from wire.kafka.errors import ErrorCode
 
 
@@ -126,6 +130,37 @@ async def test_every_boundary_has_a_snapshot_on_one_side(world):
     assert world.log.chain.ledgers[-1].snapshot_entry == 0
     await world.restart()
     assert world.log.chain.ledgers[-1].snapshot_entry > world.log.chain.ledgers[-1].index_entry > 0
+
+
+async def test_a_sealed_ledgers_index_is_read_and_not_made_anew(world, monkeypatch):
+    """Whole, though a part of its rows was written in front of a snapshot before."""
+    for number in range(3):
+        world.put(1, pid=number)
+        world.end(number, commit=False)
+        await world.settle()
+        world.log.queue.push_snapshot()
+    world.put(1, pid=7)
+    world.end(7, commit=False)
+    await world.roll()
+    info = world.log.chain.ledgers[0]
+    assert (info.aborted_entry, info.aborted_count) == (info.index_entry + 1, 4)
+    assert info.snapshot_entry == info.aborted_entry + 1
+    await world.restart()
+
+    async def rebuilt(*_):
+        raise AssertionError("the ledger is read whole")
+
+    monkeypatch.setattr(aborted_list, "rebuild_aborted", rebuilt)
+    assert world.log.aborted.find_nowait(0, 8) is None, "it is not in memory"
+    _, aborted, _ = await world.fetch(0)
+    assert [(each.producer_id, each.first_offset) for each in aborted] == [
+        (0, 0), (1, 2), (2, 4), (7, 6),
+    ]  # fmt: skip
+    # The rows in front of each snapshot are those since the last one.
+    reader = await world.log.segments[0].open()
+    found = (await scan(reader, 0)).facts
+    counts = [len(decode_aborted(f.content)) for f in found if f.header.kind == KIND_ABORTED]
+    assert counts == [1, 1, 1, 4]
 
 
 async def test_suspended_partition_gets_marker_later(world):
