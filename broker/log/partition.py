@@ -223,7 +223,7 @@ class PartitionLog:
 
     def readable_end(self, *, committed: bool) -> int:
         """Up to where a fetch reads: `committed` is read_committed (isolation level 1)."""
-        return self.last_stable_offset if committed else self.queue.high_watermark
+        return self.last_stable_offset if committed else self.high_watermark
 
     @property
     def log_start_offset(self) -> int:
@@ -351,7 +351,6 @@ class PartitionLog:
     def accept(self, append: Append, checked: Checked) -> None:
         """Of a batch that is whole: what the producers' state says, then its place in the log."""
         if self.is_closing:
-            self._settle_guard(append)
             append.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         header = checked.header
@@ -361,15 +360,17 @@ class PartitionLog:
                 self._accept_marker(append, checked)
             else:
                 self._accept_transactional(append, checked)
-        elif self._is_new(append, checked) and self._has_bookies(append, checked):
-            self._number(append, checked)
-            self.queue.put(append)
+            return
+        if header.producer_id >= 0 and not self._is_new(append, checked):
+            return
+        if self.is_suspended and not self._has_bookies(append, checked):
+            return
+        self._number(append, checked)
+        self.queue.put(append)
 
     def _is_new(self, append: Append, checked: Checked) -> bool:
         """Whether the producers' state lets the batch pass; else it is taken care of."""
         header = checked.header
-        if header.producer_id < 0:
-            return True
         try:
             duplicate = self.producers.check(header, checked.now_ms)
         except KafkaError as error:
@@ -446,16 +447,17 @@ class PartitionLog:
         if gate is not None and origin.guard is None and gate.is_asking(header):
             gate.park_behind(append, checked)
             return
-        if not (
+        guard = origin.guard  # not one that is asked for below, and answered at once
+        is_numbered = (
             self._is_new(append, checked)
             and self._has_bookies(append, checked)
             and self._is_admitted(append, checked)
-        ):
-            self._settle_guard(append)
-            return
-        self._number(append, checked)
-        self._settle_guard(append, is_numbered=True)
-        self.queue.put(append)
+        )
+        if is_numbered:
+            self._number(append, checked)
+            self.queue.put(append)
+        if gate is not None and guard is not None:
+            gate.settled(guard, is_numbered=is_numbered)
 
     def _is_admitted(self, append: Append, checked: Checked) -> bool:
         """Whether the batch's transaction is open here, or the coordinator knows it; else it is
@@ -479,12 +481,6 @@ class PartitionLog:
         else:
             gate.ask(append, checked)
         return False
-
-    def _settle_guard(self, append: Append, *, is_numbered: bool = False) -> None:
-        """A batch that the coordinator let pass has its place, or was refused."""
-        if append.origin is not None and append.origin.guard is not None:
-            assert self._gate is not None
-            self._gate.settled(append.origin.guard, is_numbered=is_numbered)
 
     def _accept_marker(self, append: Append, checked: Checked) -> None:
         """`accept` of a control batch."""

@@ -146,6 +146,8 @@ class ProducerState:
     @property
     def first_open_transaction_offset(self) -> int | None:
         """Where the oldest open transaction began; the last stable offset is not beyond it."""
+        if not self._open_transactions:
+            return None
         return next(iter(self._open_transactions.values()), None)
 
     def producers(self) -> Iterator[ProducerInfo]:

@@ -66,6 +66,9 @@ class AbortedIndex:
     def __len__(self) -> int:
         return len(self._rows) // _FIELDS
 
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
     def __iter__(self) -> Iterator[AbortedTransaction]:
         for number in range(len(self)):
             yield self._row(number)

@@ -124,6 +124,22 @@ async def test_a_guard_that_passed_is_void_after_a_marker(world):
     assert world.log.producers.first_open_transaction_offset is None
 
 
+async def test_an_answer_at_once_while_the_ledger_is_full(world):
+    """It passed, and waits for the next ledger with its guard."""
+    world.put(1)
+    await world.settle()
+    world.settings.segment_excess_bytes_min = world.settings.segment_excess_share = 0
+    world.config.segment_bytes = 1
+    world.log.has_room()
+    appends = [world.send(0), world.send(1)]
+    assert [each.base_offset for each in appends] == [-1, -1]
+    await world.settle()
+    world.config.segment_bytes = 1 << 30
+    world.log.call_keeper()
+    await world.settle()
+    assert [(each.error, each.base_offset) for each in appends] == [(0, 1), (0, 2)]
+
+
 async def test_late_produce_after_commit_refused_tv2(world):
     world.send(0)
     await world.settle()
