@@ -100,6 +100,8 @@ AUTHORISED: Mapping[ApiKey, tuple[Need, ...]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (
         Need(CLUSTER, CLUSTER_ACTION, instead=Need(TOPIC, DESCRIBE, ("topics.topic",))),
     ),
+    ApiKey.WRITE_TXN_MARKERS: (Need(CLUSTER, CLUSTER_ACTION, instead=Need(CLUSTER, ALTER)),),
+    ApiKey.DESCRIBE_PRODUCERS: (Need(TOPIC, READ, ("topics.name",)),),
     ApiKey.DESCRIBE_CONFIGS: _configs(DESCRIBE_CONFIGS),
     ApiKey.ALTER_CONFIGS: _configs(ALTER_CONFIGS),
     ApiKey.DESCRIBE_LOG_DIRS: (Need(CLUSTER, DESCRIBE),),

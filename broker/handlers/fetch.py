@@ -11,7 +11,12 @@ with its connection.
   batches did not all fit, its `partition_max_bytes`, for whole batches may fall short of that;
 - sessions: KIP-227 (broker/fetch_sessions.py); topic ids from version 13 on;
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), divergence is told (v12+);
-- `records` is empty, never null; the last stable offset is the high watermark.
+- `records` is empty, never null;
+- read_committed (isolation level 1): batches up to the last stable offset, those of aborted
+  transactions among them, and the list of these, sorted by first offset (franz-go passed aborted
+  records on of a list that was not); between last stable offset and high watermark is nothing, and
+  that is no error. `min_bytes` counts up to there. A list that is not in memory is read as cold
+  records are. In read_uncommitted (0) the list is null; the last stable offset is told in both.
 
 A fetch that waits holds no records: what comes is counted (broker/handlers/fetch_watch.py), and all
 is read once, when its reply is the next of its connection and there is room for it: what a client
@@ -41,11 +46,13 @@ from broker.handlers.fetch_watch import (
     Watching,
     available_bytes,
     freed,
+    is_committed,
 )
 from broker.log.partition import State
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -62,6 +69,7 @@ if TYPE_CHECKING:
     from broker.handlers.fetch_watch import Part
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog, ReadResult
+    from broker.log.transactions.aborted_index import AbortedTransaction as Aborted
     from runtime.timers import Timer, Timers
     from runtime.turn import Turn
 
@@ -175,10 +183,14 @@ class FetchHandler:
     def _collect(self, body: FetchRequest, context: FetchContext) -> Steps[Collected]:
         """Reads what needs no waiting, in the session's order."""
         collected = Collected([], 0, 0, False, [], [])
+        committed = is_committed(body)
         limit = min(body.max_bytes, self.fetch_bytes_max)
         for wanted in context.wanted:
             data = PartitionData(
-                partition_index=wanted.request.partition, high_watermark=-1, records=EMPTY
+                partition_index=wanted.request.partition,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=EMPTY,
             )
             collected.data.append((wanted, data))
             yield PARTITION_UNITS
@@ -192,11 +204,19 @@ class FetchHandler:
                 if not self._check_epochs(log, wanted, data):
                     collected.failed = True
                     continue
+                end_offset = log.readable_end(committed=committed)
                 got = log.read_nowait(
                     wanted.request.fetch_offset,
                     min(wanted.request.partition_max_bytes, limit - collected.size_bytes),
                     at_least_one=not collected.size_bytes,
+                    committed=committed,
                 )
+                if committed and got is not None:
+                    aborted = log.aborted.find_nowait(wanted.request.fetch_offset, got.next_offset)
+                    if aborted is None:
+                        got = None
+                    else:
+                        data.aborted_transactions = _listed(aborted)
             except KafkaError as error:
                 data.error_code = int(error.code)
                 collected.failed = True
@@ -204,7 +224,7 @@ class FetchHandler:
             if got is None:
                 collected.cold.append((wanted, data, log))
             else:
-                self._count(collected, wanted, log, got)
+                self._count(collected, wanted, end_offset, got)
             self._fill(data, log, got)
         return collected
 
@@ -231,16 +251,17 @@ class FetchHandler:
         return True
 
     @staticmethod
-    def _count(collected: Collected, wanted: Wanted, log: PartitionLog, got: ReadResult) -> None:
+    def _count(collected: Collected, wanted: Wanted, end_offset: int, got: ReadResult) -> None:
         collected.size_bytes += got.size_bytes
         collected.available_bytes += available_bytes(
-            wanted.request, got.size_bytes, got.next_offset, log.high_watermark
+            wanted.request, got.size_bytes, got.next_offset, end_offset
         )
         collected.reads.append(got)
 
     @staticmethod
     def _fill(data: PartitionData, log: PartitionLog, got: ReadResult | None) -> None:
-        data.high_watermark = data.last_stable_offset = log.high_watermark
+        data.high_watermark = log.high_watermark
+        data.last_stable_offset = log.last_stable_offset
         data.log_start_offset = log.log_start_offset
         if got is not None and got.parts:
             data.records = got.parts
@@ -317,16 +338,20 @@ class FetchHandler:
 
     async def _read_cold(self, body: FetchRequest, collected: Collected) -> None:
         wanted, data, log = collected.cold[0]
+        offset, committed = wanted.request.fetch_offset, is_committed(body)
+        end_offset = log.readable_end(committed=committed)
         limit = min(body.max_bytes, self.fetch_bytes_max) - collected.size_bytes
         try:
-            got = await log.read(
-                wanted.request.fetch_offset, min(wanted.request.partition_max_bytes, limit)
-            )
+            size_max = min(wanted.request.partition_max_bytes, limit)
+            got = await log.read(offset, size_max, committed=committed)
+            if committed:
+                aborted = await log.read_aborted(offset, got.next_offset)
+                data.aborted_transactions = _listed(aborted)
         except KafkaError as error:
             data.error_code = int(error.code)
             collected.failed = True
             return
-        self._count(collected, wanted, log, got)
+        self._count(collected, wanted, end_offset, got)
         self._fill(data, log, got)
 
     # -- answering -----------------------------------------------------------------------------
@@ -369,6 +394,10 @@ class FetchHandler:
             yield PARTITIONS_AT_ONCE
         context.rotate(sent)
         return response
+
+
+def _listed(aborted: Sequence[Aborted]) -> list[AbortedTransaction]:
+    return [AbortedTransaction(each.producer_id, each.first_offset) for each in aborted]
 
 
 def _is_loading(collected: Collected) -> bool:

@@ -1,4 +1,7 @@
-"""What a fetch waits for: its partitions' high watermarks, and when all together may suffice.
+"""What a fetch waits for: its partitions' ends, and when all together may suffice.
+
+The end is the high watermark, or the last stable offset for read_committed. That moves with the
+high watermark only: a marker counts when it is acknowledged.
 
 Records are counted while a fetch waits, and read when it is answered. What its first look found is
 remembered as numbers: no bytes are held. A partition that moves has only what is new in it read
@@ -66,6 +69,11 @@ def freed(elements: list[Any]) -> Steps[None]:
     elements.clear()
 
 
+def is_committed(body: FetchRequest) -> bool:
+    """Whether the client reads committed records only."""
+    return body.isolation_level != 0
+
+
 class _ColdError(Exception):
     """What is to be counted is not in memory."""
 
@@ -75,34 +83,37 @@ class _Count:
 
     __slots__ = ("available_bytes", "is_cut", "next_offset", "request", "size_bytes", "wanted")
 
-    def __init__(self, wanted: Wanted, got: ReadResult, high_watermark: int) -> None:
+    def __init__(self, wanted: Wanted, got: ReadResult, end_offset: int) -> None:
         self.wanted = wanted
         #: Another one of the session may have replaced the partition's by now.
         self.request = wanted.request
         self.size_bytes = 0
-        self.take(got, high_watermark)
+        self.take(got, end_offset)
 
-    def take(self, got: ReadResult, high_watermark: int) -> None:
+    def take(self, got: ReadResult, end_offset: int) -> None:
         """What was read next."""
         self.size_bytes += got.size_bytes
         self.next_offset = got.next_offset
-        self._bound(high_watermark)
+        self._bound(end_offset)
 
-    def add(self, log: PartitionLog, size_max: int) -> None:
+    def add(self, log: PartitionLog, size_max: int, *, committed: bool) -> None:
         """Reads over what is new. KafkaError; _ColdError if that would have to wait."""
+        end_offset = log.readable_end(committed=committed)
         left = size_max - self.size_bytes
         if left <= 0 and self.size_bytes:
-            self._bound(log.high_watermark)
+            self._bound(end_offset)
             return
-        got = log.read_nowait(self.next_offset, left, at_least_one=not self.size_bytes)
+        got = log.read_nowait(
+            self.next_offset, left, at_least_one=not self.size_bytes, committed=committed
+        )
         if got is None:
             raise _ColdError
-        self.take(got, log.high_watermark)
+        self.take(got, end_offset)
 
-    def _bound(self, high_watermark: int) -> None:
-        self.is_cut = self.next_offset < high_watermark
+    def _bound(self, end_offset: int) -> None:
+        self.is_cut = self.next_offset < end_offset
         self.available_bytes = available_bytes(
-            self.request, self.size_bytes, self.next_offset, high_watermark
+            self.request, self.size_bytes, self.next_offset, end_offset
         )
 
     def is_doubtful(self, size_max: int) -> bool:
@@ -112,10 +123,10 @@ class _Count:
 
 
 def available_bytes(
-    request: FetchPartition, size_bytes: int, next_offset: int, high_watermark: int
+    request: FetchPartition, size_bytes: int, next_offset: int, end_offset: int
 ) -> int:
     """What counts for min_bytes: of a partition whose batches did not all fit, its limit."""
-    if next_offset < high_watermark:
+    if next_offset < end_offset:
         return max(size_bytes, request.partition_max_bytes)
     return size_bytes
 
@@ -135,9 +146,12 @@ class Part:
     def __call__(self) -> None:
         self.look(self)
 
-    def has_news(self) -> bool:
+    def has_news(self, *, committed: bool) -> bool:
         """Whether a read gives a batch or an error."""
-        return self.offset_min < self.log.high_watermark or self.log.state is not State.ONLINE
+        log = self.log
+        return self.offset_min < log.readable_end(committed=committed) or (
+            log.state is not State.ONLINE
+        )
 
 
 class Fetches(Protocol):
@@ -158,8 +172,8 @@ class Watched:
     """What a fetch waits for, and how much of that is there."""
 
     __slots__ = (
-        "_available_bytes", "_count", "_handler", "_limit", "_look", "_min_bytes", "_parts",
-        "is_certain",
+        "_available_bytes", "_committed", "_count", "_handler", "_limit", "_look", "_min_bytes",
+        "_parts", "is_certain",
     )  # fmt: skip
 
     def __init__(
@@ -168,6 +182,7 @@ class Watched:
         """`count`: of its partitions. `look` is called with each that moves after `measured` came
         by it."""
         self._handler = handler
+        self._committed = is_committed(body)
         self._min_bytes = body.min_bytes
         self._limit = min(body.max_bytes, handler.fetch_bytes_max)
         self._look = look
@@ -185,7 +200,7 @@ class Watched:
         assert not self._parts
         self._available_bytes = collected.available_bytes
         self.is_certain = True
-        log_of, parts = self._handler.log_of, self._parts
+        log_of, parts, committed = self._handler.log_of, self._parts, self._committed
         moved = []
         for number, (wanted, data) in enumerate(collected.data):
             yield WATCH_UNITS
@@ -197,12 +212,13 @@ class Watched:
                 log.watch(part)
             elif offset < part.offset_min:
                 part.offset_min = offset
+            seen = data.last_stable_offset if committed else data.high_watermark
             if self._min_bytes > 1:
-                count = _Count(wanted, collected.reads[number], data.high_watermark)
+                count = _Count(wanted, collected.reads[number], seen)
                 part.counts.append(count)
                 if count.is_doubtful(self._size_max(count)):
                     self.is_certain = False
-            if log.high_watermark != data.high_watermark or log.state is not State.ONLINE:
+            if log.readable_end(committed=committed) != seen or log.state is not State.ONLINE:
                 moved.append(part)
         return moved
 
@@ -212,7 +228,7 @@ class Watched:
     def may_suffice(self, part: Part) -> bool:
         """Whether there may be enough, now that this one moved."""
         if self._min_bytes <= 1:
-            return part.has_news()
+            return part.has_news(committed=self._committed)
         log = part.log
         if log.state is not State.ONLINE:
             return True
@@ -231,7 +247,7 @@ class Watched:
                     or count.request.fetch_offset < log.log_start_offset
                 ):
                     raise _ColdError
-                count.add(log, size_max)
+                count.add(log, size_max, committed=self._committed)
             except (KafkaError, _ColdError):
                 self.is_certain = False
                 return True

@@ -2,12 +2,14 @@
 
 | timestamp | answer |
 |---|---|
-| -1 latest | high watermark (for both isolation levels: there are no open transactions) |
+| -1 latest | high watermark; for read_committed (isolation level 1) the last stable offset |
 | -2 earliest, -4 earliest local | log start |
 | -3 max timestamp (KIP-734) | offset and timestamp of the record with the largest timestamp |
 | -5 latest tiered, -6 earliest pending upload | -1: there is no tiered storage |
 | other negative ones, and these before their version | UNSUPPORTED_VERSION |
 | >= 0 | first record with that timestamp or a later one; -1 without one |
+
+For read_committed a record (-3, >= 0) is found only below the last stable offset, else -1.
 
 From version 10 on a partition that is not found out within `timeout_ms` gets REQUEST_TIMED_OUT: one
 that is being taken over, or whose records have to be read.
@@ -96,7 +98,9 @@ class ListOffsetsHandler:
                         log = self._logs.get(topic.name, wanted.partition_index)
                         if log.state is State.LOADING:
                             await log.wait_loaded()
-                        answer = await self._offset(log, wanted, request.version)
+                        answer = await self._offset(
+                            log, wanted, request.version, committed=body.isolation_level != 0
+                        )
                     if answer is None:
                         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
                 except KafkaError as error:
@@ -106,7 +110,7 @@ class ListOffsetsHandler:
         return response
 
     async def _offset(
-        self, log: PartitionLog, wanted: ListOffsetsPartition, version: int
+        self, log: PartitionLog, wanted: ListOffsetsPartition, version: int, *, committed: bool
     ) -> ListOffsetsPartitionResponse:
         check_leader_epoch(log, wanted.current_leader_epoch)
         log.check_online()
@@ -115,18 +119,18 @@ class ListOffsetsHandler:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         found: tuple[int, int] | None
         if timestamp == LATEST:
-            found = log.high_watermark, UNKNOWN
+            found = log.readable_end(committed=committed), UNKNOWN
             epoch = log.leader_epoch
         elif timestamp in (EARLIEST, EARLIEST_LOCAL):
             found = log.log_start_offset, UNKNOWN
             epoch = log.epoch_of(log.log_start_offset)
         elif timestamp == MAX_TIMESTAMP:
-            found = await log.max_timestamp_offset()
+            found = _decided(log, await log.max_timestamp_offset(), committed=committed)
             epoch = UNKNOWN if found is None else log.epoch_of(found[0])
         elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             found, epoch = None, UNKNOWN
         else:
-            found = await log.offset_for_timestamp(timestamp)
+            found = _decided(log, await log.offset_for_timestamp(timestamp), committed=committed)
             epoch = UNKNOWN if found is None else log.epoch_of(found[0])
         if found is None:
             return ListOffsetsPartitionResponse(leader_epoch=epoch)
@@ -158,3 +162,12 @@ class ListOffsetsHandler:
                 except KafkaError as error:
                     answer.error_code = int(error.code)
         return response
+
+
+def _decided(
+    log: PartitionLog, found: tuple[int, int] | None, *, committed: bool
+) -> tuple[int, int] | None:
+    """None for what a reader of committed records does not come to yet."""
+    if found is None or (committed and found[0] >= log.last_stable_offset):
+        return None
+    return found

@@ -10,16 +10,25 @@ no weaker promise to give. But only -1 is refused, with NOT_ENOUGH_REPLICAS, whi
 take writes than min.insync.replicas says (broker/cluster/durability.py). Anything else is
 INVALID_REQUIRED_ACKS.
 
+Transactional batches of a request have one producer id and epoch, else INVALID_PRODUCER_ID_MAPPING
+for all of it. The first of a transaction in a partition waits there for the coordinator's word:
+from version 12 on the partition is added to the transaction, before that it is asked whether it was
+(broker/log/transactions/gate.py). Without a transactional id they are refused with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, they alone, where Kafka refuses the whole request. They are
+INVALID_TXN_STATE while the broker serves no transactions (LogManager's `verifier`).
+
 Known deviations: `timeout_ms` is not enforced (a ledger that stalls stalls the reply, and the
 client's own request timeout ends it).
 """
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
 from broker.log.append.queue import Append
+from broker.log.transactions.gate import Origin
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.produce import (
@@ -31,10 +40,12 @@ from wire.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from wire.kafka.records.batch import BATCH_OVERHEAD
+from wire.kafka.records.batch import BATCH_OVERHEAD, TRANSACTIONAL_MASK
 from wire.kafka.records.compression import Compression
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.cluster.durability import Bookies
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
@@ -53,19 +64,25 @@ ACKS_ALLOWED = (ACKS_ALL, 0, 1)
 NO_RECORDS = memoryview(bytearray())
 #: Where a batch's attributes have the codec.
 ATTRIBUTES_LOW_BYTE = 22
+#: Producer id and epoch of a batch.
+_PRODUCER = Struct(">qh")
+_PRODUCER_OFFSET = 43
 
 
 class _Pending(Reply):
     """A produce reply and the number of its partitions that are still on their way, and one more
     until all were queued."""
 
-    __slots__ = ("outstanding", "request", "response")
+    __slots__ = ("append_kind", "outstanding", "refusal", "request", "response")
 
     def __init__(self, response: ProduceResponse, request: Request) -> None:
         super().__init__()
         self.response = response
         self.request = request
         self.outstanding = 1
+        self.append_kind = _ProduceAppend
+        #: Of all partitions.
+        self.refusal: KafkaError | None = None
 
     def all_queued(self) -> None:
         self.outstanding -= 1
@@ -126,6 +143,23 @@ class _ProduceAppend(Append):
             pending.resolve(pending.response)
 
 
+class _TransactionalAppend(_ProduceAppend):
+    """Of a request that names a transactional id."""
+
+    __slots__ = ("origin",)
+
+    def __init__(
+        self,
+        records: memoryview,
+        handler: ProduceHandler,
+        pending: _Pending,
+        result: PartitionProduceResponse,
+    ) -> None:
+        super().__init__(records, handler, pending, result)
+        request = pending.request
+        self.origin = Origin(request.body.transactional_id, request.version)
+
+
 class ProduceHandler:
     def __init__(self, logs: LogManager, bookies: Bookies) -> None:
         self._logs = logs
@@ -141,10 +175,14 @@ class ProduceHandler:
         body: ProduceRequest = request.body
         self.requests_count += 1
         pending = (_Pending if body.acks else _Unanswered)(ProduceResponse(), request)
+        if body.transactional_id is not None:
+            pending.append_kind = _TransactionalAppend
         if len(body.topic_data) > 1 or (
             body.topic_data and len(body.topic_data[0].partition_data) > PARTITIONS_PER_STEP
         ):
             return self._steps(request, pending)
+        if body.transactional_id is not None and body.topic_data:
+            pending.refusal = _mixed(transactional_producers(body.topic_data[0].partition_data))
         for topic in body.topic_data:
             response = TopicProduceResponse(topic.name, topic.topic_id)
             pending.response.responses.append(response)
@@ -156,6 +194,14 @@ class ProduceHandler:
         """A request for many partitions: nothing of its connection is handled before all of them
         were submitted, so that the order of requests is still that of offsets."""
         body: ProduceRequest = request.body
+        if body.transactional_id is not None:
+            producers: set[tuple[int, int]] = set()
+            for topic in body.topic_data:
+                for start in range(0, len(topic.partition_data), PARTITIONS_PER_STEP):
+                    some = topic.partition_data[start : start + PARTITIONS_PER_STEP]
+                    producers |= transactional_producers(some)
+                    yield len(some)
+            pending.refusal = _mixed(producers)
         for topic in body.topic_data:
             response = TopicProduceResponse(topic.name, topic.topic_id)
             pending.response.responses.append(response)
@@ -181,8 +227,10 @@ class ProduceHandler:
             assert isinstance(records, memoryview)
             self.bytes_in += len(records)
             pending.outstanding += 1
-            append = _ProduceAppend(records, self, pending, result)
+            append = pending.append_kind(records, self, pending, result)
             try:
+                if pending.refusal is not None:
+                    raise pending.refusal
                 log = self._log_of(request, topic, data.index)
                 if request.version < ZSTD_VERSION:
                     _check_codec(records)
@@ -208,6 +256,26 @@ class ProduceHandler:
                 ErrorCode.NOT_ENOUGH_REPLICAS, f"{self._bookies.count} bookies take writes"
             )
         return log
+
+
+def transactional_producers(some: Sequence[PartitionProduceData]) -> set[tuple[int, int]]:
+    """(producer id, epoch) of those batches that say they are part of a transaction."""
+    found = set()
+    for data in some:
+        records = NO_RECORDS if data.records is None else data.records
+        assert isinstance(records, memoryview)
+        if len(records) >= BATCH_OVERHEAD and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_MASK:
+            found.add(_PRODUCER.unpack_from(records, _PRODUCER_OFFSET))
+    return found
+
+
+def _mixed(producers: set[tuple[int, int]]) -> KafkaError | None:
+    if len(producers) <= 1:
+        return None
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        f"transactional batches of {len(producers)} producers or epochs in one request",
+    )
 
 
 def _check_codec(records: memoryview) -> None:

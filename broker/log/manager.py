@@ -28,8 +28,6 @@ import trio
 
 from broker.cluster.catalog import PARTITIONS_PATH, TopicChange
 from broker.cluster.ownership import Incarnation, SoleOwner
-from broker.log.append.checking import BatchChecks
-from broker.log.append.producer_store import Room
 from broker.log.life.chain import ChainDocument, ChainFormatError
 from broker.log.life.document import DocumentReader
 from broker.log.life.keeper import TAKEOVER_SECONDS, Keeper, KeeperParts
@@ -37,7 +35,7 @@ from broker.log.life.orphans import sweep_orphans
 from broker.log.life.sweep import sweep_deleted
 from broker.log.life.takeover import ChainStores, Claim
 from broker.log.life.tenure import Effect, Event, Phase, Tenure
-from broker.log.partition import PartitionLog, State
+from broker.log.partition import PartitionLog, SharedParts, State
 from broker.log.unanswered import UnansweredWatch
 from metadata.store import MetadataError, SessionState
 from runtime.logs import kv
@@ -52,6 +50,7 @@ if TYPE_CHECKING:
     from broker.cluster.ownership import Ownership
     from broker.log.life.tenure import Effects
     from broker.log.settings import LogSettings
+    from broker.log.transactions.gate import TransactionVerifier
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.env import Env
@@ -115,15 +114,19 @@ class LogManager:
         *,
         ownership: Ownership | None = None,
         retention_check_interval_ms: int = 300_000,
+        verifier: TransactionVerifier | None = None,
     ) -> None:
-        """Without `ownership` this broker is the whole cluster."""
+        """Without `ownership` this broker is the whole cluster; without `verifier` transactional
+        batches are refused."""
         self._catalog = catalog
         self._store = store
         self._ledgers = ledgers
         self._env = env
         self._settings = settings
-        self.checks = BatchChecks(env)
-        self.producers_room = Room(settings.producers_total_max)
+        self._shared = SharedParts.of(env, settings)
+        self._shared.verifier = verifier
+        self.checks = self._shared.checks
+        self.producers_room = self._shared.room
         if ownership is None:
             ownership = SoleOwner(Incarnation(0, env.new_uuid().hex))
         self._ownership = ownership
@@ -150,6 +153,10 @@ class LogManager:
         self._sweep_asked = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._stopping = self._is_metadata_away = False
+
+    @property
+    def serves_transactions(self) -> bool:
+        return self._shared.verifier is not None
 
     # -- look-up -------------------------------------------------------------------------------
 
@@ -415,9 +422,7 @@ class LogManager:
         if self._nursery is None or self._stopping or topic.id not in self._topics:
             return
         config = self._catalog.config(topic)
-        log = PartitionLog(
-            topic, partition, config, self._env, self._settings, self.checks, self.producers_room
-        )
+        log = PartitionLog(topic, partition, config, self._env, self._settings, self._shared)
         log.failure_count, log.last_failure = self._failures.get((topic.name, partition), (0, ""))
         path = partition_path(topic.id, partition)
         keeper = Keeper(log, Claim(path, self._ownership.incarnation), self._keeper_parts)

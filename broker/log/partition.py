@@ -10,7 +10,9 @@ is the Keeper's.
     LOADING --taken over--> ONLINE --fence, conflict, close()--> OFFLINE
 
 OFFLINE is for good: it answers NOT_LEADER_OR_FOLLOWER, and the manager makes a new PartitionLog.
-The high watermark is the last add confirmed, in offsets.
+The high watermark is the last add confirmed, in offsets. The last stable offset is what readers of
+committed records get up to (broker/log/transactions/stable_offset.py); of a partition without
+transactions the high watermark.
 
 Batches wait without offsets while the partition loads, and while the open ledger has all that it
 may hold and its successor is on its way (`LogSettings.segment_bytes_max`): what was numbered goes
@@ -33,15 +35,27 @@ import trio
 
 from broker.cluster.durability import copies_of
 from broker.log.append.checking import BatchChecks
+from broker.log.append.entry_format import EntryFormatError
 from broker.log.append.line import AppendLine
 from broker.log.append.producer_state import ProducerState
 from broker.log.append.producer_store import Room
 from broker.log.append.queue import NO_LIMIT, Append, AppendQueue, CallbackAppend
 from broker.log.life.chain import Chain
+from broker.log.read.batch_walk import NO_END
+from broker.log.transactions.aborted_index import AbortedTransaction
+from broker.log.transactions.aborted_list import AbortedCache, AbortedLists, is_sealed
+from broker.log.transactions.gate import (
+    VERIFIED,
+    CoordinatorAppend,
+    ParkingRoom,
+    TransactionGate,
+)
+from broker.log.transactions.markers import MarkerAppend, marker_append, marker_of
+from broker.log.transactions.stable_offset import UndecidedMarkers
 from ledger.errors import LedgerError
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
-from wire.kafka.records.batch import patch
+from wire.kafka.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,10 +68,29 @@ if TYPE_CHECKING:
     from broker.log.read.batch_walk import Collected
     from broker.log.read.segment import Segment
     from broker.log.settings import LogSettings
+    from broker.log.transactions.gate import TransactionVerifier
     from ledger.writer import LedgerWriter
     from runtime.env import Env
+    from wire.kafka.records.control import EndTransactionMarker
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class SharedParts:
+    """What all partitions of a broker have together."""
+
+    checks: BatchChecks
+    room: Room
+    aborted: AbortedCache
+    parking: ParkingRoom
+    #: Asks the coordinators of transactions; None: transactions are not served.
+    verifier: TransactionVerifier | None = None
+
+    @classmethod
+    def of(cls, env: Env, settings: LogSettings) -> SharedParts:
+        room = Room(settings.producers_total_max)
+        return cls(BatchChecks(env), room, AbortedCache(), ParkingRoom())
 
 
 #: So many hear of progress in the turn in which it was made, however much was done in it.
@@ -97,11 +130,10 @@ class PartitionLog:
         config: TopicConfig,
         env: Env,
         settings: LogSettings,
-        checks: BatchChecks | None = None,
-        room: Room | None = None,
+        shared: SharedParts | None = None,
     ) -> None:
-        """`checks`: those of the broker, which runs them; without any, of its own that do not run,
-        and then what is too long for a turn of the loop waits for ever. `room`: the broker's."""
+        """`shared`: the broker's; without any, its own, of which the checks do not run: then what
+        is too long for a turn of the loop waits for ever."""
         self.topic = topic
         self.partition = partition
         #: In force now; whoever holds the partition replaces it when it changes.
@@ -124,12 +156,17 @@ class PartitionLog:
         self.chain = Chain()
         self.segments: list[Segment] = []
         self.producers = ProducerState(producers_max=settings.producers_max)
-        self._room = Room(settings.producers_total_max) if room is None else room
+        shared = SharedParts.of(env, settings) if shared is None else shared
+        self._room = shared.room
         self._copies = topic, config, copies_of(topic, config)
         self._env = env
         self._settings = settings
         self._epoch_start_offset = 0
-        self._line = AppendLine(self, BatchChecks(env) if checks is None else checks)
+        self._line = AppendLine(self, shared.checks)
+        #: Ended by markers that nobody has acknowledged yet, and aborted ones.
+        self._undecided = UndecidedMarkers()
+        self.aborted = AbortedLists(shared.aborted)
+        self._gate = self._make_gate(shared)
         #: Batches that the producers' state refuses, and why: told once it is certain that this
         #: broker still owns the partition (the keeper asks), as the state may be an old one.
         self._doubted: list[tuple[Append, KafkaError]] = []
@@ -151,7 +188,17 @@ class PartitionLog:
             on_lost=self.go_offline,
             on_attention=self.call_keeper,
             take_snapshot=lambda: self.producers.snapshot(),
+            take_aborted=self._take_aborted,
         )
+
+    def _make_gate(self, shared: SharedParts) -> TransactionGate | None:
+        """None: transactions are not served, and what belongs to one is refused."""
+        if shared.verifier is None:
+            return None
+        return TransactionGate(
+            shared.verifier, self.topic.name, self.partition, shared.parking,
+            admit=self._line.resume, refuse=self._refuse,
+        )  # fmt: skip
 
     # -- facts ---------------------------------------------------------------------------------
 
@@ -162,6 +209,21 @@ class PartitionLog:
     @property
     def high_watermark(self) -> int:
         return self.queue.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything before it is decided. It never falls, not by a take-over either."""
+        high_watermark = self.queue.high_watermark
+        first = self.producers.first_open_transaction_offset
+        if first is None and not self._undecided:
+            return high_watermark
+        ended = self._undecided.first_offset(high_watermark)
+        stable = high_watermark if first is None else min(high_watermark, first)
+        return max(stable if ended is None else min(stable, ended), self.log_start_offset)
+
+    def readable_end(self, *, committed: bool) -> int:
+        """Up to where a fetch reads: `committed` is read_committed (isolation level 1)."""
+        return self.last_stable_offset if committed else self.high_watermark
 
     @property
     def log_start_offset(self) -> int:
@@ -211,7 +273,8 @@ class PartitionLog:
         for segment in reversed(self.segments):
             for known, first_offset in reversed(segment.info.all_epochs):
                 if known <= epoch:
-                    return known, end
+                    # A ledger below the log start may be kept for its snapshot of the producers.
+                    return known, max(end, self.log_start_offset)
                 end = min(end, first_offset)
         return epoch, max(end, self.log_start_offset)
 
@@ -233,7 +296,25 @@ class PartitionLog:
         self, records: memoryview, done: Callable[[Append], None], *, internal: bool = False
     ) -> None:
         """`submit` with a callback instead of a subclass: `done(append)`."""
-        self.submit(CallbackAppend(records, done), internal=internal)
+        kind = CoordinatorAppend if internal else CallbackAppend
+        self.submit(kind(records, done), internal=internal)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker: EndTransactionMarker,
+        transaction_version: int,
+        done: Callable[[Append], None],
+    ) -> None:
+        """Ends the producer's transaction here, if one is open, and from version 2 on its epoch in
+        any case. `done(append)` when the marker is acknowledged, or refused: INVALID_PRODUCER_EPOCH
+        and TRANSACTION_COORDINATOR_FENCED for good, else as a batch."""
+        append = marker_append(
+            producer_id, producer_epoch, marker, transaction_version,
+            now_ms=self._env.clock.time_ms(), done=done,
+        )  # fmt: skip
+        self.submit(append, internal=True)
 
     def submit(self, append: Append, *, internal: bool = False) -> None:
         """Checks, numbers and queues one record batch v2, in writable memory that the caller does
@@ -267,7 +348,7 @@ class PartitionLog:
     async def append(self, batch: bytes | bytearray) -> Append:
         """For coordinators: appends and waits for the ack. KafkaError."""
         event = trio.Event()
-        append = CallbackAppend(memoryview(bytearray(batch)), lambda _: event.set())
+        append = CoordinatorAppend(memoryview(bytearray(batch)), lambda _: event.set())
         self.submit(append, internal=True)
         await event.wait()
         if append.error:
@@ -281,29 +362,56 @@ class PartitionLog:
             return
         header = checked.header
         append.records = checked.records
-        if header.producer_id >= 0:
-            try:
-                duplicate = self.producers.check(header, checked.now_ms)
-            except KafkaError as error:
-                self._doubted.append((append, error))
-                self.call_keeper()
-                return
-            if duplicate is not None:
-                append.base_offset = duplicate.base_offset
-                append.last_offset = duplicate.base_offset + header.last_offset_delta
-                # As Kafka: what stands here for a duplicate is the batch's own timestamp.
-                append.log_append_time_ms = max(duplicate.log_append_time_ms, header.max_timestamp)
-                self.queue.put_duplicate(append)
-                return
-        if self.is_suspended and self.queue.sealed:
-            refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no bookies take writes now")
-            self.producers.note_refused(header, checked.now_ms)
-            append.fail(refusal)
+        if header.attributes & (TRANSACTIONAL_MASK | CONTROL_MASK):
+            if header.attributes & CONTROL_MASK:
+                self._accept_marker(append, checked)
+            else:
+                self._accept_transactional(append, checked)
+            return
+        if header.producer_id >= 0 and not self._is_new(append, checked):
+            return
+        if self.is_suspended and not self._has_bookies(append, checked):
             return
         self._number(append, checked)
         self.queue.put(append)
 
-    def _number(self, append: Append, checked: Checked) -> None:
+    def _is_new(self, append: Append, checked: Checked) -> bool:
+        """Whether the producers' state lets the batch pass; else it is taken care of."""
+        header = checked.header
+        try:
+            duplicate = self.producers.check(header, checked.now_ms)
+        except KafkaError as error:
+            self._doubt(append, error)
+            return False
+        if duplicate is None:
+            return True
+        append.base_offset = duplicate.base_offset
+        append.last_offset = duplicate.base_offset + header.last_offset_delta
+        # As Kafka: what stands here for a duplicate is the batch's own timestamp.
+        append.log_append_time_ms = max(duplicate.log_append_time_ms, header.max_timestamp)
+        self.queue.put_duplicate(append)
+        return False
+
+    def _has_bookies(self, append: Append, checked: Checked) -> bool:
+        """Else the batch is refused."""
+        if self.is_suspended and self.queue.sealed:
+            refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no bookies take writes now")
+            self._refuse(append, checked, refusal)
+            return False
+        return True
+
+    def _doubt(self, append: Append, error: KafkaError) -> None:
+        self._doubted.append((append, error))
+        self.call_keeper()
+
+    def _refuse(self, append: Append, checked: Checked, error: KafkaError) -> None:
+        """For a reason that is not the producers' state, and may pass."""
+        self.producers.note_refused(checked.header, checked.now_ms)
+        append.fail(error)
+
+    def _number(
+        self, append: Append, checked: Checked, marker: EndTransactionMarker | None = None
+    ) -> None:
         """Gives the batch its offsets; from here on it is part of the log's order."""
         header = checked.header
         base_offset = self.next_offset
@@ -316,11 +424,108 @@ class PartitionLog:
         if header.producer_id >= 0:
             append_time_ms = append.log_append_time_ms
             self.producers.append(
-                header, base_offset, checked.now_ms, log_append_time_ms=append_time_ms
+                header,
+                base_offset,
+                checked.now_ms,
+                log_append_time_ms=append_time_ms,
+                marker=marker,
             )
         self.next_offset = append.last_offset + 1
         self.batches_in += 1
         self.bytes_in += len(append.records)
+
+    # -- transactions --------------------------------------------------------------------------
+
+    def _accept_transactional(self, append: Append, checked: Checked) -> None:
+        """`accept` of a batch that says it is part of a transaction."""
+        origin, gate, header = append.origin, self._gate, checked.header
+        if origin is not VERIFIED and gate is None:
+            # As Kafka's verification: nobody would ever end it.
+            unknown = "no such transaction is under way"
+            append.fail(KafkaError(ErrorCode.INVALID_TXN_STATE, unknown))
+            return
+        if origin is None:
+            unnamed = KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "a transactional batch in a request without a transactional id",
+            )
+            append.fail(unnamed)
+            return
+        if gate is not None and origin.guard is None and gate.is_asking(header):
+            gate.park_behind(append, checked)
+            return
+        guard = origin.guard  # not one that is asked for below, and answered at once
+        is_numbered = (
+            self._is_new(append, checked)
+            and self._has_bookies(append, checked)
+            and self._is_admitted(append, checked)
+        )
+        if is_numbered:
+            self._number(append, checked)
+            self.queue.put(append)
+        if gate is not None and guard is not None:
+            gate.settled(guard, is_numbered=is_numbered)
+
+    def _is_admitted(self, append: Append, checked: Checked) -> bool:
+        """Whether the batch's transaction is open here, or the coordinator knows it; else it is
+        taken care of."""
+        origin, gate, header = append.origin, self._gate, checked.header
+        assert origin is not None
+        if origin is VERIFIED or self.producers.is_in_transaction(header):
+            return True
+        assert gate is not None
+        if origin.guard is not None:
+            if gate.is_valid(origin.guard):
+                return True
+            ended = "the transaction has ended meanwhile"
+            append.fail(KafkaError(ErrorCode.INVALID_TXN_STATE, ended))
+            return False
+        try:
+            if origin.adds:
+                self.producers.check_first(header)
+        except KafkaError as error:
+            self._doubt(append, error)
+        else:
+            gate.ask(append, checked)
+        return False
+
+    def _accept_marker(self, append: Append, checked: Checked) -> None:
+        """`accept` of a control batch."""
+        header = checked.header
+        producer_id = header.producer_id
+        marker, version = None, 0
+        try:
+            if isinstance(append, MarkerAppend):
+                marker, version = append.marker, append.transaction_version
+            else:
+                marker = marker_of(header, append.records)
+            if marker is not None:
+                self.producers.check_marker(header, marker, version)
+        except WireError as error:
+            append.fail(KafkaError(ErrorCode.INVALID_RECORD, str(error)))
+            return
+        except KafkaError as error:
+            self._doubt(append, error)
+            return
+        if not self._has_bookies(append, checked):
+            return
+        first = self.producers.transaction_start(producer_id)
+        self._number(append, checked, marker)
+        self.queue.put(append)
+        if marker is None:
+            return
+        offset = append.base_offset
+        if first >= 0:
+            self._undecided.ended(first, offset)
+            if not marker.committed:
+                stable = self.producers.first_open_transaction_offset
+                stable = offset + 1 if stable is None else stable
+                self.aborted.open.add(AbortedTransaction(producer_id, first, offset, stable))
+        if self._gate is not None:
+            self._gate.marker_appended(producer_id, header.producer_epoch)
+
+    def _take_aborted(self, is_sealed: bool) -> list[bytes]:
+        return self.aborted.take_all() if is_sealed else self.aborted.take_new()
 
     # -- lifecycle (called by the keeper and the manager) -----------------------------------------
 
@@ -329,8 +534,12 @@ class PartitionLog:
         assert self.state is State.LOADING
         self.chain = taken.chain
         self.segments = taken.segments
+        self.aborted.segments_changed(self.segments)
         self.producers = taken.producers
         self.producers.enter(self._room)
+        if self.segments and not is_sealed(self.segments[-1].info) and len(self.producers):
+            # Before any batch that waits is numbered: the next ledger begins with it.
+            self.queue.opening_snapshot = self.producers.snapshot()
         self.leader_epoch = taken.chain.leader_epoch
         end = taken.chain.closed_end_offset
         self.next_offset = self._epoch_start_offset = end
@@ -357,6 +566,8 @@ class PartitionLog:
         self.last_failure = reason
         lost = self.queue.stop() + self._line.clear()
         lost += [append for append, _ in self.take_doubted()]
+        if self._gate is not None:
+            lost += self._gate.close()
         refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for append in lost:
             append.fail(refusal)
@@ -418,19 +629,22 @@ class PartitionLog:
     # -- read ----------------------------------------------------------------------------------
 
     def read_nowait(
-        self, offset: int, size_max: int, *, at_least_one: bool = True
+        self, offset: int, size_max: int, *, at_least_one: bool = True, committed: bool = False
     ) -> ReadResult | None:
-        """Batches from `offset` up to the high watermark if that needs no waiting, else None.
+        """Batches from `offset` up to the high watermark, or the last stable offset if `committed`,
+        if that needs no waiting, else None. What was aborted is among them (`aborted`).
         KafkaError: OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
         self._check_readable(offset)
         result = ReadResult([], 0, offset)
         position = self._position_of(offset)
+        end_offset = self.readable_end(committed=committed)
         try:
-            while result.next_offset < self.high_watermark and position < len(self.segments):
+            while result.next_offset < end_offset and position < len(self.segments):
                 got = self.segments[position].read_nowait(
                     result.next_offset,
                     max(size_max - result.size_bytes, 0),
                     at_least_one=at_least_one and not result.has_records,
+                    end_offset=end_offset if committed else NO_END,
                 )
                 if got is None:
                     return result if result.has_records else None
@@ -447,22 +661,26 @@ class PartitionLog:
                     break
         except LedgerError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        return self._unless_emptied(result, offset)
+        return self._unless_emptied(result, offset, end_offset)
 
-    async def read(self, offset: int, size_max: int, *, at_least_one: bool = True) -> ReadResult:
+    async def read(
+        self, offset: int, size_max: int, *, at_least_one: bool = True, committed: bool = False
+    ) -> ReadResult:
         """As `read_nowait`, waiting for disk or network where it must."""
-        result = self.read_nowait(offset, size_max, at_least_one=at_least_one)
+        result = self.read_nowait(offset, size_max, at_least_one=at_least_one, committed=committed)
         if result is not None:
             return result
         result = ReadResult([], 0, offset)
         may_repeat = True
-        while result.next_offset < self.high_watermark:
+        end_offset = self.readable_end(committed=committed)
+        while result.next_offset < end_offset:
             segment = self.segments[self._position_of(result.next_offset)]
             try:
                 got = await segment.read(
                     result.next_offset,
                     max(size_max - result.size_bytes, 0),
                     at_least_one=at_least_one,
+                    end_offset=end_offset if committed else NO_END,
                 )
             except LedgerError as error:
                 self._check_readable(result.next_offset)
@@ -479,11 +697,11 @@ class PartitionLog:
             elif got.next_offset < 0:
                 break
             self._check_readable(result.next_offset)
-        return self._unless_emptied(result, offset)
+        return self._unless_emptied(result, offset, end_offset)
 
-    def _unless_emptied(self, result: ReadResult, offset: int) -> ReadResult:
+    def _unless_emptied(self, result: ReadResult, offset: int, end_offset: int) -> ReadResult:
         """Batches without records are given with others, or if nothing else is left."""
-        if result.parts and not result.has_records and result.next_offset < self.high_watermark:
+        if result.parts and not result.has_records and result.next_offset < end_offset:
             return ReadResult([], 0, offset)
         return result
 
@@ -492,6 +710,15 @@ class PartitionLog:
         be tried instead. One that the chain names is never taken for empty: KafkaError
         KAFKA_STORAGE_ERROR."""
         if not may_repeat or segment in self.segments:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    async def read_aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """What readers of committed records have to drop of what lies between, sorted by first
+        offset (`aborted.find_nowait`, if that needs no waiting). KafkaError as `read`."""
+        try:
+            return await self.aborted.find(offset, end_offset)
+        except (LedgerError, EntryFormatError, WireError) as error:
+            self._check_readable(offset)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:

@@ -21,6 +21,7 @@ from broker.handlers.metadata import MetadataHandler
 from broker.handlers.offsets import OffsetsHandler
 from broker.handlers.produce import ProduceHandler
 from broker.handlers.topics import TopicsHandler
+from broker.handlers.txn_markers import TransactionMarkersHandler
 from broker.producer_ids import ProducerIds
 from wire.kafka.records.compression import Compression
 
@@ -79,6 +80,8 @@ def make_handlers(foundation: Foundation, services: Services) -> list[Api]:
             disk_usage=lambda: env.disk.usage(foundation.data_directory),
         ),
     ]
+    if logs.serves_transactions:
+        handlers.append(TransactionMarkersHandler(logs, foundation.env.turn))
     if (member := services.member) is not None:
         handlers.append(LeadersHandler(catalog, member.membership, member.ownership, view))
     apis = [api for handler in handlers for api in handler.apis()]

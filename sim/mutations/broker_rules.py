@@ -39,9 +39,9 @@ BROKER_RULES = (
         (
             Patch(
                 QUEUE,
-                'that was put until now."""\n        self._parts.clear()\n'
-                "        self._push_queued(limited=False)",
-                'that was put until now."""',
+                "        self._end_snapshot()\n        self._push_queued(limited=False)\n"
+                "        self._push_aborted(is_sealed=False)\n",
+                "        self._end_snapshot()\n        self._push_aborted(is_sealed=False)\n",
             ),
         ),
         (f"{WAITS}::test_a_snapshot_stands_behind_every_batch_that_it_knows_of",),
@@ -64,9 +64,9 @@ BROKER_RULES = (
         (
             Patch(
                 TAKEOVER,
-                "return TakenOver(chain, version, segments, producers)",
+                "return TakenOver(chain, version, segments, producers, before",
                 "producers = ProducerState(producers_max=settings.producers_max)\n"
-                "    return TakenOver(chain, version, segments, producers)",
+                "    return TakenOver(chain, version, segments, producers, before",
             ),
         ),
         ("tests/broker/log/test_partition.py",),
@@ -120,8 +120,8 @@ BROKER_RULES = (
             ),
             Patch(
                 KEEPER,
-                "        log.segments.append(segment)\n        self._writer = log.writer",
-                "        self._writer = log.writer",
+                "        log.segments.append(segment)\n        log.aborted",
+                "        log.aborted",
             ),
             Patch(
                 KEEPER,
@@ -139,8 +139,7 @@ BROKER_RULES = (
             Patch(
                 KEEPER,
                 "        await self._write(before.with_log_start("
-                "min(self._wanted_start, log.high_watermark)))\n",
-                "        start = min(self._wanted_start, log.high_watermark)\n"
+                "start, keeps_producers=keeps_producers))\n",
                 "        wanted = before.with_log_start(start)\n"
                 "        for ledger_id in wanted.deleting:\n"
                 "            await self._ledgers.delete_ledger(ledger_id)\n"
@@ -167,9 +166,8 @@ BROKER_RULES = (
         (
             Patch(
                 PARTITION,
-                "                self._doubted.append((append, error))\n"
-                "                self.call_keeper()\n",
-                "                append.fail(error)\n",
+                "        self._doubted.append((append, error))\n        self.call_keeper()\n",
+                "        append.fail(error)\n",
             ),
         ),
         ("tests/broker/log/life/test_doubts.py",),

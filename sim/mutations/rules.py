@@ -6,5 +6,11 @@ from sim.mutations.bookie_rules import BOOKIE_RULES
 from sim.mutations.broker_rules import BROKER_RULES
 from sim.mutations.edge_rules import EDGE_RULES
 from sim.mutations.ledger_rules import LEDGER_RULES
+from sim.mutations.transaction_rules import TRANSACTION_RULES
 
-MUTATIONS = {rule.name: rule for rule in (*LEDGER_RULES, *BOOKIE_RULES, *BROKER_RULES, *EDGE_RULES)}
+MUTATIONS = {
+    rule.name: rule
+    for rule in (
+        *LEDGER_RULES, *BOOKIE_RULES, *BROKER_RULES, *TRANSACTION_RULES, *EDGE_RULES,
+    )
+}  # fmt: skip

@@ -12,7 +12,8 @@ offset and leader epoch. A batch that is larger than an entry may be spans sever
 all but the last carry FLAG_CONTINUES, all but the first FLAG_CONTINUED; each carries the batch's
 first offset and count, so that a reader which lands on any of them knows which records it is in.
 INDEX holds the ledger's offset index (broker/log/read/offset_index.py); SNAPSHOT the producer state
-(broker/log/append/producer_state.py) followed by nothing. docs/formats.md has the same for readers.
+(broker/log/append/producer_state.py) followed by nothing; ABORTED rows of the index of aborted
+transactions (broker/log/transactions/aborted_index.py). docs/formats.md has the same for readers.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ assert HEADER_SIZE == 16
 KIND_BATCHES = 1
 KIND_INDEX = 2
 KIND_SNAPSHOT = 3
+KIND_ABORTED = 4
 
 FLAG_CONTINUES = 0x1
 FLAG_CONTINUED = 0x2

@@ -109,6 +109,14 @@ class AppendLine:
                 self.check(*self._held.popleft())
         return self.is_held
 
+    def resume(self, append: Append, checked: Checked) -> None:
+        """Of one that waited elsewhere after it was checked (broker/log/transactions/gate.py)."""
+        if self.is_held or not self._log.has_room():
+            self._checked.append((append, checked))
+            self._log.call_keeper()
+        else:
+            self._log.accept(append, checked)
+
     def unchecked_head(self) -> tuple[Append, TopicConfig, bool] | None:
         """What is first in line to be checked, for what settings, and whether it is internal."""
         if not self._unchecked:

@@ -15,8 +15,12 @@ transaction began. Rules, as Kafka 4's ProducerAppendInfo and ProducerStateEntry
 - A lower epoch than the known one is INVALID_PRODUCER_EPOCH; a higher one begins at sequence 0.
 - Within an epoch each batch begins one behind the last; 0 follows 2**31 - 1. Exactly one of the
   last five again is a duplicate. All else is OUT_OF_ORDER_SEQUENCE_NUMBER.
-- In a transaction a batch that is not transactional is INVALID_TXN_STATE. A marker of an older
-  coordinator than the last is TRANSACTION_COORDINATOR_FENCED.
+- In a transaction a batch that is not transactional is INVALID_TXN_STATE.
+- A marker ends the transaction. Of a client of transaction version 0 or 1 it has the producer's own
+  epoch, and a lower one is INVALID_PRODUCER_EPOCH; of version 2 it has the next epoch, and the
+  producer's own is refused, too, unless no transaction is open: then it is the same marker once
+  more, whose answer was lost (KIP-890, KAFKA-19999). A marker of an older coordinator than the last
+  is TRANSACTION_COORDINATOR_FENCED. A marker of a producer that is not known is taken.
 
 One deviation: a batch that surely is in the log, but before the last five, is
 DUPLICATE_SEQUENCE_NUMBER. Clients take that for success without an offset, which it is; Kafka's
@@ -58,7 +62,10 @@ from wire.kafka.records.batch import (
     TRANSACTIONAL_MASK,
     BatchHeader,
 )
+from wire.kafka.records.control import EndTransactionMarker
 
+#: From this transaction.version on each transaction has an epoch of its own (KIP-890).
+TRANSACTION_VERSION_EPOCHS = 2
 #: As many as a producer may have in flight (KIP-98: max.in.flight.requests.per.connection <= 5).
 BATCHES_KEPT_MAX = 5
 PRODUCER_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
@@ -139,6 +146,8 @@ class ProducerState:
     @property
     def first_open_transaction_offset(self) -> int | None:
         """Where the oldest open transaction began; the last stable offset is not beyond it."""
+        if not self._open_transactions:
+            return None
         return next(iter(self._open_transactions.values()), None)
 
     def producers(self) -> Iterator[ProducerInfo]:
@@ -173,18 +182,16 @@ class ProducerState:
 
     # -- before an append ------------------------------------------------------------------------
 
-    def check(
-        self, header: BatchHeader, now_ms: int, *, coordinator_epoch: int = -1
-    ) -> Duplicate | None:
-        """Whether the batch may be appended (None), or is a duplicate. Changes nothing.
+    def check(self, header: BatchHeader, now_ms: int) -> Duplicate | None:
+        """Whether the batch, which is no marker, may be appended (None), or is a duplicate. Changes
+        nothing.
 
-        A batch without sequence numbers (of a coordinator's offsets, or a marker) is checked for
-        its epoch alone; that a client's batch has some is for the validation of its header.
-        `coordinator_epoch` is that of a marker.
+        A batch without sequence numbers (of a coordinator's offsets) is checked for its epoch
+        alone; that a client's batch has some is for the validation of its header.
 
         KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER,
-        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED;
-        THROTTLING_QUOTA_EXCEEDED for a new producer if there is room for none; that is noted.
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE; THROTTLING_QUOTA_EXCEEDED for a new producer if
+        there is room for none; that is noted.
         """
         producer_id = header.producer_id
         if producer_id < 0:
@@ -199,7 +206,58 @@ class ProducerState:
             and (producer.transaction_start_offset < 0 or header.attributes & TRANSACTIONAL_MASK)
         ):
             return None
-        return self._check_odd(producer, header, now_ms, coordinator_epoch)
+        return self._check_odd(producer, header, now_ms)
+
+    def check_marker(
+        self, header: BatchHeader, marker: EndTransactionMarker, transaction_version: int
+    ) -> None:
+        """Whether the marker may be appended. Changes nothing. What expires without a sweep is
+        known here still: who knows more refuses what is late.
+
+        There is always room for it: a transaction that cannot end would hold back all readers.
+        KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        producer = self._store.find(header.producer_id)
+        if producer is None:
+            return
+        epoch = header.producer_epoch
+        is_late = epoch < producer.epoch
+        if transaction_version >= TRANSACTION_VERSION_EPOCHS and epoch == producer.epoch:
+            is_late = producer.transaction_start_offset >= 0
+        if is_late:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {producer.epoch}, the marker {epoch},"
+                f" by transaction version {transaction_version}",
+            )
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"marker of coordinator epoch {marker.coordinator_epoch} for producer"
+                f" {header.producer_id}: {producer.coordinator_epoch} was seen",
+            )
+
+    def check_first(self, header: BatchHeader) -> None:
+        """Of the first batch of a transaction of version 2: that of a producer that is not known
+        begins at 0, as each transaction has an epoch of its own (KAFKA-18202).
+        KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER."""
+        if header.base_sequence > 0 and self._store.find(header.producer_id) is None:
+            raise _out_of_order(header, "a transaction of a producer that is not known begins at 0")
+
+    def transaction_start(self, producer_id: int) -> int:
+        """Where the open transaction of that producer began; -1 without one."""
+        return self._open_transactions.get(producer_id, NO_OFFSET)
+
+    def is_in_transaction(self, header: BatchHeader) -> bool:
+        """Whether a transaction of the batch's producer, in the same epoch, is open."""
+        if header.producer_id not in self._open_transactions:
+            return False
+        producer = self._store.find(header.producer_id)
+        assert producer is not None, "a producer with an open transaction is never forgotten"
+        return producer.epoch == header.producer_epoch
+
+    def open_transactions(self) -> dict[int, int]:
+        """By producer id, where each open transaction began; the oldest first."""
+        return dict(self._open_transactions)
 
     def note_refused(self, header: BatchHeader, now_ms: int) -> None:
         """The batch passed `check`, and was refused for another reason, which will pass: what its
@@ -239,9 +297,7 @@ class ProducerState:
             " must wait until one expires (producer.id.expiration.ms)",
         )
 
-    def _check_odd(
-        self, producer: Producer, header: BatchHeader, now_ms: int, coordinator_epoch: int
-    ) -> Duplicate | None:
+    def _check_odd(self, producer: Producer, header: BatchHeader, now_ms: int) -> Duplicate | None:
         """`check` of what does not simply go on where the producer's last batch ended."""
         first_sequence = header.base_sequence
         epoch = header.producer_epoch
@@ -260,14 +316,6 @@ class ProducerState:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {header.producer_id} has epoch {producer.epoch}, the batch {epoch}",
             )
-        if header.attributes & CONTROL_MASK:
-            if 0 <= coordinator_epoch < producer.coordinator_epoch:
-                raise KafkaError(
-                    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                    f"marker of coordinator epoch {coordinator_epoch} for producer"
-                    f" {header.producer_id}: {producer.coordinator_epoch} was seen",
-                )
-            return None
         if first_sequence >= 0:
             _check_sequence(producer, header)
         if producer.transaction_start_offset >= 0 and not header.attributes & TRANSACTIONAL_MASK:
@@ -287,16 +335,20 @@ class ProducerState:
         now_ms: int,
         *,
         log_append_time_ms: int | None = None,
-        coordinator_epoch: int = -1,
+        marker: EndTransactionMarker | None = None,
     ) -> None:
         """The batch is in the log, or queued for it, at `base_offset`. Checks nothing.
 
         Also for replaying a log, with each header as it is there; batches below `end_offset` are
         known and change nothing. `log_append_time_ms` is None if the header tells, and what was
-        patched into the batch if `header` is from before that.
+        patched into the batch if `header` is from before that. `marker` is what a control batch
+        holds; one without, which compaction emptied, says nothing.
         """
         producer_id = header.producer_id
         if producer_id < 0 or base_offset < self.end_offset:
+            return
+        if header.attributes & CONTROL_MASK and marker is None:
+            self.end_offset = base_offset + header.last_offset_delta + 1
             return
         producer = self._store.latest(producer_id)
         if producer is None:
@@ -333,25 +385,11 @@ class ProducerState:
         producer.last_timestamp = header.max_timestamp
         producer.last_append_ms = now_ms
         self.end_offset = base_offset + delta + 1
-        if attributes & CONTROL_MASK or (
-            attributes & TRANSACTIONAL_MASK and producer.transaction_start_offset < 0
-        ):
-            self._move_transaction(producer_id, producer, header, base_offset, coordinator_epoch)
-
-    def _move_transaction(
-        self,
-        producer_id: int,
-        producer: Producer,
-        header: BatchHeader,
-        base_offset: int,
-        coordinator_epoch: int,
-    ) -> None:
-        """A marker ends the producer's transaction; its first batch begins it."""
-        if header.is_control:
+        if marker is not None:
             producer.transaction_start_offset = NO_OFFSET
-            producer.coordinator_epoch = max(producer.coordinator_epoch, coordinator_epoch)
+            producer.coordinator_epoch = max(producer.coordinator_epoch, marker.coordinator_epoch)
             self._open_transactions.pop(producer_id, None)
-        else:
+        elif attributes & TRANSACTIONAL_MASK and producer.transaction_start_offset < 0:
             producer.transaction_start_offset = base_offset
             self._open_transactions[producer_id] = base_offset
 

@@ -11,6 +11,10 @@ batch as a duplicate: a lost record.) For the same reason `push_snapshot` emptie
 and a ledger that must not grow any more is protected before batches are numbered: whoever puts
 asks `is_full`, and keeps what he has until the next ledger is there (broker/log/partition.py).
 
+In front of each snapshot go the transactions that were aborted since the last one, and at the seal
+all of the ledger (broker/log/transactions/aborted_index.py). A ledger that follows one without a
+seal, whose writer died, begins with a snapshot, so that each boundary has one on one side.
+
 A snapshot of many producers has parts. What they say is settled when the snapshot is taken; one is
 encoded and pushed in each turn of the loop, and batches wait behind the last of them.
 
@@ -31,6 +35,7 @@ from broker.log.append.entry_format import (
     FLAG_CONTINUED,
     FLAG_CONTINUES,
     HEADER_SIZE,
+    KIND_ABORTED,
     KIND_BATCHES,
     KIND_INDEX,
     KIND_SNAPSHOT,
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
 
     from broker.log.read.segment import Segment
     from broker.log.settings import LogSettings
+    from broker.log.transactions.gate import Origin
     from ledger.writer import LedgerWriter
     from runtime.turn import Turn
 
@@ -61,6 +67,9 @@ class Append(ABC):
         "base_offset", "error", "error_message", "last_offset", "log_append_time_ms",
         "max_timestamp", "record_indexes", "records",
     )  # fmt: skip
+
+    #: Of a batch that may be part of a transaction; whoever sends such has it.
+    origin: Origin | None = None
 
     def __init__(self, records: memoryview) -> None:
         self.records = records
@@ -116,16 +125,22 @@ class AppendQueue:
         on_lost: Callable[[str], None],
         on_attention: Callable[[], None],
         take_snapshot: Callable[[], Sequence[Callable[[], bytes]]],
+        take_aborted: Callable[[bool], Sequence[bytes]] = lambda _: (),
     ) -> None:
         """`on_progress`: the high watermark moved (once per acknowledged entry). `on_lost`: the
         ledger failed, nothing more will be acknowledged. `on_attention`: the keeper should look (a
-        ledger is needed, or one is full)."""
+        ledger is needed, or one is full). `take_aborted`: the contents of entries with the aborted
+        transactions since the last call, or with all of the ledger, which is sealed."""
         self._settings = settings
         self._turn = turn
         self._on_progress = on_progress
         self._on_lost = on_lost
         self._on_attention = on_attention
         self._take_snapshot = take_snapshot
+        self._take_aborted = take_aborted
+        #: What the next ledger begins with, before any batch.
+        self.opening_snapshot: Sequence[Callable[[], bytes]] = ()
+        self._is_opening = False
         self._writer: LedgerWriter | None = None
         self._segment: Segment | None = None
         self._queue: deque[Append] = deque()
@@ -211,6 +226,12 @@ class AppendQueue:
         self._writer, self._segment = writer, segment
         self.sealed = False
         self._bytes_since_snapshot = 0
+        if self.opening_snapshot:
+            self._snapshot_entry_id = writer.last_add_pushed + 1
+            self._parts.extend(self.opening_snapshot)
+            self.opening_snapshot = ()
+            self._is_opening = True
+            self._push_part()
         self._flush()
 
     def seal(self) -> None:
@@ -218,7 +239,7 @@ class AppendQueue:
         in parts the rest follows (`wait_drained`)."""
         if self.sealed or self._stopped:
             return
-        self._parts.clear()  # the seal's own snapshot takes the place of one that is under way
+        self._end_snapshot()  # the seal's own takes the place of one that is under way
         self._push_queued(limited=False)
         segment, writer = self._segment, self._writer
         if self._stopped or segment is None or writer is None:
@@ -227,18 +248,41 @@ class AppendQueue:
         head = pack_header(KIND_INDEX, self.pushed_offset)
         segment.index_entry = writer.last_add_pushed + 1
         self._push([head, segment.index.to_bytes()], _Entry([], self.pushed_offset, 0))
-        self.push_snapshot()
+        self._push_aborted(is_sealed=True)
+        self._begin_snapshot()
         assert not self._queue, "nothing is left for behind the seal"
         self.sealed = True
         self._ledger_bytes = 0
 
     def push_snapshot(self) -> None:
-        """Writes the producers' state behind everything that was put until now."""
-        self._parts.clear()
+        """Writes the producers' state behind everything that was put until now, if a ledger is
+        open: one that is sealed has it."""
+        if self.sealed:
+            return
+        self._end_snapshot()
         self._push_queued(limited=False)
+        self._push_aborted(is_sealed=False)
+        self._begin_snapshot()
+
+    def _end_snapshot(self) -> None:
+        """One that is under way is given up; not the ledger's first, without which nobody could
+        tell what was open where the ledger begins."""
+        while self._is_opening and self._parts and not self._stopped:
+            self._push_part()
+        self._parts.clear()
+
+    def _push_aborted(self, *, is_sealed: bool) -> None:
+        if self._stopped or self._writer is None:
+            return
+        for content in self._take_aborted(is_sealed):
+            head = pack_header(KIND_ABORTED, self.pushed_offset)
+            self._push([head, content], _Entry([], self.pushed_offset, 0))
+
+    def _begin_snapshot(self) -> None:
         writer = self._writer
         if self._stopped or writer is None:
             return
+        self._is_opening = False
         self._snapshot_entry_id = writer.last_add_pushed + 1
         self._bytes_since_snapshot = 0
         assert not self._queue, "a snapshot knows of no batch behind it"

@@ -87,7 +87,7 @@ def checked_batch(
     """The one batch that `records` begin with, checked whole, and packed as the topic wants it.
 
     KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP,
-    INVALID_TXN_STATE, UNSUPPORTED_COMPRESSION_TYPE, with the indexes of the records that are to
+    UNSUPPORTED_COMPRESSION_TYPE, with the indexes of the records that are to
     blame where it is them. SizeLimitError, only below DECOMPRESSED_BYTES_MAX: it is more than
     `decompressed_bytes_max`, and may be tried again with that.
     `internal`: from one of our coordinators, not a client; its records are not looked into."""
@@ -150,7 +150,7 @@ def _checked_header(records: memoryview, config: TopicConfig, *, internal: bool)
         _check_attributes(header)
     if header.producer_id >= 0 and header.producer_epoch < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a producer id without an epoch")
-    if header.producer_id >= 0 and header.base_sequence < 0 and not header.is_control:
+    if header.producer_id >= 0 and header.base_sequence < 0 and not internal:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"producer id with sequence number {header.base_sequence}"
         )
@@ -186,10 +186,8 @@ def _check_size(records: memoryview, header: BatchHeader) -> None:
 def _check_attributes(header: BatchHeader) -> None:
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control records")
-    if header.is_transactional:
-        # As Kafka's verification: nothing is appended to a transaction that the coordinator does
-        # not know of (KIP-890), since nobody would ever end it.
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "no such transaction is under way")
+    if header.is_transactional and header.producer_id < 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
     if header.timestamp_type:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, "a producer may not set timestamp type LogAppendTime"

@@ -149,10 +149,32 @@ class Chain:
             self, ledgers=self.ledgers[:-1], deleting=(*self.deleting, self.ledgers[-1].ledger_id)
         )
 
-    def with_log_start(self, offset: int) -> Chain:
-        """Raises the log start; closed ledgers wholly before it go to `deleting`."""
+    @property
+    def _producers_from(self) -> int:
+        """Number of the ledger from which on the state of the producers can be made: the last one
+        with a snapshot of them; without any the first."""
+        count = len(self.ledgers)
+        while count and self.ledgers[count - 1].snapshot_entry is None:
+            count -= 1
+        return max(count - 1, 0)
+
+    def has_superfluous(self, *, keeps_producers: bool) -> bool:
+        """Whether `with_log_start` of the log start that is would give up ledgers, which were kept
+        for what is told of by a newer snapshot now."""
+        if not self.ledgers or not _count_before(self.ledgers[:1], self.log_start_offset):
+            return False
+        return not keeps_producers or self._producers_from > 0
+
+    def with_log_start(self, offset: int, *, keeps_producers: bool = False) -> Chain:
+        """Raises the log start; closed ledgers wholly before it go to `deleting`. With
+        `keeps_producers` those stay that a take-over would need for the state of the producers:
+        the newest with a snapshot, and all behind it. Else an open transaction, and every epoch and
+        sequence number, would be lost with the records."""
         assert offset >= self.log_start_offset
         count = _count_before(self.ledgers, offset)
+        if keeps_producers:
+            # What is in an archive is not part of the partition if it lies before the log start.
+            count = max(min(count, self._producers_from), min(count, self.archived_count))
         gone = [item.ledger_id for item in self.ledgers[:count]]
         archived = min(count, self.archived_count)
         assert not count or not self.ledgers[count - 1].is_open, "an open ledger is never given up"
@@ -237,7 +259,9 @@ class Chain:
         if start < self.archived_count:
             archived_stop = min(stop, self.archived_count)
             chain = chain._with_changed_archives(self, start, archived_stop, len(infos))
-        if infos[0].end_offset <= self.log_start_offset:  # of a source that the start is in
+        if not start and infos[0].end_offset <= self.log_start_offset:
+            # Of a source that the start is in. Behind a ledger that is kept for the producers they
+            # stay as long as that (`has_superfluous`).
             chain = chain.with_log_start(self.log_start_offset)
         return chain
 

@@ -282,7 +282,7 @@ class Keeper:
             return partial(settle_doubts, log, self._store, self._path, version)
         if self._spare_due():
             return self._make_spare
-        if self._wanted_start > log.log_start_offset and self._deletions.may_grow(log.chain):
+        if self._start_due() and self._deletions.may_grow(log.chain):
             return self._raise_start
         if self._swap_due():
             return self._swap_ledgers
@@ -456,6 +456,7 @@ class Keeper:
             raise
         log.is_suspended = False
         log.segments.append(segment)
+        log.aborted.segments_changed(log.segments)
         self._writer = log.writer = writer
         self._noted_snapshot = None
         self._roll_asked = False
@@ -480,6 +481,7 @@ class Keeper:
         segment.info = segment.closed_info(
             last_offset=log.high_watermark - 1, entry_count=writer.last_add_confirmed + 1
         )
+        log.aborted.segments_changed(log.segments)
         self._writer = log.writer = None
         chain = log.chain.with_last(segment.info)
         if log.queue.needs_ledger and not self._closing:
@@ -499,13 +501,25 @@ class Keeper:
         known = self._log.chain.ledgers[-1]
         await self._write(self._log.chain.with_last(replace(known, snapshot_entry=snapshot_entry)))
 
+    def _start_due(self) -> bool:
+        log = self._log
+        return self._wanted_start > log.log_start_offset or (
+            log.chain.has_superfluous(keeps_producers=len(log.producers) > 0)
+        )
+
     async def _raise_start(self) -> None:
         log = self._log
         before = log.chain
-        await self._write(before.with_log_start(min(self._wanted_start, log.high_watermark)))
+        start = max(min(self._wanted_start, log.high_watermark), before.log_start_offset)
+        keeps_producers = len(log.producers) > 0
+        await self._write(before.with_log_start(start, keeps_producers=keeps_producers))
         chain = log.chain
+        if self._writer is not None and chain.ledgers[0].end_offset_or(start + 1) <= start:
+            # Kept for its snapshot: with a newer one it can go.
+            log.queue.push_snapshot()
         kept = {info.ledger_id for info in chain.ledgers}
         log.segments[:] = [item for item in log.segments if item.info.ledger_id in kept]
+        log.aborted.segments_changed(log.segments)
         logger.info(
             "log_start_raised",
             kv(
@@ -560,11 +574,13 @@ class Keeper:
         stop = start + len(swap.source_ids)
         replaced = tuple(segment.info.ledger_id for segment in segments[start:stop])
         assert replaced == swap.source_ids, "the segments are the chain's"
+        kept = {info.ledger_id for info in self._log.chain.ledgers}
         segments[start:stop] = [
             Segment(info, self._ledgers, self._settings)
             for info in swap.infos
-            if info.end_offset > self._log.log_start_offset
+            if info.ledger_id in kept
         ]
+        self._log.aborted.segments_changed(segments)
         self._deletions.hold(swap.source_ids, trio.current_time())
 
     def _tell_start_moved(self) -> None:

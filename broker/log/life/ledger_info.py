@@ -60,6 +60,10 @@ class LedgerInfo:
         assert self.last_offset is not None
         return self.last_offset + 1
 
+    def end_offset_or(self, offset: int) -> int:
+        """`end_offset`, or `offset` while it is open."""
+        return offset if self.is_open else self.end_offset
+
     @property
     def all_epochs(self) -> tuple[tuple[int, int], ...]:
         """(leader epoch, its first offset), one or more."""

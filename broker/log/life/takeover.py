@@ -1,7 +1,8 @@
 """Take-over: from a partition's metadata to a state that can serve (docs/architecture.md).
 
 1. recover (fence and close) the last ledger if it is open; read what its tail holds;
-2. rebuild producer state from the newest snapshot and what follows it;
+2. rebuild producer state from the newest snapshot and what follows it, and the index of aborted
+   transactions of the ledger that was recovered;
 3. raise the leader epoch with the compare-and-set that also records the recovered end, and us as
    the owner.
 
@@ -32,8 +33,10 @@ from broker.log.append.entry_format import (
 from broker.log.append.producer_state import STEP_PRODUCERS, ProducerState
 from broker.log.life.document import read_chain, write_chain
 from broker.log.read.offset_index import OffsetIndex
-from broker.log.read.scan import BATCHES_PER_TURN, scan
+from broker.log.read.scan import BATCHES_PER_TURN, ScannedFact, scan
 from broker.log.read.segment import Segment
+from broker.log.transactions.aborted_scan import AbortedScan
+from broker.log.transactions.markers import marker_of
 from runtime.logs import kv
 from runtime.slices import Slices
 from wire.kafka.errors import WireError
@@ -146,7 +149,9 @@ async def _recover_last(
         await _load_producers(chain, len(chain.ledgers) - 1, ledgers, producers, now_ms)
     replay_from = info.snapshot_entry if restored and info.snapshot_entry is not None else 0
     index = OffsetIndex()
-    closed = await _scan_tail(reader, info, index, producers, replay_from, now_ms)
+    # What was open at the ledger's start; if a snapshot in it was used, entries before that tell.
+    aborted = AbortedScan(info.ledger_id, {} if restored else producers.open_transactions())
+    closed = await _scan_tail(reader, info, index, producers, aborted, replay_from, now_ms)
     logger.info(
         "ledger_recovered",
         kv(
@@ -158,7 +163,11 @@ async def _recover_last(
     )
     if closed.end_offset == info.base_offset:  # nothing was ever acknowledged in it
         return chain.without_last(), None
-    return chain.with_last(closed), Segment(closed, ledgers, settings, reader=reader, index=index)
+    rows = aborted.index()
+    closed = replace(closed, aborted_count=len(rows))
+    segment = Segment(closed, ledgers, settings, reader=reader, index=index)
+    segment.aborted = rows
+    return chain.with_last(closed), segment
 
 
 async def _scan_tail(
@@ -166,10 +175,12 @@ async def _scan_tail(
     info: LedgerInfo,
     index: OffsetIndex,
     producers: ProducerState,
+    aborted: AbortedScan,
     replay_from: int,
     now_ms: int,
 ) -> LedgerInfo:
-    """Reads the whole ledger once: index, end, timestamps; producers from `replay_from` on.
+    """Reads the whole ledger once: index, end, timestamps, aborted transactions; producers from
+    `replay_from` on.
 
     Producers count as active now: a record's own timestamp may be anything, and one that expired
     too early would let a retry in twice."""
@@ -179,14 +190,21 @@ async def _scan_tail(
     slices = Slices(BATCHES_PER_TURN)
     while entry_id <= reader.last_add_confirmed:
         chunk = await scan(reader, entry_id)
-        for entry in chunk.entries:
+        for entry in chunk.in_order():
+            if isinstance(entry, ScannedFact):
+                if slices.due(aborted.units(entry)):
+                    await slices.turn()
+                aborted.fact(entry.header, entry.content)
+                continue
             index.add(entry.entry_id, entry.header.first_offset, entry.size_bytes, max_timestamp)
             size += entry.size_bytes
-            for header, _ in entry.batches():
+            for header, batch in entry.batches():
                 if slices.due():
                     await slices.turn()
+                marker = marker_of(header, batch) if header.is_control else None
+                aborted.batch(header, marker)
                 if entry.entry_id >= replay_from:
-                    producers.append(header, header.base_offset, now_ms)
+                    producers.append(header, header.base_offset, now_ms, marker=marker)
                 if header.max_timestamp > max_timestamp:
                     max_timestamp = header.max_timestamp
                     max_timestamp_offset = header.base_offset
@@ -254,8 +272,9 @@ async def _replay(
     while entry_id <= reader.last_add_confirmed:
         chunk = await scan(reader, entry_id)
         for entry in chunk.entries:
-            for header, _ in entry.batches():
+            for header, batch in entry.batches():
                 if slices.due():
                     await slices.turn()
-                producers.append(header, header.base_offset, now_ms)
+                marker = marker_of(header, batch) if header.is_control else None
+                producers.append(header, header.base_offset, now_ms, marker=marker)
         entry_id = chunk.next_entry_id

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: base offset, batch length, last offset delta, record count of a record batch v2 header.
 _BATCH = Struct(">qi11xi30xi")
+#: Behind every offset.
+NO_END = 1 << 63
 #: What `batch length` does not count: base offset and the length itself.
 _BATCH_LENGTH_SKIP = 12
 
@@ -38,15 +40,21 @@ class Collected:
     parts: list[memoryview] = field(default_factory=list)
     size_bytes: int = 0
     next_offset: int = -1  # where the next read goes on; -1: nothing was found
-    full: bool = False  # the size limit was reached
+    full: bool = False  # the size limit, or the end offset, was reached
     entries_used: int = 0  # entries that were wholly consumed or skipped
     has_records: bool = False  # else there are batches without any, at most
 
 
 def collect(
-    payloads: Sequence[memoryview], offset: int, size_max: int, *, at_least_one: bool
+    payloads: Sequence[memoryview],
+    offset: int,
+    size_max: int,
+    *,
+    at_least_one: bool,
+    end_offset: int = NO_END,
 ) -> Collected:
-    """Takes the batches that end at or after `offset` until `size_max` bytes are reached.
+    """Takes the batches that end at or after `offset` until `size_max` bytes are reached, or a
+    batch begins at `end_offset`; that is where a batch begins, also inside an entry.
 
     The first batch is taken whole even if it begins before `offset` (clients skip the head), and,
     with `at_least_one`, all up to the first that has records even if they are larger than
@@ -66,6 +74,9 @@ def collect(
         if kind != KIND_BATCHES or first + records <= offset:
             out.entries_used = number
             continue
+        if first >= end_offset:
+            out.full = True
+            break
         if flags:
             number = _collect_spanning(
                 payloads, number - 1, size_max, at_least_one and not out.has_records, out, size
@@ -75,7 +86,7 @@ def collect(
             size = out.size_bytes
             continue
         body_size = len(payload) - HEADER_SIZE
-        if first >= offset and size + body_size <= size_max:
+        if first >= offset and size + body_size <= size_max and first + records <= end_offset:
             parts.append(payload[HEADER_SIZE:])
             size += body_size
             out.next_offset = first + records
@@ -83,7 +94,8 @@ def collect(
                 out.has_records = _has_records(payload)
         else:
             wants_one = at_least_one and not out.has_records
-            size = _collect_some(payload, offset, size, size_max, wants_one, out)
+            limits = offset, end_offset, size_max
+            size = _collect_some(payload, limits, size, wants_one, out)
             if out.full:
                 out.size_bytes = size
                 return out
@@ -104,9 +116,15 @@ def _has_records(payload: memoryview) -> bool:
 
 
 def _collect_some(
-    payload: memoryview, offset: int, size: int, size_max: int, at_least_one: bool, out: Collected
+    payload: memoryview,
+    limits: tuple[int, int, int],
+    size: int,
+    at_least_one: bool,
+    out: Collected,
 ) -> int:
-    """Batch by batch through one entry; gives the new total size."""
+    """Batch by batch through one entry; gives the new total size. `limits`: offset, end offset,
+    largest size."""
+    offset, end_offset, size_max = limits
     position = HEADER_SIZE
     end = len(payload)
     start = -1
@@ -114,7 +132,7 @@ def _collect_some(
         base, length, delta, count = _BATCH.unpack_from(payload, position)
         batch_size = length + _BATCH_LENGTH_SKIP
         if base + delta >= offset:
-            if size + batch_size > size_max and not at_least_one:
+            if base >= end_offset or (size + batch_size > size_max and not at_least_one):
                 out.full = True
                 break
             if count:

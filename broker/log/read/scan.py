@@ -4,12 +4,14 @@ ledgers whose index is missing. Not a hot path."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import merge
 from typing import TYPE_CHECKING
 
 from broker.log.append.entry_format import (
     FLAG_CONTINUED,
     FLAG_CONTINUES,
     HEADER_SIZE,
+    KIND_ABORTED,
     KIND_BATCHES,
     KIND_SNAPSHOT,
     EntryHeader,
@@ -49,10 +51,26 @@ class ScannedEntry:
 
 
 @dataclass(slots=True)
+class ScannedFact:
+    """An entry that says something of transactions: a part of a snapshot of the producers, or rows
+    of the index of aborted ones."""
+
+    entry_id: int
+    header: EntryHeader
+    content: memoryview
+
+
+@dataclass(slots=True)
 class ScanChunk:
     entries: list[ScannedEntry] = field(default_factory=list)
-    snapshot: memoryview | None = None  # the newest producer snapshot seen
+    facts: list[ScannedFact] = field(default_factory=list)
     next_entry_id: int = 0
+
+    def in_order(self) -> Iterator[ScannedEntry | ScannedFact]:
+        """Both kinds, as they lie in the ledger."""
+        if not self.facts:
+            return iter(self.entries)
+        return merge(self.entries, self.facts, key=_entry_id)
 
 
 async def scan(reader: LedgerReader, entry_id: int) -> ScanChunk:
@@ -96,10 +114,14 @@ def _parse(payloads: list[memoryview], first_entry_id: int) -> ScanChunk:
             chunk.entries.append(
                 ScannedEntry(entry_id, header, len(payload), payload[HEADER_SIZE:])
             )
-        elif header.kind == KIND_SNAPSHOT:
-            chunk.snapshot = payload[HEADER_SIZE:]
+        elif header.kind in (KIND_SNAPSHOT, KIND_ABORTED):
+            chunk.facts.append(ScannedFact(entry_id, header, payload[HEADER_SIZE:]))
         chunk.next_entry_id = entry_id + 1
     return chunk
+
+
+def _entry_id(item: ScannedEntry | ScannedFact) -> int:
+    return item.entry_id
 
 
 async def build_index(reader: LedgerReader, index: OffsetIndex) -> None:

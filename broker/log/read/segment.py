@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.log.append.entry_format import HEADER_SIZE
-from broker.log.read.batch_walk import Collected, collect
+from broker.log.read.batch_walk import NO_END, Collected, collect
 from broker.log.read.offset_index import IndexFormatError, OffsetIndex
 from broker.log.read.scan import build_index, scan
 from runtime.logs import kv
@@ -26,6 +26,7 @@ from wire.kafka.records.record import read_records
 if TYPE_CHECKING:
     from broker.log.life.ledger_info import LedgerInfo
     from broker.log.settings import LogSettings
+    from broker.log.transactions.aborted_index import AbortedIndex
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
     from wire.kafka.records.batch import BatchHeader
@@ -43,8 +44,8 @@ class Segment:
     here, in plain attributes: they change with every entry."""
 
     __slots__ = (
-        "_cursors", "_ledgers", "_settings", "index", "index_entry", "info", "max_timestamp",
-        "max_timestamp_offset", "reader", "size_bytes", "snapshot_entry",
+        "_cursors", "_ledgers", "_settings", "aborted", "index", "index_entry", "info",
+        "max_timestamp", "max_timestamp_offset", "reader", "size_bytes", "snapshot_entry",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,9 @@ class Segment:
         self.info = info
         self.reader = reader
         self.index = index
+        #: The index of its aborted transactions, while that is in memory. Of the open ledger the
+        #: partition has it, until it is sealed.
+        self.aborted: AbortedIndex | None = None
         self._ledgers = ledgers
         self._settings = settings
         self._cursors: OrderedDict[int, int] = OrderedDict()
@@ -69,7 +73,10 @@ class Segment:
         self.snapshot_entry = info.snapshot_entry
 
     def closed_info(self, last_offset: int, entry_count: int) -> LedgerInfo:
-        """What metadata is told when the ledger's end is final."""
+        """What metadata is told when the ledger's end is final. The index of aborted transactions
+        lies behind the offset index, if there are any."""
+        aborted_count = 0 if self.aborted is None else len(self.aborted)
+        assert not aborted_count or self.index_entry is not None
         return replace(
             self.info,
             last_offset=last_offset,
@@ -79,14 +86,21 @@ class Segment:
             max_timestamp_offset=self.max_timestamp_offset,
             index_entry=self.index_entry,
             snapshot_entry=self.snapshot_entry,
+            aborted_entry=(self.index_entry or 0) + 1 if aborted_count else None,
+            aborted_count=aborted_count,
         )
+
+    async def open(self) -> LedgerReader:
+        """LedgerError if it cannot be read."""
+        if self.reader is None:
+            self.reader = await self._ledgers.open_ledger(self.info.ledger_id, recover=False)
+        return self.reader
 
     async def prepare(self) -> None:
         """Opens the ledger and loads its index. LedgerError if it cannot be read."""
-        if self.reader is None:
-            self.reader = await self._ledgers.open_ledger(self.info.ledger_id, recover=False)
+        reader = await self.open()
         if self.index is None:
-            self.index = await self._load_index(self.reader)
+            self.index = await self._load_index(reader)
 
     async def _load_index(self, reader: LedgerReader) -> OffsetIndex:
         entry_id = self.index_entry
@@ -100,8 +114,11 @@ class Segment:
         await build_index(reader, index)
         return index
 
-    def read_nowait(self, offset: int, size_max: int, *, at_least_one: bool) -> Collected | None:
-        """Batches from `offset` on that are in memory or in the page cache; None: would wait."""
+    def read_nowait(
+        self, offset: int, size_max: int, *, at_least_one: bool, end_offset: int = NO_END
+    ) -> Collected | None:
+        """Batches from `offset` on, and before `end_offset`, that are in memory or in the page
+        cache; None: would wait."""
         reader, index = self.reader, self.index
         if reader is None or index is None:
             return None
@@ -119,7 +136,9 @@ class Segment:
             if more is None:
                 return None
             payloads += more
-            got = collect(payloads, offset, size_max, at_least_one=at_least_one)
+            got = collect(
+                payloads, offset, size_max, at_least_one=at_least_one, end_offset=end_offset
+            )
             entry_id += got.entries_used
             if got.next_offset >= 0 or got.full:
                 self._remember(got.next_offset, entry_id)
@@ -127,7 +146,9 @@ class Segment:
             del payloads[: got.entries_used]
         return Collected()
 
-    async def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Collected:
+    async def read(
+        self, offset: int, size_max: int, *, at_least_one: bool, end_offset: int = NO_END
+    ) -> Collected:
         """As `read_nowait`, waiting for the disk or the network. LedgerError."""
         await self.prepare()
         reader, index = self.reader, self.index
@@ -142,7 +163,9 @@ class Segment:
                 count_max=self._settings.read_entries_max,
                 size_max=wanted,
             )
-            got = collect(payloads, offset, size_max, at_least_one=at_least_one)
+            got = collect(
+                payloads, offset, size_max, at_least_one=at_least_one, end_offset=end_offset
+            )
             entry_id += got.entries_used
             if got.next_offset >= 0 or got.full:
                 self._remember(got.next_offset, entry_id)

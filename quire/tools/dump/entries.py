@@ -11,6 +11,7 @@ from broker.log.append.entry_format import (
     FLAG_CONTINUED,
     FLAG_CONTINUES,
     HEADER_SIZE,
+    KIND_ABORTED,
     KIND_BATCHES,
     KIND_INDEX,
     KIND_SNAPSHOT,
@@ -19,6 +20,7 @@ from broker.log.append.entry_format import (
 )
 from broker.log.append.producer_snapshot import decode_snapshot, unpack_producer
 from broker.log.read.offset_index import IndexFormatError, OffsetIndex
+from broker.log.transactions.aborted_index import AbortedFormatError, decode_aborted
 from quire.tools.dump.batches import BatchDump, batch_fields, header_of_part
 from wire.bookkeeper.entry import (
     HEADER_SIZE as ENTRY_HEADER_SIZE,
@@ -37,7 +39,12 @@ if TYPE_CHECKING:
     from quire.tools.dump.options import EntryOptions
     from quire.tools.output import Output
 
-KIND_NAMES = {KIND_BATCHES: "batches", KIND_INDEX: "index", KIND_SNAPSHOT: "snapshot"}
+KIND_NAMES = {
+    KIND_BATCHES: "batches",
+    KIND_INDEX: "index",
+    KIND_SNAPSHOT: "snapshot",
+    KIND_ABORTED: "aborted",
+}
 #: Parts of batches that span several entries, while the next part is awaited.
 SPANNING_SIZE_MAX = 64 * 1024 * 1024
 _INDEX_HEAD_SIZE = 8
@@ -221,6 +228,8 @@ class EntryDump:
             show_offset_index(self._out, content, self._file, position, level + 1)
         elif header.kind == KIND_SNAPSHOT:
             show_snapshot(self._out, content, self._file, position, level + 1)
+        elif header.kind == KIND_ABORTED:
+            show_aborted(self._out, content, self._file, position, level + 1)
         elif header.flags:
             self._show_part(ledger_id, entry_id, header.flags, content, position, level + 1)
         else:
@@ -269,6 +278,17 @@ def _kind_of(payload: memoryview) -> int | None:
         return parse_header(payload).kind
     except EntryFormatError:
         return None
+
+
+def show_aborted(out: Output, content: memoryview, file: str, position: int, level: int) -> None:
+    """Rows of an index of aborted transactions: `aborted` rows."""
+    try:
+        rows = decode_aborted(content)
+    except AbortedFormatError as error:
+        out.damage(file, position, str(error), level)
+        return
+    for row in rows:
+        out.row("aborted", row._asdict(), level)
 
 
 def show_offset_index(

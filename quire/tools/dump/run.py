@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from bookie.errors import CorruptionError
 from bookie.journal.journal_format import file_name
 from bookie.storage.checkpoint import CHECKPOINT_NAME, LAST_MARK_NAME
-from broker.log.append.entry_format import KIND_BATCHES, KIND_INDEX, KIND_SNAPSHOT
+from broker.log.append.entry_format import (
+    KIND_ABORTED,
+    KIND_BATCHES,
+    KIND_INDEX,
+    KIND_SNAPSHOT,
+)
 from quire.tools.dump.at_offset import show_at_offset
 from quire.tools.dump.batches import show_batch_file
 from quire.tools.dump.entry_log import EntryLogDump
@@ -104,7 +109,9 @@ class Run:
             self._show_batches(options, each.path, at)
 
     def snapshots(self, paths: Sequence[str], options: EntryOptions, at: int | None) -> None:
-        inside = replace(options, payload_kinds=frozenset((KIND_INDEX, KIND_SNAPSHOT)))
+        inside = replace(
+            options, payload_kinds=frozenset((KIND_INDEX, KIND_SNAPSHOT, KIND_ABORTED))
+        )
         for each in find_structures(paths, "snapshot", self.out):
             self._show_inside(inside, each.path, at)
 

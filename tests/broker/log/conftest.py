@@ -453,5 +453,13 @@ async def read_all(log):
 def sim():
     """The classes and helpers of a simulated cluster."""
     return SimpleNamespace(
-        Cluster=Cluster, batch=batch, records_of=records_of, read_all=read_all, new_uuid=uuid.uuid4
+        Cluster=Cluster,
+        batch=batch,
+        records_of=records_of,
+        read_all=read_all,
+        new_uuid=uuid.uuid4,
+        Wire=Wire,
+        BookieWire=BookieWire,
+        MemoryBookies=MemoryBookies,
+        VirtualClock=VirtualClock,
     )

@@ -91,7 +91,7 @@ def build_end_transaction_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """For tests: the batch of one record that ends `producer_id`'s transaction in a partition."""
+    """The batch of one record that ends `producer_id`'s transaction in a partition."""
     control_type = ControlType.COMMIT if marker.committed else ControlType.ABORT
     value = _END_TRANSACTION_VALUE.pack(CONTROL_VERSION, marker.coordinator_epoch)
     return build_batch(

@@ -15,7 +15,7 @@ from broker.log.append.producer_state import ProducerState
 from broker.log.append.queue import CallbackAppend
 from broker.log.life.chain import Chain
 from broker.log.life.takeover import TakenOver
-from broker.log.partition import PartitionLog
+from broker.log.partition import PartitionLog, SharedParts
 from broker.log.settings import LogSettings
 from runtime.env import real_env
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -76,7 +76,9 @@ async def world():
     topic = SimpleNamespace(
         name="t", id=UUID(int=1), internal=False, configs={}, replication_factor=None
     )
-    log = PartitionLog(topic, 0, Config(), env, LogSettings(), checks)
+    shared = SharedParts.of(env, LogSettings())
+    shared.checks = checks
+    log = PartitionLog(topic, 0, Config(), env, LogSettings(), shared)
     chain = Chain().with_epoch(1, Incarnation(1, "1" * 32))
     log.go_online(TakenOver(chain, 1, [], ProducerState(producers_max=10)))
     return World(env, checks, log)
@@ -142,7 +144,9 @@ async def test_what_goes_offline_while_a_thread_looks_is_refused_once(world, nur
         while not world.checks.threaded_count:
             await trio.lowlevel.checkpoint()
     world.log.go_offline("test")
-    other = PartitionLog(world.log.topic, 1, Config(), world.env, LogSettings(), world.checks)
+    shared = SharedParts.of(world.env, LogSettings())
+    shared.checks = world.checks
+    other = PartitionLog(world.log.topic, 1, Config(), world.env, LogSettings(), shared)
     other.go_online(TakenOver(world.log.chain, 1, [], ProducerState(producers_max=10)))
     behind = CallbackAppend(batch(MANY), lambda _: None)
     other.submit(behind)

@@ -53,6 +53,24 @@ def marker(pid=7, epoch=0):
     )
 
 
+def end(state, *, pid=7, epoch=0, coordinator_epoch=1, version=0, now_ms=NOW):
+    """A marker, checked and appended; gives its offset."""
+    facts = EndTransactionMarker(committed=True, coordinator_epoch=coordinator_epoch)
+    header = marker(pid, epoch)
+    state.check_marker(header, facts, version)
+    offset = state.end_offset
+    state.append(header, offset, now_ms, marker=facts)
+    return offset
+
+
+def end_refused(state, **options):
+    before = parts_of(state)
+    with pytest.raises(KafkaError) as caught:
+        end(state, **options)
+    assert parts_of(state) == before
+    return caught.value.code
+
+
 def parts_of(state):
     """Of a snapshot, encoded."""
     return [part() for part in state.snapshot()]
@@ -163,15 +181,96 @@ def test_transaction(state):
     assert state.first_open_transaction_offset == first
     assert refused(state, batch(4)) is ErrorCode.INVALID_TXN_STATE
     assert [each.transaction_start_offset for each in state.producers()] == [-1, 4, 2]
-    put(state, marker(), coordinator_epoch=6)
+    end(state, coordinator_epoch=6)
     assert state.first_open_transaction_offset == 4
-    assert refused(state, marker(), coordinator_epoch=5) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert end_refused(state, coordinator_epoch=5) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
     put(state, batch(4))  # after a marker of the same epoch the sequence goes on
-    put(state, marker(pid=8, epoch=1))  # KIP-890: with the next epoch it begins anew
+    end(state, pid=8, epoch=1)  # KIP-890: with the next epoch it begins anew
     assert refused(state, batch(1, pid=8, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert refused(state, marker(pid=8)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert end_refused(state, pid=8) is ErrorCode.INVALID_PRODUCER_EPOCH
     put(state, batch(0, pid=8, epoch=1))
     assert state.first_open_transaction_offset is None
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_whose_epoch_a_marker_has(state, version):
+    """The producer's own of versions 0 and 1, the next one of version 2; an administrator's abort
+    is of version 0."""
+    put(state, batch(0, epoch=3, transactional=True))
+    assert end_refused(state, epoch=2, version=version) is ErrorCode.INVALID_PRODUCER_EPOCH
+    if version < 2:
+        end(state, epoch=3, version=version)
+        put(state, batch(1, epoch=3, transactional=True))  # the sequence goes on
+    else:
+        assert end_refused(state, epoch=3, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert state.transaction_start(7) == 0
+        end(state, epoch=3, version=0)
+
+
+def test_marker_retry_same_epoch_after_lost_reply(state):
+    """KAFKA-19999: refused, the coordinator would send it for ever."""
+    put(state, batch(0, epoch=3, transactional=True))
+    end(state, epoch=4, version=2)
+    end(state, epoch=4, version=2)
+    put(state, batch(0, epoch=4, transactional=True))
+    assert end_refused(state, epoch=4, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_zombie_coordinator_marker_52(state):
+    end(state, coordinator_epoch=6)
+    put(state, batch(0, transactional=True))
+    assert end_refused(state, coordinator_epoch=5) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert state.transaction_start(7) >= 0
+    end(state, coordinator_epoch=6)
+    end(state, coordinator_epoch=7)
+
+
+def test_sequence_zero_after_every_tv2_transaction(state):
+    for epoch in range(4):
+        put(state, batch(0, 2, epoch=epoch, transactional=True))
+        put(state, batch(2, 2, epoch=epoch, transactional=True))
+        end(state, epoch=epoch + 1, version=2)
+        late = batch(4, epoch=epoch, transactional=True)
+        assert refused(state, late) is ErrorCode.INVALID_PRODUCER_EPOCH
+        odd = batch(4, epoch=epoch + 1, transactional=True)
+        assert refused(state, odd) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_first_batch_of_a_producer_that_is_not_known(state):
+    """KAFKA-18202: of version 2 it is number 0; otherwise it may be any."""
+    state.check_first(batch(0, transactional=True))
+    with pytest.raises(KafkaError) as caught:
+        state.check_first(batch(3, transactional=True))
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    put(state, batch(3, transactional=True))
+    state.check_first(batch(4, transactional=True))
+
+
+def test_a_marker_always_finds_room(state):
+    """A transaction that cannot end would hold back every reader."""
+    small = ProducerState(producers_max=1)
+    put(small, batch(0, pid=1, transactional=True))
+    end(small, pid=2)
+    end(small, pid=1)
+    assert small.first_open_transaction_offset is None
+
+
+def test_a_control_batch_without_a_record_says_nothing(state):
+    """What compaction left of a marker."""
+    put(state, batch(0, transactional=True))
+    state.append(marker(epoch=5), state.end_offset, NOW)
+    assert state.transaction_start(7) == 0
+    assert [each.producer_epoch for each in state.producers()] == [0]
+    assert state.end_offset == 2
+
+
+def test_only_the_epoch_of_the_transaction_is_in_it(state):
+    put(state, batch(0, epoch=3, transactional=True))
+    assert state.is_in_transaction(batch(1, epoch=3))
+    assert not state.is_in_transaction(batch(0, epoch=4))
+    assert not state.is_in_transaction(batch(0, pid=8, epoch=3))
+    end(state, epoch=3)
+    assert not state.is_in_transaction(batch(1, epoch=3))
 
 
 def test_batches_without_sequence(state):
@@ -424,7 +523,7 @@ def _filled() -> ProducerState:
     for pid in (5, 3, 4):
         for first in range(0, 14, 2):
             put(state, batch(first, 2, pid=pid, epoch=pid, transactional=pid == 3), NOW + pid)
-    put(state, marker(pid=5, epoch=6), coordinator_epoch=2)
+    end(state, pid=5, epoch=6, coordinator_epoch=2)
     put(state, batch(14, 1, pid=4, epoch=4), NOW, log_append_time_ms=NOW)
     return state
 

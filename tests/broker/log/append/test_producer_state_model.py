@@ -12,9 +12,10 @@ from wire.kafka.records.control import EndTransactionMarker, build_end_transacti
 
 SEQUENCE_MAX = 2**31 - 1
 NOW = 1_700_000_000_000
+COMMIT = EndTransactionMarker(committed=True, coordinator_epoch=1)
 MARKER = parse_header(
     build_end_transaction_batch(
-        EndTransactionMarker(committed=True, coordinator_epoch=1),
+        COMMIT,
         producer_id=0,
         producer_epoch=0,
         timestamp_ms=NOW,
@@ -79,6 +80,10 @@ class Model:
         self.transaction = None
 
 
+def marker_of(header: BatchHeader):
+    return COMMIT if header.is_control else None
+
+
 def is_before(sequence: int, other: int) -> bool:
     """Numbers wrap: of the two ways round the shorter one counts."""
     return 0 < (other - sequence) % 2**31 < 2**30
@@ -106,7 +111,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
 
     def _append(self, header: BatchHeader) -> None:
         header = header._replace(base_offset=self.end)
-        self.state.append(header, self.end, self.now_ms)
+        self.state.append(header, self.end, self.now_ms, marker=marker_of(header))
         self.since_snapshot.append(header)
         self.end += header.last_offset_delta + 1
 
@@ -193,7 +198,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         if model is None:
             return
         header = MARKER._replace(producer_id=pid, producer_epoch=model.epoch + bump)
-        assert self.state.check(header, self.now_ms) is None
+        self.state.check_marker(header, COMMIT, 0)
         self._append(header)
         self._touch(pid).mark(model.epoch + bump)
 
@@ -224,7 +229,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         other = ProducerState(producers_max=3, hot_max=1)
         other.restore(self.last_snapshot)
         for header in self.since_snapshot:
-            other.append(header, header.base_offset, self.now_ms)
+            other.append(header, header.base_offset, self.now_ms, marker=marker_of(header))
         assert other.end_offset == self.state.end_offset
         assert list(other.producers()) == list(self.state.producers())
         self.state.leave()

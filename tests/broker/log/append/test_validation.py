@@ -151,10 +151,10 @@ HEADERS = {
     ),
     "no records at all": (with_body(b"", count=0), "INVALID_RECORD"),
     "control": (change(batch(), attributes=0x20), "INVALID_RECORD"),
-    "transactional": (
-        change(batch(), attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0),
-        "INVALID_TXN_STATE",
+    "transactional": (  # whose it is, the partition asks
+        change(batch(), attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0), "NONE",
     ),
+    "transactional, nobody's": (change(batch(), attributes=0x10), "INVALID_RECORD"),
     "append time by the client": (change(batch(), attributes=0x08), "INVALID_TIMESTAMP"),
     "delete horizon": (change(batch(), attributes=0x40), "NONE"),
     "bits that mean nothing": (change(batch(), attributes=0x4000), "NONE"),
@@ -256,6 +256,9 @@ def test_coordinators_may_write_what_clients_may_not():
         batch(), attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0
     )
     assert code_of(transactional, internal=True) == "NONE"
+    offsets = change(batch(), attributes=0x10, producer_id=1, producer_epoch=0)
+    assert code_of(offsets, internal=True) == "NONE"
+    assert code_of(offsets) == "INVALID_RECORD"
     assert code_of(change(batch(), max_timestamp=1, seal=False), internal=True) != "NONE"
 
 

@@ -10,6 +10,7 @@ from bookie.storage.entry_log_format import pack_header
 from broker.log.append.entry_format import (
     FLAG_CONTINUED,
     FLAG_CONTINUES,
+    KIND_ABORTED,
     KIND_BATCHES,
     KIND_INDEX,
     KIND_SNAPSHOT,
@@ -17,6 +18,7 @@ from broker.log.append.entry_format import (
 from broker.log.append.entry_format import pack_header as payload_header
 from broker.log.append.producer_snapshot import Batch, Producer, encode_snapshot, pack_producer
 from broker.log.read.offset_index import OffsetIndex
+from broker.log.transactions.aborted_index import AbortedIndex, AbortedTransaction
 from wire.kafka.records.batch import TimestampType, build_batch
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.control import EndTransactionMarker, build_end_transaction_batch
@@ -238,6 +240,21 @@ def test_a_batch_that_spans_entries(log_of, dump):
     # Without its beginning it cannot be shown, and nothing is made up.
     got = dump("entrylog", log_of(payloads[1:]), "--records")
     assert (got.exit_code, got.rows("batch")) == (0, [])
+
+
+def test_aborted_transactions(log_of, dump):
+    index = AbortedIndex()
+    index.add(AbortedTransaction(7, 3, 9, 5))
+    index.add(AbortedTransaction(8, 5, 12, 13))
+    [content] = index.parts()
+    got = dump("snapshot", log_of([payload_header(KIND_ABORTED, 13) + content]))
+    assert (got.exit_code, got.stderr) == (0, "")
+    assert [
+        (row["producer_id"], row["first_offset"], row["last_offset"], row["last_stable_offset"])
+        for row in got.rows("aborted")
+    ] == [(7, 3, 9, 5), (8, 5, 12, 13)]
+    broken = content[:-1] + bytes([content[-1] ^ 1])
+    assert dump("snapshot", log_of([payload_header(KIND_ABORTED, 13) + broken])).exit_code != 0
 
 
 def test_snapshots_and_offset_indexes(tmp_path, log_of, dump):

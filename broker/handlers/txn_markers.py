@@ -1,0 +1,189 @@
+"""WriteTxnMarkers (key 27), versions 1-2, and DescribeProducers (key 61), version 0.
+
+Not served yet: they are registered once the broker has coordinators of transactions (LogManager's
+`verifier`).
+
+WriteTxnMarkers ends transactions in the partitions that this broker leads. Coordinators send it to
+each other's brokers, and `kafka-transactions abort` sends it for a transaction that no coordinator
+ends. An answer has an error per partition and comes when each marker is acknowledged or refused:
+
+- UNKNOWN_TOPIC_OR_PARTITION if the partition is not here, as in Kafka: the coordinator looks for
+  its leader again. NOT_LEADER_OR_FOLLOWER if it went away before the marker was acknowledged.
+- INVALID_PRODUCER_EPOCH for a marker that is too late, TRANSACTION_COORDINATOR_FENCED for one of a
+  coordinator that was replaced (broker/log/append/producer_state.py).
+- NOT_ENOUGH_REPLICAS while no bookies take writes.
+
+Version 1 says nothing of the transaction's version, which is then 0: whoever aborts by hand sends
+the producer's own epoch (KIP-1228).
+
+DescribeProducers lists all producers that a partition remembers, with -1 for what there is not: no
+batch with a sequence number, no open transaction, no marker yet. Only the partition's leader
+answers, else NOT_LEADER_OR_FOLLOWER.
+
+Known deviation: nothing tells a broker's WriteTxnMarkers from another client's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.api import Api, Reply, Request, Steps
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.messages.transactions import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from wire.kafka.messages.transactions_admin import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from wire.kafka.records.control import EndTransactionMarker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.log.append.queue import Append
+    from broker.log.manager import LogManager
+    from runtime.turn import Turn
+    from wire.kafka.messages.transactions import WritableTxnMarker
+
+#: Of one turn: some 20 us each.
+MARKERS_PER_TURN = 50
+#: What a producer costs that is listed, and a partition, in units of `Steps`.
+PRODUCER_UNITS = 4
+PARTITION_UNITS = 10
+
+
+class _Writing:
+    """One request, and how many of its markers are not answered yet."""
+
+    __slots__ = ("done", "outstanding", "response", "todo")
+
+    def __init__(self, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
+        self.response = WriteTxnMarkersResponse()
+        self.todo: deque[tuple[WritableTxnMarker, str, WritableTxnMarkerPartitionResult]] = deque()
+        self.outstanding = 0
+        self.done = done
+
+
+class TransactionMarkersHandler:
+    def __init__(self, logs: LogManager, turn: Turn) -> None:
+        self._logs = logs
+        self._turn = turn
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, self.write_txn_markers),
+            Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, self.describe_producers),
+        ]
+
+    # -- WriteTxnMarkers -------------------------------------------------------------------------
+
+    def write_txn_markers(self, request: Request) -> Reply:
+        reply = Reply()
+        self.write_markers(request.body, reply.resolve)
+        return reply
+
+    def write_markers(
+        self, body: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]
+    ) -> None:
+        """`done` once each partition's marker is acknowledged or refused, possibly before this
+        returns. Also a plain call, of the coordinator on this broker."""
+        writing = _Writing(done)
+        for marker in body.markers:
+            result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+            writing.response.markers.append(result)
+            for topic in marker.topics:
+                of_topic = WritableTxnMarkerTopicResult(name=topic.name)
+                result.topics.append(of_topic)
+                for number in topic.partition_indexes:
+                    answer = WritableTxnMarkerPartitionResult(partition_index=number)
+                    of_topic.partitions.append(answer)
+                    writing.todo.append((marker, topic.name, answer))
+        # Counted before the first is appended: one that is refused at once is not all of them.
+        writing.outstanding = len(writing.todo)
+        if not writing.outstanding:
+            done(writing.response)
+        self._write_some(writing)
+
+    def _write_some(self, writing: _Writing) -> None:
+        for _ in range(min(MARKERS_PER_TURN, len(writing.todo))):
+            self._write(writing, *writing.todo.popleft())
+        if writing.todo:
+            self._turn.later(partial(self._write_some, writing))
+
+    def _write(
+        self,
+        writing: _Writing,
+        marker: WritableTxnMarker,
+        topic: str,
+        answer: WritableTxnMarkerPartitionResult,
+    ) -> None:
+        try:
+            log = self._logs.get(topic, answer.partition_index)
+        except KafkaError:
+            answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._one_less(writing)
+            return
+        log.append_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            EndTransactionMarker(marker.transaction_result, marker.coordinator_epoch),
+            marker.transaction_version,
+            partial(self._written, writing, answer),
+        )
+
+    def _written(
+        self, writing: _Writing, answer: WritableTxnMarkerPartitionResult, append: Append
+    ) -> None:
+        answer.error_code = int(append.error)
+        self._one_less(writing)
+
+    @staticmethod
+    def _one_less(writing: _Writing) -> None:
+        writing.outstanding -= 1
+        assert writing.outstanding >= 0, "each is answered once"
+        if not writing.outstanding:
+            writing.done(writing.response)
+
+    # -- DescribeProducers -----------------------------------------------------------------------
+
+    def describe_producers(self, request: Request) -> Steps[DescribeProducersResponse]:
+        body: DescribeProducersRequest = request.body
+        response = DescribeProducersResponse()
+        for topic in body.topics:
+            result = TopicResponse(name=topic.name)
+            response.topics.append(result)
+            for number in topic.partition_indexes:
+                yield PARTITION_UNITS
+                answer = PartitionResponse(partition_index=number)
+                result.partitions.append(answer)
+                try:
+                    log = self._logs.get(topic.name, number)
+                    log.check_online()
+                except KafkaError as error:
+                    answer.error_code = int(error.code)
+                    answer.error_message = error.message
+                    continue
+                for each in log.producers.producers():
+                    yield PRODUCER_UNITS
+                    answer.active_producers.append(
+                        ProducerState(
+                            producer_id=each.producer_id,
+                            producer_epoch=each.producer_epoch,
+                            last_sequence=each.last_sequence,
+                            last_timestamp=each.last_timestamp,
+                            coordinator_epoch=each.coordinator_epoch,
+                            current_txn_start_offset=each.transaction_start_offset,
+                        )
+                    )
+        return response

@@ -1,0 +1,227 @@
+"""The first batch of a transaction in a partition: asked about, parked, and let pass or refused."""
+
+import pytest
+
+from broker.log.transactions.gate import (
+    PARKED_BYTES_MAX,
+    PARKED_COUNT_MAX,
+    produce_error,
+)
+from wire.kafka.errors import ErrorCode
+
+
+async def test_the_coordinator_is_asked_once_for_a_transaction(world):
+    for sequence in range(3):
+        world.send(sequence)
+    await world.settle()
+    world.end(commit=True, epoch=1, version=2)
+    world.send(0, epoch=1)
+    await world.settle()
+    assert world.verifier.asked == [
+        ("id", 7, 0, (("t", 0),), True),
+        ("id", 7, 1, (("t", 0),), True),
+    ]
+    assert world.log.last_stable_offset == 4
+    assert world.shared.parking.bytes == 0
+
+
+async def test_what_does_not_add_is_verified(world):
+    world.send(5, version=11)
+    assert world.verifier.asked == [("id", 7, 0, (("t", 0),), False)]
+
+
+async def test_second_batch_does_not_overtake_parked_first(world):
+    world.verifier.answer = None
+    appends = [world.send(sequence) for sequence in range(3)]
+    other = world.send(0, pid=8, transactional=False)
+    await world.settle()
+    assert other.base_offset == 0, "others pass"
+    assert world.log.producers.transaction_start(7) == -1
+    assert len(world.verifier.asked) == 1
+    world.verifier.tell()
+    await world.settle()
+    assert [(each.error, each.base_offset) for each in appends] == [(0, 1), (0, 2), (0, 3)]
+    assert [each.finished_count for each in appends] == [1, 1, 1]
+    assert world.shared.parking.bytes == 0
+
+
+async def test_parked_batches_bounded_and_told_on_offline(world):
+    world.verifier.answer = None
+    appends = [world.send(sequence) for sequence in range(PARKED_COUNT_MAX + 1)]
+    assert [each.error for each in appends] == [0] * PARKED_COUNT_MAX + [
+        ErrorCode.NOT_ENOUGH_REPLICAS
+    ]
+    large = [world.send(n, pid=9, size=PARKED_BYTES_MAX // 2 - 100) for n in range(3)]
+    assert [bool(each.error) for each in large] == [False, False, True]
+    world.shared.parking.bytes_max = world.shared.parking.bytes
+    assert world.send(0, pid=10).error is ErrorCode.NOT_ENOUGH_REPLICAS
+    world.log.go_offline("test")
+    waited = appends[:PARKED_COUNT_MAX] + large[:2]
+    assert {each.error for each in waited} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert [each.finished_count for each in waited] == [1] * len(waited)
+    assert world.shared.parking.bytes == 0
+    world.verifier.tell()  # an answer that comes too late
+    assert world.log.next_offset == 0
+
+
+async def test_what_found_no_place_is_not_overtaken(world):
+    """The second batch of a producer that is not known comes before the first one's retry."""
+    world.shared.parking.bytes_max = 0
+    assert world.send(0, version=11).error is ErrorCode.NOT_ENOUGH_REPLICAS
+    world.shared.parking.bytes_max = 1 << 20
+    second = world.send(1, version=11)
+    await world.settle()
+    assert second.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    first = world.send(0, version=11)
+    await world.settle()
+    assert (first.error, first.base_offset) == (0, 0)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+async def test_abort_between_verify_and_append_guard(world, version):
+    """KAFKA-14884: the answer is about a transaction that has ended."""
+    world.verifier.answer = None
+    parked = world.send(0, version=version)
+    world.end(commit=False, epoch=version == 12, version=2 if version == 12 else 1)
+    await world.settle()
+    assert parked.error in (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH)
+    world.verifier.tell()
+    await world.settle()
+    assert world.log.producers.first_open_transaction_offset is None
+    assert world.log.next_offset == 1
+
+
+async def test_next_tv2_transaction_while_last_marker_arrives_keeps_guard(world):
+    """KAFKA-18575: the marker has the epoch of the one that asks."""
+    world.send(0)
+    await world.settle()
+    world.verifier.answer = None
+    parked = world.send(0, epoch=1)
+    world.end(commit=True, epoch=1, version=2)
+    await world.settle()
+    assert not parked.finished_count
+    world.verifier.tell()
+    await world.settle()
+    assert (parked.error, parked.base_offset) == (0, 2)
+    assert world.log.last_stable_offset == 2
+
+
+async def test_a_guard_that_passed_is_void_after_a_marker(world):
+    """Verified, and then waiting for a ledger; the marker stands before it."""
+    world.verifier.answer = None
+    parked = world.send(0, version=11)
+    limit = world.settings.segment_excess_bytes_min
+    world.settings.segment_excess_bytes_min = world.settings.segment_excess_share = 0
+    world.config.segment_bytes = 1
+    world.put(1)  # the ledger has all that it may hold
+    world.end(commit=False)
+    world.verifier.tell()
+    world.config.segment_bytes = 1 << 30
+    world.settings.segment_excess_bytes_min = limit
+    await world.settle()
+    await world.settle()
+    assert parked.error is ErrorCode.INVALID_TXN_STATE
+    assert world.log.producers.first_open_transaction_offset is None
+
+
+async def test_an_answer_at_once_while_the_ledger_is_full(world):
+    """It passed, and waits for the next ledger with its guard."""
+    world.put(1)
+    await world.settle()
+    world.settings.segment_excess_bytes_min = world.settings.segment_excess_share = 0
+    world.config.segment_bytes = 1
+    world.log.has_room()
+    appends = [world.send(0), world.send(1)]
+    assert [each.base_offset for each in appends] == [-1, -1]
+    await world.settle()
+    world.config.segment_bytes = 1 << 30
+    world.log.call_keeper()
+    await world.settle()
+    assert [(each.error, each.base_offset) for each in appends] == [(0, 1), (0, 2)]
+
+
+async def test_late_produce_after_commit_refused_tv2(world):
+    world.send(0)
+    await world.settle()
+    world.end(commit=True, epoch=1, version=2)
+    late = world.send(1)
+    await world.settle()
+    assert late.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert len(world.verifier.asked) == 1, "the marker alone refuses it"
+
+
+@pytest.mark.parametrize(("version", "told"), [(11, 120), (9, 48)])
+async def test_late_produce_tv1_fails_verification_48_or_120(world, version, told):
+    world.send(0, version=version)
+    await world.settle()
+    world.end(commit=True)
+    world.verifier.answer = ErrorCode.TRANSACTION_ABORTABLE
+    late = world.send(1, version=version)
+    await world.settle()
+    assert late.error == told
+    again = world.send(0, version=version)
+    await world.settle()
+    assert (again.error, again.base_offset) == (0, 0), "what is in the log is there for good"
+
+
+async def test_sequence_zero_after_every_tv2_transaction(world):
+    """Nobody known, and not the first: the question is not even asked (KAFKA-18202)."""
+    odd = world.send(3)
+    await world.settle()
+    assert odd.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not world.verifier.asked
+    assert world.send(0).error == 0
+
+
+async def test_a_lower_epoch_is_refused_while_a_higher_one_asks(world):
+    world.verifier.answer = None
+    older = world.send(0, epoch=1)
+    newer = world.send(0, epoch=2)
+    assert older.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert world.send(1, epoch=1).error is ErrorCode.INVALID_PRODUCER_EPOCH
+    world.verifier.tell(ErrorCode.PRODUCER_FENCED)  # about the older one: nobody waits
+    assert not newer.finished_count
+    world.verifier.tell()
+    await world.settle()
+    assert (newer.error, newer.base_offset) == (0, 0)
+
+
+async def test_data_outside_of_the_open_transaction(world):
+    world.send(0)
+    await world.settle()
+    outside = world.send(1, transactional=False)
+    await world.settle()
+    assert outside.error is ErrorCode.INVALID_TXN_STATE
+
+
+async def test_without_coordinators_or_without_a_name(world):
+    world.log._gate, gate = None, world.log._gate
+    assert world.send(0).error is ErrorCode.INVALID_TXN_STATE
+    world.log._gate = gate
+    assert world.send(0, is_named=False).error is (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    assert world.log.next_offset == 0
+    assert not world.verifier.asked
+
+
+@pytest.mark.parametrize("how", ["crash", "restart"])
+async def test_an_open_transaction_is_not_asked_about_again(world, how):
+    """By the next owner, who knows it of the snapshot and the log."""
+    world.send(0)
+    await world.settle()
+    await getattr(world, how)()
+    after = world.send(1)
+    await world.settle()
+    assert (after.error, after.base_offset) == (0, 1)
+    assert len(world.verifier.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "version", "told"),
+    [
+        *[(code, version, 19) for code in (14, 15, 16, 13) for version in (9, 12)],
+        (90, 9, 47), (90, 12, 47), (120, 11, 120), (120, 10, 48),
+        (51, 11, 19), (51, 12, 51), (48, 9, 48), (49, 12, 49), (3, 12, 3), (53, 12, 53),
+    ],
+)  # fmt: skip
+def test_what_a_producer_is_told(error, version, told):
+    assert produce_error(ErrorCode(error), version) == told
