@@ -10,7 +10,7 @@ from broker.log.transactions.gate import (
 from wire.kafka.errors import ErrorCode
 
 
-async def test_the_coordinator_is_asked_once_for_a_transaction(world):
+async def test_the_coordinator_is_asked_once_for_a_transaction(world, autojump_clock):
     for sequence in range(3):
         world.send(sequence)
     await world.settle()
@@ -25,12 +25,12 @@ async def test_the_coordinator_is_asked_once_for_a_transaction(world):
     assert world.shared.parking.bytes == 0
 
 
-async def test_what_does_not_add_is_verified(world):
+async def test_what_does_not_add_is_verified(world, autojump_clock):
     world.send(5, version=11)
     assert world.verifier.asked == [("id", 7, 0, (("t", 0),), False)]
 
 
-async def test_second_batch_does_not_overtake_parked_first(world):
+async def test_second_batch_does_not_overtake_parked_first(world, autojump_clock):
     world.verifier.answer = None
     appends = [world.send(sequence) for sequence in range(3)]
     other = world.send(0, pid=8, transactional=False)
@@ -45,7 +45,7 @@ async def test_second_batch_does_not_overtake_parked_first(world):
     assert world.shared.parking.bytes == 0
 
 
-async def test_parked_batches_bounded_and_told_on_offline(world):
+async def test_parked_batches_bounded_and_told_on_offline(world, autojump_clock):
     world.verifier.answer = None
     appends = [world.send(sequence) for sequence in range(PARKED_COUNT_MAX + 1)]
     assert [each.error for each in appends] == [0] * PARKED_COUNT_MAX + [
@@ -64,7 +64,7 @@ async def test_parked_batches_bounded_and_told_on_offline(world):
     assert world.log.next_offset == 0
 
 
-async def test_what_found_no_place_is_not_overtaken(world):
+async def test_what_found_no_place_is_not_overtaken(world, autojump_clock):
     """The second batch of a producer that is not known comes before the first one's retry."""
     world.shared.parking.bytes_max = 0
     assert world.send(0, version=11).error is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -78,7 +78,7 @@ async def test_what_found_no_place_is_not_overtaken(world):
 
 
 @pytest.mark.parametrize("version", [11, 12])
-async def test_abort_between_verify_and_append_guard(world, version):
+async def test_abort_between_verify_and_append_guard(world, version, autojump_clock):
     """KAFKA-14884: the answer is about a transaction that has ended."""
     world.verifier.answer = None
     parked = world.send(0, version=version)
@@ -91,7 +91,7 @@ async def test_abort_between_verify_and_append_guard(world, version):
     assert world.log.next_offset == 1
 
 
-async def test_next_tv2_transaction_while_last_marker_arrives_keeps_guard(world):
+async def test_next_tv2_transaction_while_last_marker_arrives_keeps_guard(world, autojump_clock):
     """KAFKA-18575: the marker has the epoch of the one that asks."""
     world.send(0)
     await world.settle()
@@ -106,7 +106,7 @@ async def test_next_tv2_transaction_while_last_marker_arrives_keeps_guard(world)
     assert world.log.last_stable_offset == 2
 
 
-async def test_a_guard_that_passed_is_void_after_a_marker(world):
+async def test_a_guard_that_passed_is_void_after_a_marker(world, autojump_clock):
     """Verified, and then waiting for a ledger; the marker stands before it."""
     world.verifier.answer = None
     parked = world.send(0, version=11)
@@ -124,7 +124,7 @@ async def test_a_guard_that_passed_is_void_after_a_marker(world):
     assert world.log.producers.first_open_transaction_offset is None
 
 
-async def test_an_answer_at_once_while_the_ledger_is_full(world):
+async def test_an_answer_at_once_while_the_ledger_is_full(world, autojump_clock):
     """It passed, and waits for the next ledger with its guard."""
     world.put(1)
     await world.settle()
@@ -140,7 +140,7 @@ async def test_an_answer_at_once_while_the_ledger_is_full(world):
     assert [(each.error, each.base_offset) for each in appends] == [(0, 1), (0, 2)]
 
 
-async def test_late_produce_after_commit_refused_tv2(world):
+async def test_late_produce_after_commit_refused_tv2(world, autojump_clock):
     world.send(0)
     await world.settle()
     world.end(commit=True, epoch=1, version=2)
@@ -151,7 +151,7 @@ async def test_late_produce_after_commit_refused_tv2(world):
 
 
 @pytest.mark.parametrize(("version", "told"), [(11, 120), (9, 48)])
-async def test_late_produce_tv1_fails_verification_48_or_120(world, version, told):
+async def test_late_produce_tv1_fails_verification_48_or_120(world, version, told, autojump_clock):
     world.send(0, version=version)
     await world.settle()
     world.end(commit=True)
@@ -164,7 +164,7 @@ async def test_late_produce_tv1_fails_verification_48_or_120(world, version, tol
     assert (again.error, again.base_offset) == (0, 0), "what is in the log is there for good"
 
 
-async def test_sequence_zero_after_every_tv2_transaction(world):
+async def test_sequence_zero_after_every_tv2_transaction(world, autojump_clock):
     """Nobody known, and not the first: the question is not even asked (KAFKA-18202)."""
     odd = world.send(3)
     await world.settle()
@@ -173,7 +173,7 @@ async def test_sequence_zero_after_every_tv2_transaction(world):
     assert world.send(0).error == 0
 
 
-async def test_a_lower_epoch_is_refused_while_a_higher_one_asks(world):
+async def test_a_lower_epoch_is_refused_while_a_higher_one_asks(world, autojump_clock):
     world.verifier.answer = None
     older = world.send(0, epoch=1)
     newer = world.send(0, epoch=2)
@@ -186,7 +186,7 @@ async def test_a_lower_epoch_is_refused_while_a_higher_one_asks(world):
     assert (newer.error, newer.base_offset) == (0, 0)
 
 
-async def test_data_outside_of_the_open_transaction(world):
+async def test_data_outside_of_the_open_transaction(world, autojump_clock):
     world.send(0)
     await world.settle()
     outside = world.send(1, transactional=False)
@@ -194,7 +194,7 @@ async def test_data_outside_of_the_open_transaction(world):
     assert outside.error is ErrorCode.INVALID_TXN_STATE
 
 
-async def test_without_coordinators_or_without_a_name(world):
+async def test_without_coordinators_or_without_a_name(world, autojump_clock):
     world.log._gate, gate = None, world.log._gate
     assert world.send(0).error is ErrorCode.INVALID_TXN_STATE
     world.log._gate = gate
@@ -204,7 +204,7 @@ async def test_without_coordinators_or_without_a_name(world):
 
 
 @pytest.mark.parametrize("how", ["crash", "restart"])
-async def test_an_open_transaction_is_not_asked_about_again(world, how):
+async def test_an_open_transaction_is_not_asked_about_again(world, how, autojump_clock):
     """By the next owner, who knows it of the snapshot and the log."""
     world.send(0)
     await world.settle()
