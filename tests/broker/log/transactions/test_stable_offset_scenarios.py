@@ -163,6 +163,18 @@ async def test_a_sealed_ledgers_index_is_read_and_not_made_anew(world, monkeypat
     assert counts == [1, 1, 1, 4]
 
 
+async def test_a_ledger_with_many_aborted_transactions_is_closed(world):
+    """Else its seal would write any number of rows in one turn of the loop."""
+    world.settings.aborted_rows_max = 3
+    for number in range(7):
+        world.put(1, pid=number)
+        world.end(number, commit=False)
+        await world.settle()
+    assert [each.info.aborted_count for each in world.log.segments] == [3, 3, 0]
+    assert len(world.log.aborted.open) == 1
+    assert len((await world.fetch(0))[1]) == 7
+
+
 async def test_suspended_partition_gets_marker_later(world):
     world.put(1, pid=1)
     await world.settle()
