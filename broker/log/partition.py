@@ -521,8 +521,15 @@ class PartitionLog:
                 stable = self.producers.first_open_transaction_offset
                 stable = offset + 1 if stable is None else stable
                 self.aborted.open.add(AbortedTransaction(producer_id, first, offset, stable))
+                if self.has_many_aborted:
+                    self.call_keeper()
         if self._gate is not None:
             self._gate.marker_appended(producer_id, header.producer_epoch)
+
+    @property
+    def has_many_aborted(self) -> bool:
+        """Of the open ledger: it is to be closed."""
+        return len(self.aborted.open) >= self._settings.aborted_rows_max
 
     def _take_aborted(self, is_sealed: bool) -> list[bytes]:
         return self.aborted.take_all() if is_sealed else self.aborted.take_new()

@@ -31,6 +31,9 @@ class LogSettings:
     archive_ledgers: int = 128
     #: A snapshot of producer state after so many bytes bounds what a take-over scans.
     snapshot_interval_bytes: int = 64 << 20
+    #: A ledger with so many aborted transactions is closed: a seal writes all of them in one turn
+    #: of the loop, and a fetch may have to read them.
+    aborted_rows_max: int = 32_000
     #: producer.id.expiration.ms, which may change at any time.
     producer_expiration_ms: int = 86_400_000
     #: Producers that are remembered, of a partition and of all that a broker serves: 7 and 140 MB,

@@ -390,7 +390,7 @@ class Keeper:
         segment = self._log.segments[-1]
         if segment.size_bytes == 0:
             return False
-        if segment.size_bytes >= config.segment_bytes:
+        if segment.size_bytes >= config.segment_bytes or self._log.has_many_aborted:
             return True
         age_ms = self._env.clock.time_ms() - segment.info.created_ms
         retention_ms = config.retention_ms if "delete" in config.cleanup_policy else -1

@@ -163,7 +163,7 @@ async def _recover_last(
     )
     if closed.end_offset == info.base_offset:  # nothing was ever acknowledged in it
         return chain.without_last(), None
-    rows = aborted.index()
+    rows = await aborted.index()
     closed = replace(closed, aborted_count=len(rows))
     segment = Segment(closed, ledgers, settings, reader=reader, index=index)
     segment.aborted = rows

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from wire.buffers import Buffer
 
-#: Of one entry: 1 MiB.
-PART_ROWS_MAX = 32_768
+#: Of one entry: 64 kB, which whoever reads it takes 2 ms for.
+PART_ROWS_MAX = 2_000
 _FIELDS = 4
 ROW_BYTES = 8 * _FIELDS
 #: A search passes over so many rows at once if all of them begin too late.

@@ -12,7 +12,7 @@ this one). If neither is there any more, the ledgers before were given up, and t
 data with them, but for those that a stored row tells of. So a stored row wins over what the batches
 tell.
 
-Pure, but for `rebuild_aborted`, which reads.
+`AbortedScan` is fed; `rebuild_aborted` reads.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from broker.log.append.entry_format import FLAG_CONTINUED, FLAG_CONTINUES, KIND_
 from broker.log.append.producer_snapshot import decode_snapshot
 from broker.log.read.scan import BATCHES_PER_TURN, ScannedFact, scan
 from broker.log.transactions.aborted_index import (
+    PART_ROWS_MAX,
     AbortedFormatError,
     AbortedIndex,
     AbortedTransaction,
@@ -103,10 +104,14 @@ class AbortedScan:
         if not header.flags & FLAG_CONTINUES:
             self._open, self._parts_open = self._parts_open, None
 
-    def index(self) -> AbortedIndex:
+    async def index(self) -> AbortedIndex:
+        """In slices."""
         rows = self._told | self._stored
         index = AbortedIndex()
+        slices = Slices(PART_ROWS_MAX)
         for offset in sorted(rows):
+            if slices.due():
+                await slices.turn()
             index.add(rows[offset])
         return index
 
@@ -131,4 +136,4 @@ async def rebuild_aborted(
                     await slices.turn()
                 found.fact(item.header, item.content)
         entry_id = chunk.next_entry_id
-    return found.index()
+    return await found.index()
