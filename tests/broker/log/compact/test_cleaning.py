@@ -340,3 +340,20 @@ async def test_codecs(autojump_clock, shop, compaction, codec):
     assert compaction.table_of(records) == full
     assert [each[0] for each in records] == [1, 3, 4]
     assert bool(jobs) == (codec is not Compression.NONE)
+
+
+async def test_a_map_that_is_full_later_ends_at_a_ledger(autojump_clock, shop, compaction):
+    """So that nothing counts as looked at that is not in the map."""
+    await shop.open()
+    for first in (0, 30, 0, 30):
+        await shop.fill(*([(b"k%d" % n, b"%d" % n)] for n in range(first, first + 30)))
+    shop.settings.map_bytes_max = 50 * 24
+    await shop.compact()
+    assert shop.log.chain.cleaned_to == 30
+    while shop.log.chain.cleaned_to < 120:
+        await shop.compact()
+        assert shop.log.chain.cleaned_to % 30 == 0
+    shop.settings.map_bytes_max = 1 << 30
+    await shop.fill([(b"end", b"1")])
+    await shop.compact()
+    assert [each[0] for each in await compaction.read_records(shop.log)] == list(range(60, 121))

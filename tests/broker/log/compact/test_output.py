@@ -16,8 +16,8 @@ from wire.kafka.records.batch import parse_header as parse_batch
 
 
 @pytest.fixture
-def throttle():
-    return Throttle(lambda: 1e12, lambda: 0.0)
+async def throttle(autojump_clock):
+    return Throttle(lambda: 1e12, trio.current_time)
 
 
 async def made(shop, throttle, **settings):
