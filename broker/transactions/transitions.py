@@ -62,9 +62,7 @@ def rotate(
     txn.last_epoch = last_epoch
 
 
-def add(
-    txn: Transaction, partitions: frozenset[TopicPartition], version: int, now_ms: int
-) -> None:
+def add(txn: Transaction, partitions: frozenset[TopicPartition], version: int, now_ms: int) -> None:
     """Partitions enter the transaction; the first ones begin it."""
     if txn.state is not _ONGOING:
         txn.started_ms = now_ms
@@ -137,9 +135,7 @@ def _prepare(
     _move(txn, target, txn.producer_id, epoch, now_ms)
 
 
-def _move(
-    txn: Transaction, target: TxnState, producer_id: int, epoch: int, now_ms: int
-) -> None:
+def _move(txn: Transaction, target: TxnState, producer_id: int, epoch: int, now_ms: int) -> None:
     assert txn.state in MAY_LEAVE[target], (txn.transactional_id, txn.state, target)
     assert 0 <= epoch <= EPOCH_MAX
     if producer_id == txn.producer_id:

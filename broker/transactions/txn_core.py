@@ -193,9 +193,7 @@ def end(
         next_producer_id=next_id,
         now_ms=now_ms,
     )
-    producer_id, epoch = (
-        (txn.producer_id, txn.epoch) if next_id == NO_PRODUCER_ID else (next_id, 0)
-    )
+    producer_id, epoch = (txn.producer_id, txn.epoch) if next_id == NO_PRODUCER_ID else (next_id, 0)
     told = Answered(token, TxnResult(producer_id=producer_id, epoch=epoch))
     return [_append(txn, Decided(told))]
 
@@ -214,7 +212,7 @@ def start(txn: Transaction, now_ms: int) -> list[Effect]:
 def tick(
     txn: Transaction, now_ms: int, *, server_version: int, fresh_id: int | None
 ) -> list[Effect]:
-    """Time has passed: a transaction that took too long is aborted, its producer's epoch is over."""
+    """Time has passed: what took too long is aborted, and its producer's epoch is over."""
     if txn.state is not TxnState.ONGOING:
         return []
     if now_ms < _due_ms(txn):
@@ -224,9 +222,7 @@ def tick(
     return _fence(txn, Decided(None), now_ms, server_version, fresh_id)
 
 
-def stored(
-    txn: Transaction, then: Continuation, error: ErrorCode, now_ms: int
-) -> list[Effect]:
+def stored(txn: Transaction, then: Continuation, error: ErrorCode, now_ms: int) -> list[Effect]:
     """A record was acknowledged, or was not: `error` is as clients are told."""
     assert txn.pending > 0
     txn.pending -= 1

@@ -9,7 +9,6 @@ import pytest
 
 from broker.transactions import txn_core
 from broker.transactions.types import (
-    TV1,
     TV2,
     AddInput,
     Answer,
@@ -75,9 +74,7 @@ class TxnDriver:
     def end(self, producer_id, epoch, is_commit, version=TV2):
         request = EndInput(producer_id, epoch, is_commit, version)
         return self._ask(
-            lambda token, fresh: txn_core.end(
-                self.txn, token, request, self.now_ms, fresh_id=fresh
-            )
+            lambda token, fresh: txn_core.end(self.txn, token, request, self.now_ms, fresh_id=fresh)
         )
 
     def tick(self, after_ms=0):
@@ -159,9 +156,7 @@ class TxnDriver:
         return self.answers[max(self.answers)]
 
 
-def in_state(
-    state, *, epoch=5, producer_id=7, version=TV2, started_ms=T0, **fields
-) -> TxnDriver:
+def in_state(state, *, epoch=5, producer_id=7, version=TV2, started_ms=T0, **fields) -> TxnDriver:
     """A loaded id; partitions as that state has them, and nothing on its way."""
     has_partitions = state in (TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
     values = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.transactions.types import TV1, TV2, TxnState
-from wire.kafka.errors import ErrorCode as E
-
 from tests.broker.transactions.conftest import TxnDriver, in_state
+from wire.kafka.errors import ErrorCode as E
 
 S = TxnState
 BUMP_COMMIT, BUMP_ABORT = "commit, next epoch", "abort, next epoch"

@@ -28,7 +28,9 @@ SNAPSHOT = TxnSnapshot(
 KEY = "000000027478"
 #: As Kafka 4.3 writes them (the same that the codec is held to).
 V0 = "0000000000000000002a00030000ea6001000000010001740000000200000000000000020000018bcfe568000000018bcfe567ff"  # noqa: E501
-V1 = "0001000000000000002a00030000ea6001020274030000000000000002000000018bcfe568000000018bcfe567ff00"  # noqa: E501
+V1 = (
+    "0001000000000000002a00030000ea6001020274030000000000000002000000018bcfe568000000018bcfe567ff00"
+)
 
 
 def test_bytes_are_kafkas():
@@ -43,7 +45,7 @@ def test_tags_are_written():
     """Without the previous and the next id who loads this fences a producer that is alive."""
     tagged = dataclasses.replace(SNAPSHOT, previous_producer_id=41, next_producer_id=43, version=2)
     _, value = txn_record(tagged)
-    tags = bytes.fromhex("03" "0008" "0000000000000029" "0108" "000000000000002b" "0202" "0002")
+    tags = bytes.fromhex("03000800000000000000290108000000000000002b02020002")
     assert value == bytes.fromhex(V1)[:-1] + tags
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.transactions import transitions
 from broker.transactions.types import TV1, TV2, TxnState
-from tests.broker.transactions.conftest import P, T0, in_state
+from tests.broker.transactions.conftest import T0, P, in_state
 
 S = TxnState
 RESTING = {S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}

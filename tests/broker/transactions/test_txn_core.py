@@ -14,7 +14,7 @@ from broker.transactions.types import (
     Transaction,
     TxnState,
 )
-from tests.broker.transactions.conftest import P, T0, TxnDriver, in_state
+from tests.broker.transactions.conftest import T0, P, TxnDriver, in_state
 from wire.kafka.errors import ErrorCode as E
 
 S = TxnState
@@ -81,6 +81,17 @@ def test_init_of_somebody_else_is_fenced(state, who):
     assert driver.init(*who).error is E.PRODUCER_FENCED
     assert driver.last[1], "a final answer from memory"
     assert driver.txn.snapshot() == before, "and nobody's transaction is aborted for it"
+
+
+def test_init_that_comes_late_aborts_nobodys_transaction():
+    """The producer asked twice, and went on with the first answer it heard."""
+    driver = TxnDriver()
+    producer_id, epoch = ids(driver.init())
+    later = ids(driver.init(producer_id, epoch))
+    driver.add(*later)
+    assert driver.init(producer_id, epoch).error is E.PRODUCER_FENCED
+    assert driver.txn.state is S.ONGOING
+    assert driver.end(*later, True).error is E.NONE
 
 
 @pytest.mark.parametrize("state", ENDING)
@@ -457,6 +468,15 @@ def test_markers_are_counted_by_partition_not_by_answer():
     driver.apply(txn_core.marked(driver.txn, markers.round_id, {("u", 3): E.NONE}, T0))
     assert driver.txn.state is S.COMPLETE_COMMIT
     assert len(driver.unstored) == 1, "and it is complete once"
+
+
+def test_a_partition_that_has_its_marker_is_not_told_again():
+    driver = in_state(S.PREPARE_COMMIT)
+    driver.start()
+    markers = driver.unmarked.pop()
+    for error in (E.NONE, E.NETWORK_EXCEPTION):
+        driver.apply(txn_core.marked(driver.txn, markers.round_id, {("t", 0): error}, T0))
+    assert driver.unmarked == []
 
 
 def test_answers_to_markers_of_another_transaction_do_not_count():
