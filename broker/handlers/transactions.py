@@ -19,7 +19,8 @@ version:
 - AddOffsetsToTxn adds the group's partition of `__consumer_offsets`.
 - EndTxn 5+ is of transaction version 2; its answer has the producer's next id and epoch, -1 with an
   error.
-- PRODUCER_FENCED and TRANSACTION_ABORTABLE are for those who know them (broker/transactions/errors).
+- PRODUCER_FENCED and TRANSACTION_ABORTABLE are for those who know them
+  (broker/transactions/errors).
 - DescribeTransactions shows the partitions that still lack their marker while one ends, and
   ListTransactions what all of this broker's partitions hold, by state, producer id and, from 1 on
   (KIP-994), by how long a transaction has taken. Both may be a moment old.
@@ -124,15 +125,14 @@ class TransactionsHandler:
     def _add_one(self, request: Request) -> Steps[Reply]:
         body: AddPartitionsToTxnRequest = request.body
         reply = Reply()
-        topics = body.v3_and_below_topics
-        yield PARTITION_UNITS * sum(len(topic.partitions) for topic in topics)
+        partitions = _partitions(body.v3_and_below_topics)
+        yield PARTITION_UNITS * len(partitions)
 
         def answer(errors: Errors) -> None:
             reply.resolve(
-                AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(topics, errors))
+                AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(errors))
             )
 
-        partitions = _partitions(topics)
         unknown = self._unknown(partitions)
         if unknown:
             answer(unknown)
@@ -166,12 +166,8 @@ class TransactionsHandler:
             if not outstanding:
                 reply.resolve(response)
 
-        def answer(
-            shown: AddPartitionsToTxnResult,
-            topics: Sequence[AddPartitionsToTxnTopic],
-            errors: Errors,
-        ) -> None:
-            shown.topic_results = _by_topic(topics, errors)
+        def answer(shown: AddPartitionsToTxnResult, errors: Errors) -> None:
+            shown.topic_results = _by_topic(errors)
             one_done()
 
         for each in body.transactions:
@@ -180,7 +176,7 @@ class TransactionsHandler:
             response.results_by_transaction.append(shown)
             outstanding += 1
             partitions = _partitions(each.topics)
-            answered = partial(answer, shown, each.topics)
+            answered = partial(answer, shown)
             unknown = self._unknown(partitions)
             if unknown:
                 answered(unknown)
@@ -318,16 +314,10 @@ def _tell_partitions(
     )
 
 
-def _by_topic(
-    topics: Sequence[AddPartitionsToTxnTopic], errors: Errors
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            topic.name,
-            [
-                AddPartitionsToTxnPartitionResult(number, errors[topic.name, number])
-                for number in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+def _by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    """In the order of the request, whose arrays may be gone by now."""
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for (name, number), error in errors.items():
+        topic = topics.setdefault(name, AddPartitionsToTxnTopicResult(name))
+        topic.results_by_partition.append(AddPartitionsToTxnPartitionResult(number, error))
+    return list(topics.values())

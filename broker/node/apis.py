@@ -12,7 +12,12 @@ from broker.handlers.cluster import ClusterHandler
 from broker.handlers.configs import ConfigsHandler
 from broker.handlers.delete_records import DeleteRecordsHandler
 from broker.handlers.fetch import FetchHandler
-from broker.handlers.find_coordinator import KEY_TYPE_GROUP, FindCoordinatorHandler, KeyType
+from broker.handlers.find_coordinator import (
+    KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
+    FindCoordinatorHandler,
+    KeyType,
+)
 from broker.handlers.groups import GroupsHandler
 from broker.handlers.init_producer_id import InitProducerIdHandler
 from broker.handlers.leaders import LeadersHandler
@@ -21,6 +26,7 @@ from broker.handlers.metadata import MetadataHandler
 from broker.handlers.offsets import OffsetsHandler
 from broker.handlers.produce import ProduceHandler
 from broker.handlers.topics import TopicsHandler
+from broker.handlers.transactions import TransactionsHandler
 from broker.producer_ids import ProducerIds
 from wire.kafka.records.compression import Compression
 
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from broker.groups.coordinator import GroupCoordinator
     from broker.log.manager import LogManager
     from broker.node.member import ClusterMember
+    from broker.transactions.coordinator import TransactionCoordinator
     from metadata.store import MetadataStore
     from runtime.env import Env
     from runtime.timers import Timers
@@ -58,8 +65,10 @@ def make_handlers(
     timers: Timers,
     data_directory: str,
     member: ClusterMember | None = None,
+    transactions: TransactionCoordinator | None = None,
 ) -> list[Api]:
-    """The API table, ApiVersions included."""
+    """The API table, ApiVersions included. `transactions`: nobody has one yet, as the partitions'
+    half of them is not there; without it transactional ids are refused."""
     broker = registry.broker
 
     async def auto_create(name: str) -> Topic:
@@ -68,6 +77,9 @@ def make_handlers(
             return await catalog.create(name, registry.broker.num_partitions, {})
         return await catalog.create(name, making.partition_count, making.configs)
 
+    key_types = {KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready)}
+    if transactions is not None:
+        key_types[KEY_TYPE_TRANSACTION] = KeyType(transactions.topic, transactions.ensure_ready)
     versions = ApiVersionsHandler()
     sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng, env.clock)
     handlers: list[Handler] = [
@@ -79,10 +91,8 @@ def make_handlers(
         FetchHandler(logs, sessions, timers, env.turn, fetch_bytes_max=broker.fetch_max_bytes),
         ListOffsetsHandler(logs),
         DeleteRecordsHandler(logs),
-        InitProducerIdHandler(ProducerIds(store, str(env.new_uuid()))),
-        FindCoordinatorHandler(
-            {KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready)}, view
-        ),
+        InitProducerIdHandler(ProducerIds(store, str(env.new_uuid())), transactions),
+        FindCoordinatorHandler(key_types, view),
         GroupsHandler(coordinator),
         OffsetsHandler(coordinator, catalog),
         TopicsHandler(catalog, registry, view),
@@ -98,6 +108,8 @@ def make_handlers(
     ]
     if member is not None:
         handlers.append(LeadersHandler(catalog, member.membership, member.ownership, view))
+    if transactions is not None:
+        handlers.append(TransactionsHandler(transactions, catalog, coordinator.topic))
     apis = [api for handler in handlers for api in handler.apis()]
     versions.serve(apis)
     return apis
