@@ -2,7 +2,8 @@
 
     /quire/brokers/<id>   ephemeral: {"format": 1, "incarnation", "listeners":
                           {name: [host, port, protocol]}, "rack", "state", "version",
-                          "place" (if it is known), "can_write": false (if it cannot)}
+                          "place" (if it is known), "can_write": false (if it cannot),
+                          "transaction_version" (if it serves transactions)}
     /quire/brokers/<id>-asked-<incarnation>   ephemeral: a rival's question (below)
 
 What was known stays known while metadata cannot be reached. A session that was lost is followed by
@@ -81,6 +82,8 @@ class Registration:
     place: str = ""
     #: It reaches enough bookies.
     can_write: bool = True
+    #: The highest `transaction.version` whose APIs it serves (broker/cluster/features.py).
+    transaction_version: int = 0
 
     @property
     def node_id(self) -> int:
@@ -103,6 +106,8 @@ class Registration:
             document["place"] = self.place
         if not self.can_write:
             document["can_write"] = False
+        if self.transaction_version:
+            document["transaction_version"] = self.transaction_version
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -123,6 +128,7 @@ class Registration:
                 str(document["version"]),
                 str(document.get("place", "")),
                 document.get("can_write", True) is not False,
+                int(document.get("transaction_version", 0)),
             )
         except RegistrationFormatError:
             raise

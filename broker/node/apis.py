@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from broker.cluster.catalog import Topic, TopicCatalog
     from broker.cluster.config import BrokerConfig
     from broker.cluster.durability import Bookies
+    from broker.cluster.features import FinalizedFeatures
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
     from broker.groups.coordinator import GroupCoordinator
@@ -66,9 +67,11 @@ def make_handlers(
     data_directory: str,
     member: ClusterMember | None = None,
     transactions: TransactionCoordinator | None = None,
+    features: FinalizedFeatures | None = None,
 ) -> list[Api]:
-    """The API table, ApiVersions included. `transactions`: nobody has one yet, as the partitions'
-    half of them is not there; without it transactional ids are refused."""
+    """The API table, ApiVersions included. `transactions` and `features`: nobody has them yet, as
+    the partitions' half of transactions is not there; without them transactional ids are
+    refused."""
     broker = registry.broker
 
     async def auto_create(name: str) -> Topic:
@@ -80,7 +83,7 @@ def make_handlers(
     key_types = {KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready)}
     if transactions is not None:
         key_types[KEY_TYPE_TRANSACTION] = KeyType(transactions.topic, transactions.ensure_ready)
-    versions = ApiVersionsHandler()
+    versions = ApiVersionsHandler(features)
     sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng, env.clock)
     handlers: list[Handler] = [
         versions,

@@ -81,12 +81,11 @@ _Batch = dict[str, _Question]
 
 
 class CoordinatorVerifier:
-    """Plain calls on the loop's thread."""
+    """Plain calls on the loop's thread. For tests, until partitions take transactional batches."""
 
     def __init__(
         self,
         turn: Turn,
-        coordinator: TransactionCoordinator,
         leaders: Leaders,
         listener: str,
         node_id: int,
@@ -96,7 +95,7 @@ class CoordinatorVerifier:
         """`listener`: by which brokers speak with each other. `is_enabled`: whether what does not
         add is asked at all (transaction.partition.verification.enable)."""
         self._turn = turn
-        self._coordinator = coordinator
+        self._coordinator: TransactionCoordinator | None = None
         self._leaders = leaders
         self._listener = listener
         self._node_id = node_id
@@ -104,6 +103,11 @@ class CoordinatorVerifier:
         self._is_enabled = is_enabled
         #: By broker: the requests that leave at the end of the turn.
         self._due: dict[int, tuple[Endpoint, list[_Batch]]] = {}
+
+    def serve(self, coordinator: TransactionCoordinator) -> None:
+        """Told once, by the composition: partitions, whose logs the coordinator needs, know whom
+        they ask before there is one. Until then COORDINATOR_NOT_AVAILABLE is what they hear."""
+        self._coordinator = coordinator
 
     def ask(
         self,
@@ -121,20 +125,20 @@ class CoordinatorVerifier:
         if not adds and not self._is_enabled():
             done(ErrorCode.NONE)
             return
-        topic = self._coordinator.topic
-        leader = None
-        if topic.exists:
+        coordinator, leader = self._coordinator, None
+        if coordinator is not None and coordinator.topic.exists:
+            topic = coordinator.topic
             at = topic.partition_for(transactional_id)
             leader = self._leaders.leader(topic.name, at, self._listener)
-        if leader is None:
+        if coordinator is None or leader is None:
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif leader.node_id == self._node_id:
             given = AddInput(producer_id, producer_epoch, frozenset(partitions), TV2)
             told = partial(_tell, done)
             if adds:
-                self._coordinator.add_partitions(transactional_id, given, told, may_wait=True)
+                coordinator.add_partitions(transactional_id, given, told, may_wait=True)
             else:
-                self._coordinator.verify(transactional_id, given, told)
+                coordinator.verify(transactional_id, given, told)
         else:
             question = _Question(transactional_id, producer_id, producer_epoch, adds)
             question.told.append((partitions, done))

@@ -234,6 +234,21 @@ async def test_the_next_transaction_waits_for_the_end_of_the_last(world, autojum
     assert len(waiting) == 1
 
 
+async def test_what_waited_travels_with_the_end_of_the_last(world, autojump_clock):
+    producer = await world.begin()
+    world.partitions.is_mute = True
+    result = await world.ask(world.end(producer, True))
+    waiting = world.add((result.producer_id, result.epoch), may_wait=True)
+    world.log.auto_ack = False
+    world.partitions.answer()
+    await world.settle()
+    assert len(world.log._waiting) == 1, "both records in one batch"
+    assert waiting == []
+    world.log.ack()
+    assert not (await world.ask(waiting)).error
+    assert world.log.states()[-2:] == [S.COMPLETE_COMMIT, S.ONGOING]
+
+
 async def test_it_waits_only_for_a_moment(world, autojump_clock):
     producer = await world.begin()
     world.partitions.is_mute = True
@@ -398,6 +413,35 @@ async def test_what_is_on_its_way_is_waited_for_before_it_is_loaded_anew(world, 
     assert world.coordinator.describe("a")[1].state is S.COMPLETE_COMMIT
     assert world.coordinator.describe("b")[1].state is S.ONGOING
     assert not (await world.ask(world.end(b, True, name="b"))).error
+
+
+async def test_a_load_that_is_made_anew_sees_what_was_appended_behind_the_refused(
+    world, autojump_clock
+):
+    """A decision that is on its way then is one, and stays the only one."""
+    a, b, c = [await world.begin(name=name, timeout_ms=5_000) for name in "abc"]
+    world.log.auto_ack = False
+    world.end(a, True, name="a")
+    await world.settle()
+    world.log.fail_with = E.NOT_ENOUGH_REPLICAS
+    refused = world.end(b, True, name="b")
+    await world.settle()
+    world.log.fail_with = None
+    ended = world.end(c, True, name="c")
+    await world.settle()
+    first, second = world.log._waiting
+    world.log._waiting = [first]
+    world.log.ack()
+    await world.settle()
+    assert refused[0].error is E.COORDINATOR_NOT_AVAILABLE
+    asked = await world.ask(world.verify(a, name="a"))
+    assert asked.error is E.COORDINATOR_LOAD_IN_PROGRESS
+    world.log._waiting, world.log.auto_ack = [second], True
+    world.log.ack()
+    assert not (await world.ask(ended)).error
+    await trio.sleep(10)
+    assert world.log.states("c")[-2:] == [S.PREPARE_COMMIT, S.COMPLETE_COMMIT]
+    assert world.log.states("b")[-2:] == [S.PREPARE_ABORT, S.COMPLETE_ABORT]
 
 
 async def test_complete_that_is_refused_is_decided_all_the_same(world, autojump_clock):
