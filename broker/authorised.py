@@ -97,6 +97,15 @@ AUTHORISED: Mapping[ApiKey, tuple[Need, ...]] = {
             instead=Need(TOPIC, WRITE, whole=Extent.ANY),
         ),
     ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (
+        Need(TRANSACTIONAL_ID, WRITE, ("v3_and_below_transactional_id",)),
+        Need(TOPIC, WRITE, ("v3_and_below_topics.name",)),
+        Need(CLUSTER, CLUSTER_ACTION, ("transactions.transactional_id",)),
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: (Need(TRANSACTIONAL_ID, WRITE, ("transactional_id",)), _READ_GROUP),
+    ApiKey.END_TXN: (Need(TRANSACTIONAL_ID, WRITE, ("transactional_id",)),),
+    ApiKey.DESCRIBE_TRANSACTIONS: (Need(TRANSACTIONAL_ID, DESCRIBE, ("transactional_ids",)),),
+    ApiKey.LIST_TRANSACTIONS: (Need(TRANSACTIONAL_ID, DESCRIBE, whole=Extent.ALL),),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (
         Need(CLUSTER, CLUSTER_ACTION, instead=Need(TOPIC, DESCRIBE, ("topics.topic",))),
     ),

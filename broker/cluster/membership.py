@@ -3,7 +3,8 @@
     /quire/brokers/<id>   ephemeral: {"format": 1, "incarnation", "listeners":
                           {name: [host, port, protocol]}, "rack", "state", "version",
                           "place" (if it is known), "can_write": false (if it cannot),
-                          "chain_format" (the newest of partitions' documents that it reads)}
+                          "chain_format" (the newest of partitions' documents that it reads),
+                          "transaction_version" (if it serves transactions)}
     /quire/brokers/<id>-asked-<incarnation>   ephemeral: a rival's question (below)
 
 What was known stays known while metadata cannot be reached. A session that was lost is followed by
@@ -86,6 +87,8 @@ class Registration:
     can_write: bool = True
     #: The newest format of partitions' documents that it reads (broker/log/life/chain.py).
     chain_format: int = CHAIN_FORMAT_UNTOLD
+    #: The highest `transaction.version` whose APIs it serves (broker/cluster/features.py).
+    transaction_version: int = 0
 
     @property
     def node_id(self) -> int:
@@ -110,6 +113,8 @@ class Registration:
             document["can_write"] = False
         if self.chain_format != CHAIN_FORMAT_UNTOLD:
             document["chain_format"] = self.chain_format
+        if self.transaction_version:
+            document["transaction_version"] = self.transaction_version
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -131,6 +136,7 @@ class Registration:
                 str(document.get("place", "")),
                 document.get("can_write", True) is not False,
                 int(document.get("chain_format", CHAIN_FORMAT_UNTOLD)),
+                int(document.get("transaction_version", 0)),
             )
         except RegistrationFormatError:
             raise

@@ -207,6 +207,23 @@ class CoordinatorPartition(Generic[S]):
         else:
             function()
 
+    def barrier(self, record: KeyValue, done: Done) -> None:
+        """`done(NONE)` once something that is appended after this call is acknowledged: whoever
+        hears that owned the log when it asked, and may answer from memory. `done(error)`, as of a
+        write, if that is not acknowledged. If nothing else waits to be appended `record` is, which
+        must change nothing: what the log says of its key by then."""
+        if self.state is not PartitionState.ACTIVE:
+            done(ErrorCode.NOT_COORDINATOR)
+        elif self._queue:
+            self._queue.append(_Unit([], done, 0))
+        else:
+            self._queue_unit(_Unit([record], done, _cost(record)))
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the tenure; each has a higher one."""
+        return self._log.leader_epoch
+
     def _flush(self) -> None:
         """One batch; the next comes in a turn of its own."""
         queue, turn = self._queue, self._env.turn

@@ -64,6 +64,10 @@ class Log(Protocol):
     @property
     def high_watermark(self) -> int: ...
     @property
+    def leader_epoch(self) -> int:
+        """Of this tenure, once the log is online; -1 before."""
+
+    @property
     def state(self) -> Enum:
         """Its value is «loading», «online» or «offline»."""
 

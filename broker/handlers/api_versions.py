@@ -8,7 +8,10 @@ does (KIP-511) and kept for logs and metrics.
 Produce is advertised from version 0 though 0-2 are refused: librdkafka otherwise switches off
 compression codecs (KAFKA-18659).
 
-Known deviation: no features are advertised before they are implemented (transactions V2, KIP-848).
+With transactions, which are not served yet, `transaction.version` is supported from 0 to 2 (to
+version 3 from 1: older clients do not understand 0), and finalized as the cluster has it (KIP-584).
+
+Known deviation: no other feature is advertised before it is implemented (KIP-848).
 """
 
 from __future__ import annotations
@@ -17,21 +20,30 @@ import re
 from typing import TYPE_CHECKING
 
 from broker.api import Api
+from broker.cluster.features import TRANSACTION_VERSION, TRANSACTION_VERSION_MAX
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
-from wire.kafka.messages.metadata import ApiVersion, ApiVersionsResponse
+from wire.kafka.messages.metadata import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from broker.api import Request
+    from broker.cluster.features import FinalizedFeatures
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class ApiVersionsHandler:
-    def __init__(self) -> None:
+    def __init__(self, features: FinalizedFeatures | None = None) -> None:
+        """`features`: those of the cluster, if this broker serves transactions."""
         self._entries: list[ApiVersion] = []
+        self._features = features
 
     def serve(self, apis: Iterable[Api]) -> None:
         """Told once, by the composition, what all handlers together declare."""
@@ -48,7 +60,24 @@ class ApiVersionsHandler:
                     return ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
             connection.client_software_name = body.client_software_name
             connection.client_software_version = body.client_software_version
-        return ApiVersionsResponse(api_keys=self._entries)
+        response = ApiVersionsResponse(api_keys=self._entries)
+        if self._features is not None:
+            _tell_features(response, self._features, request.version)
+        return response
+
+
+def _tell_features(
+    response: ApiVersionsResponse, features: FinalizedFeatures, version: int
+) -> None:
+    """KAFKA-17011: clients of version 3 fail over a feature that is supported from 0 on."""
+    least = 0 if version >= 4 else 1
+    response.supported_features = [
+        SupportedFeatureKey(TRANSACTION_VERSION, least, TRANSACTION_VERSION_MAX)
+    ]
+    if features.epoch >= 0:
+        level = features.transaction_version
+        response.finalized_features_epoch = features.epoch
+        response.finalized_features = [FinalizedFeatureKey(TRANSACTION_VERSION, level, level)]
 
 
 def entries(apis: Iterable[Api]) -> list[ApiVersion]:

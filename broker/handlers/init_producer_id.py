@@ -1,11 +1,14 @@
-"""InitProducerId (key 22), versions 0-5: producer ids for idempotent producers.
+"""InitProducerId (key 22), versions 0-5: producer ids, for idempotent and transactional producers.
 
 Without a transactional id: a fresh producer id with epoch 0, as in Kafka also for a producer that
 names its own id and epoch (v3+, KIP-360): nothing vouches for them, and the next epoch of another
 producer's id would fence that one.
 
-Known deviation: transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which no
-client retries, until there is a transaction coordinator.
+With one: what its transaction coordinator says (broker/transactions). Producers below version 4 do
+not know PRODUCER_FENCED, and get INVALID_PRODUCER_EPOCH.
+
+Known deviation: without a transaction coordinator, which is not served yet, transactional ids are
+refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which no client retries.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Request
+from broker.api import Api, HandlerResult, Reply, Request
+from broker.transactions.errors import for_client
+from broker.transactions.types import InitInput, TxnResult
 from metadata.store import MetadataError
 from runtime.logs import kv
 from wire.kafka.api_keys import ApiKey
@@ -22,23 +27,47 @@ from wire.kafka.messages.transactions import InitProducerIdRequest, InitProducer
 
 if TYPE_CHECKING:
     from broker.producer_ids import ProducerIds
+    from broker.transactions.coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 
 
 class InitProducerIdHandler:
-    def __init__(self, producer_ids: ProducerIds) -> None:
+    def __init__(
+        self, producer_ids: ProducerIds, transactions: TransactionCoordinator | None = None
+    ) -> None:
         self._producer_ids = producer_ids
+        self._transactions = transactions
 
     def apis(self) -> list[Api]:
         return [Api(ApiKey.INIT_PRODUCER_ID, 0, 5, self.init_producer_id)]
 
-    async def init_producer_id(self, request: Request) -> InitProducerIdResponse:
+    def init_producer_id(self, request: Request) -> HandlerResult:
         body: InitProducerIdRequest = request.body
         if body.transactional_id == "":
             return _failed(ErrorCode.INVALID_REQUEST)
-        if body.transactional_id is not None:
+        if body.transactional_id is None:
+            return self._without_transactions(body)
+        if self._transactions is None:
             return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        reply = Reply()
+
+        def answer(result: TxnResult) -> None:
+            error = for_client(result.error, ApiKey.INIT_PRODUCER_ID, request.version)
+            if error:
+                reply.resolve(_failed(error))
+            else:
+                reply.resolve(
+                    InitProducerIdResponse(
+                        producer_id=result.producer_id, producer_epoch=result.epoch
+                    )
+                )
+
+        given = InitInput(body.transaction_timeout_ms, body.producer_id, body.producer_epoch)
+        self._transactions.init_producer_id(body.transactional_id, given, answer)
+        return reply
+
+    async def _without_transactions(self, body: InitProducerIdRequest) -> InitProducerIdResponse:
         if (body.producer_id < 0) != (body.producer_epoch < 0):
             return _failed(ErrorCode.INVALID_REQUEST)
         try:

@@ -12,7 +12,12 @@ from broker.handlers.cluster import ClusterHandler
 from broker.handlers.configs import ConfigsHandler
 from broker.handlers.delete_records import DeleteRecordsHandler
 from broker.handlers.fetch import FetchHandler
-from broker.handlers.find_coordinator import KEY_TYPE_GROUP, FindCoordinatorHandler, KeyType
+from broker.handlers.find_coordinator import (
+    KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
+    FindCoordinatorHandler,
+    KeyType,
+)
 from broker.handlers.groups import GroupsHandler
 from broker.handlers.init_producer_id import InitProducerIdHandler
 from broker.handlers.leaders import LeadersHandler
@@ -21,6 +26,7 @@ from broker.handlers.metadata import MetadataHandler
 from broker.handlers.offsets import OffsetsHandler
 from broker.handlers.produce import ProduceHandler
 from broker.handlers.topics import TopicsHandler
+from broker.handlers.transactions import TransactionsHandler
 from broker.handlers.txn_markers import TransactionMarkersHandler
 from broker.producer_ids import ProducerIds
 from wire.kafka.records.compression import Compression
@@ -42,6 +48,7 @@ def make_handlers(foundation: Foundation, services: Services) -> list[Api]:
     """The API table, ApiVersions included."""
     env, registry, catalog = foundation.env, services.registry, services.catalog
     logs, view, coordinator = services.logs, services.view, services.coordinator
+    transactions = services.transactions
     broker = registry.broker
 
     async def auto_create(name: str) -> Topic:
@@ -50,7 +57,10 @@ def make_handlers(foundation: Foundation, services: Services) -> list[Api]:
             return await catalog.create(name, registry.broker.num_partitions, {})
         return await catalog.create(name, making.partition_count, making.configs)
 
-    versions = ApiVersionsHandler()
+    key_types = {KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready)}
+    if transactions is not None:
+        key_types[KEY_TYPE_TRANSACTION] = KeyType(transactions.topic, transactions.ensure_ready)
+    versions = ApiVersionsHandler(services.features)
     sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng, env.clock)
     handlers: list[Handler] = [
         versions,
@@ -63,10 +73,8 @@ def make_handlers(foundation: Foundation, services: Services) -> list[Api]:
         ),
         ListOffsetsHandler(logs),
         DeleteRecordsHandler(logs),
-        InitProducerIdHandler(ProducerIds(foundation.store, str(env.new_uuid()))),
-        FindCoordinatorHandler(
-            {KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready)}, view
-        ),
+        InitProducerIdHandler(ProducerIds(foundation.store, str(env.new_uuid())), transactions),
+        FindCoordinatorHandler(key_types, view),
         GroupsHandler(coordinator),
         OffsetsHandler(coordinator, catalog),
         TopicsHandler(catalog, registry, view),
@@ -84,6 +92,8 @@ def make_handlers(foundation: Foundation, services: Services) -> list[Api]:
         handlers.append(TransactionMarkersHandler(logs, foundation.env.turn))
     if (member := services.member) is not None:
         handlers.append(LeadersHandler(catalog, member.membership, member.ownership, view))
+    if transactions is not None:
+        handlers.append(TransactionsHandler(transactions, catalog, coordinator.topic))
     apis = [api for handler in handlers for api in handler.apis()]
     versions.serve(apis)
     return apis

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from broker.cluster.catalog import TopicCatalog
     from broker.cluster.durability import Bookies
+    from broker.cluster.features import FinalizedFeatures
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
     from broker.groups.coordinator import GroupCoordinator
     from broker.log.manager import LogManager
     from broker.node.member import ClusterMember
+    from broker.transactions.coordinator import TransactionCoordinator
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.env import Env
@@ -47,3 +49,7 @@ class Services:
     timers: Timers
     #: None: this broker is the whole cluster.
     member: ClusterMember | None = None
+    #: None: transactions are not served, which they are by no broker yet, as offsets in them and
+    #: compaction of what they left are missing. Transactional ids are refused then.
+    transactions: TransactionCoordinator | None = None
+    features: FinalizedFeatures | None = None

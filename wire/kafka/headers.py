@@ -172,7 +172,7 @@ def _has_tagged_header(api_key: int, version: int) -> bool:
 def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """A request frame with its size: for clients in tests and benchmarks."""
+    """A request frame with its size: for brokers that ask others, and for clients in tests."""
     info = message.INFO
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)

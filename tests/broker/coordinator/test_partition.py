@@ -3,7 +3,8 @@
 - What is loaded is what was acknowledged, in its order, and what else the log kept. Whoever answers
   for the partition knows what was acknowledged until then.
 - Every `done` is called once. Those of writes that were taken up are called in their order, and so
-  are the functions of `after_pending` between them.
+  are the functions of `after_pending` between them, and those of barriers, each after the ack of
+  something that was appended later than it asked.
 - A shard is told `loaded` once and then `closed` once, or only `closed`.
 """
 
@@ -32,7 +33,7 @@ SIZES = (None, 1, 1, 40, 150, 390)
 #: What may come next, the frequent ones more often.
 STEPS = (
     *("write",) * 6, *("turn",) * 6, *("ack",) * 4, *("write_in_units",) * 3, *("refuse",) * 2,
-    "after_pending", "lose", "hand_over", "break_reads",
+    "barrier", "barrier", "after_pending", "lose", "hand_over", "break_reads",
 )  # fmt: skip
 
 
@@ -147,6 +148,20 @@ class History:
     async def after_pending(self):
         def ask(serial):
             self.partition.after_pending(partial(self.done, serial, (), ErrorCode.NONE))
+
+        self.ask(ask)
+
+    async def barrier(self):
+        """Whoever hears NONE hears it after the ack of what was appended after the question."""
+        log = self.log
+        appended = len(log.batches) + len(log.in_flight)
+
+        def done(serial, error):
+            assert error or len(log.batches) > appended
+            self.done(serial, (), error)
+
+        def ask(serial):
+            self.partition.barrier((b"nothing", None), partial(done, serial))
 
         self.ask(ask)
 

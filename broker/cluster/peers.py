@@ -1,0 +1,220 @@
+"""Other brokers, asked over the listener that they have for each other, in Kafka's own protocol.
+
+Part of the transaction coordinator, which is not served yet.
+
+One connection for each broker, made when it is first needed, and made anew when it is needed again
+after it broke. Requests are pipelined: they are answered in their order. What is on its way when
+the connection breaks is told None, as is everything while a broker cannot be reached: whoever asks
+knows best when to ask again, and of whom. A broker that could not be reached is not tried again
+before a pause of 100 ms, which doubles up to 1 s.
+
+Owner: the event loop's thread. `run` has the tasks that connect.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from runtime.logs import kv
+from runtime.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
+from wire.kafka.errors import WireError
+from wire.kafka.headers import decode_response, encode_request
+
+if TYPE_CHECKING:
+    from runtime.env import Env
+    from runtime.net import Transport
+    from wire.kafka.message import Message
+
+logger = logging.getLogger(__name__)
+
+#: What a question came to; None: it is not known whether it was heard.
+Answered = Callable[["Message | None"], None]
+
+CONNECT_SECONDS = 5.0
+#: Nobody waits longer for an answer: the connection is given up, and with it all that is on it.
+ANSWER_SECONDS = 30.0
+PAUSE_SECONDS = 0.1
+PAUSE_SECONDS_MAX = 1.0
+FRAME_BYTES_MAX = 16 << 20
+#: Bytes that wait for one broker to take them; more is told None at once.
+UNSENT_BYTES_MAX = 16 << 20
+
+
+class Endpoint(Protocol):
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
+class _Peer:
+    """The connection to one broker at one address, as the driver sees it (runtime/net.py)."""
+
+    def __init__(self, owner: BrokerPeers, node_id: int, address: tuple[str, int]) -> None:
+        self.node_id = node_id
+        self.address = address
+        self.transport: Transport | None = None
+        self.is_connecting = False
+        self.rest_until = 0.0
+        self.failures = 0
+        #: On their way, in order: (key, version, correlation id, since when, who is told).
+        self.asked: deque[tuple[int, int, int, float, Answered]] = deque()
+        self._owner = owner
+        self._unsent: list[bytes] = []
+        self._correlation_id = 0
+        self._receiver = FrameReceiver(owner.chunks, FRAME_BYTES_MAX, self._on_frame)
+
+    def ask(self, message: Message, version: int, answered: Answered) -> None:
+        now = self._owner.now()
+        transport = self.transport
+        if transport is None and not self.is_connecting:
+            if now < self.rest_until or not self._owner.connect(self):
+                answered(None)
+                return
+            self.is_connecting = True
+        waiting = sum(map(len, self._unsent)) if transport is None else transport.unsent_bytes
+        if waiting > UNSENT_BYTES_MAX:
+            answered(None)
+            return
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = encode_request(message, version, self._correlation_id, self._owner.client_id)
+        self.asked.append((message.INFO.key, version, self._correlation_id, now, answered))
+        if transport is None:
+            self._unsent.append(frame)
+        else:
+            transport.write([frame])
+
+    def connected(self, transport: Transport) -> _Peer:
+        self.transport = transport
+        self.is_connecting = False
+        self.failures = 0
+        self._receiver = FrameReceiver(self._owner.chunks, FRAME_BYTES_MAX, self._on_frame)
+        unsent, self._unsent = self._unsent, []
+        if unsent:
+            transport.write(unsent)
+        return self
+
+    def failed(self, error: object) -> None:
+        """It cannot be reached now."""
+        logger.info("broker_unreachable", kv(broker=self.node_id, to=self.address, error=error))
+        pause = min(PAUSE_SECONDS * 2 ** min(self.failures, 10), PAUSE_SECONDS_MAX)
+        self.failures += 1
+        self.rest_until = self._owner.now() + pause
+        self.is_connecting = False
+        self._fail_all()
+
+    def close_if_hanging(self) -> None:
+        """An answer that does not come is given up."""
+        if self.asked and self.asked[0][3] + ANSWER_SECONDS < self._owner.now():
+            logger.warning("broker_does_not_answer", kv(broker=self.node_id, to=self.address))
+            self.close()
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+        else:
+            self._fail_all()
+
+    def _fail_all(self) -> None:
+        self._unsent.clear()
+        asked, self.asked = self.asked, deque()
+        for *_, answered in asked:
+            answered(None)
+
+    def _on_frame(self, frame: memoryview) -> bool:
+        if not self.asked:
+            raise WireError("an answer to nothing")
+        key, version, expected, _, answered = self.asked[0]
+        correlation_id, message = decode_response(key, version, frame)
+        if correlation_id != expected:
+            raise WireError(f"an answer to request {correlation_id}, expected {expected}")
+        self.asked.popleft()
+        answered(message)
+        return self.transport is not None
+
+    # --- as the driver sees it
+
+    def receive_buffer(self) -> memoryview:
+        return self._receiver.buffer()
+
+    def received(self, count: int) -> None:
+        try:
+            self._receiver.received(count)
+        except (FrameTooLargeError, WireError) as error:
+            logger.warning("bad_answer", kv(broker=self.node_id, to=self.address, error=error))
+            self.close()
+
+    def drained(self) -> None:
+        return
+
+    def closed(self) -> None:
+        self.transport = None
+        self._fail_all()
+
+
+class BrokerPeers:
+    """`run` it once; constructors start nothing."""
+
+    def __init__(self, env: Env, client_id: str) -> None:
+        self.client_id = client_id
+        self.chunks = ReceiveChunks()
+        self._env = env
+        self._peers: dict[int, _Peer] = {}
+        self._is_running = False
+        # At most one entry per peer is in the channel.
+        self._to_connect, self._connects = trio.open_memory_channel[_Peer](math.inf)
+
+    def ask(self, endpoint: Endpoint, message: Message, version: int, answered: Answered) -> None:
+        """`answered(response)` exactly once, or `answered(None)`, possibly before this returns."""
+        address = (endpoint.host, endpoint.port)
+        peer = self._peers.get(endpoint.node_id)
+        if peer is None or peer.address != address:
+            if peer is not None:
+                peer.close()  # it came back elsewhere
+            peer = self._peers[endpoint.node_id] = _Peer(self, endpoint.node_id, address)
+        peer.ask(message, version, answered)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Never returns. Cancelled: connections are closed, and who waits is told None."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._is_running = True
+                nursery.start_soon(self._look_for_ever)
+                task_status.started()
+                async for peer in self._connects:
+                    nursery.start_soon(self._connect, peer)
+        finally:
+            self._is_running = False
+            for peer in self._peers.values():
+                peer.close()
+
+    def now(self) -> float:
+        return self._env.clock.monotonic()
+
+    def connect(self, peer: _Peer) -> bool:
+        """False: nobody is there to."""
+        if self._is_running:
+            self._to_connect.send_nowait(peer)
+        return self._is_running
+
+    async def _connect(self, peer: _Peer) -> None:
+        try:
+            with trio.fail_after(CONNECT_SECONDS):
+                await self._env.net.connect(*peer.address, partial(_Peer.connected, peer))
+        except (OSError, trio.TooSlowError) as error:
+            peer.failed(error or "no answer in time")
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            await trio.sleep(1.0)
+            for peer in list(self._peers.values()):
+                peer.close_if_hanging()

@@ -1,0 +1,1 @@
+"""The transaction coordinator: what a transactional id is doing, and who is told."""

@@ -1,0 +1,319 @@
+"""The transactional ids of one partition of `__transaction_state`, for one tenure of its log.
+
+Part of the transaction coordinator, which is not served yet.
+
+Carries out what the state machines want (types): records are written, answers leave, behind the
+barrier if they are from memory alone, markers are sent, time is watched. A record that the log
+refuses leaves memory ahead of it: then everything here is forgotten and loaded anew, once what is
+on its way is settled; until then requests are told COORDINATOR_LOAD_IN_PROGRESS.
+
+A client of version 2 that begins its next transaction while the last one still ends would be told
+CONCURRENT_TRANSACTIONS. It waits here instead, for at most
+`add.partitions.to.txn.retry.backoff.max.ms`, and its time is that of the markers, not of a poll.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from broker.coordinator.partition import CoordinatorPartition, PartitionState
+from broker.transactions import txn_core
+from broker.transactions.markers import MarkerJob, pause_ms
+from broker.transactions.records import parse_record, txn_record, txn_tombstone
+from broker.transactions.types import (
+    AT_REST,
+    AddInput,
+    Answer,
+    Append,
+    ArmTimer,
+    Effect,
+    Forget,
+    MarkerPace,
+    NeedProducerId,
+    SendMarkers,
+    Transaction,
+    TxnResult,
+)
+from runtime.logs import kv
+from wire.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from broker.coordinator.timers import CoordinatorTimers
+    from broker.transactions.markers import MarkerSender, Results
+    from broker.transactions.types import Continuation, Markers
+
+logger = logging.getLogger(__name__)
+
+Reply = Callable[[TxnResult], None]
+#: With a fresh producer id, or None if there is none to be had now.
+WithId = Callable[["int | None"], None]
+
+#: Who was refused as one that was deposed, and was not, tries again after that time.
+DOUBTED_MS = 1_000
+#: A transaction that took too long is looked at again after that time, if it needs a producer id
+#: that cannot be had now.
+NO_ID_MS = 1_000
+#: Requests that wait for the end of one transaction; more are told CONCURRENT_TRANSACTIONS.
+WAITING_MAX = 100
+
+
+class Owner(Protocol):
+    """What a shard needs of the coordinator."""
+
+    @property
+    def timers(self) -> CoordinatorTimers: ...
+    @property
+    def markers(self) -> MarkerSender: ...
+    @property
+    def server_version(self) -> int:
+        """Of transactions, as all brokers have it now."""
+
+    @property
+    def wait_ms(self) -> int:
+        """How long a request waits for a transaction's end."""
+
+    def want_id(self, call: WithId, /) -> None:
+        """Calls it with a fresh producer id, later."""
+
+    def reload(self, shard: TxnShard, /) -> None:
+        """Ends the tenure in memory, and begins it anew with what the log has."""
+
+
+class TxnEntry:
+    """One transactional id, and who waits for it."""
+
+    __slots__ = ("shard", "timer_at_ms", "txn", "waiting")
+
+    def __init__(self, shard: TxnShard, txn: Transaction) -> None:
+        self.shard = shard
+        self.txn = txn
+        self.waiting: list[WaitingAdd] = []
+        self.timer_at_ms: int | None = None
+
+    def on_timer(self, now_ms: int) -> None:
+        self.shard.tick(self, None)
+
+
+class WaitingAdd:
+    """Partitions that are added once the transaction before has ended."""
+
+    __slots__ = ("_entry", "reply", "request", "timer_at_ms")
+
+    def __init__(self, entry: TxnEntry, request: AddInput, reply: Reply) -> None:
+        self._entry = entry
+        self.request = request
+        self.reply = reply
+        self.timer_at_ms: int | None = None
+
+    def on_timer(self, now_ms: int) -> None:
+        self._entry.waiting.remove(self)
+        self.reply(TxnResult(ErrorCode.CONCURRENT_TRANSACTIONS))
+
+
+class TxnShard:
+    """Owner of its transactional ids; a Shard of broker/coordinator."""
+
+    __slots__ = ("_owner", "_unfinished", "coordinator_epoch", "entries", "is_forgetting",
+                 "partition")  # fmt: skip
+
+    def __init__(self, partition: CoordinatorPartition[TxnShard], owner: Owner) -> None:
+        self.partition = partition
+        self.entries: dict[str, TxnEntry] = {}
+        #: Memory is ahead of the log; it will be loaded anew.
+        self.is_forgetting = False
+        #: The leader epoch of this tenure: markers of an older one are refused.
+        self.coordinator_epoch = -1
+        self._owner = owner
+        #: While it is loaded: those that do something, of perhaps very many that do nothing.
+        self._unfinished: set[str] = set()
+
+    # --- what happens to an id
+
+    def carry_out(self, entry: TxnEntry, effects: Iterable[Effect], attempt: int = 0) -> None:
+        """Does what the state machine wants, in its order. `attempt`: of markers that are sent
+        again."""
+        for effect in effects:
+            match effect:
+                case Answer(token, result, needs_barrier):
+                    assert callable(token)
+                    if needs_barrier:
+                        self.answer_behind_barrier(entry, token, result)
+                    else:
+                        token(result)
+                case Append() if self.is_forgetting:
+                    pass  # a Complete*, of an id that will be loaded as it was before
+                case Append(snapshot, then):
+                    done = partial(self._stored, entry, then)
+                    self.partition.write([txn_record(snapshot)], done)
+                case SendMarkers(markers):
+                    self._send(entry, markers, attempt)
+                case ArmTimer(at_ms):
+                    self._owner.timers.arm(entry, at_ms)
+                case Forget():
+                    self.forget_all()
+                case NeedProducerId():
+                    raise AssertionError("who calls sees to it")
+
+    def answer_behind_barrier(self, entry: TxnEntry | str, reply: Reply, result: TxnResult) -> None:
+        """From memory alone, so only if this broker still owns the log. `entry`: of an id that is
+        not there, its name."""
+        record = (
+            txn_tombstone(entry) if isinstance(entry, str) else txn_record(entry.txn.snapshot())
+        )
+
+        def done(error: ErrorCode) -> None:
+            reply(TxnResult(error) if error else result)
+
+        self.partition.barrier(record, done)
+
+    def add(self, entry: TxnEntry, request: AddInput, reply: Reply, *, may_wait: bool) -> None:
+        """Partitions enter the transaction, now or once the one before has ended."""
+        if may_wait and entry.txn.is_ending and len(entry.waiting) < WAITING_MAX:
+            waiting = WaitingAdd(entry, request, reply)
+            entry.waiting.append(waiting)
+            timers = self._owner.timers
+            timers.arm(waiting, timers.now_ms() + self._owner.wait_ms)
+            return
+        now_ms = self._owner.timers.now_ms()
+        self.carry_out(entry, txn_core.add_partitions(entry.txn, reply, request, now_ms))
+
+    def tick(self, entry: TxnEntry, fresh_id: int | None) -> None:
+        """Its time may be up."""
+        if not self.is_active or self.entries.get(entry.txn.transactional_id) is not entry:
+            return
+        now_ms = self._owner.timers.now_ms()
+        version = self._owner.server_version
+        effects = txn_core.tick(entry.txn, now_ms, server_version=version, fresh_id=fresh_id)
+        if effects != [NeedProducerId()]:
+            self.carry_out(entry, effects)
+            return
+
+        def with_id(fresh_id: int | None) -> None:
+            if fresh_id is not None:
+                self.tick(entry, fresh_id)
+            elif self.is_active:
+                self._owner.timers.arm(entry, self._owner.timers.now_ms() + NO_ID_MS)
+
+        self._owner.want_id(with_id)
+
+    def expire(self, names: Sequence[str]) -> None:
+        """Forgets ids that nobody has used for long: at once in memory, as what comes next under
+        the name lies behind the tombstone in the log."""
+        for name in names:
+            self._owner.timers.cancel(self.entries.pop(name))
+
+        def done(error: ErrorCode) -> None:
+            if error:
+                self.forget_all()
+
+        self.partition.write_in_units([txn_tombstone(name) for name in names], _ignore, done)
+
+    @property
+    def is_active(self) -> bool:
+        return self.partition.state is PartitionState.ACTIVE and not self.is_forgetting
+
+    def forget_all(self) -> None:
+        """The log lacks something that memory has. What is on its way is waited for: it may yet be
+        stored, and a load that does not see it would be behind the log."""
+        if self.is_active:
+            self.is_forgetting = True
+            logger.warning("loaded_anew", kv(partition=self.partition.index))
+            self._tell_all_waiting(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self.partition.after_pending(partial(self._owner.reload, self))
+
+    # --- inside
+
+    def _stored(self, entry: TxnEntry, then: Continuation, error: ErrorCode) -> None:
+        now_ms = self._owner.timers.now_ms()
+        self.carry_out(entry, txn_core.stored(entry.txn, then, error, now_ms))
+        self._wake(entry)
+
+    def _send(self, entry: TxnEntry, markers: Markers, attempt: int) -> None:
+        job = MarkerJob(
+            markers,
+            self.coordinator_epoch,
+            partial(self._marked, entry, markers.round_id, attempt + 1),
+            partial(self._is_wanted, entry, markers.round_id),
+        )
+        sender = self._owner.markers
+        if markers.pace is MarkerPace.FIRST:
+            sender.send(job)
+        elif markers.pace is MarkerPace.AGAIN:
+            sender.send(job, pause_ms=pause_ms(attempt - 1))
+        else:
+            told = kv(transactional_id=entry.txn.transactional_id, partition=self.partition.index)
+            logger.warning("marker_refused", told)
+
+            def looked(_error: ErrorCode) -> None:
+                """If the log is somebody else's, the tenure is over by now."""
+                sender.send(job, pause_ms=DOUBTED_MS)
+
+            self.partition.barrier(txn_record(entry.txn.snapshot()), looked)
+
+    def _is_wanted(self, entry: TxnEntry, round_id: int) -> bool:
+        return self.is_active and entry.txn.is_ending and entry.txn.round_id == round_id
+
+    def _marked(self, entry: TxnEntry, round_id: int, attempt: int, results: Results) -> None:
+        if self.is_active:
+            now_ms = self._owner.timers.now_ms()
+            effects = txn_core.marked(entry.txn, round_id, results, now_ms)
+            self.carry_out(entry, effects, attempt)
+            self._wake(entry)
+
+    def _wake(self, entry: TxnEntry) -> None:
+        if entry.waiting and not entry.txn.is_ending and self.is_active:
+            waiting, entry.waiting = entry.waiting, []
+            for each in waiting:
+                self._owner.timers.cancel(each)
+                self.add(entry, each.request, each.reply, may_wait=False)
+
+    def _tell_all_waiting(self, error: ErrorCode) -> None:
+        for entry in self.entries.values():
+            waiting, entry.waiting = entry.waiting, []
+            for each in waiting:
+                self._owner.timers.cancel(each)
+                each.reply(TxnResult(error))
+
+    # --- the tenure
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """A record of the log, when it is loaded."""
+        stored = parse_record(key, value)
+        if stored is None:
+            return
+        name = stored.transactional_id
+        self._unfinished.discard(name)
+        if stored.snapshot is None:
+            self.entries.pop(name, None)
+            return
+        txn = Transaction.restore(stored.snapshot)
+        self.entries[name] = TxnEntry(self, txn)
+        if txn.state not in AT_REST:
+            self._unfinished.add(name)
+
+    def loaded(self) -> None:
+        """What was decided is told again, what is open has its time."""
+        self.coordinator_epoch = self.partition.leader_epoch
+        now_ms = self._owner.timers.now_ms()
+        unfinished, self._unfinished = self._unfinished, set()
+        for name in sorted(unfinished):
+            entry = self.entries[name]
+            self.carry_out(entry, txn_core.start(entry.txn, now_ms))
+
+    def closed(self) -> None:
+        """Who waits is told to find the coordinator again."""
+        self._tell_all_waiting(ErrorCode.NOT_COORDINATOR)
+        for entry in self.entries.values():
+            self._owner.timers.cancel(entry)
+
+    def statistics(self) -> dict[str, int]:
+        return {"transactional_ids": len(self.entries)}
+
+
+def _ignore(which: slice) -> None:
+    """Nobody waits for so many of them."""

@@ -1,0 +1,199 @@
+"""Asks the coordinators of transactions for partitions of this broker: whether a partition is in a
+producer's transaction, or to add it (KIP-890). Kafka's AddPartitionsToTxnManager.
+
+Part of the transaction coordinator, which is not served yet.
+
+The coordinator is the leader of the id's partition of `__transaction_state`. If that is this broker
+it is a plain call; else all questions of one turn for one broker travel in one AddPartitionsToTxn
+(version 5). An answer has transactional ids and nothing else of the question, so what differs in
+more than its partitions, under one id, travels in a request of its own. A coordinator lets what it
+is to add wait a moment for the end of the transaction before; nothing is asked twice here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.transactions.types import TV2, AddInput, TopicPartition, TxnResult
+from wire.kafka.errors import ErrorCode
+from wire.kafka.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.cluster.peers import BrokerPeers, Endpoint
+    from broker.coordinator.ports import Leaders
+    from broker.transactions.coordinator import TransactionCoordinator
+    from runtime.turn import Turn
+    from wire.kafka.message import Message
+
+Done = Callable[[ErrorCode], None]
+
+#: Of AddPartitionsToTxn: the one that knows TRANSACTION_ABORTABLE of both kinds.
+ADD_VERSION = 5
+#: Transactions of one request; more make another one.
+TRANSACTIONS_PER_REQUEST = 500
+QUESTION_UNITS = 10
+
+
+class _Question:
+    """What is asked of one transaction, and who wants to know, for which partitions."""
+
+    __slots__ = ("adds", "epoch", "producer_id", "told", "transactional_id")
+
+    def __init__(self, transactional_id: str, producer_id: int, epoch: int, adds: bool) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.adds = adds
+        self.told: list[tuple[Sequence[TopicPartition], Done]] = []
+
+    def is_same(self, other: _Question) -> bool:
+        return (self.producer_id, self.epoch, self.adds) == (
+            other.producer_id, other.epoch, other.adds,
+        )  # fmt: skip
+
+    def transaction(self) -> AddPartitionsToTxnTransaction:
+        topics: dict[str, set[int]] = {}
+        for partitions, _ in self.told:
+            for topic, number in partitions:
+                topics.setdefault(topic, set()).add(number)
+        return AddPartitionsToTxnTransaction(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            verify_only=not self.adds,
+            topics=[
+                AddPartitionsToTxnTopic(name, sorted(numbers)) for name, numbers in topics.items()
+            ],
+        )
+
+
+#: The questions of one request, by transactional id.
+_Batch = dict[str, _Question]
+
+
+class CoordinatorVerifier:
+    """Plain calls on the loop's thread. For tests, until partitions take transactional batches."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        leaders: Leaders,
+        listener: str,
+        node_id: int,
+        peers: BrokerPeers,
+        is_enabled: Callable[[], bool],
+    ) -> None:
+        """`listener`: by which brokers speak with each other. `is_enabled`: whether what does not
+        add is asked at all (transaction.partition.verification.enable)."""
+        self._turn = turn
+        self._coordinator: TransactionCoordinator | None = None
+        self._leaders = leaders
+        self._listener = listener
+        self._node_id = node_id
+        self._peers = peers
+        self._is_enabled = is_enabled
+        #: By broker: the requests that leave at the end of the turn.
+        self._due: dict[int, tuple[Endpoint, list[_Batch]]] = {}
+
+    def serve(self, coordinator: TransactionCoordinator) -> None:
+        """Told once, by the composition: partitions, whose logs the coordinator needs, know whom
+        they ask before there is one. Until then COORDINATOR_NOT_AVAILABLE is what they hear."""
+        self._coordinator = coordinator
+
+    def ask(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+        done: Done,
+    ) -> None:
+        """Adds `partitions` to the transaction, or asks whether they are in it. `done(error)` is
+        called exactly once, possibly before this returns: NONE, or what the coordinator answered;
+        if it could not be asked, NETWORK_EXCEPTION or COORDINATOR_NOT_AVAILABLE."""
+        if not adds and not self._is_enabled():
+            done(ErrorCode.NONE)
+            return
+        coordinator, leader = self._coordinator, None
+        if coordinator is not None and coordinator.topic.exists:
+            topic = coordinator.topic
+            at = topic.partition_for(transactional_id)
+            leader = self._leaders.leader(topic.name, at, self._listener)
+        if coordinator is None or leader is None:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif leader.node_id == self._node_id:
+            given = AddInput(producer_id, producer_epoch, frozenset(partitions), TV2)
+            told = partial(_tell, done)
+            if adds:
+                coordinator.add_partitions(transactional_id, given, told, may_wait=True)
+            else:
+                coordinator.verify(transactional_id, given, told)
+        else:
+            question = _Question(transactional_id, producer_id, producer_epoch, adds)
+            question.told.append((partitions, done))
+            self._queue(leader, question)
+
+    # --- inside
+
+    def _queue(self, leader: Endpoint, question: _Question) -> None:
+        if not self._due:
+            self._turn.defer(self._flush)
+        _, batches = self._due.setdefault(leader.node_id, (leader, []))
+        name = question.transactional_id
+        last = batches[-1] if batches else None
+        before = None if last is None else last.get(name)
+        if before is not None and before.is_same(question):
+            before.told += question.told
+        elif last is None or before is not None or len(last) >= TRANSACTIONS_PER_REQUEST:
+            batches.append({name: question})
+        else:
+            last[name] = question
+
+    def _flush(self) -> None:
+        due, self._due = self._due, {}
+        for leader, batches in due.values():
+            for batch in batches:
+                self._turn.spent_units += QUESTION_UNITS * len(batch)
+                request = AddPartitionsToTxnRequest(
+                    transactions=[question.transaction() for question in batch.values()]
+                )
+                self._peers.ask(leader, request, ADD_VERSION, partial(self._heard, batch))
+
+    def _heard(self, batch: _Batch, answer: Message | None) -> None:
+        """What is not in the answer was not heard of."""
+        errors: dict[tuple[str, str, int], ErrorCode] = {}
+        default = ErrorCode.NETWORK_EXCEPTION
+        if isinstance(answer, AddPartitionsToTxnResponse):
+            if answer.error_code:
+                default = _error(answer.error_code)
+            for each in answer.results_by_transaction:
+                for topic in each.topic_results:
+                    for one in topic.results_by_partition:
+                        at = (each.transactional_id, topic.name, one.partition_index)
+                        errors[at] = _error(one.partition_error_code)
+        for name, question in batch.items():
+            for partitions, done in question.told:
+                found = [errors.get((name, *each), default) for each in partitions]
+                done(next((error for error in found if error), ErrorCode.NONE))
+
+
+def _tell(done: Done, result: TxnResult) -> None:
+    done(result.error or (ErrorCode.TRANSACTION_ABORTABLE if result.missing else ErrorCode.NONE))
+
+
+def _error(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
