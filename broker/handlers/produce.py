@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
 from broker.log.append.queue import Append
-from broker.log.transactions.gate import Origin
+from broker.log.transactions.origin import Origin
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.produce import (

@@ -44,13 +44,9 @@ from broker.log.life.chain import Chain
 from broker.log.read.batch_walk import NO_END
 from broker.log.transactions.aborted_index import AbortedTransaction
 from broker.log.transactions.aborted_list import AbortedCache, AbortedLists, is_sealed
-from broker.log.transactions.gate import (
-    VERIFIED,
-    CoordinatorAppend,
-    ParkingRoom,
-    TransactionGate,
-)
+from broker.log.transactions.gate import CoordinatorAppend, ParkingRoom, TransactionGate
 from broker.log.transactions.markers import MarkerAppend, marker_append, marker_of
+from broker.log.transactions.origin import VERIFIED
 from broker.log.transactions.stable_offset import UndecidedMarkers
 from ledger.errors import LedgerError
 from runtime.logs import kv

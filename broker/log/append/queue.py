@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from broker.log.read.segment import Segment
     from broker.log.settings import LogSettings
-    from broker.log.transactions.gate import Origin
+    from broker.log.transactions.origin import Origin
     from ledger.writer import LedgerWriter
     from runtime.turn import Turn
 

@@ -25,10 +25,10 @@ Owner: the event loop's thread.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from broker.log.append.queue import CallbackAppend
+from broker.log.transactions.origin import IMPLICIT_ADD_VERSION, VERIFIED, Guard
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -38,33 +38,13 @@ if TYPE_CHECKING:
     from broker.log.append.validation import Checked
     from wire.kafka.records.batch import BatchHeader
 
+    Parked = tuple[Append, Checked]
+
 PARKED_COUNT_MAX = 5
 PARKED_BYTES_MAX = 1 << 20
 ROOM_BYTES_MAX = 64 << 20
-#: From this version of Produce on a batch adds its partition to the transaction.
-IMPLICIT_ADD_VERSION = 12
 #: From this one on a client knows TRANSACTION_ABORTABLE.
 ABORTABLE_VERSION = 11
-
-
-class Origin:
-    """What a Produce request says of a transactional batch, and the guard that let it pass."""
-
-    __slots__ = ("guard", "produce_version", "transactional_id")
-
-    def __init__(self, transactional_id: str, produce_version: int) -> None:
-        self.transactional_id = transactional_id
-        self.produce_version = produce_version
-        self.guard: Guard | None = None
-
-    @property
-    def adds(self) -> bool:
-        """Its partitions are added to the transaction, which has an epoch of its own."""
-        return self.produce_version >= IMPLICIT_ADD_VERSION
-
-
-#: Of a coordinator's own batches, of which it knows that the transaction is open.
-VERIFIED = Origin("", 0)
 
 
 class CoordinatorAppend(CallbackAppend):
@@ -106,23 +86,6 @@ class ParkingRoom:
         self.bytes_max = bytes_max
 
 
-class Guard:
-    """One question, and what waits for its answer."""
-
-    __slots__ = ("bytes", "is_open", "origin", "parked", "producer_epoch", "producer_id", "waiting")
-
-    def __init__(self, producer_id: int, producer_epoch: int, origin: Origin) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.origin = origin
-        #: Not answered yet.
-        self.is_open = True
-        self.parked: deque[tuple[Append, Checked]] = deque()
-        self.bytes = 0
-        #: Batches that passed, and are not numbered or refused yet.
-        self.waiting = 0
-
-
 class TransactionGate:
     """Of one partition. `admit(append, checked)` is called with each batch that may pass: its
     origin has the guard, and `is_valid` tells when it is numbered whether that still holds.
@@ -143,7 +106,7 @@ class TransactionGate:
         self._room = room
         self._admit = admit
         self._refuse = refuse
-        self._guards: dict[int, Guard] = {}
+        self._guards: dict[int, Guard[Parked]] = {}
 
     @property
     def parked_count(self) -> int:
@@ -174,7 +137,7 @@ class TransactionGate:
             self._give_up(
                 before, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {header.producer_epoch} began"
             )
-        guard = Guard(header.producer_id, header.producer_epoch, origin)
+        guard: Guard[Parked] = Guard(header.producer_id, header.producer_epoch, origin)
         if not self._park(guard, append, checked):
             return
         self._guards[header.producer_id] = guard
@@ -187,11 +150,11 @@ class TransactionGate:
             done=lambda error: self._answered(guard, error),
         )
 
-    def is_valid(self, guard: Guard) -> bool:
+    def is_valid(self, guard: Guard[Parked]) -> bool:
         """Whether a batch that passed with that guard may be numbered."""
         return self._guards.get(guard.producer_id) is guard
 
-    def settled(self, guard: Guard, *, is_numbered: bool) -> None:
+    def settled(self, guard: Guard[Parked], *, is_numbered: bool) -> None:
         """A batch that passed was numbered, which opened the transaction, or refused."""
         guard.waiting -= 1
         if (is_numbered or not guard.waiting) and self.is_valid(guard):
@@ -214,7 +177,7 @@ class TransactionGate:
         self._guards.clear()
         return lost
 
-    def _park(self, guard: Guard, append: Append, checked: Checked) -> bool:
+    def _park(self, guard: Guard[Parked], append: Append, checked: Checked) -> bool:
         size = len(append.records)
         room = self._room
         if (
@@ -230,7 +193,7 @@ class TransactionGate:
         room.bytes += size
         return True
 
-    def _unpark(self, guard: Guard) -> list[tuple[Append, Checked]]:
+    def _unpark(self, guard: Guard[Parked]) -> list[tuple[Append, Checked]]:
         """All that waits behind the question, which is over."""
         guard.is_open = False
         parked = list(guard.parked)
@@ -240,13 +203,13 @@ class TransactionGate:
         assert self._room.bytes >= 0, "what is taken out was put in"
         return parked
 
-    def _give_up(self, guard: Guard, code: ErrorCode, why: str) -> None:
+    def _give_up(self, guard: Guard[Parked], code: ErrorCode, why: str) -> None:
         if self.is_valid(guard):
             del self._guards[guard.producer_id]
         for append, checked in self._unpark(guard):
             self._refuse(append, checked, KafkaError(code, why))
 
-    def _answered(self, guard: Guard, error: ErrorCode) -> None:
+    def _answered(self, guard: Guard[Parked], error: ErrorCode) -> None:
         if not guard.is_open or not self.is_valid(guard):
             return  # it was given up, and all that waited was told
         if error:

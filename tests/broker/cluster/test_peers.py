@@ -121,7 +121,7 @@ async def two(nursery, autojump_clock):
     return two
 
 
-async def test_questions_are_answered_in_their_order_over_one_connection(two):
+async def test_questions_are_answered_in_their_order_over_one_connection(two, autojump_clock):
     await two.serve()
     asked = [two.ask(number) for number in range(50)]
     for number, answers in enumerate(asked):
@@ -133,7 +133,7 @@ async def test_questions_are_answered_in_their_order_over_one_connection(two):
     assert len(two.network.connections) == 1
 
 
-async def test_nobody_is_there(two):
+async def test_nobody_is_there(two, autojump_clock):
     await two.host("two")  # which refuses
     assert await two.heard(two.ask()) is None
     assert two.ask() == [None], "at once, until the pause is over"
@@ -146,7 +146,7 @@ async def test_nobody_is_there(two):
         assert await two.heard(waiting) is None
 
 
-async def test_a_broker_that_comes_back_is_asked_again(two):
+async def test_a_broker_that_comes_back_is_asked_again(two, autojump_clock):
     await two.serve()
     assert await two.heard(two.ask())
     two.net.crash(is_silent=False)
@@ -156,7 +156,7 @@ async def test_a_broker_that_comes_back_is_asked_again(two):
     assert await two.heard(two.ask())
 
 
-async def test_a_broker_that_comes_back_elsewhere(two):
+async def test_a_broker_that_comes_back_elsewhere(two, autojump_clock):
     await two.serve()
     assert await two.heard(two.ask())
     gone = SimpleNamespace(node_id=2, host="three", port=9092)
@@ -166,13 +166,13 @@ async def test_a_broker_that_comes_back_elsewhere(two):
     assert await two.heard(two.ask())
 
 
-async def test_what_is_on_its_way_when_the_connection_breaks_is_not_known(two):
+async def test_what_is_on_its_way_when_the_connection_breaks_is_not_known(two, autojump_clock):
     await two.speak(lambda transport, got: transport.close() if len(got) > 60 else None)
     asked = [two.ask(number) for number in range(5)]
     assert [await two.heard(answers) for answers in asked] == [None] * 5
 
 
-async def test_an_answer_that_does_not_come_is_given_up(two):
+async def test_an_answer_that_does_not_come_is_given_up(two, autojump_clock):
     await two.speak(lambda transport, got: None)
     started = trio.current_time()
     waiting = two.ask()
@@ -180,7 +180,7 @@ async def test_an_answer_that_does_not_come_is_given_up(two):
     assert trio.current_time() - started == pytest.approx(peers_module.ANSWER_SECONDS, abs=2)
 
 
-async def test_a_connection_that_cannot_be_made_in_time(two):
+async def test_a_connection_that_cannot_be_made_in_time(two, autojump_clock):
     (await two.host("two"))[0].crash(is_silent=True)
     started = trio.current_time()
     assert await two.heard(two.ask()) is None
@@ -195,14 +195,14 @@ async def test_a_connection_that_cannot_be_made_in_time(two):
         struct.pack(">i", 1 << 30),  # too large
     ],
 )
-async def test_bad_answers_end_the_connection(two, bad):
+async def test_bad_answers_end_the_connection(two, bad, autojump_clock):
     await two.speak(lambda transport, got: transport.write([bad]))
     assert await two.heard(two.ask()) is None
     await trio.sleep(1)
     assert two.network.connections == []
 
 
-async def test_too_much_for_a_broker_that_takes_nothing(two, monkeypatch):
+async def test_too_much_for_a_broker_that_takes_nothing(two, monkeypatch, autojump_clock):
     monkeypatch.setattr(peers_module, "UNSENT_BYTES_MAX", 1_000)
     await two.serve()
     asked = [two.ask(number) for number in range(100)]
@@ -213,7 +213,7 @@ async def test_too_much_for_a_broker_that_takes_nothing(two, monkeypatch):
     assert await two.heard(two.ask())
 
 
-async def test_nobody_waits_for_what_was_stopped(two):
+async def test_nobody_waits_for_what_was_stopped(two, autojump_clock):
     await two.speak(lambda transport, got: None)
     first = two.ask()
     await trio.sleep(1)

@@ -25,13 +25,17 @@ class Anything:
         return True
 
 
+class Logs(Anything):
+    serves_transactions = False
+
+
 def of_every_broker():
     # Imported late: it brings every handler along.
     from broker.node.apis import make_handlers
     from broker.node.foundation import Foundation, Services
 
     foundation = Foundation(*[Anything()] * 4, data_directory="x")
-    return make_handlers(foundation, Services(*[Anything()] * 6, member=None))
+    return make_handlers(foundation, Services(Anything(), Anything(), Logs(), *[Anything()] * 3))
 
 
 def of_a_cluster():

@@ -20,7 +20,7 @@ async def cluster(nursery, autojump_clock):
 
 
 @pytest.mark.parametrize("node", [ME, OTHER])
-async def test_partitions_are_added_and_verified(cluster, node):
+async def test_partitions_are_added_and_verified(cluster, node, autojump_clock):
     result = await cluster.ask(cluster.init())
     producer = result.producer_id, result.epoch
     ask = cluster.question
@@ -39,7 +39,7 @@ async def test_partitions_are_added_and_verified(cluster, node):
 
 
 @pytest.mark.parametrize("node", [ME, OTHER])
-async def test_the_end_of_the_transaction_before_is_waited_for(cluster, node):
+async def test_the_end_of_the_transaction_before_is_waited_for(cluster, node, autojump_clock):
     producer = await cluster.begin()
     cluster.partitions.is_mute = True
     result = await cluster.ask(cluster.end(producer, True))
@@ -55,7 +55,7 @@ async def test_the_end_of_the_transaction_before_is_waited_for(cluster, node):
     assert busy is E.CONCURRENT_TRANSACTIONS
 
 
-async def test_all_of_a_turn_is_one_request(cluster):
+async def test_all_of_a_turn_is_one_request(cluster, autojump_clock):
     a, b = await cluster.begin(name="a"), await cluster.begin(TV1, name="b")
     asked = [
         cluster.question(OTHER, a, [("t", 0)], adds=True, name="a"),
@@ -71,7 +71,7 @@ async def test_all_of_a_turn_is_one_request(cluster):
     assert request.transactions[0].topics[0].partitions == [0, 2]
 
 
-async def test_an_answer_is_of_its_own_question(cluster):
+async def test_an_answer_is_of_its_own_question(cluster, autojump_clock):
     """Two that name one id differently: an answer names the id alone."""
     producer = await cluster.begin()
     late = producer[0], producer[1] + 1
@@ -86,7 +86,7 @@ async def test_an_answer_is_of_its_own_question(cluster):
     assert len(cluster.requests) == 3
 
 
-async def test_whom_nobody_can_ask(cluster):
+async def test_whom_nobody_can_ask(cluster, autojump_clock):
     producer = await cluster.begin()
     cluster.leaders[TOPIC, 0] = None
     answers = cluster.question(OTHER, producer, adds=True)
@@ -100,7 +100,7 @@ async def test_whom_nobody_can_ask(cluster):
 
 
 @pytest.mark.parametrize("node", [ME, OTHER])
-async def test_verification_can_be_switched_off(cluster, node):
+async def test_verification_can_be_switched_off(cluster, node, autojump_clock):
     producer = await cluster.begin()
     cluster.is_enabled = False
     assert cluster.question(node, producer, [("t", 2)], adds=False) == [E.NONE]

@@ -19,7 +19,8 @@ from broker.log.life.keeper import Keeper, KeeperParts
 from broker.log.life.takeover import ChainStores, Claim
 from broker.log.partition import PartitionLog, SharedParts, State
 from broker.log.settings import LogSettings
-from broker.log.transactions.gate import CoordinatorAppend, Origin
+from broker.log.transactions.gate import CoordinatorAppend
+from broker.log.transactions.origin import Origin
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.placement import RandomPlacement

@@ -9,7 +9,7 @@ from broker.log.transactions.aborted_index import decode_aborted
 from wire.kafka.errors import ErrorCode
 
 
-async def test_aborted_invisible_read_committed_visible_uncommitted(world):
+async def test_aborted_invisible_read_committed_visible_uncommitted(world, autojump_clock):
     world.put(2, pid=1)
     world.put(1)
     world.put(2, pid=2)
@@ -22,7 +22,7 @@ async def test_aborted_invisible_read_committed_visible_uncommitted(world):
     assert got.next_offset == 7
 
 
-async def test_lso_waits_for_marker_ack_not_marker_append(world):
+async def test_lso_waits_for_marker_ack_not_marker_append(world, autojump_clock):
     world.put(2, pid=1)
     world.put(1)
     await world.settle()
@@ -40,7 +40,7 @@ async def test_lso_waits_for_marker_ack_not_marker_append(world):
     assert (log.last_stable_offset, log.high_watermark) == (4, 4)
 
 
-async def test_lso_never_goes_back_over_takeover(world):
+async def test_lso_never_goes_back_over_takeover(world, autojump_clock):
     """The marker that nobody acknowledged is lost with its writer."""
     world.put(2, pid=1)
     await world.settle()
@@ -55,7 +55,7 @@ async def test_lso_never_goes_back_over_takeover(world):
     assert world.log.last_stable_offset == 3
 
 
-async def test_fetch_cut_at_lso_inside_one_entry(world):
+async def test_fetch_cut_at_lso_inside_one_entry(world, autojump_clock):
     appends = [world.put(1), world.put(1, pid=1), world.put(1)]
     await world.settle()
     assert [each.base_offset for each in appends] == [0, 1, 2]
@@ -64,7 +64,7 @@ async def test_fetch_cut_at_lso_inside_one_entry(world):
     assert ([each.base_offset for each in headers], aborted, next_offset) == ([0], [], 1)
 
 
-async def test_fetch_between_lso_and_hw_is_empty(world):
+async def test_fetch_between_lso_and_hw_is_empty(world, autojump_clock):
     world.put(2, pid=1)
     world.put(3)
     await world.settle()
@@ -72,7 +72,7 @@ async def test_fetch_between_lso_and_hw_is_empty(world):
         assert await world.fetch(offset, hot=True) == ([], [], offset)
 
 
-async def test_aborted_list_spans_ledgers_and_is_bounded(world):
+async def test_aborted_list_spans_ledgers_and_is_bounded(world, autojump_clock):
     """The rows are in later ledgers than the data, and none but those of the data is given."""
     firsts = []
     for number in range(5):
@@ -94,7 +94,7 @@ async def test_aborted_list_spans_ledgers_and_is_bounded(world):
     assert await world.consume() == []
 
 
-async def test_abort_begun_three_ledgers_ago_after_recovered_ledger(world):
+async def test_abort_begun_three_ledgers_ago_after_recovered_ledger(world, autojump_clock):
     """Its first offset is known of the snapshot with which the ledger after a recovered one
     begins; and again when the index is made anew."""
     world.put(1, pid=1)
@@ -119,7 +119,7 @@ async def test_abort_begun_three_ledgers_ago_after_recovered_ledger(world):
         await life()
 
 
-async def test_every_boundary_has_a_snapshot_on_one_side(world):
+async def test_every_boundary_has_a_snapshot_on_one_side(world, autojump_clock):
     world.put(1, pid=1)
     await world.settle()
     await world.crash()
@@ -132,7 +132,7 @@ async def test_every_boundary_has_a_snapshot_on_one_side(world):
     assert world.log.chain.ledgers[-1].snapshot_entry > world.log.chain.ledgers[-1].index_entry > 0
 
 
-async def test_a_sealed_ledgers_index_is_read_and_not_made_anew(world, monkeypatch):
+async def test_a_sealed_ledgers_index_is_read_and_not_made_anew(world, monkeypatch, autojump_clock):
     """Whole, though a part of its rows was written in front of a snapshot before."""
     for number in range(3):
         world.put(1, pid=number)
@@ -163,7 +163,7 @@ async def test_a_sealed_ledgers_index_is_read_and_not_made_anew(world, monkeypat
     assert counts == [1, 1, 1, 4]
 
 
-async def test_a_ledger_with_many_aborted_transactions_is_closed(world):
+async def test_a_ledger_with_many_aborted_transactions_is_closed(world, autojump_clock):
     """Else its seal would write any number of rows in one turn of the loop."""
     world.settings.aborted_rows_max = 3
     for number in range(7):
@@ -175,7 +175,7 @@ async def test_a_ledger_with_many_aborted_transactions_is_closed(world):
     assert len((await world.fetch(0))[1]) == 7
 
 
-async def test_suspended_partition_gets_marker_later(world):
+async def test_suspended_partition_gets_marker_later(world, autojump_clock):
     world.put(1, pid=1)
     await world.settle()
     await world.roll()
@@ -190,7 +190,7 @@ async def test_suspended_partition_gets_marker_later(world):
     assert world.log.last_stable_offset == 2
 
 
-async def test_a_marker_without_data_moves_nothing(world):
+async def test_a_marker_without_data_moves_nothing(world, autojump_clock):
     """KAFKA-10702: no row for it, and none is kept waiting."""
     world.put(1)
     world.end(1, commit=False)
@@ -200,7 +200,7 @@ async def test_a_marker_without_data_moves_nothing(world):
     assert world.log.last_stable_offset == world.log.high_watermark == 3
 
 
-async def test_zombie_coordinator_marker_52(world):
+async def test_zombie_coordinator_marker_52(world, autojump_clock):
     world.put(1, pid=1)
     world.end(1, commit=True, coordinator_epoch=5)
     world.put(1, pid=1)
@@ -210,7 +210,7 @@ async def test_zombie_coordinator_marker_52(world):
     assert world.log.last_stable_offset == 2
 
 
-async def test_marker_retry_same_epoch_after_lost_reply(world):
+async def test_marker_retry_same_epoch_after_lost_reply(world, autojump_clock):
     """KAFKA-19999, over a crash: the next owner knows it of the marker in the log."""
     world.put(1, pid=1, epoch=3)
     world.end(1, commit=True, epoch=4, version=2)
@@ -224,7 +224,7 @@ async def test_marker_retry_same_epoch_after_lost_reply(world):
     assert late[0].error is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-async def test_a_watcher_hears_when_the_lso_moves(world):
+async def test_a_watcher_hears_when_the_lso_moves(world, autojump_clock):
     world.put(1, pid=1)
     await world.settle()
     heard = []
@@ -236,7 +236,7 @@ async def test_a_watcher_hears_when_the_lso_moves(world):
     assert heard[-1] == 2
 
 
-async def test_retention_keeps_newest_snapshot(world):
+async def test_retention_keeps_newest_snapshot(world, autojump_clock):
     """And drops the ledger with it when the open ledger has a newer one. No record is read of it
     meanwhile, and the transaction that it tells of is open."""
     world.put(1, pid=1)
@@ -260,7 +260,7 @@ async def test_retention_keeps_newest_snapshot(world):
     assert (world.log.last_stable_offset, world.log.high_watermark) == (1, 2)
 
 
-async def test_retention_passes_open_transaction(world):
+async def test_retention_passes_open_transaction(world, autojump_clock):
     """Redpanda keeps all that an open transaction holds back, and disks fill behind one that hangs;
     Kafka, and this, do not."""
     world.config.retention_bytes = 1
@@ -286,7 +286,7 @@ async def test_retention_passes_open_transaction(world):
     assert await world.consume() == [6]
 
 
-async def test_delete_records_into_open_transaction(world):
+async def test_delete_records_into_open_transaction(world, autojump_clock):
     world.put(4, pid=1)
     world.put(2)
     world.put(2, pid=1)
@@ -302,7 +302,7 @@ async def test_delete_records_into_open_transaction(world):
         assert await world.consume() == [4, 5]
 
 
-async def test_without_producers_nothing_is_kept(world):
+async def test_without_producers_nothing_is_kept(world, autojump_clock):
     """A closed ledger goes as it always did."""
     world.put(3)
     await world.roll()

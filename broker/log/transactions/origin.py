@@ -1,0 +1,51 @@
+"""Where a transactional batch comes from, and the question about it that was answered.
+
+What both the queue of appends and the gate (broker/log/transactions/gate.py) know.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Generic, TypeVar
+
+#: From this version of Produce on a batch adds its partition to the transaction.
+IMPLICIT_ADD_VERSION = 12
+
+P = TypeVar("P")
+
+
+class Guard(Generic[P]):
+    """One question, and what waits for its answer."""
+
+    __slots__ = ("bytes", "is_open", "origin", "parked", "producer_epoch", "producer_id", "waiting")
+
+    def __init__(self, producer_id: int, producer_epoch: int, origin: Origin) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.origin = origin
+        #: Not answered yet.
+        self.is_open = True
+        self.parked: deque[P] = deque()
+        self.bytes = 0
+        #: Batches that passed, and are not numbered or refused yet.
+        self.waiting = 0
+
+
+class Origin:
+    """What a Produce request says of a transactional batch, and the guard that let it pass."""
+
+    __slots__ = ("guard", "produce_version", "transactional_id")
+
+    def __init__(self, transactional_id: str, produce_version: int) -> None:
+        self.transactional_id = transactional_id
+        self.produce_version = produce_version
+        self.guard: Guard[Any] | None = None
+
+    @property
+    def adds(self) -> bool:
+        """Its partitions are added to the transaction, which has an epoch of its own."""
+        return self.produce_version >= IMPLICIT_ADD_VERSION
+
+
+#: Of a coordinator's own batches, of which it knows that the transaction is open.
+VERIFIED = Origin("", 0)
