@@ -105,6 +105,13 @@ def plain(value):
     return "NaN" if math.isnan(value) else repr(value)
 
 
+#: Dashboards of Kafka's cleaner look for this name, so it is not made better.
+KAFKAS_OWN = (
+    "kafka_log_logcleanermanager_time_since_last_run_ms "
+    "metric names should not contain abbreviated units"
+)
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_no_panel_is_empty(scrapes, tmp_path):
     first, second = ({series(s): s.value for s in samples(text)} for text in scrapes)
@@ -175,4 +182,4 @@ def test_promtool_objects_to_nothing(scrapes):
     result = subprocess.run(
         ["promtool", "check", "metrics"], input=scrapes[1], capture_output=True, text=True
     )
-    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stderr.splitlines() == [KAFKAS_OWN]
