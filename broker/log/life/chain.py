@@ -259,9 +259,9 @@ class Chain:
         if start < self.archived_count:
             archived_stop = min(stop, self.archived_count)
             chain = chain._with_changed_archives(self, start, archived_stop, len(infos))
-        if not start and infos[0].end_offset <= self.log_start_offset:
-            # Of a source that the start is in. Behind a ledger that is kept for the producers they
-            # stay as long as that (`has_superfluous`).
+        if not start and infos[0].end_offset <= self.log_start_offset < sources[0].end_offset:
+            # Of a source that the start is in. What stands in for a ledger that is kept for the
+            # producers, and what is behind it, stays as long as that (`has_superfluous`).
             chain = chain.with_log_start(self.log_start_offset)
         return chain
 

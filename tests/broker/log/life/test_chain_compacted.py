@@ -136,6 +136,21 @@ def test_the_log_start_may_be_in_a_source():
     assert swapped.deleting == (0, 1, 2)
 
 
+def test_what_stands_in_for_a_ledger_that_is_kept_for_the_producers_is_kept():
+    """The log start has risen above all of it since the pass began: the newest snapshot of the
+    producers is in there all the same."""
+    sources = ledger(0, 0, 10, snapshot_entry=3), ledger(1, 10, 10, snapshot_entry=4)
+    chain = Chain(1, 0, sources, owner=OWNER).with_log_start(20, keeps_producers=True)
+    assert chain.ledgers == sources[1:]
+    info = ledger(100, 10, 10, generation=1, snapshot_entry=2)
+    swapped = chain.with_compacted([1], [info])
+    assert swapped.ledgers == (info,)
+    assert 100 not in swapped.deleting
+    assert Chain.from_bytes(swapped.to_bytes()) == swapped
+    assert swapped.has_superfluous(keeps_producers=False)
+    assert not swapped.has_superfluous(keeps_producers=True)
+
+
 def test_first_dirty_is_clamped():
     chain = chain_of(4)
     assert chain.first_dirty == 0
