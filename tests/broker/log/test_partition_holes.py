@@ -35,7 +35,7 @@ async def until(condition, seconds=30):
 async def closed(world, *values, **options):
     """One more ledger, of one batch."""
     await world.append(*(value + VALUE for value in values), **options)
-    await until(lambda: world.log.writer is None)
+    await until(lambda: not world.log.chain.ledgers[-1].is_open)
 
 
 async def swapped(world, start, stop, keep, **options):
@@ -250,7 +250,7 @@ async def keyed(world, *keys):
                for i, key in enumerate(keys)]  # fmt: skip
     with trio.fail_after(20):
         await world.log.append(build_batch(records, base_timestamp=1000))
-    await until(lambda: world.log.writer is None)
+    await until(lambda: not world.log.chain.ledgers[-1].is_open)
 
 
 async def test_coordinator_load_over_holes(world):

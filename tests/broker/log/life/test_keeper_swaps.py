@@ -60,7 +60,7 @@ async def fill(world, count, per_batch=2):
     for _ in range(count):
         first = world.log.next_offset
         await world.append(*(b"%d" % (first + n) + bytes(200) for n in range(per_batch)))
-        await until(lambda: world.log.writer is None)
+        await until(lambda: not world.log.chain.ledgers[-1].is_open)
     assert len(world.log.chain.ledgers) >= count
 
 
