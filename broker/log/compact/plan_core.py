@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 JOIN_LEDGERS = 200
 #: It has to leave this share of them at most.
 JOIN_SHARE = 0.5
+#: Ledgers of a group at most: after the swap each is named as to be deleted, in a document that has
+#: a limit (broker/log/life/deletions.py).
+SOURCES_MAX = 1000
 #: A ledger's entries tell offsets as the first and a count of 31 bits.
 SPAN_MAX = (1 << 31) - 1
 
@@ -188,7 +191,8 @@ def make_groups(
         age_ms = age_reference(info)
         oldest_ms, newest_ms = min(oldest_ms, age_ms), max(newest_ms, age_ms)
         is_near = spread_ms_max is None or newest_ms - oldest_ms <= spread_ms_max
-        if groups and is_near and info.size_bytes <= bytes_left and info.end_offset <= end_max:
+        has_room = info.size_bytes <= bytes_left and info.end_offset <= end_max
+        if groups and is_near and has_room and len(groups[-1]) < SOURCES_MAX:
             groups[-1].append(info)
         else:
             groups.append([info])

@@ -359,7 +359,7 @@ class Keeper:
                 now_ms=now_ms,
             )
             self._wanted_start = max(self._wanted_start, start)
-        if self._wanted_start > log.log_start_offset or self._roll_due():
+        if self._start_due() or self._roll_due():  # also what was kept for producers that expired
             log.call_keeper()
 
     def _tell_refused(self) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log.compact.plan_core import (
+    SOURCES_MAX,
     SPAN_MAX,
     Blocker,
     Due,
@@ -15,6 +16,7 @@ from broker.log.compact.plan_core import (
     make_plan,
 )
 from broker.log.life.chain import Chain
+from broker.log.life.deletions import DELETING_MAX
 from broker.log.life.ledger_info import LedgerInfo
 
 FOREVER = (1 << 63) - 1
@@ -146,6 +148,13 @@ def test_groups_by_size_and_span():
     wide = SPAN_MAX // 2
     groups = make_groups([ledger(n, span=wide, size=1) for n in range(3)], SETTINGS)
     assert [list(group.source_ids) for group in groups] == [[0, 1], [2]]
+
+
+def test_a_swap_names_a_bounded_number_of_ledgers_to_be_deleted():
+    """All are named in the document, which must stay below what metadata take in one node."""
+    groups = make_groups([ledger(n, size=0) for n in range(2 * SOURCES_MAX + 7)], SETTINGS)
+    assert [len(group.sources) for group in groups] == [SOURCES_MAX, SOURCES_MAX, 7]
+    assert DELETING_MAX // 2 + SOURCES_MAX < DELETING_MAX
 
 
 def test_group_emptied_joins_neighbour():
