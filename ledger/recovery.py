@@ -39,7 +39,7 @@ from ledger.errors import (
 from ledger.pipeline import AddPipeline, Window
 from ledger.recovery_core import EndCore, EntryCore, Verdict
 from ledger.statistics import LedgerStatistics
-from ledger.writer_core import WriterCore
+from ledger.writer_core import PendingAdd, WriterCore
 from wire.bookkeeper.entry import Digest, DigestMismatchError, parse_header
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from wire.bookkeeper.status import (
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ledger.bookie_client import BookieClient
     from ledger.client_parts import ClientParts, LedgerSeal
     from ledger.metadata import Versioned
-    from ledger.writer_core import ChangeRequest
+    from ledger.writer_core import AppendDone, ChangeRequest
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +97,33 @@ class RememberedEnsembles:
 
     def take_in(self, bookie: str) -> None:
         """What was written back without it is not there all the same."""
+
+
+class WriteBackCore(WriterCore):
+    """What is written back tells the LAC that the recovery began with, and no later one.
+
+    Its own acks may come from bookies that took another one's place, and these ensembles are lost
+    if it ends before the closing compare-and-set. The next recovery would believe a LAC that they
+    made, begin behind entries that have too few copies, and close over them (invariant R4)."""
+
+    __slots__ = ("_lac_told",)
+
+    def __init__(
+        self,
+        ledger_id: int,
+        schedule: Schedule,
+        ensemble: tuple[str, ...],
+        *,
+        last_add_confirmed: int,
+    ) -> None:
+        super().__init__(ledger_id, schedule, ensemble, last_add_confirmed=last_add_confirmed)
+        self._lac_told = last_add_confirmed
+
+    def add(self, size: int, done: AppendDone) -> PendingAdd:
+        pending = super().add(size, done)
+        assert pending.last_add_confirmed >= self._lac_told
+        pending.last_add_confirmed = self._lac_told
+        return pending
 
 
 class WriteBack:
@@ -295,7 +322,7 @@ class Recovery:
         seal, bookies = self._seal, self._parts.bookies
         reads = LedgerReads(ledger_id, metadata, seal.digest, seal.master_key, bookies)
         end = await reads.end()
-        core = WriterCore(
+        core = WriteBackCore(
             ledger_id,
             reads.schedule,
             metadata.last_segment[1],

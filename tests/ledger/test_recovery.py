@@ -131,6 +131,41 @@ async def test_recovery_never_starts_before_the_last_segment(world, acks):
     assert await read_all(reader) == expected(4)
 
 
+async def test_a_recovery_that_ends_early_leaves_no_lac_of_bookies_that_nobody_names(
+    world, acks, monkeypatch
+):
+    """One that took another's place confirmed what was written back; then the recovery ended before
+    its ensemble was stored. The next one believed that LAC and closed over single copies."""
+    writer = await world.create(3, 2, 2)
+    _, b, _ = ensemble = writer.metadata.last_segment[1]
+    world.bookies.held = {b}  # whose adds are lost
+    world.bookies.lost_replies = set(ensemble)
+    await append(writer, 6, acks)
+    assert not acks.ids
+    world.bookies.dead.add(b)
+    manager = world.client.manager
+    update, calls = manager.update, []
+
+    async def dies_before_it_closes(*arguments):
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise RuntimeError("the process ends")
+        return await update(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manager, "update", dies_before_it_closes)
+        with pytest.raises(RuntimeError, match="the process ends"):
+            await world.client.open_ledger(writer.ledger_id, recover=True)
+    assert len(calls) == 2
+    for bookie in world.bookies.bookies.values():
+        for entry in getattr(bookie.ledgers.get(writer.ledger_id), "entries", {}).values():
+            assert parse_header(entry).last_add_confirmed == -1
+    # b is back and has none of it, which proves that nobody was told of entry 0.
+    world.bookies.dead.clear()
+    reader = await world.client.open_ledger(writer.ledger_id, recover=True)
+    assert reader.last_add_confirmed == -1
+
+
 async def test_a_negative_needs_no_answer_from_a_bookie_that_hangs(world, acks):
     """bk#1067."""
     writer = await world.create(3, 3, 2)
