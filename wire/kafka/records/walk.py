@@ -261,6 +261,10 @@ def walk_pure(
     return Walked(fault, index, position, max_timestamp, late_count, keyless_count, tuple(blamed))
 
 
+#: The sizes of its key and its value.
+HEADER_BYTES_MIN = 2
+
+
 def _span_slow(data: bytes, start: int, size: int) -> Span:
     """One record, looked at byte by byte. _FaultError."""
     length, position = _varint(data, start, size)
@@ -275,8 +279,10 @@ def _span_slow(data: bytes, start: int, size: int) -> Span:
     key = None if key_size < 0 else data[position : position + key_size]
     position += max(key_size, 0)
     is_null, position = _skip_bytes(data, position, end, Fault.BAD_VALUE)
-    position = _skip_headers(data, position, end)
-    if position != end:
+    count, position = _varint(data, position, end)
+    if not 0 <= count <= (end - position) // HEADER_BYTES_MIN:
+        raise _FaultError(Fault.BAD_HEADERS)
+    if not count and position != end:
         raise _FaultError(Fault.BAD_LENGTH)
     return start, rest, end, timestamp_delta, offset_delta, key, not is_null
 
@@ -330,8 +336,10 @@ def spans_pure(data: bytes, position: int, count: int, /) -> tuple[int, int, lis
     """The next `count` records from byte `position` on, of a batch's records that are not
     compressed: (fault, where the next or the bad record begins, the whole ones before it).
 
-    Offset deltas are given as they are: compaction leaves gaps. Whether bytes are left behind the
-    last record is for the caller to see. Never raises for what the data says.
+    Headers are passed by: a record may have millions of them, they were walked when it was
+    produced, and are moved as they are. Offset deltas are given as they are: compaction leaves
+    gaps. Whether bytes are left behind the last record is for the caller to see. Never raises for
+    what the data says.
     """
     size = len(data)
     found: list[Span] = []
