@@ -160,8 +160,8 @@ async def test_a_recovery_that_ends_early_leaves_no_lac_of_bookies_that_nobody_n
     for bookie in world.bookies.bookies.values():
         for entry in getattr(bookie.ledgers.get(writer.ledger_id), "entries", {}).values():
             assert parse_header(entry).last_add_confirmed == -1
-    # b is back and has none of it. Whether its «no» or another's entry comes first decides where the
-    # ledger ends; up to there each entry has its copies.
+    # b is back and has none of it. Whether its «no» or another's entry comes first decides where
+    # the ledger ends; up to there each entry has its copies.
     world.bookies.dead.clear()
     reader = await world.client.open_ledger(writer.ledger_id, recover=True)
     assert reader.metadata.last_segment[1] == ensemble
