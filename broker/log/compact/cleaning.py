@@ -170,6 +170,16 @@ class Pass:
             await self._copy(plan.groups, None, last_mapped=plan.end - 1, cleaned_to=None)
             return
         key_map = self._make_map()
+        try:
+            await self._run_mapped(key_map)
+        finally:
+            # Also of a pass that was cancelled: some turns more, which hold nobody up.
+            with trio.CancelScope(shield=True):
+                for _ in key_map.release():
+                    await trio.lowlevel.checkpoint()
+
+    async def _run_mapped(self, key_map: OpenAddressingKeyMap) -> None:
+        plan = self._plan
         last_mapped = await self._map(key_map)
         groups = plan.groups
         if last_mapped + 1 < plan.end:

@@ -7,18 +7,20 @@ among n keys that has a chance of n² / 2¹²⁸. Kafka's SkimpyOffsetMap hashes
 chooses the keys can craft two that collide; here the hash has a random key that the caller draws
 for every pass.
 
-Owner of the state: the pass, which drops the map at its end.
+Owner of the state: the pass, which releases the map at its end.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
 from math import ceil, isqrt
-from mmap import mmap
+from mmap import MADV_DONTNEED, MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from wire.buffers import Buffer
 
 HASH_BYTES = 16
@@ -26,6 +28,8 @@ HASH_BYTES = 16
 _SLOT = Struct(">16sq")
 SLOT_BYTES = _SLOT.size
 assert SLOT_BYTES == 24
+#: Given back in one step: 0.4 ms if all of it was touched.
+RELEASE_BYTES = 4 << 20
 #: Two halves of a hash: the first slot to look at, and the step to the next.
 _PLACES = Struct(">QQ")
 #: Kafka's default of log.cleaner.io.buffer.load.factor, and what is sensible.
@@ -96,8 +100,17 @@ class OpenAddressingKeyMap:
         self._keys_max = max(1, int(self._slot_count * load_factor))
         assert self._keys_max < self._slot_count, "a search ends at a free slot"
         # Zeros that nobody has to write: 128 MiB of a bytearray take 60 ms.
-        self._slots = mmap(-1, self._slot_count * SLOT_BYTES)
+        self._slots = mmap(-1, self._slot_count * SLOT_BYTES, MAP_PRIVATE | MAP_ANONYMOUS)
         self._count = 0
+
+    def release(self) -> Iterator[None]:
+        """Gives the memory back, RELEASE_BYTES in each step, since 128 MiB at once take 34 ms. No
+        key may be put or asked for any more."""
+        for start in range(0, len(self._slots), RELEASE_BYTES):
+            size = min(RELEASE_BYTES, len(self._slots) - start)
+            self._slots.madvise(MADV_DONTNEED, start, size)
+            yield
+        self._slots.close()
 
     @property
     def is_full(self) -> bool:

@@ -332,7 +332,7 @@ def _span_usual(data: bytes, start: int, size: int) -> Span:
     return _span_slow(data, start, size)
 
 
-def spans_pure(data: bytes, position: int, count: int, /) -> tuple[int, int, list[Span]]:
+def spans(data: bytes, position: int, count: int, /) -> tuple[int, int, list[Span]]:
     """The next `count` records from byte `position` on, of a batch's records that are not
     compressed: (fault, where the next or the bad record begins, the whole ones before it).
 
@@ -361,5 +361,3 @@ except ImportError:  # no compiler was there when the package was installed
     IS_COMPILED = False
 else:
     IS_COMPILED = True
-
-spans = spans_pure

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log.compact import key_map
-from broker.log.compact.key_map import SLOT_BYTES, OpenAddressingKeyMap, size_for
+from broker.log.compact.key_map import RELEASE_BYTES, SLOT_BYTES, OpenAddressingKeyMap, size_for
 
 HASH_KEY = bytes(range(16))
 
@@ -86,3 +86,11 @@ def test_the_hash_depends_on_the_key_of_the_pass():
 def test_bounds(size, hash_key, load_factor):
     with pytest.raises(ValueError, match=r"hash key|load factor|key map"):
         OpenAddressingKeyMap(size, hash_key=hash_key, load_factor=load_factor)
+
+
+def test_the_memory_is_given_back_in_steps():
+    key_map = OpenAddressingKeyMap(3 * RELEASE_BYTES, hash_key=HASH_KEY)
+    key_map.put(b"key", 7)
+    assert len(list(key_map.release())) == 3
+    with pytest.raises(ValueError, match="closed"):
+        key_map.get(b"key")

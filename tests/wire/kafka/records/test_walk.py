@@ -18,7 +18,6 @@ from wire.kafka.records.walk import (
     Walked,
     fault_text,
     spans,
-    spans_pure,
     walk,
     walk_pure,
 )
@@ -263,8 +262,7 @@ def test_spans_take_what_can_be_read(body, count, seed):
             del damaged[rng.randrange(len(damaged)) :]
     damaged = bytes(damaged)
     for number in (count, len(records)):
-        fault, position, found = spans(damaged, 0, number)
-        assert spans_pure(damaged, 0, number) == (fault, position, found)
+        fault, _, found = spans(damaged, 0, number)
         read = []
         try:
             for record in read_records(damaged, number):
