@@ -27,34 +27,12 @@ from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore, MemoryTree
 from runtime.env import Env
 from runtime.turn import Turn
+from tests.broker.log.test_partition import PATH, Config
 from wire.bookkeeper.status import Status
 from wire.kafka.errors import ErrorCode
 from wire.kafka.records.batch import build_batch, scan_batches
 from wire.kafka.records.control import EndTransactionMarker
 from wire.kafka.records.record import Record
-
-PATH = "/quire/partitions/x/0"
-
-
-@dataclass
-class Config:
-    cleanup_policy: tuple = ("delete",)
-    retention_ms: int = -1
-    retention_bytes: int = -1
-    file_delete_delay_ms: int = 0
-    max_compaction_lag_ms: int = (1 << 63) - 1
-    segment_ms: int = 604_800_000
-    segment_jitter_ms: int = 0
-    segment_bytes: int = 1 << 30
-    max_message_bytes: int = 8 << 20
-    message_timestamp_type: str = "CreateTime"
-    message_timestamp_before_max_ms: int = (1 << 63) - 1
-    message_timestamp_after_max_ms: int = (1 << 63) - 1
-    compression_type: str = "producer"
-    quire_ledger_ensemble_size: int = 1
-    quire_ledger_write_quorum: int = 1
-    quire_ledger_ack_quorum: int = 1
-    min_insync_replicas: int = 1
 
 
 class Verifier:
