@@ -93,9 +93,18 @@ class KeyedHistory:
                 newest[key] = max(offset, newest.get(key, -1))
         return newest
 
-    def check_reading(self, records: Sequence[Keyed], *, log_start: int, known_before: int) -> None:
+    def check_reading(
+        self,
+        records: Sequence[Keyed],
+        *,
+        log_start: int,
+        known_before: int,
+        keeps_up: bool = True,
+    ) -> None:
         """`records`: all from the log start to the end, as one reader saw them, which took a while.
-        `log_start`: as it was afterwards. `known_before`: the high watermark when it began."""
+        `log_start`: as it was afterwards. `known_before`: the high watermark when it began.
+        `keeps_up`: it took less than delete.retention.ms. Who takes longer may see a value, and
+        find its tombstone gone (KIP-534)."""
         offsets = [record.offset for record in records]
         if offsets != sorted(set(offsets)):
             raise Violation("reordered", f"{self.partition}: {offsets}")
@@ -113,7 +122,8 @@ class KeyedHistory:
                 raise Violation(
                     "lost", f"{self.partition}: {key!r} at {needed}: {self.known[needed]}"
                 )
-            if self.known[needed][1] is None and found and found[-1] >= log_start:
+            is_there = bool(found) and found[-1] >= log_start
+            if keeps_up and is_there and self.known[needed][1] is None:
                 raise Violation(
                     "resurrected",
                     f"{self.partition}: {key!r} was deleted at {needed}, {found[-1]} is there",

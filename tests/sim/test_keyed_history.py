@@ -17,11 +17,11 @@ def history(*batches):
     return made
 
 
-def reading(made, *records, log_start=0, known_before=100):
+def reading(made, *records, log_start=0, known_before=100, **options):
     records = [Keyed(*each) for each in records]
     for each in records:
         made.see(each)
-    made.check_reading(records, log_start=log_start, known_before=known_before)
+    made.check_reading(records, log_start=log_start, known_before=known_before, **options)
 
 
 FULL = ([(b"a", b"a1"), (b"b", b"b1")], [(b"a", b"a2")])
@@ -84,3 +84,12 @@ def test_a_deletion_of_which_nothing_is_known_may_have_been_done():
     made.send([(b"a", None)])
     made.ack(3, [(b"a", None)])
     reading(made, (1, b"b", b"b1"))
+
+
+def test_who_reads_for_longer_than_tombstones_stay_may_miss_one():
+    """Seed 91006: eight seconds went by between two fetches, and a tombstone stays for two."""
+    records = (0, b"a", b"a1"), (1, b"b", b"b1")
+    reading(history(*DELETED), *records, keeps_up=False)
+    with pytest.raises(Violation) as caught:
+        reading(history(*DELETED), (0, b"a", b"a1"), keeps_up=False)
+    assert caught.value.kind == "lost"
