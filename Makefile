@@ -15,15 +15,15 @@ UV_VERSION := 0.13.8
 TURNS := tests/broker/test_loop_turns.py
 # Arguments of `make run`, `make bench`, `make soak`, `make sim`, `make unit` and others.
 ARGS ?=
-# How long `make soak` goes on, and how long `make test` tries fresh seeds of the simulation.
+# How long `make soak` and `make chaos` go on, and how long `make test` tries fresh seeds of the simulation.
 MINUTES ?= 240
 SIM_MINUTES ?= 5
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help setup run lint check format settings unit test test-long sim mutations peers bench soak lock \
-  clean
+.PHONY: help setup run lint check format settings unit test test-long sim mutations peers bench soak chaos \
+  lock clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,6 +115,11 @@ soak: setup ## Hours of mixed load with restarts, and of fresh seeds: make soak 
 	trap 'kill $$sim 2>/dev/null || true' EXIT; \
 	$(BIN)/python -m bench.soak --minutes $(MINUTES) $(ARGS); \
 	wait $$sim
+
+# Faults in random order on real processes: bookies, cluster or transactions (docs/testing.md).
+SCENARIO ?= transactions
+chaos: setup peers ## Transactions while everything breaks: make chaos MINUTES=30.
+	$(BIN)/python -m compat_tests.chaos $(SCENARIO) --minutes $(MINUTES) --network-if-possible $(ARGS)
 
 # uv resolves and hashes; pip installs. --upgrade is left to the caller: make lock ARGS=--upgrade
 lock: ## Pin requirements/*.txt from pyproject.toml.

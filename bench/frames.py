@@ -149,15 +149,20 @@ def parse_produce(data: memoryview) -> list[tuple[int, int]]:
 
 
 def fetch_frame(
-    topic: str, partitions: dict[int, int], max_bytes: int, partition_max_bytes: int
+    topic: str,
+    partitions: dict[int, int],
+    max_bytes: int,
+    partition_max_bytes: int,
+    isolation: int = 0,
 ) -> bytes:
-    """Asks for `partitions` (index -> offset) without a fetch session."""
+    """Asks for `partitions` (index -> offset) without a fetch session. `isolation` 1: for what is
+    committed."""
     parts = b"".join(
         struct.pack(">iiqiqi", index, -1, offset, -1, -1, partition_max_bytes) + b"\0"
         for index, offset in partitions.items()
     )
     topic_data = compact(topic.encode()) + uvarint(len(partitions) + 1) + parts + b"\0"
-    head = struct.pack(">iiiibii", -1, 500, 1, max_bytes, 0, 0, -1)
+    head = struct.pack(">iiiibii", -1, 500, 1, max_bytes, isolation, 0, -1)
     return request(1, 12, head + uvarint(2) + topic_data + b"\x01\x01\0")
 
 

@@ -201,6 +201,7 @@ def fetch_all(
     *,
     max_bytes: int = 50 << 20,
     partition_max_bytes: int = 1 << 20,
+    isolation: int = 0,
     check: Callable[[int, memoryview, int], None] | None = None,
 ) -> Result:
     """Reads the partitions from their starts to the high watermarks they have at the first reply;
@@ -213,7 +214,7 @@ def fetch_all(
         fetcher = Fetcher(sock)
         start = time.perf_counter()
         while offsets:
-            frame = frames.fetch_frame(topic, offsets, max_bytes, partition_max_bytes)
+            frame = frames.fetch_frame(topic, offsets, max_bytes, partition_max_bytes, isolation)
             for index, high_watermark, records in fetcher.fetch(frame):
                 ends.setdefault(index, high_watermark)
                 count, used, next_offset = frames.count_batches(records)

@@ -14,7 +14,15 @@ from aiokafka.record._crecords import DefaultRecordBatch
 
 from wire.kafka.records.batch import build_batch, check_crc, parse_header
 from wire.kafka.records.record import Record, read_records
-from wire.kafka.records.walk import INT64_MAX, INT64_MIN, IS_COMPILED, walk, walk_pure
+from wire.kafka.records.walk import (
+    INT64_MAX,
+    INT64_MIN,
+    IS_COMPILED,
+    spans,
+    spans_pure,
+    walk,
+    walk_pure,
+)
 
 CASES = ((1_000_000, 100), (1_000_000, 1000), (16_384, 100), (1_000, 1_000))
 ROUNDS = 30
@@ -68,6 +76,8 @@ def main() -> None:
         ways: dict[str, Callable[[], object]] = {
             "walk": lambda args=args: walk(*args),
             "walk_pure": lambda args=args: walk_pure(*args),
+            "spans": lambda body=body, count=count: spans(body, 0, count, len(body)),
+            "spans_pure": lambda body=body, count=count: spans_pure(body, 0, count, len(body)),
             "read_records": lambda body=body, count=count: list(read_records(body, count)),
             "starts alone": lambda body=body: starts(body),
             "aiokafka": lambda writable=writable: list(DefaultRecordBatch(writable)),

@@ -31,12 +31,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import trio
 
 from broker.authorised import AUTHORISED
+from broker.security.principal import ANONYMOUS, Principal
 from runtime.slices import Slices
 from wire.kafka.codec import request_class
 from wire.kafka.message import Array, Message, Struct, fields_of
 
 if TYPE_CHECKING:
     from broker.authorization import Need
+    from runtime.timers import Timers
     from runtime.turn import Turn
     from wire.buffers import Buffer
     from wire.kafka.api_keys import ApiKey
@@ -54,7 +56,8 @@ class ConnectionInfo:
     id: str  # unique in this broker's life: «local-remote-n»
     peer_host: str
     listener: str
-    principal: str = "User:ANONYMOUS"
+    peer_port: str = ""
+    principal: Principal = ANONYMOUS
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     close: Callable[[], None] = lambda: None
@@ -164,6 +167,37 @@ class Reply:
         return True
 
 
+class Throttled(Protocol):
+    """A connection, to whoever slows its client down."""
+
+    def throttle(self, seconds: float, timers: Timers) -> None:
+        """Nothing more that the client sends is handled for so long, from now on (KIP-219). While
+        it is throttled already, the later end counts."""
+
+
+class MutationQuota(Protocol):
+    """How many partitions a request may make or delete."""
+
+    def take(self, partitions: int) -> None:
+        """KafkaError THROTTLING_QUOTA_EXCEEDED."""
+
+
+class Account(Protocol):
+    """What a request is charged (broker/quotas/account.py), for handlers that know how much it
+    is."""
+
+    def fetch_bytes_max(self) -> int | None:
+        """So much an answer may have; None: whatever the client says."""
+
+    def fetched(self, size_bytes: int, throttled: Message) -> bool:
+        """Of so many bytes of records; whether the client is to have none of them, but to wait:
+        `throttled`, which tells it now for how long, is the answer then."""
+
+    def mutations(self, *, is_strict: bool) -> MutationQuota | None:
+        """None without a quota. Strict: who owes something is refused; else all may go on, and
+        wait."""
+
+
 @dataclass(slots=True)
 class Request:
     """One decoded request. `body` is the message class of its key."""
@@ -176,6 +210,8 @@ class Request:
     body: Any
     #: The body has very many elements, and is emptied once it is answered.
     is_large: bool = False
+    #: None while no client has a quota.
+    account: Account | None = None
 
 
 T = TypeVar("T")
@@ -303,6 +339,11 @@ class Abandonable:
             self.reply.when_next(event.set)
             await event.wait()
 
+    def through(self, wrap: Callable[[Awaitable[Message]], Awaitable[Message]]) -> None:
+        """Awaits what `wrap` makes of it."""
+        function = self._function
+        self._function = lambda own: wrap(function(own))
+
     def abandon(self) -> None:
         self._scope.cancel()
 
@@ -317,6 +358,36 @@ class Abandonable:
 
 HandlerResult = Message | Reply | Awaitable[Message] | Abandonable | Steps[Any] | None
 HandlerFunction = Callable[[Request], HandlerResult]
+
+
+class Served(Route, Protocol):
+    """All that dispatch needs of an API in one version."""
+
+    @property
+    def counts(self) -> list[int]:
+        """[requests, failures of handlers], of the API."""
+
+    @property
+    def units(self) -> int:
+        """What a request costs beside its steps, in units of about a microsecond."""
+
+    @property
+    def is_frequent(self) -> bool: ...
+
+    @property
+    def holds_frame(self) -> bool:
+        """Its parsed values are views into the request's memory."""
+
+    def handle(self, request: Request) -> HandlerResult: ...
+
+
+class Accounting(Protocol):
+    """Who charges requests: the quotas of clients (broker/quotas/)."""
+
+    def accounted(
+        self, connection: Throttled, request: Request, route: Served, size_bytes: int
+    ) -> Served:
+        """What `request`, a frame of `size_bytes`, goes by instead of `route`. Sets its account."""
 
 
 @dataclass(slots=True, frozen=True)

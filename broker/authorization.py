@@ -29,11 +29,15 @@ class ResourceType(IntEnum):
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 class AclOperation(IntEnum):
-    """Kafka's `org.apache.kafka.common.acl.AclOperation`: what may be done to a resource."""
+    """Kafka's `org.apache.kafka.common.acl.AclOperation`: what may be done to a resource.
+    ALL is what an ACL may be about, and no request."""
 
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -44,6 +48,9 @@ class AclOperation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 #: `AclEntry.supportedOperations`: what each kind of resource knows.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from broker.api import ConnectionInfo, Handling, Route
     from runtime.net import Transport
     from runtime.request_memory import RequestMemory
+    from runtime.timers import Timer, Timers
     from wire.kafka.message import Message
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,8 @@ _KEY_AND_VERSION = Struct(">hh")
 
 class KafkaConnection:
     __slots__ = (
-        "_holds", "_is_closing", "_is_paused", "_is_sending", "_line", "_line_bytes", "_receiver",
+        "_holds", "_is_closing", "_is_paused", "_is_sending", "_line", "_line_bytes", "_muted",
+        "_receiver",
         "_resume_deferred", "_send_deferred", "_transport", "active", "dispatcher", "info",
         "is_closed", "is_known", "memory",
     )  # fmt: skip
@@ -63,6 +65,8 @@ class KafkaConnection:
         self._is_paused = False
         self._is_closing = False
         self._resume_deferred = False
+        #: Until then its client is to wait, for it used more than its quota.
+        self._muted: Timer | None = None
         self.dispatcher = dispatcher
         self.memory = memory
         self.info = info
@@ -101,6 +105,9 @@ class KafkaConnection:
     def closed(self) -> None:
         self.is_closed = self._is_closing = True
         self.memory.forget(self)
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         line, self._line = self._line, deque()
         for reply in line:
             reply.on_turn = None
@@ -168,6 +175,25 @@ class KafkaConnection:
         if self._is_paused:
             self._maybe_resume()
 
+    def throttle(self, seconds: float, timers: Timers) -> None:
+        """`broker.api.Throttled`. Replies leave as ever."""
+        if self._is_closing:
+            return
+        muted = self._muted
+        self._muted = timers.after(seconds, self._unmute)
+        if muted is None:
+            self._holds += 1
+        else:
+            later = max(self._muted, muted, key=lambda timer: timer.deadline)
+            (muted if later is self._muted else self._muted).cancel()
+            self._muted = later
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.release(0)
+
     def _refuse_frame(self, error: FrameTooLargeError) -> None:
         logger.warning("bad_frame", kv(peer=self._transport.peer, error=error))
         self.close()
@@ -178,7 +204,9 @@ class KafkaConnection:
 
     @property
     def waiting_count(self) -> int:
-        return len(self._line) + self._holds
+        """Requests that its client waits for. One whose client is to wait may be idle, as in Kafka:
+        while nothing is read, nobody sees that it left."""
+        return len(self._line) + self._holds - (self._muted is not None)
 
     def reply_now(self, route: Route, correlation_id: int, message: Message) -> None:
         """A response that is there already: sent at once, or after those before it."""
@@ -372,7 +400,12 @@ class KafkaConnection:
         self._is_closing = True
         self._transport.close()
 
+    def rest(self) -> None:
+        """Nothing is read, and nothing was."""
+        self._is_closing = True
+        self._transport.pause_reading()
+
     def refuse(self) -> None:
         """Closes before anything was read."""
-        self._transport.pause_reading()
+        self.rest()
         self.close()

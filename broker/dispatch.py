@@ -39,6 +39,7 @@ from wire.kafka.headers import (
     decode_request_header,
     encode_response_sliced,
     response_encoder,
+    sends_records,
 )
 from wire.kafka.message import Message
 from wire.kafka.primitives import ManyElementsError
@@ -46,7 +47,7 @@ from wire.kafka.primitives import ManyElementsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from broker.api import Steps
+    from broker.api import Accounting, Served, Steps
     from broker.connection import KafkaConnection
     from broker.guard import Authorizer
     from runtime.turn import Turn
@@ -95,8 +96,7 @@ class ApiRoute:
         self._key = api.key
         self._version = version
         self.decode = decoder_of(request_class(api.key), version)
-        #: Only Fetch carries records that are worth not copying.
-        self.encode = response_encoder(api.key, version, by_reference=api.key == ApiKey.FETCH)
+        self.encode = response_encoder(api.key, version, by_reference=sends_records(api.key))
         #: Records are views into the frame; of all else, values are copied when it is parsed.
         self.holds_frame = api.key == ApiKey.PRODUCE
         self.is_frequent = api.key in (ApiKey.PRODUCE, ApiKey.FETCH)
@@ -155,6 +155,8 @@ class Dispatcher:
         self.is_stopped = False
         self._did = turn.watch.did
         self._unmeasured = 0
+        #: None while no client has a quota: a request then costs this one look more.
+        self.accounting: Accounting | None = None
 
     def stop(self) -> None:
         """The broker closes its partitions now: requests that have a task end without an answer,
@@ -233,7 +235,7 @@ class Dispatcher:
         self,
         connection: KafkaConnection,
         header: RequestHeader,
-        route: ApiRoute,
+        route: Served,
         body: Message,
         size_bytes: int,
         *,
@@ -251,6 +253,8 @@ class Dispatcher:
         )
         connection.is_known = True
         route.counts[0] += 1
+        if self.accounting is not None:
+            route = self.accounting.accounted(connection, request, route, size_bytes)
         self.turn.spent_units += route.units + (0 if route.holds_frame else size_bytes >> 4)
         result = self._result(request, route)
         if type(result) is GeneratorType:
@@ -265,7 +269,7 @@ class Dispatcher:
     def _result(
         self,
         request: Request,
-        route: ApiRoute,
+        route: Served,
         steps: Steps[Any] | None = None,
     ) -> Any:  # noqa: ANN401  # whatever the handler gives, or _NO_ANSWER
         """What the handler gives, asked for the first time or after `steps` of it; its steps if
@@ -292,7 +296,7 @@ class Dispatcher:
         self,
         connection: KafkaConnection,
         request: Request,
-        route: ApiRoute,
+        route: Served,
         steps: Steps[Any],
         size_bytes: int,
     ) -> None:
@@ -314,7 +318,7 @@ class Dispatcher:
         self,
         connection: KafkaConnection,
         request: Request,
-        route: ApiRoute,
+        route: Served,
         result: Any,  # noqa: ANN401  # what a handler gave, or _NO_ANSWER
         size_bytes: int,
     ) -> None:
@@ -370,7 +374,7 @@ class Dispatcher:
         result: Awaitable[Message | None],
         reply: Reply,
         connection: KafkaConnection,
-        route: ApiRoute,
+        route: Served,
     ) -> None:
         try:
             message = await result

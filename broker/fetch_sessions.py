@@ -31,6 +31,7 @@ from wire.kafka.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from broker.api import Account
     from runtime.env import Clock, Rng
     from wire.kafka.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
@@ -84,6 +85,8 @@ class FetchContext:
     wanted: list[Wanted]
     session: Session | None
     incremental: bool
+    #: Of the request; None while no client has a quota.
+    account: Account | None = None
 
     @property
     def session_id(self) -> int:
@@ -209,6 +212,15 @@ class FetchSessions:
             return FetchContext(named, None, incremental=False)
         self._touch(session)
         return FetchContext(list(session.partitions.values()), session, incremental=True)
+
+    def throttled_id(self, context: FetchContext) -> int:
+        """What an empty answer to a client that is to wait says of its session. One that the client
+        has not learned of yet is closed: to an answer without the partitions that it named it makes
+        none (KIP-219), and begins again."""
+        if context.incremental:
+            return context.session_id
+        self._close(context.session_id)
+        return 0
 
     def free_some(self) -> None:
         """Frees some of what closed sessions remembered, which is in `closed`."""

@@ -13,9 +13,9 @@ until then this errs on the safe side.
 from __future__ import annotations
 
 from types import GeneratorType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.authorization import ResourceType
+from broker.authorization import ResourceType, is_carried
 from wire.kafka.codec import response_class
 from wire.kafka.errors import ErrorCode
 
@@ -81,10 +81,13 @@ def _is_allowed(need: Need, request: Request, authorizer: Authorizer) -> Steps[b
 
 
 def _refusal(request: Request, need: Need) -> Message | None:
-    """None, and the connection is closed, if the response has no place for it."""
-    response = response_class(request.key)()
-    if not hasattr(response, "error_code"):
+    """None, and the connection is closed, if the response has no place for it in this
+    version: one that said nothing would be read as a success."""
+    response: Any = response_class(request.key)()
+    has_place = hasattr(response, "error_code")
+    if not has_place or not is_carried(type(response), "error_code", request.version):
         request.connection.close()
         return None
     response.error_code = int(_REFUSALS[need.resource])
-    return response
+    refused: Message = response
+    return refused

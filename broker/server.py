@@ -13,12 +13,13 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from broker.api import ConnectionInfo
 from broker.connection import KafkaConnection
+from broker.security.listener import ListenerSecurity
 from runtime.logs import kv
 from runtime.receive import ReceiveChunks
 from runtime.request_memory import RequestMemory
@@ -28,10 +29,15 @@ if TYPE_CHECKING:
 
     from broker.dispatch import Dispatcher
     from runtime.net import Listener, Net, Transport
+    from runtime.timers import Timers
 
 logger = logging.getLogger(__name__)
 
+#: Everybody is User:ANONYMOUS, and nothing is encrypted.
+PLAIN = ListenerSecurity()
 UNFINISHED_LOOK_SECONDS = 1.0
+#: Connections that nothing is read from, and that wait to be closed.
+DELAYED_MAX = 1000
 #: Idle connections are looked for this many times within connections.max.idle.ms.
 IDLE_LOOKS = 4
 
@@ -61,6 +67,20 @@ class ServerSettings:
     protected_listener: str = ""
 
 
+class ConnectionRates(Protocol):
+    """How fast an address may connect (broker/quotas/quotas.py)."""
+
+    @property
+    def is_for_addresses(self) -> bool:
+        """Whether there are limits."""
+
+    @property
+    def timers(self) -> Timers: ...
+
+    def connection_wait(self, host: str) -> float:
+        """Of one more connection from there: 0.0, or the seconds after which it is closed."""
+
+
 class KafkaServer:
     def __init__(
         self,
@@ -68,11 +88,15 @@ class KafkaServer:
         dispatcher: Dispatcher,
         settings: ServerSettings,
         limits: ConnectionLimits | None = None,
+        rates: ConnectionRates | None = None,
     ) -> None:
+        """`rates`: None limits nobody's."""
         self._net = net
         self._dispatcher = dispatcher
         self._settings = settings
         self._limits = ConnectionLimits() if limits is None else limits
+        self._rates = rates
+        self._delayed_count = 0
         self._chunks = ReceiveChunks()
         self._numbers = count()
         self._listeners: dict[str, Listener] = {}
@@ -80,6 +104,7 @@ class KafkaServer:
         self._is_full = False
         self.memory = RequestMemory(settings.request_memory_bytes)
         self.refused_count = 0
+        self.throttled_count = 0
         self.idle_closed_count = 0
         self.overdue_closed_count = 0
         dispatcher.on_closed = self._closed
@@ -89,11 +114,13 @@ class KafkaServer:
         """`runtime.net.Net.place`."""
         return self._net.place
 
-    def listen(self, host: str, port: int, listener: str) -> Listener:
+    def listen(
+        self, host: str, port: int, listener: str, security: ListenerSecurity = PLAIN
+    ) -> Listener:
         """Serves Kafka's protocol there at once. OSError if the address cannot be bound."""
 
         def make(transport: Transport) -> KafkaConnection:
-            return self._connected(transport, listener)
+            return self._connected(transport, listener, security)
 
         opened = self._listeners[listener] = self._net.listen(host, port, make)
         self._look_at_room()
@@ -104,12 +131,15 @@ class KafkaServer:
         self._limits = limits
         self._look_at_room()
 
-    def _connected(self, transport: Transport, listener: str) -> KafkaConnection:
-        host = transport.peer.rpartition(":")[0]
+    def _connected(
+        self, transport: Transport, listener: str, security: ListenerSecurity
+    ) -> KafkaConnection:
+        host, _, port = transport.peer.rpartition(":")
         info = ConnectionInfo(
             id=f"{transport.peer}-{next(self._numbers)}",
             peer_host=host,
             listener=listener,
+            peer_port=port,
             close=transport.close,
         )
         connection = KafkaConnection(
@@ -120,6 +150,13 @@ class KafkaServer:
             info,
             self._settings.frame_bytes_max,
         )
+        if security.sasl is not None:
+            connection.dispatcher = security.sasl.begin(connection, self._dispatcher)
+        if self._rates is not None and self._rates.is_for_addresses:
+            wait = self._rates.connection_wait(host)
+            if wait > 0:
+                self._close_later(connection, wait, self._rates.timers)
+                return connection
         if self._by_host[host] >= self._limits.of(host):
             # As Kafka: counted by address, whatever the listener, and told.
             self.refused_count += 1
@@ -135,6 +172,23 @@ class KafkaServer:
             self._make_room()
         self._look_at_room()
         return connection
+
+    def _close_later(self, connection: KafkaConnection, seconds: float, timers: Timers) -> None:
+        """One too many in its time (connection_creation_rate): as in Kafka nothing is read, and it
+        is closed when its client may come again, so that one which tries at once is slowed down.
+        At once beyond DELAYED_MAX."""
+        self.throttled_count += 1
+        if self._delayed_count >= DELAYED_MAX:
+            connection.refuse()
+            return
+
+        def close() -> None:
+            self._delayed_count -= 1
+            connection.close()
+
+        self._delayed_count += 1
+        connection.rest()
+        timers.after(seconds, close)
 
     # -- max.connections -------------------------------------------------------------------------
 

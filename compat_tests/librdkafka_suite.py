@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -21,7 +21,7 @@ from harness import paths, tools
 LIST = paths.COMPAT / "librdkafka_tests.txt"
 TIMEOUT_S = 240
 #: Words behind a name in the list: see its head.
-WORDS = {"noautocreate", "rf3", "joindelay", "sockem", "full", "plain", "slow", "bug"}
+WORDS = {"noautocreate", "rf3", "joindelay", "sockem", "full", "plain", "slow", "bug", "consumer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,18 @@ class Expected:
     part: str = ""
     words: frozenset[str] = frozenset()
     needs: tuple[str, ...] = ()
+    #: group.protocol of the consumers that leave it to the runner.
+    protocol: str = "classic"
 
     def __str__(self) -> str:
         full = "-full" if "full" in self.words else ""
-        return (f"{self.name}/{self.part}" if self.part else self.name) + full
+        protocol = "" if self.protocol == "classic" else f"-{self.protocol}"
+        return (f"{self.name}/{self.part}" if self.part else self.name) + full + protocol
+
+    def protocols(self) -> list["Expected"]:
+        """The test as it is run: once, or once with each protocol of groups."""
+        is_both = "consumer" in self.words
+        return [self, replace(self, protocol="consumer")] if is_both else [self]
 
     def settings(self, target: str) -> dict[str, str]:
         """What the test asks of a server, beyond what every suite asks."""
@@ -119,6 +127,7 @@ def run_test(test: Expected, bootstrap: str, scratch: Path) -> Outcome:
         "KAFKA_PATH": str(tools.kafka_path(scratch / "kafka")),
         "BROKERS": bootstrap,
         "TESTS": name,
+        "TEST_CONSUMER_GROUP_PROTOCOL": test.protocol,
     }
     environment.pop("CI", None)  # or some tests that measure times skip themselves
     if test.part:
@@ -178,7 +187,7 @@ def main() -> int:
     bootstrap, *names = sys.argv[1:]
     failed = 0
     with tempfile.TemporaryDirectory(prefix="librdkafka-") as scratch:
-        for test in read_list()[0]:
+        for test in (one for listed in read_list()[0] for one in listed.protocols()):
             if names and test.name not in names and str(test) not in names:
                 continue
             outcome = run_test(test, bootstrap, Path(scratch))

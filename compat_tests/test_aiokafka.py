@@ -148,7 +148,6 @@ def test_group_rebalances_and_resumes(producer, consumer, topic, name):
     run(main())
 
 
-@pytest.mark.needs("transactions")
 def test_transactions_with_offsets(producer, consumer, topic, name):
     group, out = name("group"), name("out")
 
@@ -183,7 +182,6 @@ def test_transactions_with_offsets(producer, consumer, topic, name):
     run(main())
 
 
-@pytest.mark.needs("transactions")
 def test_zombie_is_fenced(producer, topic, name):
     async def main():
         tx = name("tx")

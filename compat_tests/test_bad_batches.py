@@ -23,8 +23,6 @@ DEVIATIONS = {
     "append time set by the client": "Kafka resets it; here only the broker may set it",
     "producer id without epoch": "no producer sends it, and it could not be deduplicated",
     "duplicate of one too old": "a sure duplicate: producers take that for success, not for a gap",
-    "transactional batch without transactional id": "there are no transactions yet",
-    "transactional batch outside of a transaction": "there are no transactions yet",
 }
 
 
@@ -45,8 +43,7 @@ def test_answer_is_the_controls(case, server, topic, recorded):
     if servers.target() == "quire" and case in DEVIATIONS:
         with Connection(server.port) as connection:
             assert connection.create_topic(topic, 1, TOPIC_CONFIGS[case]) == 0
-            if "transactional" not in case:
-                assert answer_to(case, server.port, topic)["error"] != "NONE", DEVIATIONS[case]
+            assert answer_to(case, server.port, topic)["error"] != "NONE", DEVIATIONS[case]
             before = connection.end_offset(topic)
             after = connection.produce(topic, batch([b"after"]))
             assert (after.error, after.base_offset) == ("NONE", before)

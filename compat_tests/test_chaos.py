@@ -5,6 +5,16 @@ from chaos.checkers import check_ledgers, check_topics
 from chaos.kafka_groups import Progress
 from chaos.run import Run
 from chaos.tables import Strike, stalls_ms, strikes_table
+from chaos.transactional_judges import (
+    KEYS,
+    TO_ABORT,
+    TO_COMMIT,
+    judge_keyed,
+    judge_out,
+    judge_reader,
+    value_of,
+)
+from chaos.transactional_judges import places_of as out_places_of
 from chaos.workloads import Gaps, LedgerHistory, Workload
 from chaos.world import Options
 from harness import figures, servers
@@ -19,6 +29,79 @@ def test_half_a_minute_of_faults(scratch, name):
         figures.add(f"chaos: {line}")
     assert report.wrong == []
     assert len(report.strikes) >= 3
+
+
+@pytest.mark.timeout(900)
+def test_a_minute_of_transactions_through_faults(scratch, name):
+    """Exactly once from a topic into two others and the group's offsets, one of them compacted."""
+    options = Options(
+        seed=3, minutes=1, scenario="transactions", bookies=4, brokers=3, strikes_min=6
+    )
+    report = Run(scratch / name("run"), options)()
+    for line in report.lines:
+        figures.add(f"chaos, transactions: {line}")
+    assert report.wrong == []
+    assert len(report.strikes) >= 6
+
+
+def out_of(offsets, purpose=TO_COMMIT, without=()):
+    """What is in `out` when the source's partition 0 has these."""
+    rows = {}
+    for offset in offsets:
+        for place in out_places_of(0, offset):
+            if (place, offset) not in without:
+                row = rows.setdefault(place, [])
+                row.append((len(row), value_of(0, offset, purpose)))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        (out_of([0, 1, 2, 3]), None),
+        (out_of([0, 1, 3]), "lost [2]"),
+        (out_of([0, 1, 2, 3], without=[(out_places_of(0, 2)[0], 2)]), "lost [2]"),
+        (out_of([0, 1, 2, 3, 3]), "doubled [3]"),
+        (out_of([0, 1, 3, 2]), "another order"),
+        (out_of([0, 1, 2, 3], TO_ABORT), "aborted, and read"),
+    ],
+)
+def test_the_judge_of_transactions_finds_what_is_wrong(out, words):
+    wrong = judge_out({0: [0, 1, 2, 3]}, out)
+    assert bool(wrong) == (words is not None)
+    assert words is None or words in wrong[0]
+
+
+def test_the_judge_of_keys_wants_the_last_value_of_each():
+    offsets = {0: [0, 1, KEYS]}
+    rows = [(n, value_of(0, offset, TO_COMMIT)) for n, offset in enumerate((0, 1, KEYS))]
+    assert judge_keyed(offsets, {0: rows}) == []
+    assert judge_keyed(offsets, {0: rows[1:]}) == []
+    assert "of record 0, not 40" in judge_keyed(offsets, {0: rows[:2]})[0]
+    assert "of record None" in judge_keyed(offsets, {0: rows[2:]})[0]
+    aborted = [*rows, (3, value_of(0, 1, TO_ABORT))]
+    assert "aborted, and read" in judge_keyed(offsets, {0: aborted})[0]
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_compacted", "words"),
+    [
+        ({0: b"a", 1: b"b", 3: b"c"}, False, None),
+        ({0: b"a", 1: b"b"}, False, None),
+        ({0: b"a", 3: b"c"}, False, "passed over 1 committed records, [(0, 1)]"),
+        ({0: b"a", 1: b"x", 3: b"c"}, False, "was read as b'x', and is now b'b'"),
+        ({0: b"a", 1: b"b", 2: b"x"}, False, "was read as b'x', and is now None"),
+        ({0: b"a", 1: b"b", 2: b"x", 3: b"c"}, True, None),
+        ({0: b"a", 1: b"x", 3: b"c"}, True, "was read as b'x', and is now b'b'"),
+        ({0: b"a", 2: b"x", 3: b"c"}, True, "passed over 1 committed records, [(0, 1)]"),
+    ],
+)
+def test_the_judge_of_readers_finds_what_is_wrong(seen, is_compacted, words):
+    rows = {0: [(0, b"a"), (1, b"b"), (3, b"c")], 1: []}
+    seen = {(0, offset): value for offset, value in seen.items()}
+    wrong = judge_reader("reader", seen, rows, is_compacted=is_compacted)
+    assert len(wrong) == (words is not None)
+    assert words is None or words in wrong[0]
 
 
 class Told:

@@ -291,7 +291,6 @@ def test_static_member_taken_twice_is_fenced(produce, consumer, topic, name):
     pytest.fail("the old holder of the instance id was not fenced")
 
 
-@pytest.mark.needs("transactions")
 def test_transactions(server, consumer, topic, name):
     producer = Producer(
         {"bootstrap.servers": server.bootstrap, "transactional.id": name("tx"), "linger.ms": 5}
@@ -316,7 +315,6 @@ def test_transactions(server, consumer, topic, name):
     assert committed.poll(0.3) is None
 
 
-@pytest.mark.needs("transactions")
 def test_transaction_with_offsets(server, produce, consumer, topic, name):
     produce(topic, [{"value": b"%d" % n, "partition": 0} for n in range(20)])
     group, out = name("group"), name("out")
@@ -344,7 +342,6 @@ def test_transaction_with_offsets(server, produce, consumer, topic, name):
     assert [int(message.value()) for message in take(checker, 10)] == list(range(10))
 
 
-@pytest.mark.needs("transactions")
 def test_new_transactional_producer_fences_the_old(server, topic, name):
     settings = {"bootstrap.servers": server.bootstrap, "transactional.id": name("tx")}
     old, new = Producer(settings), Producer(settings)

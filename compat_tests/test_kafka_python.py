@@ -230,7 +230,6 @@ def test_static_member_keeps_its_partitions(producer, consumer, topic, name):
     assert moves.revoked == []
 
 
-@pytest.mark.needs("transactions")
 def test_transactions(producer, consumer, topic, name):
     one = producer(transactional_id=name("tx"))
     one.init_transactions()
@@ -249,7 +248,6 @@ def test_transactions(producer, consumer, topic, name):
     assert reader.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 15}
 
 
-@pytest.mark.needs("transactions")
 def test_old_transactional_producer_is_fenced(producer, topic, name):
     tx = name("tx")
     old, new = producer(transactional_id=tx), producer(transactional_id=tx)

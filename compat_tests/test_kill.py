@@ -191,7 +191,6 @@ class Transactions:
         self.reopen()
 
 
-@pytest.mark.needs("transactions")
 @pytest.mark.timeout(120 + 30 * KILLS)
 def test_transactions_stay_whole(crashing, topic, name):
     create(crashing, topic, 2)

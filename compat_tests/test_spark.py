@@ -251,7 +251,6 @@ def test_streaming_job_goes_on_after_a_stop(spark, server, loaded, packages, scr
     assert last == dict(expected)
 
 
-@pytest.mark.needs("transactions")
 def test_aborted_transactions_are_invisible(spark, server, topic, admin, name):
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
     producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": name("tx")})
@@ -271,6 +270,42 @@ def test_aborted_transactions_are_invisible(spark, server, topic, admin, name):
     assert [row[1] for row in sorted(rows, key=lambda row: row[3])] == expected
     everything = spark("read_topic", bootstrap=server.bootstrap, options={"subscribe": topic})
     assert len(everything) == 60
+
+
+def test_open_transaction_holds_the_end_of_a_batch(spark, server, topic, admin, name):
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+
+    def begun(suffix):
+        settings = {"bootstrap.servers": server.bootstrap, "transactional.id": name(suffix)}
+        # On a busy machine a job may take a minute, which is the default.
+        producer = Producer({**settings, "transaction.timeout.ms": 600_000})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        return producer
+
+    def sent(producer, value):
+        producer.produce(topic, value)
+        assert producer.flush(20) == 0
+        return producer
+
+    def seen(wanted):
+        """A marker comes a moment after the commit's answer."""
+        options = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
+        deadline = time.monotonic() + 20
+        while True:
+            rows = spark("read_topic", bootstrap=server.bootstrap, options=options)
+            values = [row[1] for row in sorted(rows, key=lambda row: row[3])]
+            if values == wanted or time.monotonic() > deadline:
+                return values
+
+    sent(begun("before"), "before").commit_transaction(20)
+    held = sent(begun("held"), "held")
+    sent(begun("behind"), "behind").commit_transaction(20)
+    assert seen(["before"]) == ["before"]
+    everything = spark("read_topic", bootstrap=server.bootstrap, options={"subscribe": topic})
+    assert len(everything) == 3
+    held.commit_transaction(20)
+    assert seen(["before", "held", "behind"]) == ["before", "held", "behind"]
 
 
 def test_deleted_records(spark, server, topic, admin):

@@ -119,9 +119,13 @@ async def _start_metrics(
     from quire.metrics.broker import partition_collector, request_collector
     from quire.metrics.cleaner import cleaner_collector
     from quire.metrics.client import ledger_client_collector
+    from quire.metrics.coordinators import load_times_collector
     from quire.metrics.process import disk_collector, loop_collector, process_collector
+    from quire.metrics.quotas import quota_collector
+    from quire.metrics.telemetry import telemetry_collector
+    from quire.metrics.transactions import register_transactions
     from quire.tools.admin.broker import serve_broker_pages
-    from quire.tools.admin.compaction import CompactionPages
+    from quire.tools.admin.broker_pages import BrokerPages
     from runtime.metrics import Metrics
 
     metrics = Metrics()
@@ -132,11 +136,15 @@ async def _start_metrics(
     metrics.register(ledger_client_collector(ledgers.statistics, env.clock, ledgers.cache))
     metrics.register(request_collector(parts.dispatcher))
     metrics.register(partition_collector(parts.logs))
+    register_transactions(metrics, parts, env.clock)
+    metrics.register(load_times_collector("group", parts.groups.base.load_times))
+    metrics.register(quota_collector(parts.quotas, parts.server))
+    metrics.register(telemetry_collector(parts.telemetry))
     if parts.cleaner is not None:
         metrics.register(cleaner_collector(parts.cleaner, env.clock))
     pages = partial(
         serve_broker_pages,
         *(parts.broker.node_id, parts.logs, store, env, metrics),
-        *(CompactionPages(parts.logs, parts.cleaner), options.metrics),
+        *(BrokerPages(parts.logs, parts.cleaner, parts.groups), options.metrics),
     )
     await stack.enter_async_context(running(pages))

@@ -16,6 +16,7 @@ from quire.role import run_role
 from quire.tools.bookie.command import bookie
 from quire.tools.cluster.command import cluster
 from quire.tools.dump.command import dump
+from quire.tools.groups.command import groups
 from quire.tools.ledger.command import ledger
 from quire.tools.topics.command import topics
 from runtime.logs import setup_logging
@@ -32,6 +33,7 @@ def main() -> None:
 main.add_command(bookie)
 main.add_command(cluster)
 main.add_command(dump)
+main.add_command(groups)
 main.add_command(ledger)
 main.add_command(topics)
 

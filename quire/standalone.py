@@ -280,17 +280,17 @@ async def _start_metrics(
     # prometheus_client is slow to import, and often not wanted
     from quire.metrics.bookie import bookie_collector
     from quire.tools.admin.broker import serve_broker_pages
-    from quire.tools.admin.compaction import CompactionPages
+    from quire.tools.admin.broker_pages import BrokerPages
     from quire.tools.admin.serve import AdminParts, serve_admin
 
     metrics = _metrics(storage, broker)
-    compaction = CompactionPages(broker.logs, broker.cleaner)
+    broker_pages = BrokerPages(broker.logs, broker.cleaner, broker.groups)
     if storage.local is None:
         assert wanted is not None
         serve = partial(
             serve_broker_pages,
             *(broker.broker.node_id, broker.logs, storage.store, storage.env, metrics),
-            *(compaction, wanted),
+            *(broker_pages, wanted),
         )
         await stack.enter_async_context(running(serve))
         return
@@ -309,7 +309,7 @@ async def _start_metrics(
         storage.env,
         metrics,
         _data_directory(options),
-        compaction=compaction,
+        broker=broker_pages,
     )
 
     await stack.enter_async_context(running(partial(serve_admin, parts, *wanted)))
@@ -321,7 +321,11 @@ def _metrics(storage: _Storage, broker: BrokerParts) -> Metrics:
     from quire.metrics.broker import partition_collector, request_collector
     from quire.metrics.cleaner import cleaner_collector
     from quire.metrics.client import ledger_client_collector
+    from quire.metrics.coordinators import load_times_collector
     from quire.metrics.process import disk_collector, loop_collector, process_collector
+    from quire.metrics.quotas import quota_collector
+    from quire.metrics.telemetry import telemetry_collector
+    from quire.metrics.transactions import register_transactions
     from runtime.metrics import Metrics
 
     metrics = Metrics()
@@ -333,6 +337,10 @@ def _metrics(storage: _Storage, broker: BrokerParts) -> Metrics:
     metrics.register(ledger_client_collector(ledgers.statistics, storage.env.clock, ledgers.cache))
     metrics.register(request_collector(broker.dispatcher))
     metrics.register(partition_collector(broker.logs))
+    register_transactions(metrics, broker, storage.env.clock)
+    metrics.register(load_times_collector("group", broker.groups.base.load_times))
+    metrics.register(quota_collector(broker.quotas, broker.server))
+    metrics.register(telemetry_collector(broker.telemetry))
     if broker.cleaner is not None:
         metrics.register(cleaner_collector(broker.cleaner, storage.env.clock))
     if storage.recovery is not None:

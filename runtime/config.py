@@ -385,11 +385,15 @@ class LoadedTables:
 
 
 def load_tables(
-    properties_text: str, overrides: Mapping[str, str], tables: Sequence[ConfigTable]
+    properties_text: str,
+    overrides: Mapping[str, str],
+    tables: Sequence[ConfigTable],
+    is_read: Callable[[str], bool] = lambda name: False,
 ) -> LoadedTables:
     """Reads a properties file; `overrides` (the command line's) win over it.
 
-    A name that several tables know goes to each of them. PropertiesError, ConfigError."""
+    A name that several tables know goes to each of them. `is_read`: names that begin with a table's
+    prefix, and have an effect all the same. PropertiesError, ConfigError."""
     merged = {**parse_properties(properties_text), **overrides}
     loaded = LoadedTables(texts=[{} for _ in tables], notes=[])
     for name, text in merged.items():
@@ -402,6 +406,8 @@ def load_tables(
             known = known or key is not None or table.knows_without_meaning(name)
         if not known:
             raise unknown_name(name, tables)
+        if is_read(name):
+            continue
         if all(table.knows_without_meaning(name) or table.get(name) is None for table in tables):
             owner = next(t.title for t in tables if t.knows_without_meaning(name))
             loaded.notes.append(f"{name} is a setting of {owner} that has no effect here")

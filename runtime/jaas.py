@@ -48,8 +48,9 @@ class LoginModule:
 
 
 class _Reader:
-    def __init__(self, text: str, where: str) -> None:
+    def __init__(self, text: str, where: str, setting: str = JAAS_PATH_SETTING) -> None:
         self._where = where
+        self._setting = setting
         self._tokens = list(self._cut(text))
         self._position = 0
 
@@ -70,10 +71,12 @@ class _Reader:
                 yield kind, value, line
 
     def error(self, line: int, words: str) -> ConfigError:
-        return ConfigError(JAAS_PATH_SETTING, f"{self._where}: line {line}: {words}")
+        return ConfigError(self._setting, f"{self._where}: line {line}: {words}")
 
     @property
     def line(self) -> int:
+        if not self._tokens:
+            return 1
         return self._tokens[min(self._position, len(self._tokens) - 1)][2]
 
     @property
@@ -128,6 +131,16 @@ def _module(reader: _Reader) -> LoginModule:
         options[key] = value
     reader.mark(";")
     return LoginModule(name, options)
+
+
+def parse_jaas_entry(text: str, setting: str) -> LoginModule:
+    """The one login module of a setting's value, as Kafka's sasl.jaas.config has it: `Module
+    required option="value";`. ConfigError, which does not repeat the text: it has passwords."""
+    reader = _Reader(text, setting, setting)
+    module = _module(reader)
+    if not reader.is_at_end:
+        raise reader.error(reader.line, "more than one login module")
+    return module
 
 
 def digest_options(path: str | None, section: str) -> dict[str, str]:

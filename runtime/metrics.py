@@ -83,6 +83,18 @@ def summary(name: str, text: str, count: int, total: float) -> Metric:
     return SummaryMetricFamily(name, text, count_value=count, sum_value=total)
 
 
+def summary_family(
+    name: str, text: str, quantiles: Iterable[tuple[float, float]], count: int, total: float
+) -> Metric:
+    """As `summary`, with quantiles: (share, value)."""
+    family = Metric(name, text, "summary")
+    for share, value in quantiles:
+        family.add_sample(name, {"quantile": str(share)}, value)
+    family.add_sample(f"{name}_count", {}, count)
+    family.add_sample(f"{name}_sum", {}, total)
+    return family
+
+
 class _Collected:
     """Families that were read already, in the shape prometheus_client renders."""
 

@@ -33,7 +33,8 @@ class Transport(Protocol):
         """Bytes queued and not yet taken by the operating system."""
 
     def write(self, buffers: Buffers) -> None:
-        """Queues buffers, in order, by reference. Ignored once closed."""
+        """Queues buffers, in order, by reference. Ignored once closed. May be called by the
+        factory: what it writes goes first."""
 
     def attach(self, connection: Connection) -> None:
         """From now on `connection` is fed, instead of the one before (runtime/tls.py)."""

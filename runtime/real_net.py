@@ -111,7 +111,7 @@ class SocketTransport:
         self._update_mask()  # the factory may have paused it
 
     def write(self, buffers: Buffers) -> None:
-        if self._closing or self._connection is None:
+        if self._closing:  # an end is one, too; the factory may write before there is a connection
             return
         self._output.extend(buffers)
         self.unsent_bytes += sum(map(len, buffers))

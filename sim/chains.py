@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.cluster.topic import PARTITIONS_PATH
+from broker.cluster.topic import PARTITIONS_PATH, TOPICS_PATH, decode_topic
 from broker.log.life.chain import Chain, ChainDocument, archive_from_bytes, archive_path, is_archive
 from sim.history import Violation
 
@@ -38,3 +38,16 @@ def chain_at(table: MemoryTable, path: str) -> Chain | None:
             raise Violation("torn chain", f"{path}: archive {archive.number} is gone")
         archived.append(archive_from_bytes(found.data))
     return document.chain(archived)
+
+
+def partition_of(table: MemoryTable, ledger_id: int) -> tuple[str, int] | None:
+    """Whose chain has the ledger: topic and number."""
+    for topic in table.children(TOPICS_PATH):
+        row = table.find(f"{TOPICS_PATH}/{topic}")
+        assert row is not None
+        parent = f"{PARTITIONS_PATH}/{decode_topic(topic, row.data, row.version).id}"
+        for name in table.children(parent) if table.find(parent) is not None else ():
+            chain = None if is_archive(name) else chain_at(table, f"{parent}/{name}")
+            if chain is not None and any(info.ledger_id == ledger_id for info in chain.ledgers):
+                return topic, int(name)
+    return None

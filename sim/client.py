@@ -42,6 +42,7 @@ VERSIONS = {
     12: 4,
     13: 5,
     14: 5,
+    18: 3,
     19: 7,
     20: 6,
     21: 2,
@@ -65,9 +66,14 @@ class KafkaLine:
         self._id = 0
         self.is_closed = False
 
-    async def call(self, body: Message, seconds: float = ANSWER_SECONDS) -> Message:
-        """The answer. Unanswered: the connection is closed then."""
-        key, version = body.INFO.key, VERSIONS[body.INFO.key]
+    async def call(
+        self, body: Message, seconds: float = ANSWER_SECONDS, *, version: int | None = None
+    ) -> Message:
+        """The answer. `version`: else that of VERSIONS. Unanswered: the connection is closed
+        then."""
+        key = body.INFO.key
+        if version is None:
+            version = VERSIONS[key]
         self._id += 1
         self._answer = None
         self._event = trio.Event()
@@ -175,12 +181,25 @@ class KafkaClient:
         assert isinstance(got, answer)
         return got
 
-    async def ask_at(self, address: tuple[str, int], body: Message, answer: type[M]) -> M:
-        got = await (await self._line(address)).call(body)
+    async def ask_at(
+        self,
+        address: tuple[str, int],
+        body: Message,
+        answer: type[M],
+        version: int | None = None,
+    ) -> M:
+        got = await (await self._line(address)).call(body, version=version)
         assert isinstance(got, answer)
         return got
 
-    async def ask_leader(self, topic: str, partition: int, body: Message, answer: type[M]) -> M:
+    async def ask_leader(
+        self,
+        topic: str,
+        partition: int,
+        body: Message,
+        answer: type[M],
+        version: int | None = None,
+    ) -> M:
         """Unanswered also if the partition has no leader now."""
         address = self._leaders.get((topic, partition))
         if address is None:
@@ -189,7 +208,7 @@ class KafkaClient:
             if address is None:
                 raise Unanswered(f"{topic}-{partition} has no leader")
         try:
-            got = await (await self._line(address)).call(body)
+            got = await (await self._line(address)).call(body, version=version)
         except Unanswered:
             self.forget(topic, partition)
             raise

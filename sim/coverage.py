@@ -62,6 +62,17 @@ REQUIRED = (
     "records compacted away",
     "keyed readings",
     "produce NOT_LEADER_OR_FOLLOWER",
+    "transactions committed",
+    "transactions aborted",
+    "transactions of unknown end, committed",
+    "transactions: stall, told False",
+    "transactional producers that went on",
+    "end PRODUCER_FENCED",
+    "end INVALID_TXN_STATE",
+    "transactional produce INVALID_PRODUCER_EPOCH",
+    "ends that came late",
+    "batches that came late",
+    "offsets of transactions looked at",
     *KINDS,
 )
 

@@ -11,11 +11,15 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker.cluster.topic import TRANSACTION_TOPIC
 from metadata.faulty import StoreFaults
 from runtime.sim_network import NetFaults
 from sim import preset
+from sim.append_crash import AppendCrash
 from sim.damage import Damage
+from sim.marker_cut import MarkerCut
 from sim.nodes import BookieNode
+from sim.transactions.producer import TXN_TOPIC
 
 if TYPE_CHECKING:
     from sim.nodes import Node
@@ -55,6 +59,8 @@ KINDS = (
     "slow-changes",
     "absence",
     "metadata-away",
+    "crash-at-append",
+    "cut-at-marker",
 )
 #: Seconds from one fault to the next, and how long one that ends by itself goes on.
 GAP_SECONDS = 0.8
@@ -126,7 +132,7 @@ class Faults:
         faults.latency_seconds = METADATA_SECONDS
         world.armed.clear()
         if world.witness is not None:
-            world.witness.on_fence = world.witness.on_told = None
+            world.witness.on_fence = world.witness.on_told = world.witness.on_append = None
         for node in world.nodes:
             world.freezer.thaw(node)
             node.clock.offset_ms = 0
@@ -403,6 +409,30 @@ class Faults:
             self._crash_named(having[: self._world.shape.copies[2] - 1], fault)
 
         witness.on_told = crash
+
+    def _crash_at_append(self, fault: Fault) -> None:
+        """A broker's n-th append from now on to what coordinators of transactions write, or to what
+        is written in transactions."""
+        topic = TRANSACTION_TOPIC if fault.a < 0.6 else TXN_TOPIC
+        crash = AppendCrash(
+            self._world,
+            topic,
+            number=1 + int((fault.a * 1000 % 1) * 12),
+            copies=int((fault.b * 1000 % 1) * 3),
+            is_silent=fault.b < 0.5,
+            seconds=fault.seconds,
+        )
+        crash.arm()
+
+    def _cut_at_marker(self, fault: Fault) -> None:
+        """A broker reaches no bookie any more, from the n-th marker on that is appended from now
+        on; then its power fails."""
+        MarkerCut(
+            self._world,
+            number=1 + int((fault.a * 1000 % 1) * 4),
+            seconds=fault.seconds,
+            down=fault.b,
+        ).arm()
 
     def _crash_named(self, bookies: list[str], fault: Fault) -> None:
         for bookie in bookies:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from sim.client import KafkaClient, Unanswered
+from sim.fetching import RETRY_SECONDS
 from sim.history import Violation
-from sim.workload import EARLIEST, LATEST, RETRIABLE, RETRY_SECONDS, THINK_SECONDS, Consumer
+from sim.workload import EARLIEST, LATEST, RETRIABLE, THINK_SECONDS, Consumer
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
     FindCoordinatorRequest,

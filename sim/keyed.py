@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from sim.client import Unanswered
+from sim.fetching import RETRY_SECONDS, fetch_and_tell, records_of
 from sim.keyed_history import Keyed
 from sim.preset import BROKER_PROPERTIES
-from sim.workload import EARLIEST, LATEST, RECORDS_MAX, RETRY_SECONDS, Consumer, Producer
+from sim.transactions.decided import committed, parse
+from sim.workload import EARLIEST, LATEST, Consumer, Producer
 from wire.kafka.errors import ErrorCode
-from wire.kafka.messages import FetchRequest, FetchResponse, ProduceRequest
-from wire.kafka.messages.fetch import FetchPartition, FetchTopic
+from wire.kafka.messages import ProduceRequest
+from wire.kafka.messages.fetch import FetchPartition
 from wire.kafka.messages.produce import PartitionProduceData, TopicProduceData
-from wire.kafka.records.batch import build_batch, iter_records, scan_batches
+from wire.kafka.records.batch import build_batch
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from sim.history import Partition
     from sim.keyed_history import Pair
     from sim.world import World
+    from wire.kafka.messages.fetch import PartitionData
 
 KEYED_TOPIC = "keyed"
 KEYED_PARTITION: Partition = (KEYED_TOPIC, 0)
@@ -78,13 +80,15 @@ class KeyedWriter(Producer):
 
 
 class KeyedReader:
-    """Reads the whole partition, again and again."""
+    """Reads the whole partition, again and again: where there are transactions, all of it that is
+    committed."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self.name = name
         self._rng = world.rng_for(name)
         self._consumer = Consumer(world, name)
+        self._isolation_level = int(bool(world.txn_partitions))
 
     async def run(self) -> None:
         while not self._world.is_draining:
@@ -95,7 +99,7 @@ class KeyedReader:
         """One reading, judged; how many records it found. None if it did not come to its end."""
         world, consumer, keyed = self._world, self._consumer, self._world.keyed
         start = await consumer.offset(KEYED_PARTITION, EARLIEST)
-        end = await consumer.offset(KEYED_PARTITION, LATEST)
+        end = await consumer.offset(KEYED_PARTITION, LATEST, self._isolation_level)
         if start is None or end is None:
             return None
         records: list[Keyed] = []
@@ -108,9 +112,9 @@ class KeyedReader:
             answer = await self._fetch(position)
             if answer is None:
                 continue
-            found, position, high_watermark = answer
+            found, position, readable = answer
             records += found
-            last = max(last, high_watermark)
+            last = max(last, readable)
         start = await consumer.offset(KEYED_PARTITION, EARLIEST)
         if start is None:
             return None
@@ -122,26 +126,19 @@ class KeyedReader:
         return len(records)
 
     async def _fetch(self, position: int) -> tuple[list[Keyed], int, int] | None:
-        """(records, where to go on, high watermark); None: to be tried again."""
+        """(records, where to go on, up to where it may be read); None: to be tried again."""
         consumer, world = self._consumer, self._world
         data = FetchPartition(
             partition=KEYED_PARTITION[1],
             fetch_offset=position,
             partition_max_bytes=1 + self._rng.randrange(2000),
         )
-        request = FetchRequest(
-            max_wait_ms=200,
-            min_bytes=1,
-            session_epoch=-1,
-            topics=[FetchTopic(topic=KEYED_TOPIC, partitions=[data])],
+        answer = await fetch_and_tell(
+            world, self.name, consumer.client, KEYED_PARTITION, data, self._isolation_level
         )
-        try:
-            answer = await consumer.client.ask_leader(*KEYED_PARTITION, request, FetchResponse)
-        except Unanswered:
-            await trio.sleep(RETRY_SECONDS)
+        if answer is None:
             return None
-        result = answer.responses[0].partitions[0]
-        code = ErrorCode(result.error_code)
+        result, code = answer
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             start = await consumer.offset(KEYED_PARTITION, EARLIEST)
             if start is not None and start > position:
@@ -154,26 +151,21 @@ class KeyedReader:
             consumer.client.forget(*KEYED_PARTITION)
             await trio.sleep(RETRY_SECONDS)
             return None
-        teller = f"{self.name} of {consumer.client.leader(*KEYED_PARTITION)}"
-        world.history.high_watermark(teller, KEYED_PARTITION, result.high_watermark)
-        records = b"" if result.records is None else result.records
-        assert isinstance(records, (bytes, bytearray, memoryview))
-        found, position = self._take(position, bytes(records))
+        found, position = self._take(position, result)
         world.made_progress(self.name)
-        return found, position, result.high_watermark
+        is_committed = bool(self._isolation_level)
+        return found, position, result.last_stable_offset if is_committed else result.high_watermark
 
-    def _take(self, position: int, data: bytes) -> tuple[list[Keyed], int]:
+    def _take(self, position: int, result: PartitionData) -> tuple[list[Keyed], int]:
+        batches = list(parse(records_of(result)))
         found: list[Keyed] = []
-        at = 0
-        for header in scan_batches(data):
-            batch = memoryview(data)[at : at + header.size]
-            at += header.size
-            for record in iter_records(batch, header, size_max=RECORDS_MAX):
-                offset = header.base_offset + record.offset_delta
-                if offset >= position:
-                    assert record.key is not None
-                    found.append(Keyed(offset, record.key, record.value))
-            position = max(position, header.last_offset + 1)
+        for offset, record in committed(batches, result.aborted_transactions or ()):
+            if offset >= position:
+                assert record.key is not None
+                found.append(Keyed(offset, record.key, record.value))
+                self._world.txns.read(KEYED_PARTITION, offset, record.value)
+        if batches:
+            position = max(position, batches[-1].header.last_offset + 1)
         for one in found:
             self._world.keyed.see(one)
         return found, position

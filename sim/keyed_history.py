@@ -68,6 +68,12 @@ class KeyedHistory:
                 self.uncertain[key] -= 1
             self._learn(offset, key, value)
 
+    def withdraw(self, pairs: Sequence[Pair]) -> None:
+        """They were sent, and never count: their transaction is aborted."""
+        for key, value in pairs:
+            if value is None:
+                self.uncertain[key] -= 1
+
     def see(self, record: Keyed) -> None:
         offset, key, value = record
         if value is not None and self.sent.get(value) != key:

@@ -11,7 +11,8 @@ disks of all bookies hold, and by nothing that a client says of itself.
 - *diverging copies*: two whole copies of such an entry differ in their payload;
 - *dead place* (sim/storage.py): a bookie's index has a place of a ledger that was deleted there, or
   in an entry log that is gone;
-- *LAC backwards*: an entry that knows of less than one before it.
+- *LAC backwards*: an entry that knows of less than one before it, unless a recovery wrote it back:
+  these tell the LAC that it began with (invariant R4), as a copy of the one before does.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def check_copies(
     digest = Digest(metadata.digest_type, metadata.password or b"")  # type: ignore[arg-type]
     whole: dict[str, dict[int, bytes]] = {}
     lacs: dict[int, int] = {}
+    #: What the copy of an entry tells that knows least: of two one may be a recovery's.
+    least: dict[int, int] = {}
     for bookie, entries in copies.items():
         whole[bookie] = {}
         for entry_id, entry in entries.items():
@@ -97,10 +100,12 @@ def check_copies(
             whole[bookie][entry_id] = bytes(payload)
             lac = parse_header(entry).last_add_confirmed
             lacs[entry_id] = max(lac, lacs.get(entry_id, -1))
+            least[entry_id] = min(lac, least.get(entry_id, lac))
     last = metadata.last_entry_id if metadata.is_closed else max(lacs.values(), default=-1)
     known = [(entry_id, lacs[entry_id]) for entry_id in sorted(lacs) if entry_id <= last]
     for (one, lac), (other, later) in pairwise(known):
-        if later < lac:
+        is_written_back = metadata.is_closed and least[one] <= later
+        if later < lac and not is_written_back:
             raise Violation(
                 "LAC backwards", f"ledger {ledger_id}: {lac} in {one}, {later} in {other}"
             )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from sim.client import Unanswered
-from sim.workload import EARLIEST, RETRY_SECONDS, THINK_SECONDS, Consumer
+from sim.fetching import RETRY_SECONDS
+from sim.workload import EARLIEST, THINK_SECONDS, Consumer
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import ListOffsetsRequest, ListOffsetsResponse
 from wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic

@@ -50,11 +50,13 @@ from sim import preset
 from sim.damage import REFUSALS_MAX
 from sim.node_index import DAMAGED, NodeIndex
 from sim.trace import OWNER
+from sim.transactions.owners import watch_owner
 from sim.witness import WitnessedBookies
 from wire.bookkeeper.records import BookieServiceInfo, Endpoint, parse_instance_id
 
 if TYPE_CHECKING:
     from broker.log.compact.cleaner import LogCleaner
+    from broker.log.manager import LogManager
     from ledger.bookie_client import BookieClient
     from runtime.sim_net import SimNet
     from sim.world import World
@@ -367,6 +369,7 @@ class BrokerNode(Node):
         self.ledgers: LedgerClient | None = None
         self.bookies: NetworkBookieClient | None = None
         self.cleaner: LogCleaner | None = None
+        self.logs: LogManager | None = None
 
     @staticmethod
     def disk_faults() -> DiskFaults:
@@ -376,7 +379,7 @@ class BrokerNode(Node):
         super().lose_memory(with_power=with_power)
         self.world.gather_client(self.ledgers, self.bookies)
         self.world.gather_cleaner(self.cleaner)
-        self.ledgers = self.bookies = self.cleaner = None
+        self.ledgers = self.bookies = self.cleaner = self.logs = None
 
     async def serve(self, life: Life, stack: AsyncExitStack) -> None:
         env, store = life.env, life.store
@@ -399,8 +402,9 @@ class BrokerNode(Node):
             in_cluster=self.world.shape.is_cluster,
             log_settings=preset.log_settings(self.world.shape),
         )
-        self.cleaner = parts.cleaner
+        self.cleaner, self.logs = parts.cleaner, parts.logs
         watcher.subscribe(parts.logs.bookies_changed)
+        watch_owner(self.world, self.name, parts.logs)
         await parts.serve(stack)
 
 

@@ -22,8 +22,9 @@ import trio
 
 from runtime.receive import FrameReceiver
 from sim.client import FRAME_BYTES_MAX, VERSIONS
+from sim.fetching import RETRY_SECONDS
 from sim.history import Violation
-from sim.workload import RETRIABLE, RETRY_SECONDS, THINK_SECONDS
+from sim.workload import RETRIABLE, THINK_SECONDS
 from wire.kafka.errors import ErrorCode
 from wire.kafka.headers import decode_response, encode_request
 from wire.kafka.messages import (

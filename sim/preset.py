@@ -33,6 +33,12 @@ BROKER_PROPERTIES = {
     "log.retention.check.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "10",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    # Producers are away for longer than that now and then.
+    "transactional.id.expiration.ms": "6000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "1500",
     # Of __consumer_offsets, too, which is compacted.
     "log.roll.ms": "3000",
     "log.cleaner.backoff.ms": "400",
@@ -50,6 +56,8 @@ def broker_properties(shape: Shape) -> dict[str, str]:
     return BROKER_PROPERTIES | {
         "default.replication.factor": "1",
         "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": ack_quorum,
         "min.insync.replicas": ack_quorum,
         "quire.ledger.ensemble.size": ensemble_size,
         "quire.ledger.write.quorum": write_quorum,
@@ -72,6 +80,12 @@ def retention_configs(seed: int) -> dict[str, str]:
     """By time or by size."""
     limit = {"retention.ms": "5000"} if seed % 2 else {"retention.bytes": "4000"}
     return {"segment.ms": "1000", **limit}
+
+
+def txn_configs(seed: int, shape: Shape) -> dict[str, str]:
+    """In one world of three old records go, transactions or not."""
+    configs = topic_configs(shape)
+    return configs | {"retention.ms": "6000"} if seed % 3 == 0 else configs
 
 
 def keyed_configs(seed: int) -> dict[str, str]:

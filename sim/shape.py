@@ -51,6 +51,10 @@ class Shape:
     retention: int = 0
     #: A topic that is compacted, with writers of a few keys and a reader of all of it.
     keyed: int = 0
+    #: Transactional ids that are written with, in turn by clients of version 2 and of version 1.
+    transactional: int = 0
+    #: A second producer of the first one of them.
+    twins: int = 0
     #: The limits that are at their extreme: see sim/preset.py.
     short_queues: int = 0
     short_ledgers: int = 0
@@ -71,12 +75,13 @@ class Shape:
 
 
 def draw_shape(seed: int) -> Shape:
-    """One to three brokers, the usual quorums in half of the worlds; everything else is there in
-    half of them, or more. Of the usual quorums one world in three has no bookie more than an
-    ensemble needs; of the others all have one."""
+    """One to three brokers, the usual quorums in half of the worlds, transactions in all of them;
+    everything else is there in half of them, or more. Of the usual quorums one world in three has
+    no bookie more than an ensemble needs; of the others all have one."""
     rng = random.Random(f"{seed}/shape")
     quorums = random.Random(f"{seed}/quorums").randrange(2 * len(QUORUMS))
     quorums = quorums if quorums < len(QUORUMS) else 0
+    transactional = random.Random(f"{seed}/transactional")
     return Shape(
         quorums=quorums,
         brokers=(1, 1, 2, 2, 3)[rng.randrange(5)],
@@ -87,6 +92,8 @@ def draw_shape(seed: int) -> Shape:
         pipeliners=random.Random(f"{seed}/pipeliners").randrange(2),
         retention=rng.randrange(2),
         keyed=1,
+        transactional=(1, 2, 2)[transactional.randrange(3)],
+        twins=int(transactional.random() < 0.3),
         short_queues=int(rng.random() < 0.3),
         short_ledgers=int(rng.random() < 0.3),
         small_caches=int(rng.random() < 0.3),

@@ -69,6 +69,12 @@ class Witness:
         #: Called once each: when a bookie has answered a fence, and when a LAC was told.
         self.on_fence: Callable[[str], None] | None = None
         self.on_told: Callable[[list[str]], None] | None = None
+        #: Called with each entry that a ledger's writer sends, before the first bookie gets it, and
+        #: whenever one more has answered, before the writer hears it: who writes, the ledger, the
+        #: entry's id, its bytes, and how many bookies have it.
+        self.on_append: Callable[[Node, int, int, bytes, int], None] | None = None
+        #: Ledger -> the last entry that was sent.
+        self._sent: dict[int, int] = {}
 
     def fail(self, kind: str, story: str) -> None:
         self._world.fail(Violation(kind, story))
@@ -147,6 +153,18 @@ class Witness:
                 story = f"{node.name}: ledger {ledger_id} entry {entry_id} to {bookie}, not {named}"
                 self.fail("ahead of metadata", story)
         self.lac_told(ledger_id, lac)
+
+    def appending(self, node: Node, ledger_id: int, entry_id: int, entry: Buffers) -> None:
+        """The writer is about to send an entry to one of its bookies."""
+        if self.on_append is not None and self._sent.get(ledger_id, -1) < entry_id:
+            self._sent[ledger_id] = entry_id
+            self.on_append(node, ledger_id, entry_id, b"".join(entry), 0)
+
+    def appended(self, node: Node, ledger_id: int, entry_id: int, entry: Buffers) -> None:
+        """One more bookie has it, and the writer does not know yet."""
+        if self.on_append is not None:
+            copies = len(self._stored[ledger_id][entry_id])
+            self.on_append(node, ledger_id, entry_id, b"".join(entry), copies)
 
     def write_back_sent(self, node: Node, ledger_id: int, entry_id: int) -> None:
         """By a recovery. (Auto-recovery copies with the same flag, and any segment.)"""
@@ -240,12 +258,15 @@ class WitnessedBookies:
         elif not flags & FLAG_RECOVERY_ADD:
             lac = parse_header(entry[0]).last_add_confirmed
             witness.add_sent(self._node, bookie, ledger_id, entry_id, lac)
+            witness.appending(self._node, ledger_id, entry_id, entry)
         elif not self._is_repair:
             witness.write_back_sent(self._node, ledger_id, entry_id)
 
         def answered(status: Status) -> None:
             if status == 0:
                 witness.stored(bookie, ledger_id, entry_id)
+                if self._node.life is self._life and not flags & FLAG_RECOVERY_ADD:
+                    witness.appended(self._node, ledger_id, entry_id, entry)
             done(status)
 
         self._bookies.add_entry(bookie, ledger_id, entry_id, master_key, entry, flags, answered)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from sim.client import KafkaClient, Unanswered
+from sim.fetching import RETRY_SECONDS, fetch_and_tell, records_of
 from sim.history import Violation
 from sim.preset import SHORT_LIVED_CONFIGS
 from wire.kafka.errors import ErrorCode
@@ -23,8 +24,6 @@ from wire.kafka.messages import (
     DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    FetchRequest,
-    FetchResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ListOffsetsRequest,
@@ -32,7 +31,7 @@ from wire.kafka.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from wire.kafka.messages.fetch import FetchPartition, FetchTopic
+from wire.kafka.messages.fetch import FetchPartition
 from wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
 from wire.kafka.messages.produce import PartitionProduceData, TopicProduceData
 from wire.kafka.messages.topics import (
@@ -57,8 +56,7 @@ EARLIEST, LATEST = -2, -1
 RECORDS_MAX = 1 << 20
 #: Of the topic that all use.
 PARTITIONS_MAX = 4
-#: Pauses of a client after an error and between its requests, in seconds.
-RETRY_SECONDS = 0.1
+#: Between a client's requests, in seconds.
 THINK_SECONDS = 0.12
 #: Codes after which a client looks for the leader and tries again.
 RETRIABLE = frozenset(
@@ -211,19 +209,10 @@ class Consumer:
         data = FetchPartition(
             partition=partition[1], fetch_offset=position, partition_max_bytes=RECORDS_MAX
         )
-        request = FetchRequest(
-            max_wait_ms=200,
-            min_bytes=1,
-            session_epoch=-1,
-            topics=[FetchTopic(topic=partition[0], partitions=[data])],
-        )
-        try:
-            answer = await self.client.ask_leader(*partition, request, FetchResponse)
-        except Unanswered:
-            await trio.sleep(RETRY_SECONDS)
+        answer = await fetch_and_tell(self._world, self.name, self.client, partition, data)
+        if answer is None:
             return None
-        result = answer.responses[0].partitions[0]
-        code = ErrorCode(result.error_code)
+        result, code = answer
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._out_of_range(partition, position)
             return None
@@ -232,11 +221,7 @@ class Consumer:
             self.client.forget(*partition)
             await trio.sleep(RETRY_SECONDS)
             return None
-        teller = f"{self.name} of {self.client.leader(*partition)}"
-        self._world.history.high_watermark(teller, partition, result.high_watermark)
-        records = b"" if result.records is None else result.records
-        assert isinstance(records, (bytes, bytearray, memoryview))
-        return self._take(partition, position, bytes(records))
+        return self._take(partition, position, records_of(result))
 
     def _take(self, partition: Partition, position: int, data: bytes) -> list[tuple[int, bytes]]:
         records: list[tuple[int, bytes]] = []
@@ -276,10 +261,14 @@ class Consumer:
             )
         self.positions[partition] = start
 
-    async def offset(self, partition: Partition, timestamp: int) -> int | None:
+    async def offset(
+        self, partition: Partition, timestamp: int, isolation_level: int = 0
+    ) -> int | None:
         asked = ListOffsetsPartition(partition_index=partition[1], timestamp=timestamp)
         request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=partition[0], partitions=[asked])]
+            replica_id=-1,
+            isolation_level=isolation_level,
+            topics=[ListOffsetsTopic(name=partition[0], partitions=[asked])],
         )
         try:
             answer = await self.client.ask_leader(*partition, request, ListOffsetsResponse)

@@ -40,6 +40,11 @@ from sim.nodes import BROKER_PORT, BookieNode, BrokerNode, Node, RecoveryNode
 from sim.pipeliner import NotAckedError, Pipeliner
 from sim.storage import Storage
 from sim.trace import OWNER
+from sim.transactions.history import TxnHistory
+from sim.transactions.judge import judge_transactions
+from sim.transactions.owners import look_at_owners
+from sim.transactions.producer import TXN_TOPIC, TxnProducer
+from sim.transactions.reader import TxnReader
 from sim.witness import Witness
 from sim.workload import EARLIEST, LATEST, Admin, Consumer, Producer
 
@@ -57,11 +62,22 @@ if TYPE_CHECKING:
     from sim.shape import Shape
     from sim.trace import Trace
 
-    Client = Producer | Pipeliner | Consumer | Member | Looker | Admin | KeyedReader
+    Client = (
+        Producer
+        | Pipeliner
+        | Consumer
+        | Member
+        | Looker
+        | Admin
+        | KeyedReader
+        | TxnProducer
+        | TxnReader
+    )
 
 TOPIC = "log"
 #: A topic of which old records go by themselves.
 SHORT_TOPIC = "short"
+TXN_PARTITIONS = 2
 #: Virtual seconds after the heal within which everybody must have made progress.
 LIVENESS_SECONDS = 60.0
 #: A node that is down is looked for this often, and started.
@@ -96,6 +112,13 @@ class World:
         self.timers = VirtualTimers()
         self.history = History()
         self.keyed = KeyedHistory(KEYED_PARTITION)
+        self.txns = TxnHistory()
+        #: All that is written in transactions; and those of them that are not compacted.
+        self.plain_txn_partitions: list[Partition] = [
+            (TXN_TOPIC, n) for n in range(TXN_PARTITIONS if shape.transactional else 0)
+        ]
+        keyed = [KEYED_PARTITION] if shape.transactional and shape.keyed else []
+        self.txn_partitions: list[Partition] = [*self.plain_txn_partitions, *keyed]
         self.freezer = Freezer()
         self.followers = LaggingFollowers(self)
         self.storage = Storage(self)
@@ -314,6 +337,9 @@ class World:
                 await admin.create(SHORT_TOPIC, 1, preset.retention_configs(self.seed))
             if self.shape.keyed:
                 await admin.create(KEYED_TOPIC, 1, preset.keyed_configs(self.seed))
+            if self.shape.transactional:
+                configs = preset.txn_configs(self.seed, self.shape)
+                await admin.create(TXN_TOPIC, TXN_PARTITIONS, configs)
         self._start_clients(nursery)
         nursery.start_soon(self._watch_chains)
         await self._follow_plan()
@@ -348,9 +374,25 @@ class World:
         if shape.keyed:
             clients += [KeyedWriter(self, "keyed-1"), KeyedWriter(self, "keyed-2")]
             clients.append(KeyedReader(self, "keyed-reader"))
+        clients += self._transactional_clients()
         for client in clients:
             self._busy[client.name] = None
             nursery.start_soon(self._run_client, client)
+
+    def _transactional_clients(self) -> list[Client]:
+        """Of each second one the client knows transactions of version 1 only."""
+        shape = self.shape
+        if not shape.transactional:
+            return []
+        clients: list[Client] = [
+            TxnProducer(self, f"txn-{n + 1}", f"id-{n + 1}", version=2 - n % 2, is_twin=False)
+            for n in range(shape.transactional)
+        ]
+        if shape.twins:
+            clients.append(TxnProducer(self, "txn-twin", "id-1", version=2, is_twin=True))
+        clients.append(TxnReader(self, "txn-reader", is_committed=True))
+        clients.append(TxnReader(self, "txn-reader-all", is_committed=False))
+        return clients
 
     async def _run_client(self, client: Client) -> None:
         try:
@@ -370,12 +412,14 @@ class World:
                     node.start()
 
     async def _watch_chains(self) -> None:
-        """Judges each state of each partition's document in metadata."""
+        """Judges each state of each partition's document in metadata, and what owners have in
+        memory."""
         nothing: dict[str, int] = {}
         turn = 0
         while not self.is_draining:
             await trio.sleep(0.02)
             self.look_at_chains(nothing)
+            look_at_owners(self)
             turn += 1
             if turn % LEDGER_LOOK_TURNS == 0:
                 self.storage.look()
@@ -439,6 +483,9 @@ class World:
             with self._deadline(f"reading {partition}"):
                 final[partition] = await self._read_all(reader, partition)
         self.history.check(final)
+        if self.shape.transactional:
+            with self._deadline("judging transactions"):
+                await judge_transactions(self)
         if self.shape.keyed:
             await self._judge_keyed()
         entries = await self.storage.judge()

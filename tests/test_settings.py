@@ -16,9 +16,11 @@ from bookie.server.config import ServerConfig
 from bookie.server.pages_config import PagesConfig
 from bookie.space.gc_config import GcConfig
 from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig
+from broker.cluster.config_consumer import ConsumerGroupConfig
 from broker.cluster.config_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS
 from broker.groups.config import GroupConfig
+from broker.groups.consumer.settings import ConsumerSettings
 from ledger.autorecovery.config import (
     AUTORECOVERY_CONFIGS,
     AutoRecoveryConfig,
@@ -47,7 +49,7 @@ TABLES = {
 CLASSES = {
     "broker": (BrokerConfig, TopicConfig),
     "topic": (TopicConfig,),
-    "group": (),
+    "group": (ConsumerGroupConfig,),
     "client metrics": (),
     "bookie": BOOKIE_SETTINGS,
     "ledger client": CLIENT_SETTINGS,
@@ -55,7 +57,9 @@ CLASSES = {
 }
 DECLARING = {cls for classes in CLASSES.values() for cls in classes}
 #: What settings are handed on in.
-MADE = (*(GroupConfig, ServerConfig, PagesConfig, SpreadRules, ReplicationConfig),)
+MADE = (
+    *(GroupConfig, ConsumerSettings, ServerConfig, PagesConfig, SpreadRules, ReplicationConfig),
+)
 #: Calls that declare a setting: their first argument is its name.
 DECLARATIONS = {"ConfigKey", "setting", "declared", "_setting", "_of_broker"}
 
@@ -161,7 +165,8 @@ def test_what_has_no_effect_has_no_field(room):
     with_field = {name for cls in CLASSES[room] for name in field_of(cls)}
     idle = {key.name for key in TABLES[room] if not key.has_effect}
     assert with_field & idle == set()
-    assert idle or room in ("ledger client", "auto-recovery")
+    every_one_acts = ("ledger client", "auto-recovery", "client metrics", "group")
+    assert (not idle) == (room in every_one_acts)
 
 
 def test_there_is_one_default():
@@ -208,4 +213,4 @@ def test_data_files_are_shipped():
     }
     found = {path for room in ROOMS for path in (ROOT / room).rglob("*.txt")}
     assert found == shipped
-    assert len(found) == 5
+    assert len(found) == 4

@@ -231,7 +231,7 @@ BEHAVIOURS = {
         "crash_points deferred_sync disk_full disk_slow kill killed_then_power_fails long_turns "
         "torn_under_a_reader"
     ),
-    "broker": "hot_path loop_turns",
+    "broker": "driven hot_path loop_turns",
     "broker/cluster": "followed members",
     "broker/handlers": "conformance internal_topics",
     "broker/log": "cluster_histories",
@@ -239,6 +239,7 @@ BEHAVIOURS = {
     "ledger/autorecovery": "auto_recovery records rules",
     "quire": "grafana guide",
     "sim": "addresses command marks named scenarios seeds",
+    "sim/transactions": "crashes",
     "wire/bookkeeper": "golden protocol",
 }
 

@@ -128,7 +128,7 @@ class AssignedOwnership:
         own, node = await self._documents.get_many([self._membership.path, _path(topic_id)])
         if not self._membership.is_ours(own):
             return False
-        self._take_read(topic_id, node)
+        await self._take_read(topic_id, node)
         return self.assigned_epoch(topic_id, partition) is not None
 
     def subscribe(self, listener: Callable[[UUID], None]) -> None:
@@ -256,9 +256,9 @@ class AssignedOwnership:
     async def _read(self, topic_ids: Sequence[UUID]) -> None:
         nodes = await self._store.get_many([_path(topic_id) for topic_id in topic_ids])
         for topic_id, node in zip(topic_ids, nodes, strict=True):
-            self._take_read(topic_id, node)
+            await self._take_read(topic_id, node)
 
-    def _take_read(self, topic_id: UUID, node: Node | None) -> None:
+    async def _take_read(self, topic_id: UUID, node: Node | None) -> None:
         if node is None:
             self._drop(topic_id)
             return
@@ -266,7 +266,7 @@ class AssignedOwnership:
         if known is not None and known[1] >= node.version:
             return  # not parsed for nothing
         try:
-            assignment = Assignment.from_bytes(node.data)
+            assignment = await _parsed(node.data)
         except AssignmentFormatError as error:
             logger.error("bad_assignment", kv(topic_id=topic_id, error=error))
             return
@@ -319,6 +319,18 @@ class AssignedOwnership:
 
 def _path(topic_id: UUID) -> str:
     return f"{ASSIGNMENTS_PATH}/{topic_id}"
+
+
+async def _parsed(data: bytes) -> Assignment:
+    """In slices. Others may have read, or made, a newer one meanwhile. AssignmentFormatError."""
+    steps = Assignment.parse(data)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            assignment: Assignment = end.value
+            return assignment
+        await trio.lowlevel.checkpoint()
 
 
 def _decided(change: Change, known: Known) -> Assignment | None:

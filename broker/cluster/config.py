@@ -7,8 +7,9 @@ the loopback interface only, and the internal topics' replication factors and le
 replicas in sync are 1 instead of 3 and 2.
 
 Names that Kafka has and that nothing here reads are lines of known_settings/broker.txt. Settings
-that give a topic's default are declared with the topic's, in config_topic.py. Values that have a
-form of their own (listeners, for one) are read by config_forms.py.
+that give a topic's default are declared with the topic's, in config_topic.py, and those of the
+coordinators in config_coordinators.py. Values that have a form of their own (listeners, for one)
+are read by config_forms.py.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from broker.cluster.config_forms import (
     parse_listener,
     parse_protocol_map,
 )
+from broker.cluster.config_sasl import SaslConfig
 from broker.cluster.config_topic import BROKER_NAMES, KNOWN_SETTINGS, TOPIC_DEFAULTS, TopicConfig
 from runtime.config import (
     INT_MAX,
@@ -35,7 +37,6 @@ from runtime.config import (
     ConfigValue,
     Scope,
     at_least,
-    between,
 )
 from runtime.known_settings import read_known
 from runtime.settings import field_values, keys_of, same_as, setting
@@ -55,13 +56,15 @@ CLEANER_BYTES_PER_SECOND = 32 << 20
 #: Each pass needs a map of more than this.
 DEDUPE_BYTES_MIN = 1 << 20
 
+#: Between brokers, unless something else is set: as Kafka's by its security.inter.broker.protocol.
+PLAINTEXT = "PLAINTEXT"
 _PROTOCOLS = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 _BROKER_ID = ConfigKey("broker.id", INT, "-1", "The older name of node.id; node.id wins over it.")
 _OF_TOPICS = {key.name: key for key in TOPIC_DEFAULTS}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(SaslConfig):
     """Sizes in bytes, times as the names say. Made of texts or values by `parse` and `of`, which
     check what goes together."""
 
@@ -72,6 +75,12 @@ class BrokerConfig:
         at_least(0),
         doc="This broker's number; clients see it, and no two brokers have the same.",
         others=(_BROKER_ID,),
+    )
+    inter_broker_listener_name: str | None = setting(
+        "inter.broker.listener.name",
+        STRING,
+        doc="The listener by which brokers speak with each other: PLAINTEXT, or the first one"
+        " where none has that name.",
     )
     broker_rack: str | None = setting(
         "broker.rack",
@@ -285,88 +294,6 @@ class BrokerConfig:
     quire_ledger_ensemble_size: int = same_as(_OF_TOPICS["quire.ledger.ensemble.size"])
     quire_ledger_write_quorum: int = same_as(_OF_TOPICS["quire.ledger.write.quorum"])
 
-    group_initial_rebalance_delay_ms: int = setting(
-        "group.initial.rebalance.delay.ms",
-        INT,
-        "3000",
-        doc="How long a new classic group waits for more members before its first rebalance.",
-    )
-    group_min_session_timeout_ms: int = setting(
-        "group.min.session.timeout.ms",
-        INT,
-        "6000",
-        doc="Shortest session timeout that a classic member may ask for.",
-    )
-    group_max_session_timeout_ms: int = setting(
-        "group.max.session.timeout.ms",
-        INT,
-        "1800000",
-        doc="Longest session timeout that a classic member may ask for.",
-    )
-    group_max_size: int = setting(
-        "group.max.size",
-        INT,
-        str(INT_MAX),
-        at_least(1),
-        doc="Most members of a classic group.",
-    )
-    offset_metadata_max_bytes: int = setting(
-        "offset.metadata.max.bytes",
-        INT,
-        "4096",
-        doc="Longest text that a commit may carry beside an offset.",
-    )
-    offsets_load_buffer_size: int = setting(
-        "offsets.load.buffer.size",
-        INT,
-        "5242880",
-        at_least(1),
-        unit="bytes",
-        doc="Bytes read at a time when a coordinator loads a partition.",
-    )
-    offsets_retention_minutes: int = setting(
-        "offsets.retention.minutes",
-        INT,
-        "10080",
-        at_least(1),
-        doc="How long the offsets of a group without members are kept.",
-    )
-    offsets_retention_check_interval_ms: int = setting(
-        "offsets.retention.check.interval.ms",
-        LONG,
-        "600000",
-        at_least(1),
-        doc="Time between two looks for offsets that are too old.",
-    )
-    offsets_topic_num_partitions: int = setting(
-        "offsets.topic.num.partitions",
-        INT,
-        "50",
-        at_least(1),
-        doc="Partitions of __consumer_offsets; fixed once the topic exists.",
-    )
-    offsets_topic_replication_factor: int = setting(
-        "offsets.topic.replication.factor",
-        SHORT,
-        "1",
-        at_least(1),
-        doc="Replication factor of __consumer_offsets.",
-    )
-    offsets_topic_segment_bytes: int = setting(
-        "offsets.topic.segment.bytes",
-        INT,
-        "104857600",
-        at_least(1),
-        doc="segment.bytes of __consumer_offsets.",
-    )
-    offsets_topic_compression_codec: int = setting(
-        "offsets.topic.compression.codec",
-        INT,
-        "0",
-        between(0, 4),
-        doc="How the coordinator compresses its records: 0 not, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
-    )
-
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         INT,
@@ -375,61 +302,42 @@ class BrokerConfig:
         CLUSTER_WIDE,
         doc="How long a partition remembers a producer that is silent.",
     )
-    transaction_state_log_num_partitions: int = setting(
-        "transaction.state.log.num.partitions",
+    telemetry_max_bytes: int = setting(
+        "telemetry.max.bytes",
         INT,
-        "50",
+        "1048576",
         at_least(1),
-        doc="Partitions of __transaction_state; fixed once the topic exists.",
+        doc="The most that a client may push of its metrics at once, compressed and not.",
+        unit="bytes",
     )
-    transaction_state_log_replication_factor: int = setting(
-        "transaction.state.log.replication.factor",
-        SHORT,
+    quota_window_num: int = setting(
+        "quota.window.num",
+        INT,
+        "11",
+        at_least(1),
+        doc="How many windows of quota.window.size.seconds clients' quotas are measured over.",
+    )
+    quota_window_size_seconds: int = setting(
+        "quota.window.size.seconds",
+        INT,
         "1",
         at_least(1),
-        doc="Replication factor of __transaction_state.",
+        doc="The length of a window of clients' quotas.",
     )
-    transaction_state_log_min_isr: int = setting(
-        "transaction.state.log.min.isr",
+    controller_quota_window_num: int = setting(
+        "controller.quota.window.num",
+        INT,
+        "11",
+        at_least(1),
+        doc="So many windows' worth of changes of topics a client may make at once"
+        " (controller_mutation_rate).",
+    )
+    controller_quota_window_size_seconds: int = setting(
+        "controller.quota.window.size.seconds",
         INT,
         "1",
         at_least(1),
-        doc="min.insync.replicas of __transaction_state.",
-    )
-    transaction_state_log_segment_bytes: int = setting(
-        "transaction.state.log.segment.bytes",
-        INT,
-        "104857600",
-        at_least(1),
-        doc="segment.bytes of __transaction_state.",
-    )
-    share_coordinator_state_topic_num_partitions: int = setting(
-        "share.coordinator.state.topic.num.partitions",
-        INT,
-        "50",
-        at_least(1),
-        doc="Partitions of __share_group_state, where somebody makes that; fixed then.",
-    )
-    share_coordinator_state_topic_replication_factor: int = setting(
-        "share.coordinator.state.topic.replication.factor",
-        SHORT,
-        "1",
-        at_least(1),
-        doc="Replication factor of __share_group_state.",
-    )
-    share_coordinator_state_topic_min_isr: int = setting(
-        "share.coordinator.state.topic.min.isr",
-        SHORT,
-        "1",
-        at_least(1),
-        doc="min.insync.replicas of __share_group_state.",
-    )
-    share_coordinator_state_topic_segment_bytes: int = setting(
-        "share.coordinator.state.topic.segment.bytes",
-        INT,
-        "104857600",
-        at_least(1),
-        doc="segment.bytes of __share_group_state.",
+        doc="The length of a window of the quota of changes of topics.",
     )
 
     @classmethod
@@ -456,6 +364,15 @@ class BrokerConfig:
         """What clients are told; where nothing is set, the listeners themselves."""
         texts = self.advertised_listeners
         return self.parsed_listeners() if texts is None else [parse_listener(t) for t in texts]
+
+    @property
+    def listener_for_brokers(self) -> str:
+        """The name of the listener that other brokers come by. Where nothing is set it is Kafka's
+        default, PLAINTEXT, or the first one where there is none of that name."""
+        names = [listener.name for listener in self.parsed_advertised_listeners()]
+        if self.inter_broker_listener_name is not None:
+            return self.inter_broker_listener_name.upper()
+        return names[0] if names and PLAINTEXT not in names else PLAINTEXT
 
 
 BROKER_CONFIGS = ConfigTable(
@@ -487,6 +404,13 @@ def _check_together(config: BrokerConfig) -> None:
                 f"listeners: {listener.name} is not in listener.security.protocol.map",
             )
     named = {listener.name for listener in config.parsed_listeners()}
+    if (between_brokers := config.inter_broker_listener_name) is not None and (
+        between_brokers.upper() not in named
+    ):
+        raise ConfigError(
+            "inter.broker.listener.name",
+            f"inter.broker.listener.name={between_brokers} is no listener",
+        )
     for listener in config.parsed_advertised_listeners():
         if listener.name not in named:
             raise ConfigError(
@@ -501,12 +425,112 @@ def _check_together(config: BrokerConfig) -> None:
         ("group.min.session.timeout.ms", config.group_min_session_timeout_ms),
         ("group.max.session.timeout.ms", config.group_max_session_timeout_ms),
     )
+    _check_consumer_groups(config)
+    _check_share_groups(config)
+    _check_streams_groups(config)
     check_quorums(
         config.quire_ledger_ensemble_size,
         config.quire_ledger_write_quorum,
         config.quire_ledger_ack_quorum,
     )
     _check_cleaner(config)
+
+
+def _check_consumer_groups(config: BrokerConfig) -> None:
+    """As Kafka's GroupCoordinatorConfig: what groups get is between what they may set."""
+    _check_order(
+        ("group.consumer.min.session.timeout.ms", config.group_consumer_min_session_timeout_ms),
+        ("group.consumer.session.timeout.ms", config.group_consumer_session_timeout_ms),
+        ("group.consumer.max.session.timeout.ms", config.group_consumer_max_session_timeout_ms),
+    )
+    _check_order(
+        (
+            "group.consumer.min.heartbeat.interval.ms",
+            config.group_consumer_min_heartbeat_interval_ms,
+        ),
+        ("group.consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms),
+        (
+            "group.consumer.max.heartbeat.interval.ms",
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
+    )
+    _check_order(
+        (
+            "group.consumer.min.assignment.interval.ms",
+            config.group_consumer_min_assignment_interval_ms,
+        ),
+        ("group.consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms),
+        (
+            "group.consumer.max.assignment.interval.ms",
+            config.group_consumer_max_assignment_interval_ms,
+        ),
+    )
+    heartbeat_ms = config.group_consumer_heartbeat_interval_ms
+    if heartbeat_ms >= config.group_consumer_session_timeout_ms:
+        raise ConfigError(
+            "group.consumer.heartbeat.interval.ms",
+            f"group.consumer.heartbeat.interval.ms={heartbeat_ms} must be below"
+            " group.consumer.session.timeout.ms",
+        )
+
+
+def _check_share_groups(config: BrokerConfig) -> None:
+    """The same of share groups (Kafka's GroupCoordinatorConfig and ShareGroupConfig)."""
+    for name in (
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "assignment.interval.ms",
+        "delivery.count.limit",
+        "partition.max.record.locks",
+        "record.lock.duration.ms",
+    ):
+        names = (f"group.share.min.{name}", f"group.share.{name}", f"group.share.max.{name}")
+        _check_order(*((each, getattr(config, each.replace(".", "_"))) for each in names))
+    heartbeat_ms = config.group_share_heartbeat_interval_ms
+    if heartbeat_ms >= config.group_share_session_timeout_ms:
+        raise ConfigError(
+            "group.share.heartbeat.interval.ms",
+            f"group.share.heartbeat.interval.ms={heartbeat_ms} must be below"
+            " group.share.session.timeout.ms",
+        )
+
+
+def _check_streams_groups(config: BrokerConfig) -> None:
+    """The same of streams groups."""
+    kind = "group.streams"
+    for rest, least, value, most in (
+        (
+            "session.timeout.ms",
+            config.group_streams_min_session_timeout_ms,
+            config.group_streams_session_timeout_ms,
+            config.group_streams_max_session_timeout_ms,
+        ),
+        (
+            "heartbeat.interval.ms",
+            config.group_streams_min_heartbeat_interval_ms,
+            config.group_streams_heartbeat_interval_ms,
+            config.group_streams_max_heartbeat_interval_ms,
+        ),
+        (
+            "assignment.interval.ms",
+            config.group_streams_min_assignment_interval_ms,
+            config.group_streams_assignment_interval_ms,
+            config.group_streams_max_assignment_interval_ms,
+        ),
+    ):
+        _check_order(
+            (f"{kind}.min.{rest}", least), (f"{kind}.{rest}", value), (f"{kind}.max.{rest}", most)
+        )
+    _check_order(
+        (f"{kind}.num.standby.replicas", config.group_streams_num_standby_replicas),
+        (f"{kind}.max.standby.replicas", config.group_streams_max_standby_replicas),
+    )
+    if config.group_streams_heartbeat_interval_ms >= config.group_streams_session_timeout_ms:
+        raise ConfigError(
+            f"{kind}.heartbeat.interval.ms",
+            f"{kind}.heartbeat.interval.ms={config.group_streams_heartbeat_interval_ms} must be"
+            f" below {kind}.session.timeout.ms",
+        )
 
 
 def _check_cleaner(config: BrokerConfig) -> None:

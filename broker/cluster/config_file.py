@@ -6,10 +6,11 @@ composes a node hands over the bookie's table of names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.cluster.config import BROKER_CONFIGS, BrokerConfig
+from broker.cluster.config_listener import LISTENER_PREFIX, is_read
 from broker.cluster.config_refusals import check_refusals
 from runtime.config import ConfigTable, ConfigValue, load_tables, parse_properties
 
@@ -28,6 +29,8 @@ class NodeConfig:
     bookie_values: Mapping[str, ConfigValue]
     bookie_texts: Mapping[str, str]
     notes: tuple[str, ...]
+    #: Those of single listeners (`listener.name.<listener>.…`), as written: also passwords.
+    listener_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def load(
@@ -37,8 +40,9 @@ def load(
     unknown name (with the nearest right one), a bad value, one whose promise would not be kept
     (config_refusals.py), or values that do not go together."""
     tables = [BROKER_CONFIGS, bookie_table]
-    loaded = load_tables(properties_text, overrides, tables)
-    check_refusals({**parse_properties(properties_text), **overrides})
+    loaded = load_tables(properties_text, overrides, tables, is_read)
+    texts = {**parse_properties(properties_text), **overrides}
+    check_refusals(texts)
     broker_texts, bookie_texts = loaded.texts
     return NodeConfig(
         broker=BrokerConfig.parse(broker_texts),
@@ -46,4 +50,7 @@ def load(
         bookie_values=bookie_table.parse(bookie_texts),
         bookie_texts=bookie_texts,
         notes=tuple(loaded.notes),
+        listener_texts={
+            name: text for name, text in texts.items() if name.startswith(LISTENER_PREFIX)
+        },
     )

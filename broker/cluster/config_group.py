@@ -1,45 +1,45 @@
 """Settings of groups and of client-metrics subscriptions, as Kafka 4.3 has them.
 
 Group settings (KIP-848, 932, 1071; Kafka's `GroupConfig`): a group's own value, else the broker
-setting of the same meaning. All groups here are classic ones, which have no settings of their own:
-these are known, stored and shown only (known_settings/group.txt). Client-metrics subscriptions
-(KIP-714) are stored and shown; clients are not asked for telemetry.
+setting of the same meaning. Those of consumer groups are declared in config_consumer.py, those of
+share groups in config_share.py, those of streams groups in config_streams.py; others are known,
+stored and shown only (known_settings/group.txt).
+Client-metrics subscriptions (KIP-714) say what broker/telemetry/ asks clients for.
 """
 
 from __future__ import annotations
 
 import re
 
+from broker.cluster.config_consumer import ConsumerGroupConfig
+from broker.cluster.config_share import ShareGroupConfig
+from broker.cluster.config_streams import StreamsGroupConfig
 from broker.cluster.config_topic import KNOWN_SETTINGS
-from runtime.config import ConfigTable, ConfigValue
+from runtime.config import ConfigKey, ConfigTable, ConfigType, ConfigValue, Scope, between
 from runtime.known_settings import read_known
-
-_DURATION = re.compile(
-    r"P(?=[0-9T])([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,9})?S)?)?", re.ASCII
-)
-
-
-def _auto_offset_reset(value: ConfigValue) -> str | None:
-    """latest, earliest, or by_duration: and an ISO-8601 duration (KIP-1106)."""
-    assert isinstance(value, str)
-    kind, _, duration = value.partition(":")
-    if value in ("latest", "earliest"):
-        return None
-    if kind == "by_duration" and _DURATION.fullmatch(duration):
-        return None
-    return "expected latest, earliest or by_duration:PnDTnHnMn.nS"
-
+from runtime.settings import keys_of
 
 _GROUP_SETTINGS = read_known(
     KNOWN_SETTINGS / "group.txt",
     "A group's setting without effect here.",
-    {"auto_offset_reset": _auto_offset_reset},
 )
 
-GROUP_CONFIGS = ConfigTable("a group", (known.key for known in _GROUP_SETTINGS))
+_OWN_KEYS = (
+    *keys_of(ConsumerGroupConfig),
+    *keys_of(ShareGroupConfig),
+    *keys_of(StreamsGroupConfig),
+)
+#: Settings of a share group that the broker has none for.
+_SHARE_ONLY = ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")
+
+GROUP_CONFIGS = ConfigTable(
+    "a group",
+    sorted((*_OWN_KEYS, *(known.key for known in _GROUP_SETTINGS)), key=lambda key: key.name),
+)
 
 GROUP_BROKER_NAMES = {
-    known.key.name: known.default_from[0] for known in _GROUP_SETTINGS if known.default_from
+    **{key.name: f"group.{key.name}" for key in _OWN_KEYS if key.name not in _SHARE_ONLY},
+    **{known.key.name: known.default_from[0] for known in _GROUP_SETTINGS if known.default_from},
 }
 """Broker settings that give a group setting's default."""
 
@@ -65,6 +65,9 @@ GROUP_LIMITS = {
 }
 """Broker settings between which a group setting must lie (least, greatest)."""
 
+GROUP_MOST = {"streams.num.standby.replicas": "group.streams.max.standby.replicas"}
+"""The same where there is only a greatest."""
+
 
 def _client_match(value: ConfigValue) -> str | None:
     """name=pattern pairs over the labels that KIP-714 lists."""
@@ -87,11 +90,28 @@ def _client_match(value: ConfigValue) -> str | None:
 CLIENT_METRICS_CONFIGS = ConfigTable(
     "a client-metrics subscription",
     (
-        known.key
-        for known in read_known(
-            KNOWN_SETTINGS / "client_metrics.txt",
-            "A subscription's setting without effect here.",
-            {"client_match": _client_match},
-        )
+        ConfigKey(
+            "interval.ms",
+            ConfigType.INT,
+            "300000",
+            "How often a matching client pushes its metrics.",
+            between(100, 3_600_000),
+            Scope.PER_RESOURCE,
+        ),
+        ConfigKey(
+            "match",
+            ConfigType.LIST,
+            "",
+            "Which clients it is for: label=pattern, all of which match; all clients without one.",
+            _client_match,
+            Scope.PER_RESOURCE,
+        ),
+        ConfigKey(
+            "metrics",
+            ConfigType.LIST,
+            "",
+            "Prefixes of the names of metrics that are asked for; empty for none, * for all.",
+            scope=Scope.PER_RESOURCE,
+        ),
     ),
 )

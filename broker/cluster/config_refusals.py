@@ -20,19 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NO_TLS = "TLS is not served to Kafka's clients; a proxy in front of the listener can do it"
-_NO_SASL = "SASL is not served: nobody is asked who they are"
+_NO_SASL = "this part of SASL is not served"
 _NO_RIGHTS = "nobody is asked for rights: every client may do everything"
 _NO_POLICY = "policies are not asked: what it forbids would be done"
 _NO_PRINCIPALS = "clients have no principals"
-_NO_RATE = "the rate of new connections is not limited"
+_NO_RATE = "the rate of new connections is not limited but by address (quotas of ips)"
 _NO_TIERS = "tiered storage is not served: nothing would be copied, or deleted after it was"
 
 _BY_NAME: Mapping[str, str] = {
     "alter.config.policy.class.name": _NO_POLICY,
     "authorizer.class.name": _NO_RIGHTS,
-    "client.quota.callback.class": "quotas are not served: no client is slowed down",
+    "client.quota.callback.class": "no class is asked: the quotas that are set are in force",
     "config.providers": "values are taken as they are written, and not looked up",
-    "connections.max.reauth.ms": _NO_SASL,
     "create.topic.policy.class.name": _NO_POLICY,
     "delegation.token.secret.key": "delegation tokens are not served",
     "max.connection.creation.rate": _NO_RATE,
@@ -41,6 +40,8 @@ _BY_NAME: Mapping[str, str] = {
     "security.inter.broker.protocol": "brokers speak with bookies and the metadata only, whose"
     " security has settings of its own",
     "security.providers": _NO_TLS,
+    "transaction.two.phase.commit.enable": "a transaction that was prepared is not kept for a"
+    " decision that comes later (KIP-939): it would be aborted at its timeout",
 }
 _BY_PREFIX: Mapping[str, str] = {"sasl.": _NO_SASL, "ssl.": _NO_TLS}
 _NUMBERS = (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE)
@@ -51,7 +52,10 @@ _LISTENER_LIMITS: Mapping[str, str] = {
 }
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)", re.ASCII)
 #: Of one SASL mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config.
-_OF_A_MECHANISM = re.compile(r"[^.]+\.(?P<rest>(sasl|connections)\..+)", re.ASCII)
+_OF_A_MECHANISM = re.compile(r"(?P<mechanism>[^.]+)\.(?P<rest>(sasl|connections)\..+)", re.ASCII)
+#: Mechanisms whose users are there.
+_JAAS, _WITH_JAAS = "sasl.jaas.config", ("plain",)
+_SERVED = frozenset({"sasl.enabled.mechanisms", "sasl.server.max.receive.size"})
 
 
 class RefusedConfigError(ConfigError):
@@ -64,7 +68,10 @@ def refusal(name: str, text: str) -> str | None:
     if listener is not None:
         rest = listener["rest"]
         mechanism = _OF_A_MECHANISM.fullmatch(rest)
-        rest = rest if mechanism is None else mechanism["rest"]
+        if mechanism is not None:
+            rest = mechanism["rest"]
+            if rest == _JAAS and mechanism["mechanism"] in _WITH_JAAS:
+                return None
         return _LISTENER_LIMITS.get(rest) or _reason(rest, text)
     return _reason(name, text)
 
@@ -86,7 +93,7 @@ def check_dynamic(name: str, text: str) -> None:
 
 def _reason(name: str, text: str) -> str | None:
     reason = _BY_NAME.get(name)
-    if reason is None:
+    if reason is None and name not in _SERVED:
         reason = next((why for begin, why in _BY_PREFIX.items() if name.startswith(begin)), None)
     if reason is None:
         return None

@@ -80,6 +80,7 @@ class Controller:
         self._woken = trio.Event()
         #: Since when we know that these cannot write.
         self._unable_since: dict[Incarnation, float] = {}
+        self._listeners: list[Callable[[], None]] = []
         membership.subscribe(lambda _: self._wake_all())
         ownership.subscribe(self._wake)
         catalog.subscribe(self._on_topic)
@@ -87,6 +88,10 @@ class Controller:
     @property
     def is_controller(self) -> bool:
         return self._is_controller
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """`listener()` after each look at who is elected."""
+        self._listeners.append(listener)
 
     # -- what wakes it --------------------------------------------------------------------------
 
@@ -177,6 +182,8 @@ class Controller:
         if self._is_controller and not was_controller:
             logger.info("controller_elected", kv(node_id=self._membership.incarnation.node_id))
             self._all_dirty = True
+        for listener in self._listeners:
+            listener()
 
     def _document(self) -> bytes:
         own = self._membership.incarnation

@@ -1,21 +1,26 @@
 """Finalized features: what every broker of the cluster can do, so that clients may count on it
-(KIP-584). There is one, `transaction.version`.
+(KIP-584). FEATURES has them all.
 
-Part of the transaction coordinator, which is not served yet: no broker says that it can.
-
-    /quire/features   {"format": 1, "transaction.version": n, "by": who wrote it}
+    /quire/features   {"format": 1, <feature>: its level, …, "limits": {<feature>: level, …},
+                       "by": who wrote it}
 
 The node's version is the features' epoch, which clients compare: all brokers tell the same of it.
-Somebody decides, the controller of a cluster: level 2 when every live broker's registration says
-that it serves it, and 1 again when one is there that does not. In a rolling upgrade clients so go
-on with version 1 until the last broker is new. A broker that joins meanwhile is seen a moment later
-by the controller, and its absence of the newer versions of the APIs by every client at once.
+Somebody decides, the controller of a cluster: the highest level that every live broker's
+registration says that it serves, and a lower one again when one is there that does not. In a
+rolling upgrade clients so go on with what was before until the last broker is new. A broker that
+joins meanwhile is seen a moment later by the controller, and its absence of the newer versions of
+the APIs by every client at once.
+
+An operator may lower a level (UpdateFeatures): that is a limit, which holds until he raises it
+again. Who raises a feature to its highest level takes the limit away.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -40,33 +45,76 @@ FEATURES_PATH = "/quire/features"
 FORMAT = 1
 RETRY_SECONDS = 0.5
 TRANSACTION_VERSION = "transaction.version"
-#: What this code can do.
-TRANSACTION_VERSION_MAX = 2
-#: Before anybody has decided. Transactions of version 0 and 1 are the same but for the bytes of
-#: `__transaction_state`, which are those of 1 here.
-TRANSACTION_VERSION_LEAST = 1
+GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
+#: Whether this code serves share groups (KIP-932): all of 76 to 79, 83 to 87 and 90 to 92.
+SHARE_GROUPS_SERVED = True
+STREAMS_VERSION = "streams.version"
+
+
+@dataclass(slots=True, frozen=True)
+class Feature:
+    """`most`: the highest level that this code can do; all down to 0 it can, too. `undecided`: what
+    is in force before anybody has decided, and while brokers are there that know none."""
+
+    name: str
+    most: int
+    undecided: int = 0
+
+
+FEATURES: Mapping[str, Feature] = {
+    feature.name: feature
+    for feature in (
+        # Transactions of version 0 and 1 are the same but for the bytes of `__transaction_state`,
+        # which are those of 1 here.
+        Feature(TRANSACTION_VERSION, most=2, undecided=1),
+        # 1: groups of the consumer protocol (KIP-848).
+        Feature(GROUP_VERSION, most=1),
+        # 1: share groups (KIP-932).
+        *([Feature(SHARE_VERSION, most=1)] if SHARE_GROUPS_SERVED else []),
+        # 1: streams groups (KIP-1071).
+        Feature(STREAMS_VERSION, most=1),
+    )
+}
+
+#: By feature.
+Levels = Mapping[str, int]
+UNDECIDED: Levels = {feature.name: feature.undecided for feature in FEATURES.values()}
+MOST: Levels = {feature.name: feature.most for feature in FEATURES.values()}
 
 
 class FinalizedFeatures:
-    """Reads are plain memory. `run` follows the document. `wanted()`: the level that is to be in
-    it, if this broker is the one who says so; else None. `owner`: a name that no other broker, and
-    no other life of this one, has."""
+    """Reads are plain memory. `run` follows the document. `supported()`: the levels that each live
+    broker can do, by its id; `decides()`: whether this broker is the one who says what is in force.
+    `owner`: a name that no other broker, and no other life of this one, has."""
 
-    def __init__(self, store: MetadataStore, owner: str, wanted: Callable[[], int | None]) -> None:
-        self.transaction_version = TRANSACTION_VERSION_LEAST
+    def __init__(
+        self,
+        store: MetadataStore,
+        owner: str,
+        supported: Callable[[], Mapping[int, Levels]],
+        decides: Callable[[], bool],
+    ) -> None:
+        self.levels: Levels = UNDECIDED
         #: -1: nobody has decided yet, and nothing is finalized.
         self.epoch = -1
+        self.supported = supported
+        self._limits: Levels = {}
         self._store = store
         self._owner = owner
-        self._wanted = wanted
+        self._decides = decides
         self._woken = trio.Event()
 
+    @property
+    def transaction_version(self) -> int:
+        return self.levels[TRANSACTION_VERSION]
+
     def look_again(self) -> None:
-        """To be called when `wanted` may say something else."""
+        """To be called when `supported` or `decides` may say something else."""
         self._woken.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Never returns; `started` when the document was read once."""
+        """Never returns; `started` once the document says what this broker has to say."""
         watch = self._store.watch(FEATURES_PATH)
         try:
             async with trio.open_nursery() as nursery:
@@ -80,9 +128,9 @@ class FinalizedFeatures:
                         logger.warning("features_not_read", kv(error=error))
                         await trio.sleep(RETRY_SECONDS)
                         continue
-                    task_status.started()
-                    task_status = trio.TASK_STATUS_IGNORED
                     if is_settled:
+                        task_status.started()
+                        task_status = trio.TASK_STATUS_IGNORED
                         await self._woken.wait()
         finally:
             watch.close()
@@ -97,41 +145,85 @@ class FinalizedFeatures:
             node = await self._store.get(FEATURES_PATH)
         except NoNodeError:
             return None
-        level = _level(node.data)
-        if (level, node.version) != (self.transaction_version, self.epoch):
-            logger.info("features", kv(transaction_version=level, epoch=node.version))
-        self.transaction_version, self.epoch = level, node.version
+        levels, limits = _read(node.data)
+        if (levels, node.version) != (self.levels, self.epoch):
+            shown = {name.replace(".", "_"): level for name, level in levels.items()}
+            logger.info("features", kv(**shown, epoch=node.version))
+        self.levels, self._limits, self.epoch = levels, limits, node.version
         return node
 
     async def _decide(self, node: Node | None) -> bool:
         """Whether the document is as it is to be, for all that this broker has to say."""
-        wanted = self._wanted()
-        if wanted is None:
+        if not self._decides():
             return True
-        wanted = min(max(wanted, TRANSACTION_VERSION_LEAST), TRANSACTION_VERSION_MAX)
-        if wanted == (TRANSACTION_VERSION_LEAST if node is None else self.transaction_version):
+        limits = {} if node is None else self._limits
+        wanted = self._possible(limits)
+        if wanted == (UNDECIDED if node is None else self.levels):
             return True
-        data = json.dumps(
-            {"format": FORMAT, TRANSACTION_VERSION: wanted, "by": self._owner},
-            separators=(",", ":"),
-        ).encode()
+        await self._write(node, wanted, limits)
+        return False
+
+    def _possible(self, limits: Levels) -> Levels:
+        brokers = self.supported().values()
+        possible = {}
+        for name, feature in FEATURES.items():
+            level = min((levels.get(name, 0) for levels in brokers), default=0)
+            level = max(feature.undecided, min(level, feature.most))
+            possible[name] = min(level, limits.get(name, level))
+        return possible
+
+    async def _write(self, node: Node | None, levels: Levels, limits: Levels) -> bool:
+        """Whether it is certain that this is stored."""
+        document: dict[str, object] = {"format": FORMAT, **levels}
+        if limits:
+            document["limits"] = limits
+        document["by"] = self._owner
+        data = json.dumps(document, separators=(",", ":")).encode()
         try:
             if node is None:
                 await self._store.create(FEATURES_PATH, data, make_parents=True)
             else:
                 await self._store.put(FEATURES_PATH, data, node.version)
         except (NodeExistsError, BadVersionError, MetadataUnknownOutcomeError):
-            pass  # somebody wrote it, perhaps this broker: it is read again
-        return False
+            return False  # somebody wrote it, perhaps this broker: it is read again
+        return True
+
+    async def update(self, change: Callable[[Levels], Levels]) -> None:
+        """Puts the levels in force that `change(those in force now)` gives for some features, and
+        keeps them so. It may run again when another broker was quicker, and may raise, which
+        changes nothing. MetadataError."""
+        while True:
+            await self._store.sync(FEATURES_PATH)
+            node = await self._look()
+            changed = change(self.levels)
+            limits = dict(self._limits)
+            for name, level in changed.items():
+                if level < FEATURES[name].most:
+                    limits[name] = level
+                else:
+                    limits.pop(name, None)
+            if limits == self._limits and all(
+                self.levels[name] == level for name, level in changed.items()
+            ):
+                return
+            if await self._write(node, {**self.levels, **changed}, limits):
+                await self._look()
+                return
 
 
-def _level(data: bytes) -> int:
-    """Of a document that cannot be read, or says more than is known here: the least, the most."""
+def _read(data: bytes) -> tuple[Levels, Levels]:
+    """(levels, limits). Of a document that cannot be read, or says more than is known here: what is
+    in force before anybody has decided, the most."""
     try:
         document = json.loads(data)
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']}")
-        return min(int(document[TRANSACTION_VERSION]), TRANSACTION_VERSION_MAX)
-    except (ValueError, KeyError, TypeError) as error:
+        levels = {
+            name: max(0, min(int(document.get(name, feature.undecided)), feature.most))
+            for name, feature in FEATURES.items()
+        }
+        limits = {name: int(level) for name, level in document.get("limits", {}).items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         logger.warning("features_damaged", kv(error=error))
-        return TRANSACTION_VERSION_LEAST
+        return UNDECIDED, {}
+    return levels, limits

@@ -129,7 +129,7 @@ def note_ill_made(topic: Topic, broker: BrokerConfig) -> None:
     missing = [
         f"{setting}={text}"
         for setting, text in _FIXED[topic.name].items()
-        if topic.configs.get(setting, making.configs.get(setting)) != text
+        if topic.configs.get(setting, making.configs.get(setting, text)) != text
         or (setting in making.configs and setting not in topic.configs)
     ]
     if missing or topic.partition_count != making.partition_count:

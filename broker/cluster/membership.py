@@ -4,7 +4,10 @@
                           {name: [host, port, protocol]}, "rack", "state", "version",
                           "place" (if it is known), "can_write": false (if it cannot),
                           "chain_format" (the newest of partitions' documents that it reads),
-                          "transaction_version" (if it serves transactions)}
+                          "transaction_version" (if it serves transactions),
+                          "group_version" (if it serves consumer groups),
+                          "share_version" (if it serves share groups),
+                          "streams_version" (if it serves streams groups)}
     /quire/brokers/<id>-asked-<incarnation>   ephemeral: a rival's question (below)
 
 What was known stays known while metadata cannot be reached. A session that was lost is followed by
@@ -89,6 +92,12 @@ class Registration:
     chain_format: int = CHAIN_FORMAT_UNTOLD
     #: The highest `transaction.version` whose APIs it serves (broker/cluster/features.py).
     transaction_version: int = 0
+    #: The same of `group.version`.
+    group_version: int = 0
+    #: The same of `share.version`.
+    share_version: int = 0
+    #: The same of `streams.version`.
+    streams_version: int = 0
 
     @property
     def node_id(self) -> int:
@@ -115,6 +124,12 @@ class Registration:
             document["chain_format"] = self.chain_format
         if self.transaction_version:
             document["transaction_version"] = self.transaction_version
+        if self.group_version:
+            document["group_version"] = self.group_version
+        if self.share_version:
+            document["share_version"] = self.share_version
+        if self.streams_version:
+            document["streams_version"] = self.streams_version
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -137,6 +152,9 @@ class Registration:
                 document.get("can_write", True) is not False,
                 int(document.get("chain_format", CHAIN_FORMAT_UNTOLD)),
                 int(document.get("transaction_version", 0)),
+                int(document.get("group_version", 0)),
+                int(document.get("share_version", 0)),
+                int(document.get("streams_version", 0)),
             )
         except RegistrationFormatError:
             raise

@@ -1,12 +1,17 @@
 """Other brokers, asked over the listener that they have for each other, in Kafka's own protocol.
 
-Part of the transaction coordinator, which is not served yet.
-
 One connection for each broker, made when it is first needed, and made anew when it is needed again
 after it broke. Requests are pipelined: they are answered in their order. What is on its way when
 the connection breaks is told None, as is everything while a broker cannot be reached: whoever asks
 knows best when to ask again, and of whom. A broker that could not be reached is not tried again
 before a pause of 100 ms, which doubles up to 1 s.
+
+A connection to a machine that lost its power, or was cut off, or to a process that stands still,
+stays silent and does not break. So it is given up when the broker's registration goes (`ended`),
+which is known long before ANSWER_SECONDS, or is of another address (`moved`): markers that wait on
+it hold back all readers of their partitions. Whether the requests on it were heard is as little
+known as when it breaks by itself. Assumed: a registration outlives its broker by the session's
+timeout at most, and every question may be asked twice.
 
 Owner: the event loop's thread. `run` has the tasks that connect.
 """
@@ -28,6 +33,8 @@ from wire.kafka.errors import WireError
 from wire.kafka.headers import decode_response, encode_request
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from runtime.env import Env
     from runtime.net import Transport
     from wire.kafka.message import Message
@@ -64,6 +71,7 @@ class _Peer:
         self.address = address
         self.transport: Transport | None = None
         self.is_connecting = False
+        self.is_dropped = False
         self.rest_until = 0.0
         self.failures = 0
         #: On their way, in order: (key, version, correlation id, since when, who is told).
@@ -124,6 +132,12 @@ class _Peer:
         else:
             self._fail_all()
 
+    def drop(self) -> None:
+        """Nobody asks it again: whoever waits is told now, whatever the connection still does."""
+        self.is_dropped = True
+        self.close()
+        self._fail_all()
+
     def _fail_all(self) -> None:
         self._unsent.clear()
         asked, self.asked = self.asked, deque()
@@ -179,9 +193,26 @@ class BrokerPeers:
         peer = self._peers.get(endpoint.node_id)
         if peer is None or peer.address != address:
             if peer is not None:
-                peer.close()  # it came back elsewhere
+                peer.drop()  # it came back elsewhere
             peer = self._peers[endpoint.node_id] = _Peer(self, endpoint.node_id, address)
         peer.ask(message, version, answered)
+
+    def ended(self, node_ids: Iterable[int]) -> None:
+        """These brokers' lives are over, as far as metadata knows: whoever waits for an answer is
+        told None before this returns. One that is there again is connected to anew."""
+        for node_id in node_ids:
+            peer = self._peers.pop(node_id, None)
+            if peer is not None:
+                logger.info("broker_gone", kv(broker=node_id, to=peer.address))
+                peer.drop()
+
+    def moved(self, address_of: Callable[[int], tuple[str, int] | None]) -> None:
+        """Brokers may be reached elsewhere: what was asked at an address that is not a broker's any
+        more is told None. `address_of(node id)`: as it is registered; None if it is not."""
+        for peer in list(self._peers.values()):
+            address = address_of(peer.node_id)
+            if address is not None and address != peer.address:
+                self.ended([peer.node_id])
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Never returns. Cancelled: connections are closed, and who waits is told None."""
@@ -212,6 +243,9 @@ class BrokerPeers:
                 await self._env.net.connect(*peer.address, partial(_Peer.connected, peer))
         except (OSError, trio.TooSlowError) as error:
             peer.failed(error or "no answer in time")
+            return
+        if peer.is_dropped:
+            peer.close()
 
     async def _look_for_ever(self) -> None:
         while True:

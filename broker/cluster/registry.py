@@ -1,7 +1,8 @@
 """ConfigRegistry: what is set at which level, what is in force, and where it comes from.
 
-Owner of the broker's static and dynamic settings, and of the stored settings of groups and of
-client-metrics subscriptions. A topic's overrides are the catalog's; the registry resolves them.
+Owner of the broker's static and dynamic settings, and of the stored settings of groups, of
+client-metrics subscriptions and of clients' quotas. A topic's overrides are the catalog's; the
+registry resolves them.
 
 A broker setting is, strongest first: dynamic of this broker, dynamic of all brokers, static (the
 file and the command line), default (KIP-226). Dynamic ones live in metadata as JSON objects of
@@ -9,6 +10,7 @@ texts, one node per resource, and are changed by compare-and-set:
 
     /quire/configs/brokers/<id> and /default    /quire/configs/groups/<hex of the name's UTF-8>
     /quire/configs/client-metrics/<hex of the name's UTF-8>
+    /quire/configs/quotas/<hex of the entity's name's UTF-8> (broker/quotas/entities.py)
 
 Reads are plain memory. A change is durable, then in force, then told to the listeners. `run`
 follows what other brokers change.
@@ -39,9 +41,11 @@ from broker.cluster.config_group import (
     GROUP_BROKER_NAMES,
     GROUP_CONFIGS,
     GROUP_LIMITS,
+    GROUP_MOST,
 )
 from broker.cluster.config_refusals import check_dynamic, refusal
 from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
+from broker.cluster.group_levels import consumer_in_force, share_in_force, streams_in_force
 from broker.cluster.watched_folder import WatchedFolder
 from metadata.store import NoNodeError
 from runtime.config import (
@@ -57,6 +61,9 @@ from runtime.logs import kv
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from broker.cluster.config_consumer import ConsumerGroupConfig
+    from broker.cluster.config_share import ShareGroupConfig
+    from broker.cluster.config_streams import StreamsGroupConfig
     from metadata.store import MetadataStore, Node
 
 logger = logging.getLogger(__name__)
@@ -113,7 +120,11 @@ class Room(enum.Enum):
     BROKERS = "brokers"
     GROUPS = "groups"
     CLIENT_METRICS = "client-metrics"
+    QUOTAS = "quotas"
 
+
+#: Groups whose settings in force are remembered.
+GROUPS_KEPT = 10_000
 
 #: What is left of settings that were all taken back.
 EMPTY = b"{}"
@@ -127,10 +138,21 @@ class ConfigRegistry:
         self._store = store
         self._static = dict(static_texts)
         self._listeners: list[Callable[[], None]] = []
+        self._room_listeners: dict[Room, list[Callable[[], None]]] = {room: [] for room in Room}
         self._folders = {
             room: WatchedFolder(store, f"{CONFIGS_PATH}/{room.value}") for room in Room
         }
         self._dynamic: dict[Room, dict[str, dict[str, str]]] = {room: {} for room in Room}
+        #: What it was made of, by identity, and what it is.
+        self._consumer_groups: dict[
+            str, tuple[dict[str, str] | None, BrokerConfig, ConsumerGroupConfig]
+        ] = {}
+        self._share_groups: dict[
+            str, tuple[dict[str, str] | None, BrokerConfig, ShareGroupConfig]
+        ] = {}
+        self._streams_groups: dict[
+            str, tuple[dict[str, str] | None, BrokerConfig, StreamsGroupConfig]
+        ] = {}
         self.broker = BrokerConfig.parse(self._static)
         self._node = str(self.broker.node_id)
         self._topic_defaults: dict[str, ConfigValue] = {}
@@ -188,6 +210,8 @@ class ConfigRegistry:
             settings.pop(name, None)
         if room is Room.BROKERS and name in (DEFAULT_BROKER, self._node):
             self._put_in_force(name)
+        for listener in self._room_listeners[room]:
+            listener()
 
     def _put_in_force(self, name: str) -> None:
         try:
@@ -204,11 +228,55 @@ class ConfigRegistry:
         """`listener()` runs after each change of what is in force for this broker."""
         self._listeners.append(listener)
 
+    def subscribe_room(self, room: Room, listener: Callable[[], None]) -> None:
+        """`listener()` runs after each change of what is stored there."""
+        self._room_listeners[room].append(listener)
+
     # -- what is in force -----------------------------------------------------------------------
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """A topic's settings in force. `overrides` were checked when they were stored."""
         return TopicConfig.of({**self._topic_defaults, **TOPIC_CONFIGS.parse(overrides)})
+
+    def consumer_group_config(self, name: str) -> ConsumerGroupConfig:
+        """A group's settings in force. What was stored while the broker's limits were wider counts
+        as far as they allow."""
+        texts = self._dynamic[Room.GROUPS].get(name)
+        broker = self.broker
+        known = self._consumer_groups.get(name)
+        if known is not None and known[0] is texts and known[1] is broker:
+            return known[2]
+        config = consumer_in_force(broker, GROUP_CONFIGS.parse(texts or {}))
+        if len(self._consumer_groups) >= GROUPS_KEPT:
+            self._consumer_groups.clear()
+        self._consumer_groups[name] = (texts, broker, config)
+        return config
+
+    def share_group_config(self, name: str) -> ShareGroupConfig:
+        """The same of a share group. The same object as long as nothing was changed."""
+        texts = self._dynamic[Room.GROUPS].get(name)
+        broker = self.broker
+        known = self._share_groups.get(name)
+        if known is not None and known[0] is texts and known[1] is broker:
+            return known[2]
+        config = share_in_force(broker, GROUP_CONFIGS.parse(texts or {}))
+        if len(self._share_groups) >= GROUPS_KEPT:
+            self._share_groups.clear()
+        self._share_groups[name] = (texts, broker, config)
+        return config
+
+    def streams_group_config(self, name: str) -> StreamsGroupConfig:
+        """The same of a streams group."""
+        texts = self._dynamic[Room.GROUPS].get(name)
+        broker = self.broker
+        known = self._streams_groups.get(name)
+        if known is not None and known[0] is texts and known[1] is broker:
+            return known[2]
+        config = streams_in_force(broker, GROUP_CONFIGS.parse(texts or {}))
+        if len(self._streams_groups) >= GROUPS_KEPT:
+            self._streams_groups.clear()
+        self._streams_groups[name] = (texts, broker, config)
+        return config
 
     def stored(self, room: Room, name: str) -> Mapping[str, str]:
         """The texts that are set for one resource; of brokers, DEFAULT_BROKER or a node id."""
@@ -293,7 +361,16 @@ class ConfigRegistry:
             if value > most:
                 raise ConfigError(name, f"{name}={value} is above {limits[1]}={most}")
         if room is Room.GROUPS:
+            self._check_most(parsed)
             self._check_heartbeats(parsed)
+
+    def _check_most(self, parsed: Mapping[str, ConfigValue]) -> None:
+        for name, limit in GROUP_MOST.items():
+            value, most = parsed.get(name, 0), self._broker_value(limit)
+            assert isinstance(value, int)
+            assert isinstance(most, int)
+            if value > most:
+                raise ConfigError(name, f"{name}={value} is above {limit}={most}")
 
     def _check_heartbeats(self, parsed: Mapping[str, ConfigValue]) -> None:
         for kind in ("consumer", "share", "streams"):

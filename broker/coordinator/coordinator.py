@@ -6,6 +6,11 @@ COORDINATOR_LOAD_IN_PROGRESS; once its log is online it is loaded; when the log 
 because it was handed over or lost, all is forgotten and everybody who waits is told
 NOT_COORDINATOR, as is everybody who asks from then on.
 
+A load that failed although the log is still here, or an append after which memory cannot be
+trusted, is followed by another load: when somebody asks, and after RELOAD_MS if nobody does. What
+is due at some time (a transaction that takes too long, a marker that was decided on) would else
+wait for a client that never comes.
+
 Owner of all partitions and of their timers. Tasks: one for timers, `loads_max` that load, and those
 that `run` is given. What groups, transactions or share groups are is their rooms' business: they
 have a Coordinator and give it shards.
@@ -18,6 +23,7 @@ from typing import TYPE_CHECKING, Generic
 
 import trio
 
+from broker.coordinator.load_times import LoadTimes
 from broker.coordinator.partition import CoordinatorPartition, PartitionState, S
 from broker.coordinator.timers import CoordinatorTimers
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -29,6 +35,24 @@ if TYPE_CHECKING:
     from broker.coordinator.settings import CoordinatorSettings
     from broker.coordinator.topic import CoordinatorTopic
     from runtime.env import Env
+
+
+#: After that time a partition that was closed, and whose log is still here, is loaded anew.
+RELOAD_MS = 1_000
+
+
+class _Again:
+    """A partition that is to be loaded anew."""
+
+    __slots__ = ("_gained", "_index", "timer_at_ms")
+
+    def __init__(self, gained: Callable[[int], object], index: int) -> None:
+        self._gained = gained
+        self._index = index
+        self.timer_at_ms: int | None = None
+
+    def on_timer(self, now_ms: int) -> None:
+        self._gained(self._index)
 
 
 class Coordinator(Generic[S]):
@@ -52,7 +76,10 @@ class Coordinator(Generic[S]):
         self._logs = logs
         self._new_shard = new_shard
         # At most one entry per partition of the topic is in the channel.
-        self._to_load, self._loads = trio.open_memory_channel[CoordinatorPartition[S]](math.inf)
+        self._to_load, self._loads = trio.open_memory_channel[
+            tuple[CoordinatorPartition[S], float]
+        ](math.inf)
+        self.load_times = LoadTimes(env.clock)
 
     # --- life
 
@@ -107,7 +134,7 @@ class Coordinator(Generic[S]):
             self._on_closed,
         )
         self.partitions[index] = partition
-        partition.when_taken_over(self._to_load.send_nowait)
+        partition.when_taken_over(self._load_soon)
         return partition
 
     async def ensure_ready(self, key: str) -> None:
@@ -126,7 +153,12 @@ class Coordinator(Generic[S]):
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self.topic.exists:
             return None, ErrorCode.NOT_COORDINATOR
-        index = self.topic.partition_for(key)
+        return self.find_partition(self.topic.partition_for(key))
+
+    def find_partition(self, index: int) -> tuple[S | None, ErrorCode]:
+        """As `find`, by a partition's number."""
+        if not self.is_running:
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
         partition = self.partitions.get(index)
         if partition is None:
             partition = self.gained(index)
@@ -163,6 +195,9 @@ class Coordinator(Generic[S]):
     def _on_closed(self, partition: CoordinatorPartition[S]) -> None:
         if self.partitions.get(partition.index) is partition:
             del self.partitions[partition.index]
+        if self.is_running and partition.may_be_loaded_again:
+            again = _Again(self.gained, partition.index)
+            self.timers.arm(again, self.timers.now_ms() + RELOAD_MS)
 
     def _on_held(self, topic: str, index: int) -> None:
         """The log manager's listener. A tenure that is over is not waited for: its log is offline,
@@ -170,7 +205,12 @@ class Coordinator(Generic[S]):
         if topic == self.topic.name and self.is_running:
             self.gained(index)
 
+    def _load_soon(self, partition: CoordinatorPartition[S]) -> None:
+        self._to_load.send_nowait((partition, self._env.clock.monotonic()))
+
     async def _load_for_ever(self) -> None:
         while True:
-            partition = await self._loads.receive()
+            partition, since = await self._loads.receive()
             await partition.load()
+            if partition.state is PartitionState.ACTIVE:
+                self.load_times.loaded(since)

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from enum import Enum
     from uuid import UUID
 
+    from broker.log.transactions.origin import Origin
     from wire.kafka.errors import ErrorCode
+    from wire.kafka.records.control import EndTransactionMarker
 
 
 class Topic(Protocol):
@@ -44,9 +46,10 @@ class Catalog(Protocol):
 
 
 class Appended(Protocol):
-    """How an append ended."""
+    """How an append ended; `base_offset` if well."""
 
     error: ErrorCode
+    base_offset: int
 
 
 class ReadResult(Protocol):
@@ -77,9 +80,37 @@ class Log(Protocol):
 
     async def wait_loaded(self) -> None: ...
     def append_nowait(
-        self, records: memoryview, done: Callable[[Any], None], /, *, internal: bool
+        self,
+        records: memoryview,
+        done: Callable[[Any], None],
+        /,
+        *,
+        internal: bool,
+        origin: Origin | None,
     ) -> None:
-        """`done(Appended)` exactly once, in offset order, possibly before this returns."""
+        """`done(Appended)` exactly once, possibly before this returns; of what is acknowledged in
+        offset order. `origin`: of a transaction's batch, as it was given to `ask_transaction`."""
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker: EndTransactionMarker,
+        transaction_version: int,
+        done: Callable[[Any], None],
+        /,
+    ) -> None:
+        """Ends the producer's transaction in this partition. `done` as of an append."""
+
+    def ask_transaction(
+        self, origin: Origin, pid: int, epoch: int, done: Callable[[ErrorCode], None], /
+    ) -> None:
+        """`done(NONE)` if a batch of that transaction may be appended here, with that origin;
+        otherwise what its coordinator says. Exactly once, possibly before this returns. A batch is
+        refused if a marker came between."""
+
+    def give_back(self, origin: Origin, /) -> None:
+        """No batch comes of a question to which the answer was yes."""
 
     async def read(self, offset: int, size_max: int, /) -> ReadResult: ...
     def watch(self, function: Callable[[], None], /) -> None: ...

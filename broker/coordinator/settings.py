@@ -27,5 +27,8 @@ class CoordinatorSettings:
     load_buffer_size: int
     #: Partitions that are loaded at the same time.
     loads_max: int
+    #: What it costs a turn of the loop to tell one unit of records that they are stored, with all
+    #: that this lets others do (runtime/turn.py).
+    told_units: int
     #: What clients are told for an append's error; others pass as they are.
     append_errors: Mapping[ErrorCode, ErrorCode]

@@ -37,7 +37,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """Group ids and transactional ids alike. The sign bit is cleared, not the value negated: so
+    """Keys of all kinds alike. The sign bit is cleared, not the value negated: so
     Kafka does (`Utils.abs`), and a hash of -2^31 goes to partition 0."""
     if len(key) > _KEY_LENGTH_MAX:
         return (java_hash(key) & 0x7FFFFFFF) % partition_count
@@ -50,7 +50,7 @@ def _partition_for(key: str, partition_count: int) -> int:
 
 
 class CoordinatorTopic:
-    """`__consumer_offsets` or `__transaction_state`. Who leads a key's partition coordinates it."""
+    """An internal topic. Who leads a key's partition coordinates the key."""
 
     __slots__ = ("_catalog", "_configs", "_partition_count_wanted", "name")
 

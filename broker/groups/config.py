@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.cluster.config import BrokerConfig
+from broker.groups.consumer.settings import ConsumerSettings
+from broker.groups.share.settings import ShareSettings
+from broker.groups.streams.settings import StreamsSettings
 from wire.kafka.records.compression import Compression
 
 #: Of which nothing is set: its defaults are the declarations'.
@@ -27,6 +30,9 @@ class GroupConfig:
     group_min_session_timeout_ms: int = _BROKER.group_min_session_timeout_ms
     group_max_session_timeout_ms: int = _BROKER.group_max_session_timeout_ms
     group_max_size: int = _BROKER.group_max_size
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    share: ShareSettings = field(default_factory=ShareSettings)
+    streams: StreamsSettings = field(default_factory=StreamsSettings)
     #: Ours: a coordinator partition answers COORDINATOR_NOT_AVAILABLE while so many bytes of
     #: records wait for their acks.
     pending_bytes_max: int = 16_777_216

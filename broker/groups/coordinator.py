@@ -11,17 +11,23 @@ Owner of all groups' state. Tasks: the coordinator's, and one for expiry.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from broker.cluster.internal_topics import offsets_topic_configs
 from broker.coordinator.coordinator import Coordinator
-from broker.coordinator.partition import CoordinatorPartition, KeyValue, PartitionState
+from broker.coordinator.partition import CoordinatorPartition, PartitionState
 from broker.coordinator.settings import CoordinatorSettings
 from broker.coordinator.topic import CoordinatorTopic
 from broker.groups.classic import group_core
+from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.types import GroupLimits, GroupSnapshot, GroupState
+from broker.groups.consumer.live import LiveGroup
+from broker.groups.consumer.mixed import MixedGroups
+from broker.groups.consumer.service import ConsumerGroups
+from broker.groups.consumer.types import HeartbeatResult
 from broker.groups.offsets.offsets_core import expired_offsets
 from broker.groups.records import (
     StoredOffset,
@@ -31,13 +37,20 @@ from broker.groups.records import (
     offset_tombstone,
 )
 from broker.groups.shard import APPEND_ERRORS, GroupEntry, GroupShard
+from broker.groups.share.live import LiveShareGroup
+from broker.groups.share.service import ShareMembership
+from broker.groups.streams.live import LiveStreamsGroup
+from broker.groups.streams.service import StreamsGroups
+from broker.groups.streams.types import HeartbeatResult as StreamsResult
+from broker.groups.transactional import GroupTransactions
 from runtime.slices import Slices
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from broker.coordinator.ports import Catalog, Logs, Topic, TopicEvent
+    from broker.coordinator.ports import Logs, Topic, TopicEvent
+    from broker.coordinator.units import KeyValue
     from broker.groups.classic.types import (
         JoinInput,
         JoinResult,
@@ -46,21 +59,44 @@ if TYPE_CHECKING:
         SyncResult,
     )
     from broker.groups.config import GroupConfig
+    from broker.groups.consumer.ports import Topics
+    from broker.groups.consumer.types import GroupTimes, HeartbeatInput
     from broker.groups.offsets.offsets_core import CommittedOffset, GroupOffsets, OffsetKey
+    from broker.groups.share.ports import ShareNeighbours
+    from broker.groups.streams.types import HeartbeatInput as StreamsInput
+    from broker.groups.streams.types import StreamsTimes
     from runtime.env import Env
 
 OFFSETS_TOPIC = "__consumer_offsets"
 #: Groups, and offsets of theirs, that are looked at before others have the loop.
 GROUPS_PER_TURN = 1000
+#: What it costs the turn to answer one request whose records are stored.
+TOLD_UNITS = 10
 
 #: One offset of a commit: (topic, partition, what to store).
 OffsetToCommit = tuple[str, int, "CommittedOffset"]
 
 
+#: What is appended as proof that the partition is still here: it deletes what nobody can commit.
+NO_OFFSET = offset_tombstone("", "", -1)
+
+
 class GroupCoordinator:
     """Groups and committed offsets. `run` it once; constructors start nothing."""
 
-    def __init__(self, env: Env, config: GroupConfig, catalog: Catalog, logs: Logs) -> None:
+    def __init__(
+        self,
+        env: Env,
+        config: GroupConfig,
+        catalog: Topics,
+        logs: Logs,
+        times_of: Callable[[str], GroupTimes] | None = None,
+        share: ShareNeighbours | None = None,
+        streams_times_of: Callable[[str], StreamsTimes] | None = None,
+    ) -> None:
+        """`times_of(group id)`: a consumer group's own settings in force; None: `config`'s.
+        `share`: whom share groups need; None: they are not served. `streams_times_of`: as
+        `times_of`, of streams groups."""
         self.env = env
         self.config = config
         self.topic = CoordinatorTopic(
@@ -73,10 +109,27 @@ class GroupCoordinator:
             env, _settings(config), self.topic, logs, self._new_shard
         )
         self.timers = self.base.timers
+        self.transactions = GroupTransactions(self.base)
         self._catalog = catalog
         self._limits = GroupLimits(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             members_max=config.group_max_size,
+        )
+        self.consumers = ConsumerGroups(
+            self.timers,
+            config.consumer,
+            catalog,
+            times_of or (lambda _: config.consumer.times),
+            self._limits,
+        )
+        self.mixed = MixedGroups(self.consumers)
+        self.shares = ShareMembership(self.timers, config.share, catalog, share)
+        self.streams = StreamsGroups(
+            self.timers,
+            config.streams,
+            catalog,
+            streams_times_of or (lambda _: config.streams.times),
+            self._limits,
         )
 
     # --- life
@@ -84,7 +137,13 @@ class GroupCoordinator:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Never returns. Cancelled: everybody who waits is told NOT_COORDINATOR."""
         self._catalog.subscribe(self._on_topic_event)
-        await self.base.run(self._expire_for_ever, task_status=task_status)
+        await self.base.run(
+            self._expire_for_ever,
+            self.consumers.run,
+            self.shares.run,
+            self.streams.run,
+            task_status=task_status,
+        )
 
     async def ensure_ready(self, group_id: str) -> None:
         """Creates `__consumer_offsets` if it is not there, and waits until the group's partition
@@ -95,19 +154,68 @@ class GroupCoordinator:
         """Forgets what groups have committed for this topic, not for a new one of its name: that
         may have been committed with another coordinator, and come with the partition's log, before
         this broker knows of the topic. Old commits do not say which topic they are of."""
-        is_gone = self._catalog.get(topic.name) is None
         for shard in self.base.shards():
-            tombstones = [
-                StoredOffset(group_id, topic.name, number, None)
-                for group_id, entry in shard.groups.items()
-                for number, committed in entry.offsets.by_topic.get(topic.name, {}).items()
-                if committed.topic_id == topic.id or (is_gone and committed.topic_id is None)
-            ]
-            self._delete_offsets(shard, tombstones, _ignore)
+            self._forget_topic(shard, topic)
+            self.shares.topic_deleted(shard, topic.id)
+
+    def _forget_topic(self, shard: GroupShard, topic: Topic) -> None:
+        """A commit that is on its way may be for the new topic, and a tombstone would lie behind
+        it: such a key is looked at again when that is stored."""
+        is_gone = self._catalog.get(topic.name) is None
+        tombstones = []
+        is_early = False
+        for group_id, entry in shard.groups.items():
+            for number, known in entry.offsets.of_topic(topic.name):
+                if any(
+                    each.topic_id != topic.id and not (is_gone and each.topic_id is None)
+                    for each in known
+                ):
+                    continue
+                if entry.offsets.is_in_flight((topic.name, number)):
+                    is_early = True
+                else:
+                    tombstones.append(StoredOffset(group_id, topic.name, number, None))
+        self._delete_offsets(shard, tombstones, _ignore)
+        if is_early:
+            shard.partition.after_pending(partial(self._forget_topic_again, shard, topic))
+
+    def _forget_topic_again(self, shard: GroupShard, topic: Topic) -> None:
+        if shard.partition.state is PartitionState.ACTIVE:
+            self._forget_topic(shard, topic)
 
     def statistics(self) -> dict[str, int]:
         groups = sum(len(shard.groups) for shard in self.base.shards())
         return {**self.base.statistics(), "groups": groups}
+
+    # --- members of the consumer protocol
+
+    def consumer_heartbeat(
+        self, group_id: str, request: HeartbeatInput, reply: Callable[[HeartbeatResult], None]
+    ) -> None:
+        """ConsumerGroupHeartbeat: `reply(result)`, now or once what it changed is stored."""
+        shard, error = self.base.find(group_id)
+        if shard is None:
+            reply(HeartbeatResult(error))
+        else:
+            self.consumers.heartbeat(shard, group_id, request, reply)
+
+    def serve_share_groups(self, neighbours: ShareNeighbours) -> None:
+        """From now on they are served; those that were loaded by now go on."""
+        self.shares.neighbours = neighbours
+        for shard in self.base.shards():
+            for entry in shard.groups.values():
+                if isinstance(entry.group, LiveShareGroup):
+                    self.shares.loaded(entry, entry.group)
+
+    def streams_heartbeat(
+        self, group_id: str, request: StreamsInput, reply: Callable[[StreamsResult], None]
+    ) -> None:
+        """StreamsGroupHeartbeat: `reply(result)`, now or once what it changed is stored."""
+        shard, error = self.base.find(group_id)
+        if shard is None:
+            reply(StreamsResult(error))
+        else:
+            self.streams.heartbeat(shard, group_id, request, reply)
 
     # --- members
 
@@ -130,9 +238,22 @@ class GroupCoordinator:
             if request.member_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             entry = shard.create(group_id)
-        effects = group_core.join(entry.group, reply, request, self.timers.now_ms())
+        group = entry.group
+        if isinstance(group, LiveGroup):
+            if not group.is_empty:
+                return self.mixed.join(entry, group, request, reply)
+            group = self.consumers.give_way(entry, group)
+        elif isinstance(group, LiveShareGroup):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        elif isinstance(group, LiveStreamsGroup):
+            if not group.is_empty:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            if not group.is_forgettable:  # its last member's leaving is on its way
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            group = self.streams.give_way(entry, group)
+        effects = group_core.join(group, reply, request, self.timers.now_ms())
         if is_new:
-            if entry.group.is_forgettable:  # refused
+            if group.is_forgettable:  # refused
                 shard.forget(entry)
             else:
                 # As Kafka: the group is in the log from its first member on.
@@ -148,6 +269,10 @@ class GroupCoordinator:
         entry, error = self._find_group(group_id)
         if entry is None:
             return _unless_missing(error, ErrorCode.UNKNOWN_MEMBER_ID)
+        if isinstance(entry.group, LiveGroup):
+            return self.mixed.sync(entry, entry.group, request, reply)
+        if isinstance(entry.group, LiveShareGroup | LiveStreamsGroup):
+            return ErrorCode.UNKNOWN_MEMBER_ID
         effects = group_core.sync(entry.group, reply, request, self.timers.now_ms())
         entry.shard.carry_out(entry, effects)
         return ErrorCode.NONE
@@ -162,6 +287,10 @@ class GroupCoordinator:
             if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ErrorCode.NONE
             return _unless_missing(error, ErrorCode.UNKNOWN_MEMBER_ID)
+        if isinstance(entry.group, LiveGroup):
+            return self.mixed.heartbeat(entry, entry.group, member_id, instance_id, generation_id)
+        if isinstance(entry.group, LiveShareGroup | LiveStreamsGroup):
+            return ErrorCode.UNKNOWN_MEMBER_ID
         return group_core.heartbeat(
             entry.group, member_id, instance_id, generation_id, self.timers.now_ms()
         )
@@ -181,6 +310,15 @@ class GroupCoordinator:
             else:
                 reply(error, [])
             return
+        if isinstance(entry.group, LiveGroup):
+            self.mixed.leave(entry, entry.group, members, reply)
+            return
+        if isinstance(entry.group, LiveShareGroup):
+            reply(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
+            return
+        if isinstance(entry.group, LiveStreamsGroup):
+            reply(ErrorCode.UNKNOWN_MEMBER_ID, [])
+            return
         errors, effects = group_core.leave(entry.group, members, self.timers.now_ms())
 
         def stored(error: ErrorCode) -> None:
@@ -199,10 +337,14 @@ class GroupCoordinator:
         generation_id: int,
         offsets: Sequence[OffsetToCommit],
         reply: Callable[[ErrorCode], None],
+        *,
+        speaks_epochs: bool = True,
     ) -> None:
         """OffsetCommit: `reply(error)`, NONE once all offsets are durable. A group that is not
         there is made for a commit without a generation: a simple consumer's; otherwise
-        GROUP_ID_NOT_FOUND. The empty group id is a group like any other, as in Kafka."""
+        GROUP_ID_NOT_FOUND. The empty group id is a group like any other, as in Kafka.
+        `speaks_epochs`: the API's version knows of member epochs (KIP-848), and a generation may
+        be one."""
         shard, error = self.base.find(group_id)
         if shard is None:
             reply(error)
@@ -213,38 +355,51 @@ class GroupCoordinator:
                 reply(ErrorCode.GROUP_ID_NOT_FOUND)
                 return
             entry = shard.create(group_id)
-        error = entry.group.commit_error(member_id, instance_id, generation_id)
+        group = entry.group
+        error = entry.commit_error(
+            member_id,
+            instance_id,
+            generation_id,
+            [(each.topic_id, number) for _, number, each in offsets],
+            speaks_epochs=speaks_epochs,
+        )
         if error:
             reply(error)
             return
-        group_core.touch(entry.group, member_id, self.timers.now_ms())
+        if isinstance(group, ClassicGroup):
+            group_core.touch(group, member_id, self.timers.now_ms())
+        elif isinstance(group, LiveGroup) and group.is_classic_member(member_id):
+            self.consumers.heard_of(group, member_id)
         records = [offset_record(group_id, *each) for each in offsets]
-        stored = [StoredOffset(group_id, *each) for each in offsets]
-        table = entry.offsets
-        for topic, number, _ in offsets:
-            table.begin(topic, number)
-
-        def done(error: ErrorCode) -> None:
-            for each in stored:
-                table.end(each.topic, each.partition)
-            if error and entry.is_pristine and shard.groups.get(group_id) is entry:
-                shard.forget(entry)
-            reply(error)
-
-        shard.write_offsets(records, stored, done)
+        shard.commit(entry, records, [StoredOffset(group_id, *each) for each in offsets], reply)
 
     def fetch(
         self,
         group_id: str,
         require_stable: bool,
         reply: Callable[[ErrorCode, GroupOffsets | None], None],
+        *,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> None:
         """OffsetFetch: `reply(error, table)`; no table: the group has no offsets. Who requires
-        stable offsets waits for the commits of this group that are on their way (KIP-447)."""
+        stable offsets waits for the commits that are on their way (KIP-447), and for proof that no
+        other broker took others since: something appended now is acknowledged, which the log of a
+        coordinator that was deposed refuses. So he is told an error while nothing can be appended.
+        A member of a consumer group tells its epoch."""
         shard, error = self.base.find(group_id)
         if shard is None:
             reply(error, None)
             return
+        entry = shard.groups.get(group_id)
+        if entry is not None and isinstance(entry.group, LiveShareGroup):
+            reply(entry.group.offsets_error, None)
+            return
+        if entry is not None and isinstance(entry.group, LiveGroup | LiveStreamsGroup):
+            error = entry.group.fetch_error(member_id, member_epoch)
+            if error:
+                reply(error, None)
+                return
 
         def answer() -> None:
             if shard.partition.state is not PartitionState.ACTIVE:
@@ -253,9 +408,14 @@ class GroupCoordinator:
             entry = shard.groups.get(group_id)
             reply(ErrorCode.NONE, None if entry is None else entry.offsets)
 
-        entry = shard.groups.get(group_id)
-        if require_stable and entry is not None and entry.offsets.has_in_flight:
-            shard.partition.after_pending(answer)
+        def acknowledged(error: ErrorCode) -> None:
+            if error:
+                reply(error, None)
+            else:
+                answer()
+
+        if require_stable:
+            shard.partition.barrier(NO_OFFSET, acknowledged)
         else:
             answer()
 
@@ -274,6 +434,9 @@ class GroupCoordinator:
             reply(error, [])
             return
         group = entry.group
+        if isinstance(group, LiveShareGroup):
+            reply(group.offsets_error, [])
+            return
         if not group.is_empty and not group.is_of_consumers:
             reply(ErrorCode.NON_EMPTY_GROUP, [])
             return
@@ -303,7 +466,8 @@ class GroupCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         if self.base.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
-        return ErrorCode.NONE, [e for s in self.base.shards() for e in s.groups.values()]
+        entries = [e for s in self.base.shards() for e in s.groups.values()]
+        return ErrorCode.NONE, [each for each in entries if _is_there(each)]
 
     def delete_group(self, group_id: str, reply: Callable[[ErrorCode], None]) -> None:
         """DeleteGroups of one group: `reply(error)`, NONE once its tombstones are durable."""
@@ -312,6 +476,8 @@ class GroupCoordinator:
             reply(error)
         elif not entry.group.is_empty:
             reply(ErrorCode.NON_EMPTY_GROUP)
+        elif isinstance(entry.group, LiveShareGroup):
+            self.shares.delete(entry, entry.group, reply)
         else:
             self._delete_group(entry, entry.offsets.keys_to_delete(), reply)
 
@@ -328,6 +494,8 @@ class GroupCoordinator:
                     self._expire_group(entry, now_ms)
 
     def _expire_group(self, entry: GroupEntry, now_ms: int) -> None:
+        if isinstance(entry.group, LiveShareGroup):
+            return  # it stays until somebody deletes it
         keys = expired_offsets(entry.group, entry.offsets, now_ms, self.config.offsets_retention_ms)
         is_last = len(keys) == len(entry.offsets) and not entry.offsets.has_in_flight
         if is_last and entry.group.is_forgettable and not entry.offsets.unstable:
@@ -347,6 +515,14 @@ class GroupCoordinator:
                 entry.shard.apply_deletion(entry)
             reply(error)
 
+        if isinstance(entry.group, LiveGroup):
+            self._delete_offsets(entry.shard, entry.tombstones(keys), _ignore)
+            self.consumers.delete(entry, entry.group, done)
+            return
+        if isinstance(entry.group, LiveStreamsGroup):
+            self._delete_offsets(entry.shard, entry.tombstones(keys), _ignore)
+            self.streams.delete(entry, entry.group, done)
+            return
         last = [group_tombstone(entry.group.group_id)]
         self._delete_offsets(entry.shard, entry.tombstones(keys), done, last)
 
@@ -363,7 +539,15 @@ class GroupCoordinator:
         shard.write_offsets([*records, *last], tombstones, reply)
 
     def _new_shard(self, partition: CoordinatorPartition[GroupShard]) -> GroupShard:
-        return GroupShard(partition, self._limits, self.timers)
+        return GroupShard(
+            partition,
+            self._limits,
+            self.timers,
+            self.env.turn,
+            self.consumers,
+            self.shares,
+            self.streams,
+        )
 
     def _find_group(
         self, group_id: str, *, empty_id_is_fine: bool = False
@@ -374,12 +558,15 @@ class GroupCoordinator:
         if shard is None:
             return None, error
         entry = shard.groups.get(group_id)
-        if entry is None or entry.group.state is GroupState.DEAD:
+        if entry is None or entry.group.state is GroupState.DEAD or not _is_there(entry):
             return None, ErrorCode.GROUP_ID_NOT_FOUND
         return entry, ErrorCode.NONE
 
     def _on_topic_event(self, event: TopicEvent) -> None:
         """The catalog's listener: a topic was created, changed or deleted."""
+        self.consumers.topics_changed()
+        self.shares.topics_changed()
+        self.streams.topics_changed()
         topic = event.topic
         current = self._catalog.get(topic.name)
         if current is None or current.id != topic.id:
@@ -391,6 +578,11 @@ class GroupCoordinator:
             await self.expire()
 
 
+def _is_there(entry: GroupEntry) -> bool:
+    """Not of a consumer, share or streams group whose first records are on their way."""
+    return isinstance(entry.group, ClassicGroup) or entry.group.is_there
+
+
 def _settings(config: GroupConfig) -> CoordinatorSettings:
     return CoordinatorSettings(
         compression=config.offsets_topic_compression_codec,
@@ -398,6 +590,7 @@ def _settings(config: GroupConfig) -> CoordinatorSettings:
         pending_bytes_max=config.pending_bytes_max,
         load_buffer_size=config.offsets_load_buffer_size,
         loads_max=config.loads_max,
+        told_units=TOLD_UNITS,
         append_errors=APPEND_ERRORS,
     )
 

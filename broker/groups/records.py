@@ -8,9 +8,13 @@ it keeps the last commit of every partition.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from broker.groups.classic.types import GroupSnapshot, MemberSnapshot
+from broker.groups.consumer.records import parse_event
 from broker.groups.offsets.offsets_core import CommittedOffset
+from broker.groups.share.records import parse_event as parse_share_event
+from broker.groups.streams.records import parse_event as parse_streams_event
 from wire.kafka.message import ZERO_UUID
 from wire.kafka.records.coordinator import (
     GroupMetadataKey,
@@ -18,11 +22,18 @@ from wire.kafka.records.coordinator import (
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    ShareGroupKey,
     decode_group_key,
     decode_value,
     encode_key,
     encode_value,
 )
+from wire.kafka.records.streams_group import StreamsGroupKey
+
+if TYPE_CHECKING:
+    from broker.groups.consumer.events import Event
+    from broker.groups.share.events import Event as ShareEvent
+    from broker.groups.streams.events import Event as StreamsEvent
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,7 +54,31 @@ class StoredOffset:
     value: CommittedOffset | None
 
 
-StoredRecord = StoredGroup | StoredOffset
+@dataclass(slots=True, frozen=True)
+class StoredEvent:
+    """A record of a group of the consumer protocol."""
+
+    group_id: str
+    event: Event
+
+
+@dataclass(slots=True, frozen=True)
+class StoredShareEvent:
+    """A record of a share group."""
+
+    group_id: str
+    event: ShareEvent
+
+
+@dataclass(slots=True, frozen=True)
+class StoredStreamsEvent:
+    """A record of a streams group."""
+
+    group_id: str
+    event: StreamsEvent
+
+
+StoredRecord = StoredGroup | StoredOffset | StoredEvent | StoredShareEvent | StoredStreamsEvent
 
 
 def group_record(snapshot: GroupSnapshot) -> tuple[bytes, bytes]:
@@ -94,9 +129,11 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> tuple[bytes, 
 
 
 def parse_record(key: bytes, value: bytes | None) -> StoredRecord | None:
-    """What a record of the log says; None: of a type that classic groups do not know (KIP-848's,
-    share groups'). WireError if it is malformed."""
+    """What a record of the log says; None: of a type that is not known (streams groups').
+    WireError if it is malformed."""
     match decode_group_key(key):
+        case None:
+            return None
         case OffsetCommitKey() as offset_key:
             return StoredOffset(
                 offset_key.group,
@@ -107,7 +144,12 @@ def parse_record(key: bytes, value: bytes | None) -> StoredRecord | None:
         case GroupMetadataKey() as group_key:
             snapshot = _snapshot(group_key.group, decode_value(GroupMetadataValue, value))
             return StoredGroup(group_key.group, snapshot)
-    return None
+        case share_key if isinstance(share_key, ShareGroupKey):
+            return StoredShareEvent(share_key.group_id, parse_share_event(share_key, value))
+        case streams_key if isinstance(streams_key, StreamsGroupKey):
+            return StoredStreamsEvent(streams_key.group_id, parse_streams_event(streams_key, value))
+        case consumer_key:
+            return StoredEvent(consumer_key.group_id, parse_event(consumer_key, value))
 
 
 def _committed_offset(value: OffsetCommitValue | None) -> CommittedOffset | None:

@@ -8,10 +8,10 @@ does (KIP-511) and kept for logs and metrics.
 Produce is advertised from version 0 though 0-2 are refused: librdkafka otherwise switches off
 compression codecs (KAFKA-18659).
 
-With transactions, which are not served yet, `transaction.version` is supported from 0 to 2 (to
-version 3 from 1: older clients do not understand 0), and finalized as the cluster has it (KIP-584).
+Features are supported from 0 on (to version 3 from 1: older clients do not understand 0), and
+finalized as the cluster has them (KIP-584, broker/cluster/features.py).
 
-Known deviation: no other feature is advertised before it is implemented (KIP-848).
+Known deviation: no other feature is advertised before it is implemented (share.version, for one).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import re
 from typing import TYPE_CHECKING
 
 from broker.api import Api
-from broker.cluster.features import TRANSACTION_VERSION, TRANSACTION_VERSION_MAX
+from broker.cluster.features import FEATURES
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.metadata import (
@@ -40,8 +40,8 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class ApiVersionsHandler:
-    def __init__(self, features: FinalizedFeatures | None = None) -> None:
-        """`features`: those of the cluster, if this broker serves transactions."""
+    def __init__(self, features: FinalizedFeatures) -> None:
+        """`features`: those of the cluster."""
         self._entries: list[ApiVersion] = []
         self._features = features
 
@@ -61,23 +61,26 @@ class ApiVersionsHandler:
             connection.client_software_name = body.client_software_name
             connection.client_software_version = body.client_software_version
         response = ApiVersionsResponse(api_keys=self._entries)
-        if self._features is not None:
-            _tell_features(response, self._features, request.version)
+        _tell_features(response, self._features, request.version)
         return response
 
 
 def _tell_features(
     response: ApiVersionsResponse, features: FinalizedFeatures, version: int
 ) -> None:
-    """KAFKA-17011: clients of version 3 fail over a feature that is supported from 0 on."""
+    """KAFKA-17011: clients of version 3 fail over a feature that is supported from 0 on. As in
+    Kafka, what is finalized at 0 is not told."""
     least = 0 if version >= 4 else 1
     response.supported_features = [
-        SupportedFeatureKey(TRANSACTION_VERSION, least, TRANSACTION_VERSION_MAX)
+        SupportedFeatureKey(name, least, FEATURES[name].most) for name in sorted(FEATURES)
     ]
     if features.epoch >= 0:
-        level = features.transaction_version
         response.finalized_features_epoch = features.epoch
-        response.finalized_features = [FinalizedFeatureKey(TRANSACTION_VERSION, level, level)]
+        response.finalized_features = [
+            FinalizedFeatureKey(name, level, level)
+            for name, level in sorted(features.levels.items())
+            if level
+        ]
 
 
 def entries(apis: Iterable[Api]) -> list[ApiVersion]:

@@ -1,7 +1,8 @@
-"""The cluster and its partitions: DescribeCluster, DescribeTopicPartitions, DescribeLogDirs.
+"""The cluster and its partitions: DescribeCluster, DescribeTopicPartitions, log directories.
 
 | key | versions | what |
 |--|--|--|
+| 34 AlterReplicaLogDirs | 1-2 | LOG_DIR_NOT_FOUND: there is one directory (KIP-113) |
 | 35 DescribeLogDirs | 1-5 | one directory, with each partition's bytes in its ledgers |
 | 60 DescribeCluster | 0-2 | KIP-700; controller endpoints are refused (KIP-919) |
 | 75 DescribeTopicPartitions | 0 | pages in order of names, with a cursor (KIP-966) |
@@ -23,6 +24,10 @@ from broker.cluster.catalog import Topic, check_name
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.cluster import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -94,6 +99,7 @@ class ClusterHandler:
 
     def apis(self) -> list[Api]:
         return [
+            Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, self.alter_replica_log_dirs),
             Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, self.describe_log_dirs),
             Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, self.describe_cluster),
             Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, self.describe_topic_partitions),
@@ -213,6 +219,32 @@ class ClusterHandler:
             return self._logs.get(topic, partition)
         except KafkaError:
             return None
+
+    # -- AlterReplicaLogDirs ----------------------------------------------------------------------
+
+    def alter_replica_log_dirs(self, request: Request) -> Steps[AlterReplicaLogDirsResponse]:
+        """A partition that is to move where it is said to be is there already."""
+        body: AlterReplicaLogDirsRequest = request.body
+        answered: dict[str, AlterReplicaLogDirTopicResult] = {}
+        for directory in body.dirs:
+            yield 1
+            for topic in directory.topics:
+                yield TOPIC_UNITS
+                result = answered.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic.name))
+                for number in topic.partitions:
+                    yield PARTITION_UNITS
+                    code = self._move_error(directory.path, topic.name, number)
+                    result.partitions.append(AlterReplicaLogDirPartitionResult(number, int(code)))
+        return AlterReplicaLogDirsResponse(results=list(answered.values()))
+
+    def _move_error(self, path: str, topic: str, partition: int) -> ErrorCode:
+        if path != self._data_directory:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        try:
+            self._logs.get(topic, partition)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
 
     # -- DescribeLogDirs --------------------------------------------------------------------------
 

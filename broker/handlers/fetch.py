@@ -65,6 +65,7 @@ from wire.kafka.messages.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from broker.api import Account
     from broker.fetch_sessions import FetchContext, FetchSessions, Wanted
     from broker.handlers.fetch_watch import Part
     from broker.log.manager import LogManager
@@ -130,7 +131,18 @@ class FetchHandler:
             context = self._sessions.context(body, request.version)
         except KafkaError as error:
             return FetchResponse(error_code=int(error.code))
+        if request.account is not None:
+            self._count_for(context, request.account, body)
         return self._fetch(body, context)
+
+    @staticmethod
+    def _count_for(context: FetchContext, account: Account, body: FetchRequest) -> None:
+        """The client has a quota: no answer is larger than fits in its windows."""
+        context.account = account
+        limit = account.fetch_bytes_max()
+        if limit is not None and limit < body.max_bytes:
+            body.max_bytes = limit
+            body.min_bytes = min(body.min_bytes, limit)
 
     def _fetch_many(self, request: Request) -> Steps[FetchResult]:
         """One that names many partitions: its session is made or changed in slices."""
@@ -138,6 +150,8 @@ class FetchHandler:
             context = yield from self._sessions.steps(request.body, request.version)
         except KafkaError as error:
             return FetchResponse(error_code=int(error.code))
+        if request.account is not None:
+            self._count_for(context, request.account, request.body)
         return self._fetch(request.body, context)
 
     def _fetch(self, body: FetchRequest, context: FetchContext) -> FetchResult:
@@ -212,7 +226,9 @@ class FetchHandler:
                     committed=committed,
                 )
                 if committed and got is not None:
-                    aborted = log.aborted.find_nowait(wanted.request.fetch_offset, got.next_offset)
+                    aborted = log.transactions.aborted.find_nowait(
+                        wanted.request.fetch_offset, got.next_offset
+                    )
                     if aborted is None:
                         got = None
                     else:
@@ -343,10 +359,11 @@ class FetchHandler:
         limit = min(body.max_bytes, self.fetch_bytes_max) - collected.size_bytes
         try:
             size_max = min(wanted.request.partition_max_bytes, limit)
-            got = await log.read(offset, size_max, committed=committed)
             if committed:
-                aborted = await log.read_aborted(offset, got.next_offset)
+                got, aborted = await log.read_committed(offset, size_max)
                 data.aborted_transactions = _listed(aborted)
+            else:
+                got = await log.read(offset, size_max)
         except KafkaError as error:
             data.error_code = int(error.code)
             collected.failed = True
@@ -369,6 +386,9 @@ class FetchHandler:
 
     def _response(self, context: FetchContext, collected: Collected) -> Steps[FetchResponse]:
         response = FetchResponse(session_id=context.session_id)
+        if context.account is not None and context.account.fetched(collected.size_bytes, response):
+            response.session_id = self._sessions.throttled_id(context)
+            return response
         topic: FetchableTopicResponse | None = None
         last: object = None
         sent = []

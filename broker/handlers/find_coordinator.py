@@ -1,15 +1,17 @@
-"""FindCoordinator, key 10, versions 0-6: which broker coordinates a group or a transactional id.
+"""FindCoordinator, key 10, versions 0-6: which broker coordinates a group, a transactional id,
+or the state of a share partition.
 
-Behaviour: key type 0 (or none, version 0) is a group, 1 a transactional id (1+). The coordinator is
+Behaviour: key type 0 (or none, version 0) is a group, 1 a transactional id (1+), 2 a share
+partition (6+; `group:topic id:partition`, else INVALID_REQUEST). The coordinator is
 the leader of the partition, of the coordinator's topic, that the key hashes to. If the topic is not
 there it is created, and the answer waits for it and, if the partition is ours, until it is loaded,
 so that the next request need not be repeated. Without a live leader: COORDINATOR_NOT_AVAILABLE,
 node id -1, host "", port -1. From 4 on several keys at once (KIP-699), each with its own answer.
 
-Known deviations: share groups' state (key type 2) is not served: INVALID_REQUEST, as Kafka answers
-without a share coordinator. Without a transaction coordinator, a transactional id is refused with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED: clients ask for ever after most other errors. Kafka answers
-COORDINATOR_NOT_AVAILABLE while it creates the topic; we answer when it is there.
+A key type that this broker has no coordinator of gets INVALID_REQUEST, as in Kafka.
+
+Known deviation: Kafka answers COORDINATOR_NOT_AVAILABLE while it creates the topic; we answer when
+it is there.
 """
 
 from __future__ import annotations
@@ -38,6 +40,11 @@ CHARACTERS_PER_UNIT = 20
 
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
+KEY_TYPE_SHARE = 2
+
+
+def _as_it_is(key: str) -> str | None:
+    return key
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,6 +53,10 @@ class KeyType:
 
     topic: CoordinatorTopic
     ensure_ready: Callable[[str], Awaitable[None]]  # KafkaError
+    #: What is hashed of a key; None: it is none.
+    canonical: Callable[[str], str | None] = _as_it_is
+    #: Of requests in which it may be asked for.
+    version_min: int = 0
 
 
 class FindCoordinatorHandler:
@@ -60,14 +71,17 @@ class FindCoordinatorHandler:
 
     def find(self, request: Request) -> HandlerResult:
         """At once if the topic is there, which it is but for the first time."""
-        body: FindCoordinatorRequest = request.body
-        kind = self._key_types.get(body.key_type)
+        kind = self._kind(request)
         if kind is None or kind.topic.exists:
             return self._steps(request)
         return self._create_and_find(request, kind)
 
+    def _kind(self, request: Request) -> KeyType | None:
+        kind = self._key_types.get(request.body.key_type)
+        return None if kind is None or request.version < kind.version_min else kind
+
     async def _create_and_find(self, request: Request, kind: KeyType) -> FindCoordinatorResponse:
-        for key in _keys(request):
+        for key in filter(None, map(kind.canonical, _keys(request))):
             try:
                 await kind.ensure_ready(key)
             except KafkaError:
@@ -76,11 +90,12 @@ class FindCoordinatorHandler:
 
     def _steps(self, request: Request) -> Steps[FindCoordinatorResponse]:
         body: FindCoordinatorRequest = request.body
+        kind = self._kind(request)
         listener = request.connection.listener
         found = []
         for key in _keys(request):
             yield KEY_UNITS + len(key) // CHARACTERS_PER_UNIT
-            found.append(self._find(body.key_type, key, listener))
+            found.append(self._find(kind, body.key_type, key, listener))
         if request.version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         (one,) = found
@@ -92,20 +107,16 @@ class FindCoordinatorHandler:
             port=one.port,
         )
 
-    def _find(self, key_type: int, key: str, listener: str) -> Coordinator:
-        kind = self._key_types.get(key_type)
-        if kind is None and key_type == KEY_TYPE_TRANSACTION:
-            return _failure(
-                key,
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "this server has no transaction coordinator",
-            )
+    def _find(self, kind: KeyType | None, key_type: int, key: str, listener: str) -> Coordinator:
         if kind is None:
             return _failure(key, ErrorCode.INVALID_REQUEST, f"no coordinator of type {key_type}")
+        hashed = kind.canonical(key)
+        if hashed is None:
+            return _failure(key, ErrorCode.INVALID_REQUEST, f"no key of type {key_type}")
         topic = kind.topic
         leader = None
         if topic.exists:
-            leader = self._leaders.leader(topic.name, topic.partition_for(key), listener)
+            leader = self._leaders.leader(topic.name, topic.partition_for(hashed), listener)
         if leader is None:
             return _failure(
                 key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available."

@@ -18,9 +18,9 @@ version:
 - SyncGroup 5+ must name protocol type and protocol: INCONSISTENT_GROUP_PROTOCOL.
 - LeaveGroup below 3 names one member, and its error is the response's.
 - DescribeGroups below 6 describes a group that is not there as Dead, without an error; 6+:
-  GROUP_ID_NOT_FOUND (KIP-1043).
-- ListGroups filters by state (4+, KIP-518) and type (5+, KIP-848), in any case of letters. All
-  groups here are of type «classic».
+  GROUP_ID_NOT_FOUND (KIP-1043). So is a group of the consumer protocol, which
+  ConsumerGroupDescribe describes.
+- ListGroups filters by state (4+, KIP-518) and type (5+, KIP-848), in any case of letters.
 
 Known deviations: the authorized operations of a described group are all that groups have, as of a
 broker without an authorizer. A JoinGroup that names more than PROTOCOLS_MAX protocols is answered
@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
 from broker.authorization import ALL_OPERATIONS, ResourceType
+from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.members import PROTOCOLS_MAX
 from broker.groups.classic.types import (
     GroupState,
@@ -71,9 +72,7 @@ from wire.kafka.messages.groups import (
 
 if TYPE_CHECKING:
     from broker.groups.coordinator import GroupCoordinator
-    from broker.groups.shard import GroupEntry
 
-_GROUP_TYPE = "classic"
 #: What a group costs, in units of `Steps`, and characters of its id that cost one: it is hashed.
 GROUP_UNITS = 8
 CHARACTERS_PER_UNIT = 20
@@ -231,17 +230,16 @@ class GroupsHandler:
         states = yield from _lowered(body.states_filter)
         types = yield from _lowered(body.types_filter)
         error, entries = self._coordinator.list_groups()
-        if types and _GROUP_TYPE not in types:
-            entries = []
         groups = []
         for entry in entries:
             yield 2
             group = entry.group
-            if not states or group.state.value.lower() in states:
+            state = group.state.value
+            if types and group.kind not in types:
+                continue
+            if not states or state.lower() in states:
                 groups.append(
-                    ListedGroup(
-                        group.group_id, group.protocol_type or "", group.state.value, _GROUP_TYPE
-                    )
+                    ListedGroup(group.group_id, group.protocol_type or "", state, group.kind)
                 )
         return ListGroupsResponse(error_code=error, groups=groups)
 
@@ -273,14 +271,18 @@ class GroupsHandler:
 
     def _described(self, group_id: str, version: int) -> Steps[DescribedGroup]:
         error, entry = self._coordinator.describe(group_id)
+        if entry is not None and isinstance(entry.group, ClassicGroup):
+            return (yield from _described_group(entry.group))
         if entry is not None:
-            return (yield from _described_group(entry))
+            error = ErrorCode.GROUP_ID_NOT_FOUND
         if error is not ErrorCode.GROUP_ID_NOT_FOUND:
             return DescribedGroup(error_code=error, group_id=group_id)
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= 6:
             described.error_code = error
-            described.error_message = f"Group {group_id} not found."
+            described.error_message = f"Group {group_id} " + (
+                "not found." if entry is None else "is not a classic group."
+            )
         return described
 
 
@@ -306,8 +308,7 @@ def _join_response(result: JoinResult, version: int) -> JoinGroupResponse:
     )
 
 
-def _described_group(entry: GroupEntry) -> Steps[DescribedGroup]:
-    group = entry.group
+def _described_group(group: ClassicGroup) -> Steps[DescribedGroup]:
     # Outside of Stable the protocol is about to be chosen anew, and with it the metadata.
     protocol = group.protocol_name if group.state is GroupState.STABLE else None
     described = DescribedGroup(

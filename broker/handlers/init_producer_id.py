@@ -6,9 +6,6 @@ producer's id would fence that one.
 
 With one: what its transaction coordinator says (broker/transactions). Producers below version 4 do
 not know PRODUCER_FENCED, and get INVALID_PRODUCER_EPOCH.
-
-Known deviation: without a transaction coordinator, which is not served yet, transactional ids are
-refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which no client retries.
 """
 
 from __future__ import annotations
@@ -33,9 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class InitProducerIdHandler:
-    def __init__(
-        self, producer_ids: ProducerIds, transactions: TransactionCoordinator | None = None
-    ) -> None:
+    def __init__(self, producer_ids: ProducerIds, transactions: TransactionCoordinator) -> None:
         self._producer_ids = producer_ids
         self._transactions = transactions
 
@@ -48,8 +43,6 @@ class InitProducerIdHandler:
             return _failed(ErrorCode.INVALID_REQUEST)
         if body.transactional_id is None:
             return self._without_transactions(body)
-        if self._transactions is None:
-            return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         reply = Reply()
 
         def answer(result: TxnResult) -> None:

@@ -12,17 +12,22 @@ Behaviour: Kafka 4.3's.
   OFFSET_METADATA_TOO_LARGE; the rest of the request is one append, answered when it is durable. 2-4
   may carry a retention, which overrides the broker's. For a group that is not there and a
   generation: GROUP_ID_NOT_FOUND from 9 on, ILLEGAL_GENERATION before.
-- OffsetFetch: null topics (2+) mean all; `require_stable` (7+) waits for commits on their way and
+- OffsetFetch: null topics (2+) mean all; `require_stable` (7+) waits for commits on their way, and
   answers UNSTABLE_OFFSET_COMMIT for offsets of open transactions; several groups from 8 on; topic
   ids in 10. Nothing committed is offset -1, epoch -1, metadata "". A group that is not there has
   nothing committed, which is no error.
 - OffsetDelete: GROUP_SUBSCRIBED_TO_TOPIC for topics that a member of the group reads.
 
-OffsetFetch is answered from memory, as Kafka's is. A client without a generation may therefore be
-told, during a take-over by another broker, what was committed before it.
+OffsetFetch is answered from memory, as Kafka's is. Where another broker took the group over, and
+this one does not know it yet, memory is what was committed before that. With `require_stable` the
+answer therefore comes behind an append: nobody who was told of a newer commit is then told an older
+one. It costs one small append for all who ask in a turn, and is refused while the log of the
+coordinator takes none. Without `require_stable` nothing is proven: assumed is that the client asks
+again, or that its own next commit finds the coordinator deposed.
 
-Known deviations: a commit's optional member epoch of KIP-848 is read as a generation: all groups
-here are classic.
+A member of a consumer group (KIP-848) commits from 9 on, by its epoch in the place of a generation;
+below, UNSUPPORTED_VERSION. With an epoch that is over it may commit what it has had since
+(KIP-1251), else STALE_MEMBER_EPOCH. From 9 on it may tell its id and epoch to OffsetFetch, too.
 """
 
 from __future__ import annotations
@@ -65,8 +70,10 @@ if TYPE_CHECKING:
 
     from broker.coordinator.ports import Catalog, Topic
     from broker.groups.coordinator import GroupCoordinator, OffsetToCommit
+    from wire.kafka.message import Message
 
 _TOPIC_IDS_FROM = 10
+_EPOCHS_FROM = 9
 
 #: Partitions that are committed, deleted or looked up at once: some 3 ms.
 CHUNK_PARTITIONS = 250
@@ -76,12 +83,12 @@ PARTITION_UNITS = 5
 CHARACTERS_PER_UNIT = 20
 
 
-class _Parts(Reply):
+class Parts(Reply):
     """A reply that is resolved when all of its parts are done, and one more when all were begun."""
 
     __slots__ = ("outstanding", "response")
 
-    def __init__(self, response: OffsetCommitResponse | OffsetDeleteResponse) -> None:
+    def __init__(self, response: Message) -> None:
         super().__init__()
         self.response = response
         self.outstanding = 1
@@ -111,7 +118,8 @@ class OffsetsHandler:
     def commit(self, request: Request) -> Steps[Reply]:
         body: OffsetCommitRequest = request.body
         response = OffsetCommitResponse()
-        parts = _Parts(response)
+        parts = Parts(response)
+        limit = self._coordinator.config.offset_metadata_max_bytes
         chunk: list[tuple[OffsetCommitResponsePartition, OffsetToCommit]] = []
         now_ms = self._coordinator.timers.wall_ms()
         retention_ms = body.retention_time_ms
@@ -131,7 +139,7 @@ class OffsetsHandler:
                     answer.error_code = unknown
                 elif not 0 <= number < topic.partition_count:
                     answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif self._is_too_large(partition):
+                elif is_metadata_too_large(partition.committed_metadata, limit):
                     answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     value = _to_commit(partition, now_ms, expire_ms, topic.id)
@@ -149,7 +157,7 @@ class OffsetsHandler:
         self,
         request: Request,
         chunk: list[tuple[OffsetCommitResponsePartition, OffsetToCommit]],
-        parts: _Parts,
+        parts: Parts,
     ) -> None:
         """One append's worth of offsets. Nearly always that is all of them; a request of more than
         a batch's worth is no single batch in Kafka either, which refuses it."""
@@ -171,15 +179,8 @@ class OffsetsHandler:
             body.generation_id_or_member_epoch,
             [offset for _, offset in chunk],
             done,
+            speaks_epochs=request.version >= _EPOCHS_FROM,
         )
-
-    def _is_too_large(self, partition: OffsetCommitRequestPartition) -> bool:
-        # Kafka counts UTF-16 units, not bytes, whatever the setting is called.
-        text = partition.committed_metadata
-        limit = self._coordinator.config.offset_metadata_max_bytes
-        if text is None or len(text) * 2 <= limit:
-            return False
-        return len(text.encode("utf-16-le", "surrogatepass")) // 2 > limit
 
     # --- OffsetFetch
 
@@ -203,7 +204,13 @@ class OffsetsHandler:
                 if not left:
                     reply.resolve(all_steps(_fetch_response(request.version, answers)))
 
-            self._coordinator.fetch(group.group_id, body.require_stable, done)
+            self._coordinator.fetch(
+                group.group_id,
+                body.require_stable,
+                done,
+                member_id=group.member_id,
+                member_epoch=group.member_epoch,
+            )
 
         for at, group in enumerate(asked):
             fetch_one(at, group)
@@ -220,7 +227,7 @@ class OffsetsHandler:
         for group in asked:
             if slices.due(PARTITION_UNITS + len(group.group_id) // CHARACTERS_PER_UNIT):
                 await slices.turn()
-            error, offsets = await self._table(request, group.group_id)
+            error, offsets = await self._table(request, group)
             answer = OffsetFetchResponseGroup(group.group_id, [], error)
             if not error:
                 answer.topics = await in_slices(self._fetched(request, group, offsets))
@@ -228,7 +235,7 @@ class OffsetsHandler:
         return await in_slices(_fetch_response(request.version, answers))
 
     async def _table(
-        self, request: Request, group_id: str
+        self, request: Request, group: OffsetFetchRequestGroup
     ) -> tuple[ErrorCode, GroupOffsets | None]:
         came = trio.Event()
         found: list[tuple[ErrorCode, GroupOffsets | None]] = []
@@ -237,7 +244,13 @@ class OffsetsHandler:
             found.append((error, offsets))
             came.set()
 
-        self._coordinator.fetch(group_id, request.body.require_stable, done)
+        self._coordinator.fetch(
+            group.group_id,
+            request.body.require_stable,
+            done,
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
+        )
         if not found:
             await came.wait()
         return found[0]
@@ -296,7 +309,7 @@ class OffsetsHandler:
     def delete(self, request: Request) -> Steps[Reply]:
         body: OffsetDeleteRequest = request.body
         response = OffsetDeleteResponse()
-        parts = _Parts(response)
+        parts = Parts(response)
         chunk: list[tuple[OffsetDeleteResponsePartition, tuple[str, int]]] = []
         is_first = True
         for asked in body.topics:
@@ -326,7 +339,7 @@ class OffsetsHandler:
         self,
         group_id: str,
         chunk: list[tuple[OffsetDeleteResponsePartition, tuple[str, int]]],
-        parts: _Parts,
+        parts: Parts,
     ) -> None:
         def done(error: ErrorCode, errors: list[ErrorCode]) -> None:
             if error:
@@ -344,6 +357,13 @@ class OffsetsHandler:
         if version >= _TOPIC_IDS_FROM:
             return self._catalog.get_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         return self._catalog.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def is_metadata_too_large(text: str | None, limit: int) -> bool:
+    """Kafka counts UTF-16 units, not bytes, whatever the setting is called."""
+    if text is None or len(text) * 2 <= limit:
+        return False
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2 > limit
 
 
 def _to_commit(

@@ -50,6 +50,7 @@ from wire.kafka.messages.topics import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from broker.api import MutationQuota
     from broker.cluster.catalog import TopicCatalog
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
@@ -59,6 +60,8 @@ logger = logging.getLogger(__name__)
 _BY_ID_VERSION_MIN = 6
 _DELETION_DISABLED_VERSION_MIN = 3
 _DEFAULT = -1
+#: From these versions on the quota on changes refuses.
+_CREATE_STRICT_VERSION_MIN, _DELETE_STRICT_VERSION_MIN, _PARTITIONS_STRICT_VERSION_MIN = 6, 5, 3
 
 #: Before others have the loop: topics that are looked at, and as how many one counts that is
 #: checked, and a setting that is described; values that are counted.
@@ -128,6 +131,7 @@ class TopicsHandler:
             response.topics.append(result)
         is_there = await _any(self._catalog.get(topic.name) for topic in body.topics)
         away = await caught_up(self._catalog) if is_there else None
+        quota = _quota_of(request, _CREATE_STRICT_VERSION_MIN)
         for topic in body.topics:
             if slices.due(1 if excessive else CREATED_COST):
                 await slices.turn()
@@ -143,7 +147,9 @@ class TopicsHandler:
                         ErrorCode.POLICY_VIOLATION,
                         f"a request may make {PARTITIONS_PER_TOPIC_MAX} partitions at most",
                     )
-                await self._create_topic(topic, result, slices, validate_only=body.validate_only)
+                await self._create_topic(
+                    topic, result, slices, quota, validate_only=body.validate_only
+                )
             except KafkaError as error:
                 _refuse(result, error)
             except MetadataError as error:
@@ -169,14 +175,17 @@ class TopicsHandler:
         asked: CreatableTopic,
         result: CreatableTopicResult,
         slices: Slices,
+        quota: MutationQuota | None,
         *,
         validate_only: bool,
     ) -> None:
         self._catalog.check_create(asked.name, 1, {})
         wanted = self._wanted(asked)
-        if validate_only:
+        if validate_only or quota is not None:
             self._catalog.check_create(wanted.name, wanted.partition_count, wanted.configs)
-        else:
+        if quota is not None:
+            quota.take(wanted.partition_count)
+        if not validate_only:
             topic = await self._catalog.create(
                 wanted.name,
                 wanted.partition_count,
@@ -341,12 +350,17 @@ class TopicsHandler:
                 _refuse(result, error)
             else:
                 found.append((result, topic))
+        quota = _quota_of(request, _DELETE_STRICT_VERSION_MIN)
         for result, topic in found:
-            await self._delete(result, topic)
+            await self._delete(result, topic, quota)
         return response
 
-    async def _delete(self, result: DeletableTopicResult, topic: Topic) -> None:
+    async def _delete(
+        self, result: DeletableTopicResult, topic: Topic, quota: MutationQuota | None
+    ) -> None:
         try:
+            if quota is not None:
+                quota.take(topic.partition_count)
             await self._catalog.delete(topic.name)
         except KafkaError as error:
             _refuse(result, error)
@@ -394,6 +408,7 @@ class TopicsHandler:
             response.results.append(repeated)
         is_missing = await _any(self._catalog.get(topic.name) is None for topic in body.topics)
         away = await caught_up(self._catalog) if is_missing else None
+        quota = _quota_of(request, _PARTITIONS_STRICT_VERSION_MIN)
         for topic in body.topics:
             if slices.due(1 + len(topic.assignments or ())):
                 await slices.turn()
@@ -404,7 +419,9 @@ class TopicsHandler:
             try:
                 if away is not None:
                     raise away
-                self._check_new_partitions(topic)
+                added = self._check_new_partitions(topic)
+                if quota is not None:
+                    quota.take(added)
                 if not body.validate_only:
                     by_hand = None
                     if topic.assignments is not None:
@@ -416,11 +433,12 @@ class TopicsHandler:
                 _refuse(result, metadata_failure(error))
         return response
 
-    def _check_new_partitions(self, asked: CreatePartitionsTopic) -> None:
+    def _check_new_partitions(self, asked: CreatePartitionsTopic) -> int:
+        """How many are added."""
         topic = self._catalog.check_add_partitions(asked.name, asked.count)
-        if asked.assignments is None:
-            return
         added = asked.count - topic.partition_count
+        if asked.assignments is None:
+            return added
         if len(asked.assignments) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -428,6 +446,7 @@ class TopicsHandler:
             )
         for assignment in asked.assignments:
             self._check_replicas(assignment.broker_ids)
+        return added
 
 
 _Result = CreatableTopicResult | DeletableTopicResult | CreatePartitionsTopicResult
@@ -438,6 +457,13 @@ def _refuse(result: _Result, error: KafkaError) -> None:
     result.error_message = error.message
     if isinstance(result, CreatableTopicResult):
         result.configs = []
+
+
+def _quota_of(request: Request, strict_version: int) -> MutationQuota | None:
+    """Clients of older versions do not know that they may be refused (KIP-599)."""
+    if request.account is None:
+        return None
+    return request.account.mutations(is_strict=request.version >= strict_version)
 
 
 async def counted(values: Iterable[T]) -> Counter[T]:

@@ -1,14 +1,12 @@
 """Transactions, as producers and administrators see them.
 
-Part of the transaction coordinator, which is not served yet: nobody registers these.
-
 | key | API | versions |
 |---|---|---|
 | 24 | AddPartitionsToTxn | 0-5 |
 | 25 | AddOffsetsToTxn | 0-4 |
 | 26 | EndTxn | 0-5 |
 | 65 | DescribeTransactions | 0 |
-| 66 | ListTransactions | 0-1 |
+| 66 | ListTransactions | 0-2 |
 
 Behaviour: Kafka's; what a transactional id does is txn_core's contract. Here is what depends on a
 version:
@@ -21,12 +19,14 @@ version:
   error.
 - PRODUCER_FENCED and TRANSACTION_ABORTABLE are for those who know them
   (broker/transactions/errors).
-- DescribeTransactions shows the partitions that still lack their marker while one ends, and
-  ListTransactions what all of this broker's partitions hold, by state, producer id and, from 1 on
-  (KIP-994), by how long a transaction has taken. Both may be a moment old.
+- DescribeTransactions answers once for an id that is there and is named twice, so that an answer
+  is bounded by what there is. It shows the partitions that lack their marker while one ends, and
+  ListTransactions what all of this broker's partitions hold, by state, by producer id, from 1
+  on (KIP-994) by how long a transaction has taken, and from 2 on (KIP-1152) by a pattern that whole
+  ids match (broker/regex.py). Both may be a moment old.
 
-Known deviations: ListTransactions 2, by pattern, is not there. Nothing tells a broker from another
-client: whoever may write to a transactional id may ask as a broker does.
+Known deviation: nothing tells a broker from another client, so whoever may write to a transactional
+id may ask as a broker does.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request, Steps
+from broker.api import Api, HandlerResult, Reply, Request, Steps, in_slices
 from broker.cluster.topic import OFFSETS_TOPIC
+from broker.regex import UNITS_ON_LOOP, compiled
 from broker.transactions.errors import for_client
 from broker.transactions.types import (
     STATE_NAMES,
@@ -46,8 +47,9 @@ from broker.transactions.types import (
     TopicPartition,
     TxnResult,
 )
+from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.errors import ErrorCode
+from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -82,7 +84,10 @@ if TYPE_CHECKING:
 PARTITION_UNITS = 3
 ID_UNITS = 20
 LISTED_UNITS = 2
+FILTER_UNITS = 1
 CHARACTERS_PER_UNIT = 20
+#: Of a list by pattern, before others have the loop.
+PATTERN_UNITS_PER_TURN = 2_000
 
 #: The first version of EndTxn whose producers raise their epoch with each transaction.
 END_TV2 = 5
@@ -112,7 +117,7 @@ class TransactionsHandler:
             Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, self.add_offsets),
             Api(ApiKey.END_TXN, 0, 5, self.end),
             Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, self.describe),
-            Api(ApiKey.LIST_TRANSACTIONS, 0, 1, self.list_transactions),
+            Api(ApiKey.LIST_TRANSACTIONS, 0, 2, self.list_transactions),
         ]
 
     # --- producers
@@ -125,22 +130,15 @@ class TransactionsHandler:
     def _add_one(self, request: Request) -> Steps[Reply]:
         body: AddPartitionsToTxnRequest = request.body
         reply = Reply()
-        partitions = _partitions(body.v3_and_below_topics)
-        yield PARTITION_UNITS * len(partitions)
-
-        def answer(errors: Errors) -> None:
-            reply.resolve(
-                AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(errors))
-            )
-
-        unknown = self._unknown(partitions)
-        if unknown:
-            answer(unknown)
+        partitions, refusal = yield from self._look_up(body.v3_and_below_topics)
+        if refusal:
+            reply.resolve(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refusal))
             return reply
 
         def told(result: TxnResult) -> None:
             error = for_client(result.error, ApiKey.ADD_PARTITIONS_TO_TXN, request.version)
-            answer(dict.fromkeys(partitions, error))
+            answer = _by_topic(dict.fromkeys(partitions, error))
+            reply.resolve(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=answer))
 
         self._coordinator.add_partitions(
             body.v3_and_below_transactional_id,
@@ -171,18 +169,16 @@ class TransactionsHandler:
             one_done()
 
         for each in body.transactions:
-            yield ID_UNITS + PARTITION_UNITS * sum(len(topic.partitions) for topic in each.topics)
+            yield ID_UNITS
+            partitions, refusal = yield from self._look_up(each.topics)
             shown = AddPartitionsToTxnResult(transactional_id=each.transactional_id)
             response.results_by_transaction.append(shown)
-            outstanding += 1
-            partitions = _partitions(each.topics)
-            answered = partial(answer, shown)
-            unknown = self._unknown(partitions)
-            if unknown:
-                answered(unknown)
+            if refusal:
+                shown.topic_results = refusal
                 continue
+            outstanding += 1
             given = AddInput(each.producer_id, each.producer_epoch, frozenset(partitions), TV2)
-            told = partial(_tell_partitions, partitions, answered)
+            told = partial(_tell_partitions, partitions, partial(answer, shown))
             if each.verify_only:
                 self._coordinator.verify(each.transactional_id, given, told)
             else:
@@ -190,21 +186,33 @@ class TransactionsHandler:
         one_done()
         return reply
 
-    def _unknown(self, partitions: list[TopicPartition]) -> Errors:
-        """Empty if all are there; else what each is told."""
-        missing = set()
-        for name, number in partitions:
-            topic = self._topics.get(name)
-            if topic is None or not 0 <= number < topic.partition_count:
-                missing.add((name, number))
-        if not missing:
-            return {}
-        return {
-            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if each in missing
-            else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for each in partitions
-        }
+    def _look_up(
+        self, topics: Sequence[AddPartitionsToTxnTopic]
+    ) -> Steps[tuple[list[TopicPartition], list[AddPartitionsToTxnTopicResult]]]:
+        """The partitions, each once, of which there are no more than the cluster has; and, unless
+        all are there, what each is told, however many were asked for."""
+        there: dict[TopicPartition, None] = {}
+        refusal: list[AddPartitionsToTxnTopicResult] = []
+        is_missing = False
+        for asked in topics:
+            yield PARTITION_UNITS
+            topic = self._topics.get(asked.name)
+            count = 0 if topic is None else topic.partition_count
+            refused = AddPartitionsToTxnTopicResult(asked.name)
+            refusal.append(refused)
+            for number in asked.partitions:
+                yield PARTITION_UNITS
+                if 0 <= number < count:
+                    if (asked.name, number) in there:
+                        continue
+                    there[asked.name, number] = None
+                    error = ErrorCode.OPERATION_NOT_ATTEMPTED
+                else:
+                    is_missing = True
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                result = AddPartitionsToTxnPartitionResult(number, error)
+                refused.results_by_partition.append(result)
+        return [*there], refusal if is_missing else []
 
     def add_offsets(self, request: Request) -> Reply:
         body: AddOffsetsToTxnRequest = request.body
@@ -241,49 +249,121 @@ class TransactionsHandler:
     def describe(self, request: Request) -> Steps[DescribeTransactionsResponse]:
         body: DescribeTransactionsRequest = request.body
         response = DescribeTransactionsResponse()
+        found: set[str] = set()
         for name in body.transactional_ids:
             yield ID_UNITS + len(name) // CHARACTERS_PER_UNIT
+            if name in found:
+                continue
             error, txn = self._coordinator.describe(name)
             if txn is None:
                 shown = DescribeTransactionsResponseTransactionState(
                     error_code=error, transactional_id=name
                 )
             else:
+                found.add(name)
                 yield PARTITION_UNITS * len(txn.partitions)
                 shown = _described(txn)
             response.transaction_states.append(shown)
         return response
 
-    def list_transactions(self, request: Request) -> Steps[ListTransactionsResponse]:
+    def list_transactions(self, request: Request) -> HandlerResult:
         body: ListTransactionsRequest = request.body
-        states = set(body.state_filters)
-        response = ListTransactionsResponse(
-            unknown_state_filters=sorted(states - _SHOWN - _NEVER_SHOWN)
-        )
-        error, transactions = self._coordinator.list_transactions()
-        response.error_code = error
-        producer_ids = set(body.producer_id_filters)
-        now_ms = self._coordinator.timers.now_ms()
-        for txn in transactions:
+        if body.transactional_id_pattern:
+            return self._list_by_pattern(body, body.transactional_id_pattern)
+        return self._list(body)
+
+    def _list(self, body: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
+        response, wanted = yield from self._head(body)
+        if response.error_code:
+            return response
+        for txn in self._coordinator.list_transactions()[1]:
             yield LISTED_UNITS
-            state = STATE_NAMES[txn.state]
-            if (
-                (states and state not in states)
-                or (producer_ids and txn.producer_id not in producer_ids)
-                or 0 <= body.duration_filter >= now_ms - txn.started_ms
-            ):
-                continue
-            response.transaction_states.append(
-                ListTransactionsResponseTransactionState(
-                    txn.transactional_id, txn.producer_id, state
-                )
-            )
+            if wanted.has(txn):
+                response.transaction_states.append(_listed(txn))
         return response
+
+    async def _list_by_pattern(
+        self, body: ListTransactionsRequest, text: str
+    ) -> ListTransactionsResponse:
+        """In slices: how long one match takes is known before."""
+        response, wanted = await in_slices(self._head(body))
+        if response.error_code:
+            return response
+        worker = self._coordinator.env.disk.run
+        try:
+            pattern = await compiled(text, worker)
+        except KafkaError as error:
+            return ListTransactionsResponse(error_code=error.code)
+        slices = Slices(PATTERN_UNITS_PER_TURN)
+        response.error_code, listing = self._coordinator.list_transactions()
+        for txn in listing:
+            name = txn.transactional_id
+            units = pattern.units(name) if wanted.has(txn) else 0
+            if slices.due(LISTED_UNITS + min(units, UNITS_ON_LOOP)):
+                await slices.turn()
+            if not units:
+                continue
+            if units <= UNITS_ON_LOOP:
+                is_match = pattern.matches(name)
+            else:
+                is_match = await worker(pattern.matches, name)
+            if is_match:
+                response.transaction_states.append(_listed(txn))
+        return response
+
+    def _head(
+        self, body: ListTransactionsRequest
+    ) -> Steps[tuple[ListTransactionsResponse, _Wanted]]:
+        """The answer without what it lists, and what that is."""
+        error, _ = self._coordinator.list_transactions()
+        unknown = []
+        wanted = _Wanted(body.duration_filter, self._coordinator.timers.now_ms())
+        for state in body.state_filters:
+            yield FILTER_UNITS
+            if state in _SHOWN:
+                wanted.states.add(state)
+            elif state not in _NEVER_SHOWN:
+                unknown.append(state)
+        for producer_id in body.producer_id_filters:
+            yield FILTER_UNITS
+            wanted.producer_ids.add(producer_id)
+        wanted.has_states = bool(body.state_filters)
+        response = ListTransactionsResponse(
+            error_code=error, unknown_state_filters=[] if error else unknown
+        )
+        return response, wanted
+
+
+class _Wanted:
+    """Which transactional ids a ListTransactions asks for, but for its pattern."""
+
+    __slots__ = ("_duration_ms", "_now_ms", "has_states", "producer_ids", "states")
+
+    def __init__(self, duration_ms: int, now_ms: int) -> None:
+        self._duration_ms = duration_ms
+        self._now_ms = now_ms
+        #: Some are asked for, perhaps none that there is.
+        self.has_states = False
+        self.states: set[str] = set()
+        self.producer_ids: set[int] = set()
+
+    def has(self, txn: Transaction) -> bool:
+        return not (
+            (self.has_states and STATE_NAMES[txn.state] not in self.states)
+            or (self.producer_ids and txn.producer_id not in self.producer_ids)
+            or 0 <= self._duration_ms >= self._now_ms - txn.started_ms
+        )
+
+
+def _listed(txn: Transaction) -> ListTransactionsResponseTransactionState:
+    return ListTransactionsResponseTransactionState(
+        txn.transactional_id, txn.producer_id, STATE_NAMES[txn.state]
+    )
 
 
 def _described(txn: Transaction) -> DescribeTransactionsResponseTransactionState:
     topics: dict[str, list[int]] = {}
-    for topic, number in sorted(txn.unmarked if txn.is_ending else txn.partitions):
+    for topic, number in sorted((txn.is_ending and txn.unmarked) or txn.partitions):
         topics.setdefault(topic, []).append(number)
     return DescribeTransactionsResponseTransactionState(
         error_code=ErrorCode.NONE,
@@ -295,10 +375,6 @@ def _described(txn: Transaction) -> DescribeTransactionsResponseTransactionState
         producer_epoch=txn.epoch,
         topics=[TopicData(topic, numbers) for topic, numbers in topics.items()],
     )
-
-
-def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    return [(topic.name, number) for topic in topics for number in topic.partitions]
 
 
 def _tell_partitions(

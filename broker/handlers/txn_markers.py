@@ -1,8 +1,5 @@
 """WriteTxnMarkers (key 27), versions 1-2, and DescribeProducers (key 61), version 0.
 
-Not served yet: they are registered once the broker has coordinators of transactions (LogManager's
-`verifier`).
-
 WriteTxnMarkers ends transactions in the partitions that this broker leads. Coordinators send it to
 each other's brokers, and `kafka-transactions abort` sends it for a transaction that no coordinator
 ends. An answer has an error per partition and comes when each marker is acknowledged or refused:
@@ -12,13 +9,19 @@ ends. An answer has an error per partition and comes when each marker is acknowl
 - INVALID_PRODUCER_EPOCH for a marker that is too late, TRANSACTION_COORDINATOR_FENCED for one of a
   coordinator that was replaced (broker/log/append/producer_state.py).
 - NOT_ENOUGH_REPLICAS while no bookies take writes.
+- INVALID_RECORD for a marker without a producer id, or without an epoch.
+
+A marker for `__consumer_offsets` is written by the coordinator of groups, and answered when the
+transaction's offsets are committed or dropped in memory, too; NOT_LEADER_OR_FOLLOWER while the
+groups are being loaded.
 
 Version 1 says nothing of the transaction's version, which is then 0: whoever aborts by hand sends
 the producer's own epoch (KIP-1228).
 
 DescribeProducers lists all producers that a partition remembers, with -1 for what there is not: no
 batch with a sequence number, no open transaction, no marker yet. Only the partition's leader
-answers, else NOT_LEADER_OR_FOLLOWER.
+answers, else NOT_LEADER_OR_FOLLOWER. A partition that is named twice is answered once: there may be
+20,000 producers, and the answer is no larger than what is remembered.
 
 Known deviation: nothing tells a broker's WriteTxnMarkers from another client's.
 """
@@ -30,6 +33,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
+from broker.cluster.topic import OFFSETS_TOPIC
+from broker.coordinator.units import Marker
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.transactions import (
@@ -49,15 +54,18 @@ from wire.kafka.messages.transactions_admin import (
 from wire.kafka.records.control import EndTransactionMarker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from broker.log.append.queue import Append
+    from broker.groups.transactional import GroupTransactions
     from broker.log.manager import LogManager
+    from broker.log.partition import PartitionLog
     from runtime.turn import Turn
     from wire.kafka.messages.transactions import WritableTxnMarker
 
 #: Of one turn: some 20 us each.
 MARKERS_PER_TURN = 50
+#: What each part of a request costs before that, in units of `Steps`.
+MARKER_UNITS = 1
 #: What a producer costs that is listed, and a partition, in units of `Steps`.
 PRODUCER_UNITS = 4
 PARTITION_UNITS = 10
@@ -74,11 +82,30 @@ class _Writing:
         self.outstanding = 0
         self.done = done
 
+    def fill(self, body: WriteTxnMarkersRequest) -> Iterator[int]:
+        """From the request; yields what each part cost, in units of `Steps`."""
+        for marker in body.markers:
+            result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+            self.response.markers.append(result)
+            yield MARKER_UNITS
+            for topic in marker.topics:
+                of_topic = WritableTxnMarkerTopicResult(name=topic.name)
+                result.topics.append(of_topic)
+                yield MARKER_UNITS
+                for number in topic.partition_indexes:
+                    answer = WritableTxnMarkerPartitionResult(partition_index=number)
+                    of_topic.partitions.append(answer)
+                    self.todo.append((marker, topic.name, answer))
+                    yield MARKER_UNITS
+
 
 class TransactionMarkersHandler:
-    def __init__(self, logs: LogManager, turn: Turn) -> None:
+    """`groups`: who writes markers of `__consumer_offsets`."""
+
+    def __init__(self, logs: LogManager, turn: Turn, groups: GroupTransactions) -> None:
         self._logs = logs
         self._turn = turn
+        self._groups = groups
 
     def apis(self) -> list[Api]:
         return [
@@ -88,9 +115,11 @@ class TransactionMarkersHandler:
 
     # -- WriteTxnMarkers -------------------------------------------------------------------------
 
-    def write_txn_markers(self, request: Request) -> Reply:
+    def write_txn_markers(self, request: Request) -> Steps[Reply]:
         reply = Reply()
-        self.write_markers(request.body, reply.resolve)
+        writing = _Writing(reply.resolve)
+        yield from writing.fill(request.body)
+        self._begin(writing)
         return reply
 
     def write_markers(
@@ -99,20 +128,15 @@ class TransactionMarkersHandler:
         """`done` once each partition's marker is acknowledged or refused, possibly before this
         returns. Also a plain call, of the coordinator on this broker."""
         writing = _Writing(done)
-        for marker in body.markers:
-            result = WritableTxnMarkerResult(producer_id=marker.producer_id)
-            writing.response.markers.append(result)
-            for topic in marker.topics:
-                of_topic = WritableTxnMarkerTopicResult(name=topic.name)
-                result.topics.append(of_topic)
-                for number in topic.partition_indexes:
-                    answer = WritableTxnMarkerPartitionResult(partition_index=number)
-                    of_topic.partitions.append(answer)
-                    writing.todo.append((marker, topic.name, answer))
+        for _ in writing.fill(body):
+            pass  # the coordinator's requests are short
+        self._begin(writing)
+
+    def _begin(self, writing: _Writing) -> None:
         # Counted before the first is appended: one that is refused at once is not all of them.
         writing.outstanding = len(writing.todo)
         if not writing.outstanding:
-            done(writing.response)
+            writing.done(writing.response)
         self._write_some(writing)
 
     def _write_some(self, writing: _Writing) -> None:
@@ -134,18 +158,27 @@ class TransactionMarkersHandler:
             answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._one_less(writing)
             return
-        log.append_marker(
-            marker.producer_id,
-            marker.producer_epoch,
-            EndTransactionMarker(marker.transaction_result, marker.coordinator_epoch),
-            marker.transaction_version,
-            partial(self._written, writing, answer),
-        )
+        producer_id, producer_epoch = marker.producer_id, marker.producer_epoch
+        if producer_id < 0 or producer_epoch < 0:
+            # Nobody's: it would end nothing, and stay in the log for ever.
+            answer.error_code = int(ErrorCode.INVALID_RECORD)
+            self._one_less(writing)
+            return
+        end = EndTransactionMarker(marker.transaction_result, marker.coordinator_epoch)
+        version = marker.transaction_version
+        written = partial(self._written, writing, answer)
+        if topic == OFFSETS_TOPIC:
+            ending = Marker(producer_id, producer_epoch, end, version)
+            self._groups.end(answer.partition_index, ending, written)
+        else:
+            log.append_marker(
+                producer_id, producer_epoch, end, version, lambda append: written(append.error)
+            )
 
     def _written(
-        self, writing: _Writing, answer: WritableTxnMarkerPartitionResult, append: Append
+        self, writing: _Writing, answer: WritableTxnMarkerPartitionResult, error: ErrorCode
     ) -> None:
-        answer.error_code = int(append.error)
+        answer.error_code = int(error)
         self._one_less(writing)
 
     @staticmethod
@@ -160,20 +193,25 @@ class TransactionMarkersHandler:
     def describe_producers(self, request: Request) -> Steps[DescribeProducersResponse]:
         body: DescribeProducersRequest = request.body
         response = DescribeProducersResponse()
+        shown: set[PartitionLog] = set()
         for topic in body.topics:
             result = TopicResponse(name=topic.name)
             response.topics.append(result)
             for number in topic.partition_indexes:
                 yield PARTITION_UNITS
                 answer = PartitionResponse(partition_index=number)
-                result.partitions.append(answer)
                 try:
                     log = self._logs.get(topic.name, number)
                     log.check_online()
                 except KafkaError as error:
                     answer.error_code = int(error.code)
                     answer.error_message = error.message
+                    result.partitions.append(answer)
                     continue
+                if log in shown:
+                    continue
+                shown.add(log)
+                result.partitions.append(answer)
                 for each in log.producers.producers():
                     yield PRODUCER_UNITS
                     answer.active_producers.append(

@@ -154,10 +154,6 @@ class LogManager:
         self._nursery: trio.Nursery | None = None
         self._stopping = self._is_metadata_away = False
 
-    @property
-    def serves_transactions(self) -> bool:
-        return self._shared.verifier is not None
-
     # -- look-up -------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog:

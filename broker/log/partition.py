@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -42,12 +42,12 @@ from broker.log.append.producer_store import Room
 from broker.log.append.queue import NO_LIMIT, Append, AppendQueue, CallbackAppend
 from broker.log.life.chain import Chain
 from broker.log.read.batch_walk import NO_END
-from broker.log.transactions.aborted_index import AbortedTransaction
-from broker.log.transactions.aborted_list import AbortedCache, AbortedLists, is_sealed
+from broker.log.transactions.aborted_list import AbortedCache, is_sealed
+from broker.log.transactions.acceptance import TransactionAcceptance
 from broker.log.transactions.gate import CoordinatorAppend, ParkingRoom, TransactionGate
-from broker.log.transactions.markers import MarkerAppend, marker_append, marker_of
-from broker.log.transactions.origin import VERIFIED
-from broker.log.transactions.stable_offset import UndecidedMarkers
+from broker.log.transactions.markers import marker_append
+from broker.log.transactions.origin import VERIFIED, Origin
+from broker.log.watchers import Watchers
 from ledger.errors import LedgerError
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from broker.log.read.batch_walk import Collected
     from broker.log.read.segment import Segment
     from broker.log.settings import LogSettings
+    from broker.log.transactions.aborted_index import AbortedTransaction
     from broker.log.transactions.gate import TransactionVerifier
     from ledger.writer import LedgerWriter
     from runtime.env import Env
@@ -87,10 +88,6 @@ class SharedParts:
     def of(cls, env: Env, settings: LogSettings) -> SharedParts:
         room = Room(settings.producers_total_max)
         return cls(BatchChecks(env), room, AbortedCache(), ParkingRoom())
-
-
-#: So many hear of progress in the turn in which it was made, however much was done in it.
-WATCHERS_AT_LEAST = 4
 
 
 class State(Enum):
@@ -151,6 +148,8 @@ class PartitionLog:
         self.bytes_in = 0
         self.chain = Chain()
         self.segments: list[Segment] = []
+        #: How often compaction has put other ledgers in the place of some.
+        self.swap_count = 0
         self.producers = ProducerState(producers_max=settings.producers_max)
         shared = SharedParts.of(env, settings) if shared is None else shared
         self._room = shared.room
@@ -159,32 +158,27 @@ class PartitionLog:
         self._settings = settings
         self._epoch_start_offset = 0
         self._line = AppendLine(self, shared.checks)
-        #: Ended by markers that nobody has acknowledged yet, and aborted ones.
-        self._undecided = UndecidedMarkers()
-        self.aborted = AbortedLists(shared.aborted)
-        self._gate = self._make_gate(shared)
+        self.transactions = TransactionAcceptance(
+            self, self._make_gate(shared), shared.aborted, settings
+        )
         #: Batches that the producers' state refuses, and why: told once it is certain that this
         #: broker still owns the partition (the keeper asks), as the state may be an old one.
         self._doubted: list[tuple[Append, KafkaError]] = []
         #: Why the last tenure here ended, and how many in a row never began; for people.
         self.last_failure = ""
         self.failure_count = 0
-        self._watchers: OrderedDict[Callable[[], None], None] = OrderedDict()
-        #: So many of them, from the first on, are still to be called.
-        self._unnotified = 0
-        self._notify_later = False
-        self._notify_deferred = False
+        self._watchers = Watchers(env.turn)
         self._loaded = trio.Event()
         #: The keeper waits for it: a ledger is needed or full, or somebody asked for something.
         self.attention = trio.Event()
         self.queue = AppendQueue(
             settings,
             env.turn,
-            on_progress=self._progressed,
+            on_progress=self._watchers.tell_soon,
             on_lost=self.go_offline,
             on_attention=self.call_keeper,
             take_snapshot=lambda: self.producers.snapshot(),
-            take_aborted=self._take_aborted,
+            take_aborted=self.transactions.take_aborted,
         )
 
     def _make_gate(self, shared: SharedParts) -> TransactionGate | None:
@@ -211,9 +205,9 @@ class PartitionLog:
         """Everything before it is decided. It never falls, not by a take-over either."""
         high_watermark = self.queue.high_watermark
         first = self.producers.first_open_transaction_offset
-        if first is None and not self._undecided:
+        if first is None and not self.transactions.undecided:
             return high_watermark
-        ended = self._undecided.first_offset(high_watermark)
+        ended = self.transactions.undecided.first_offset(high_watermark)
         stable = high_watermark if first is None else min(high_watermark, first)
         return max(stable if ended is None else min(stable, ended), self.log_start_offset)
 
@@ -289,11 +283,27 @@ class PartitionLog:
     # -- append --------------------------------------------------------------------------------
 
     def append_nowait(
-        self, records: memoryview, done: Callable[[Append], None], *, internal: bool = False
+        self, records: memoryview, done: Callable[[Append], None], *, internal: bool = False,
+        origin: Origin | None = VERIFIED,
+    ) -> None:  # fmt: skip
+        """`submit` with a callback instead of a subclass: `done(append)`. `origin`: of an internal
+        batch of a transaction."""
+        plain = None if internal else CallbackAppend(records, done)
+        self.submit(plain or CoordinatorAppend(records, done, origin), internal=internal)
+
+    def ask_transaction(
+        self, origin: Origin, pid: int, epoch: int, done: Callable[[ErrorCode], None]
     ) -> None:
-        """`submit` with a callback instead of a subclass: `done(append)`."""
-        kind = CoordinatorAppend if internal else CallbackAppend
-        self.submit(kind(records, done), internal=internal)
+        """For coordinators: whether a batch of the transaction may come (`gate.ask_ahead`). It is
+        appended with that origin, or `give_back` is called."""
+        if self.state is not State.ONLINE or self.is_closing:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            self.transactions.ask(origin, pid, epoch, done)
+
+    def give_back(self, origin: Origin) -> None:
+        """No batch comes of that question."""
+        self.transactions.give_back(origin)
 
     def append_marker(
         self,
@@ -359,25 +369,21 @@ class PartitionLog:
         header = checked.header
         append.records = checked.records
         if header.attributes & (TRANSACTIONAL_MASK | CONTROL_MASK):
-            if header.attributes & CONTROL_MASK:
-                self._accept_marker(append, checked)
-            else:
-                self._accept_transactional(append, checked)
+            self.transactions.accept(append, checked)
             return
-        if header.producer_id >= 0 and not self._is_new(append, checked):
+        if header.producer_id >= 0 and not self.is_new(append, checked):
             return
-        if self.is_suspended and not self._has_bookies(append, checked):
+        if self.is_suspended and not self.has_bookies(append, checked):
             return
-        self._number(append, checked)
-        self.queue.put(append)
+        self.put(append, checked)
 
-    def _is_new(self, append: Append, checked: Checked) -> bool:
+    def is_new(self, append: Append, checked: Checked) -> bool:
         """Whether the producers' state lets the batch pass; else it is taken care of."""
         header = checked.header
         try:
             duplicate = self.producers.check(header, checked.now_ms)
         except KafkaError as error:
-            self._doubt(append, error)
+            self.doubt(append, error)
             return False
         if duplicate is None:
             return True
@@ -388,7 +394,7 @@ class PartitionLog:
         self.queue.put_duplicate(append)
         return False
 
-    def _has_bookies(self, append: Append, checked: Checked) -> bool:
+    def has_bookies(self, append: Append, checked: Checked) -> bool:
         """Else the batch is refused."""
         if self.is_suspended and self.queue.sealed:
             refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no bookies take writes now")
@@ -396,7 +402,8 @@ class PartitionLog:
             return False
         return True
 
-    def _doubt(self, append: Append, error: KafkaError) -> None:
+    def doubt(self, append: Append, error: KafkaError) -> None:
+        """Refuses it for that, once it is certain that the state is the newest."""
         self._doubted.append((append, error))
         self.call_keeper()
 
@@ -405,10 +412,10 @@ class PartitionLog:
         self.producers.note_refused(checked.header, checked.now_ms)
         append.fail(error)
 
-    def _number(
+    def put(
         self, append: Append, checked: Checked, marker: EndTransactionMarker | None = None
     ) -> None:
-        """Gives the batch its offsets; from here on it is part of the log's order."""
+        """Gives the batch its offsets and queues it; from here on it is part of the log's order."""
         header = checked.header
         base_offset = self.next_offset
         patch(append.records, 0, base_offset, self.leader_epoch)
@@ -429,106 +436,7 @@ class PartitionLog:
         self.next_offset = append.last_offset + 1
         self.batches_in += 1
         self.bytes_in += len(append.records)
-
-    # -- transactions --------------------------------------------------------------------------
-
-    def _accept_transactional(self, append: Append, checked: Checked) -> None:
-        """`accept` of a batch that says it is part of a transaction."""
-        origin, gate, header = append.origin, self._gate, checked.header
-        if origin is not VERIFIED and gate is None:
-            # As Kafka's verification: nobody would ever end it.
-            unknown = "no such transaction is under way"
-            append.fail(KafkaError(ErrorCode.INVALID_TXN_STATE, unknown))
-            return
-        if origin is None:
-            unnamed = KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "a transactional batch in a request without a transactional id",
-            )
-            append.fail(unnamed)
-            return
-        if gate is not None and origin.guard is None and gate.is_asking(header):
-            gate.park_behind(append, checked)
-            return
-        guard = origin.guard  # not one that is asked for below, and answered at once
-        is_numbered = (
-            self._is_new(append, checked)
-            and self._has_bookies(append, checked)
-            and self._is_admitted(append, checked)
-        )
-        if is_numbered:
-            self._number(append, checked)
-            self.queue.put(append)
-        if gate is not None and guard is not None:
-            gate.settled(guard, is_numbered=is_numbered)
-
-    def _is_admitted(self, append: Append, checked: Checked) -> bool:
-        """Whether the batch's transaction is open here, or the coordinator knows it; else it is
-        taken care of."""
-        origin, gate, header = append.origin, self._gate, checked.header
-        assert origin is not None
-        if origin is VERIFIED or self.producers.is_in_transaction(header):
-            return True
-        assert gate is not None
-        if origin.guard is not None:
-            if gate.is_valid(origin.guard):
-                return True
-            ended = "the transaction has ended meanwhile"
-            append.fail(KafkaError(ErrorCode.INVALID_TXN_STATE, ended))
-            return False
-        try:
-            if origin.adds:
-                self.producers.check_first(header)
-        except KafkaError as error:
-            self._doubt(append, error)
-        else:
-            gate.ask(append, checked)
-        return False
-
-    def _accept_marker(self, append: Append, checked: Checked) -> None:
-        """`accept` of a control batch."""
-        header = checked.header
-        producer_id = header.producer_id
-        marker, version = None, 0
-        try:
-            if isinstance(append, MarkerAppend):
-                marker, version = append.marker, append.transaction_version
-            else:
-                marker = marker_of(header, append.records)
-            if marker is not None:
-                self.producers.check_marker(header, marker, version)
-        except WireError as error:
-            append.fail(KafkaError(ErrorCode.INVALID_RECORD, str(error)))
-            return
-        except KafkaError as error:
-            self._doubt(append, error)
-            return
-        if not self._has_bookies(append, checked):
-            return
-        first = self.producers.transaction_start(producer_id)
-        self._number(append, checked, marker)
         self.queue.put(append)
-        if marker is None:
-            return
-        offset = append.base_offset
-        if first >= 0:
-            self._undecided.ended(first, offset)
-            if not marker.committed:
-                stable = self.producers.first_open_transaction_offset
-                stable = offset + 1 if stable is None else stable
-                self.aborted.open.add(AbortedTransaction(producer_id, first, offset, stable))
-                if self.has_many_aborted:
-                    self.call_keeper()
-        if self._gate is not None:
-            self._gate.marker_appended(producer_id, header.producer_epoch)
-
-    @property
-    def has_many_aborted(self) -> bool:
-        """Of the open ledger: it is to be closed."""
-        return len(self.aborted.open) >= self._settings.aborted_rows_max
-
-    def _take_aborted(self, is_sealed: bool) -> list[bytes]:
-        return self.aborted.take_all() if is_sealed else self.aborted.take_new()
 
     # -- lifecycle (called by the keeper and the manager) -----------------------------------------
 
@@ -537,7 +445,7 @@ class PartitionLog:
         assert self.state is State.LOADING
         self.chain = taken.chain
         self.segments = taken.segments
-        self.aborted.segments_changed(self.segments)
+        self.transactions.aborted.segments_changed(self.segments)
         self.producers = taken.producers
         self.producers.enter(self._room)
         if self.segments and not is_sealed(self.segments[-1].info) and len(self.producers):
@@ -552,7 +460,7 @@ class PartitionLog:
         self.has_room()  # the queue learns what its ledger may hold
         if self.release_waiting():
             self.call_keeper()
-        self._notify()
+        self._watchers.tell()
 
     def go_offline(self, reason: str) -> None:
         """Nothing more is acknowledged. Outcome of what was queued: unknown to its producers, as
@@ -569,14 +477,13 @@ class PartitionLog:
         self.last_failure = reason
         lost = self.queue.stop() + self._line.clear()
         lost += [append for append, _ in self.take_doubted()]
-        if self._gate is not None:
-            lost += self._gate.close()
+        lost += self.transactions.close()
         refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for append in lost:
             append.fail(refusal)
         self._loaded.set()
         self.call_keeper()
-        self._notify()
+        self._watchers.tell()
 
     @property
     def is_doubting(self) -> bool:
@@ -595,39 +502,10 @@ class PartitionLog:
     def watch(self, function: Callable[[], None]) -> None:
         """`function()` is called once per burst of acks, after the high watermark moved, and when
         the partition goes offline; until `unwatch`."""
-        self._watchers[function] = None
+        self._watchers.add(function)
 
     def unwatch(self, function: Callable[[], None]) -> None:
-        self._watchers.pop(function, None)
-
-    def _progressed(self) -> None:
-        if self._watchers and not self._notify_deferred:
-            self._notify_deferred = True
-            self._env.turn.defer(self._notify)
-
-    def _notify(self) -> None:
-        """Everybody is called, those first who were called longest ago; in this turn as far as it
-        is not spent, as all fetches that wait may wait for one partition."""
-        self._notify_deferred = False
-        self._unnotified = len(self._watchers)
-        if not self._notify_later:  # else it goes on, and comes by all of them
-            self._notify_some()
-
-    def _notify_some(self) -> None:
-        self._notify_later = False
-        watchers, turn = self._watchers, self._env.turn
-        called = 0
-        while self._unnotified > 0 and watchers:
-            if called >= WATCHERS_AT_LEAST and turn.is_spent:
-                self._notify_later = True
-                turn.later(self._notify_some)
-                return
-            called += 1
-            self._unnotified -= 1
-            turn.spent_units += 1
-            function = next(iter(watchers))
-            watchers.move_to_end(function)
-            function()
+        self._watchers.remove(function)
 
     # -- read ----------------------------------------------------------------------------------
 
@@ -649,8 +527,8 @@ class PartitionLog:
                     at_least_one=at_least_one and not result.has_records,
                     end_offset=end_offset if committed else NO_END,
                 )
-                if got is None:
-                    return result if result.has_records else None
+                if got is None or got.is_cut:
+                    return result if result.has_records else None  # `read` goes on
                 result.add(got)
                 if got.full or (result.size_bytes >= size_max and result.has_records):
                     break
@@ -693,6 +571,8 @@ class PartitionLog:
             result.add(got)
             if result.has_records or got.full:
                 break
+            if got.is_cut:
+                await trio.lowlevel.checkpoint()
             # A hole up to the ledger's end, or batches that compaction emptied.
             last = segment.info.last_offset
             if last is not None and (got.next_offset < 0 or got.next_offset > last):
@@ -715,11 +595,24 @@ class PartitionLog:
         if not may_repeat or segment in self.segments:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
+    async def read_committed(
+        self, offset: int, size_max: int
+    ) -> tuple[ReadResult, list[AbortedTransaction]]:
+        """`read` of what is committed, and which transactions among it were aborted, both of the
+        same ledgers: the records of one that compaction replaced meanwhile and the index of its
+        replacement, which no longer has them, would show what was aborted. KafkaError."""
+        while True:
+            before = self.swap_count
+            result = await self.read(offset, size_max, committed=True)
+            aborted = await self.read_aborted(offset, result.next_offset)
+            if self.swap_count == before:
+                return result, aborted
+
     async def read_aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """What readers of committed records have to drop of what lies between, sorted by first
         offset (`aborted.find_nowait`, if that needs no waiting). KafkaError as `read`."""
         try:
-            return await self.aborted.find(offset, end_offset)
+            return await self.transactions.aborted.find(offset, end_offset)
         except (LedgerError, EntryFormatError, WireError) as error:
             self._check_readable(offset)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
@@ -749,11 +642,33 @@ class PartitionLog:
         return None
 
     async def max_timestamp_offset(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the record with the largest timestamp (KIP-734)."""
-        latest = max(self.segments, key=lambda item: item.max_timestamp, default=None)
-        if latest is None or latest.max_timestamp < 0:
-            return None
-        return await self.offset_for_timestamp(latest.max_timestamp)
+        """(offset, timestamp) of the record with the largest timestamp (KIP-734). KafkaError."""
+        start = self.log_start_offset
+        best: tuple[int, int] | None = None
+        for segment in self.segments:
+            # Only the first ones may have records below the log start, and mostly none does.
+            if segment.info.base_offset >= start:
+                break
+            if segment.info.end_offset_or(start + 1) > start and segment.max_timestamp >= 0:
+                best = await self._max_timestamp_of(segment, start)
+        behind = [each for each in self.segments if each.info.base_offset >= start]
+        latest = max(behind, key=lambda segment: segment.max_timestamp, default=None)
+        if latest is not None and latest.max_timestamp > (-1 if best is None else best[1]):
+            return await self.offset_for_timestamp(latest.max_timestamp)
+        return best
+
+    async def _max_timestamp_of(self, segment: Segment, start: int) -> tuple[int, int] | None:
+        """Of its records from `start` on, which lies in it."""
+        try:
+            found = await segment.find_timestamp(segment.max_timestamp, start)
+            if found is None:  # it is below the log start
+                found = await segment.find_max_timestamp(start)
+        except LedgerError as error:
+            self._check_readable(self.log_start_offset)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except WireError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        return found if found is not None and found[0] < self.high_watermark else None
 
     def check_online(self) -> None:
         """KafkaError NOT_LEADER_OR_FOLLOWER unless the partition is served here, now."""

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from broker.cluster.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from broker.cluster.internal_topics import making_of
 from broker.fetch_sessions import FetchSessions
 from broker.groups.config import GroupConfig
+from broker.groups.consumer.settings import ConsumerSettings
+from broker.groups.consumer.types import GroupTimes
+from broker.groups.share.settings import ShareSettings
+from broker.groups.streams.settings import StreamsSettings
+from broker.groups.streams.types import StreamsTimes
 from broker.handlers.api_versions import ApiVersionsHandler
+from broker.handlers.client_quotas import ClientQuotasHandler
 from broker.handlers.cluster import ClusterHandler
 from broker.handlers.configs import ConfigsHandler
+from broker.handlers.consumer_groups import ConsumerGroupsHandler
 from broker.handlers.delete_records import DeleteRecordsHandler
+from broker.handlers.features import FeaturesHandler
 from broker.handlers.fetch import FetchHandler
 from broker.handlers.find_coordinator import (
     KEY_TYPE_GROUP,
+    KEY_TYPE_SHARE,
     KEY_TYPE_TRANSACTION,
     FindCoordinatorHandler,
     KeyType,
@@ -25,16 +35,27 @@ from broker.handlers.list_offsets import ListOffsetsHandler
 from broker.handlers.metadata import MetadataHandler
 from broker.handlers.offsets import OffsetsHandler
 from broker.handlers.produce import ProduceHandler
+from broker.handlers.quorum import QuorumHandler
+from broker.handlers.sasl import SaslHandler
+from broker.handlers.security import SecurityHandler
+from broker.handlers.share_groups import ShareGroupsHandler
+from broker.handlers.share_state import ShareStateHandler
+from broker.handlers.streams_groups import StreamsGroupsHandler
+from broker.handlers.telemetry import TelemetryHandler
 from broker.handlers.topics import TopicsHandler
 from broker.handlers.transactions import TransactionsHandler
-from broker.handlers.txn_markers import TransactionMarkersHandler
-from broker.producer_ids import ProducerIds
+from broker.handlers.txn_offsets import TxnOffsetsHandler
+from broker.share.state.keys import canonical_key
 from wire.kafka.records.compression import Compression
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from broker.api import Api
     from broker.cluster.catalog import Topic
     from broker.cluster.config import BrokerConfig
+    from broker.cluster.registry import ConfigRegistry
+    from broker.groups.streams.types import InternalTopic
     from broker.node.foundation import Foundation, Services
 
 
@@ -44,11 +65,13 @@ class Handler(Protocol):
     def apis(self) -> list[Api]: ...
 
 
-def make_handlers(foundation: Foundation, services: Services) -> list[Api]:
-    """The API table, ApiVersions included."""
+def make_handlers(
+    foundation: Foundation, services: Services, more: Iterable[Handler] = ()
+) -> list[Api]:
+    """The API table, ApiVersions included; with what `more` handlers answer."""
     env, registry, catalog = foundation.env, services.registry, services.catalog
     logs, view, coordinator = services.logs, services.view, services.coordinator
-    transactions = services.transactions
+    transactions = services.transactions.coordinator
     broker = registry.broker
 
     async def auto_create(name: str) -> Topic:
@@ -57,10 +80,14 @@ def make_handlers(foundation: Foundation, services: Services) -> list[Api]:
             return await catalog.create(name, registry.broker.num_partitions, {})
         return await catalog.create(name, making.partition_count, making.configs)
 
-    key_types = {KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready)}
-    if transactions is not None:
-        key_types[KEY_TYPE_TRANSACTION] = KeyType(transactions.topic, transactions.ensure_ready)
-    versions = ApiVersionsHandler(services.features)
+    features = services.transactions.features
+    protocols = broker.group_coordinator_rebalance_protocols
+
+    def serves_consumer_groups() -> bool:
+        return features.levels[GROUP_VERSION] >= 1 and "consumer" in protocols
+
+    topics = TopicsHandler(catalog, registry, view)
+    versions = ApiVersionsHandler(features)
     sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng, env.clock)
     handlers: list[Handler] = [
         versions,
@@ -73,12 +100,23 @@ def make_handlers(foundation: Foundation, services: Services) -> list[Api]:
         ),
         ListOffsetsHandler(logs),
         DeleteRecordsHandler(logs),
-        InitProducerIdHandler(ProducerIds(foundation.store, str(env.new_uuid())), transactions),
-        FindCoordinatorHandler(key_types, view),
+        InitProducerIdHandler(services.producer_ids, transactions),
+        FindCoordinatorHandler(_key_types(services), view),
         GroupsHandler(coordinator),
+        ConsumerGroupsHandler(coordinator, catalog, serves_consumer_groups),
+        _streams_groups(services, topics),
         OffsetsHandler(coordinator, catalog),
-        TopicsHandler(catalog, registry, view),
+        TxnOffsetsHandler(coordinator, catalog),
+        TransactionsHandler(transactions, catalog, coordinator.topic),
+        services.markers,
+        topics,
         ConfigsHandler(catalog, registry, view),
+        ClientQuotasHandler(registry),
+        FeaturesHandler(services.transactions.features, view),
+        QuorumHandler(view),
+        SaslHandler(),
+        SecurityHandler(),
+        TelemetryHandler(services.telemetry, env.disk, broker.telemetry_max_bytes),
         ClusterHandler(
             catalog,
             registry,
@@ -88,15 +126,59 @@ def make_handlers(foundation: Foundation, services: Services) -> list[Api]:
             disk_usage=lambda: env.disk.usage(foundation.data_directory),
         ),
     ]
-    if logs.serves_transactions:
-        handlers.append(TransactionMarkersHandler(logs, foundation.env.turn))
     if (member := services.member) is not None:
         handlers.append(LeadersHandler(catalog, member.membership, member.ownership, view))
-    if transactions is not None:
-        handlers.append(TransactionsHandler(transactions, catalog, coordinator.topic))
+    handlers += _share_handlers(services)
+    handlers += more
     apis = [api for handler in handlers for api in handler.apis()]
     versions.serve(apis)
     return apis
+
+
+def _key_types(services: Services) -> dict[int, KeyType]:
+    """What FindCoordinator finds coordinators of."""
+    coordinator, transactions = services.coordinator, services.transactions.coordinator
+    key_types = {
+        KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready),
+        KEY_TYPE_TRANSACTION: KeyType(transactions.topic, transactions.ensure_ready),
+    }
+    if services.share is not None:
+        states = services.share.coordinator
+        key_types[KEY_TYPE_SHARE] = KeyType(
+            states.topic, states.ensure_ready, canonical_key, version_min=6
+        )
+    return key_types
+
+
+def _share_handlers(services: Services) -> list[Handler]:
+    share, features = services.share, services.transactions.features
+    if share is None:
+        return []
+
+    def are_served() -> bool:
+        return features.levels.get(SHARE_VERSION, 0) >= 1
+
+    return [
+        ShareStateHandler(share.coordinator),
+        ShareGroupsHandler(share.requests, services.catalog, are_served),
+    ]
+
+
+def _streams_groups(services: Services, topics: TopicsHandler) -> StreamsGroupsHandler:
+    catalog, coordinator = services.catalog, services.coordinator
+    features = services.transactions.features
+    protocols = services.registry.broker.group_coordinator_rebalance_protocols
+
+    async def create(topic: InternalTopic) -> None:
+        """As CreateTopics would."""
+        factor = topics.replication_factor(topic.name, topic.replication_factor or -1)
+        await catalog.create(topic.name, topic.partitions, dict(topic.configs), factor)
+
+    def is_on() -> bool:
+        return features.levels[STREAMS_VERSION] >= 1 and "streams" in protocols
+
+    coordinator.streams.create_topic = create
+    return StreamsGroupsHandler(coordinator, catalog, is_on)
 
 
 def group_config(broker: BrokerConfig) -> GroupConfig:
@@ -113,4 +195,44 @@ def group_config(broker: BrokerConfig) -> GroupConfig:
         group_min_session_timeout_ms=broker.group_min_session_timeout_ms,
         group_max_session_timeout_ms=broker.group_max_session_timeout_ms,
         group_max_size=broker.group_max_size,
+        consumer=_consumer_settings(broker),
+        share=ShareSettings(
+            broker.group_share_assignors,
+            broker.group_share_max_size,
+            broker.group_share_initialize_retry_interval_ms,
+        ),
+        streams=StreamsSettings(broker.group_streams_max_size),
+    )
+
+
+def _consumer_settings(broker: BrokerConfig) -> ConsumerSettings:
+    policy = broker.group_consumer_migration_policy.lower()
+    return ConsumerSettings(
+        group_consumer_assignors=broker.group_consumer_assignors,
+        group_consumer_max_size=broker.group_consumer_max_size,
+        may_upgrade=policy in ("upgrade", "bidirectional"),
+        may_downgrade=policy in ("downgrade", "bidirectional"),
+        group_consumer_regex_refresh_interval_ms=broker.group_consumer_regex_refresh_interval_ms,
+    )
+
+
+def group_times(registry: ConfigRegistry, group_id: str) -> GroupTimes:
+    """A consumer group's settings in force."""
+    config = registry.consumer_group_config(group_id)
+    return GroupTimes(
+        config.consumer_session_timeout_ms,
+        config.consumer_heartbeat_interval_ms,
+        config.consumer_assignment_interval_ms,
+    )
+
+
+def streams_times(registry: ConfigRegistry, group_id: str) -> StreamsTimes:
+    """A streams group's settings in force."""
+    config = registry.streams_group_config(group_id)
+    return StreamsTimes(
+        config.streams_session_timeout_ms,
+        config.streams_heartbeat_interval_ms,
+        config.streams_assignment_interval_ms,
+        config.streams_initial_rebalance_delay_ms,
+        config.streams_num_standby_replicas,
     )

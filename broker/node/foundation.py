@@ -15,9 +15,16 @@ if TYPE_CHECKING:
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
     from broker.groups.coordinator import GroupCoordinator
+    from broker.handlers.txn_markers import TransactionMarkersHandler
     from broker.log.manager import LogManager
     from broker.node.member import ClusterMember
+    from broker.node.share import ShareParts
+    from broker.producer_ids import ProducerIds
+    from broker.quotas.quotas import ClientQuotas
+    from broker.telemetry.clients import TelemetryClients
     from broker.transactions.coordinator import TransactionCoordinator
+    from broker.transactions.ports import OtherBrokers
+    from broker.transactions.verifier import CoordinatorVerifier
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.env import Env
@@ -38,6 +45,18 @@ class Foundation:
 
 
 @dataclass(frozen=True, slots=True)
+class Transactions:
+    """What answers requests about transactions."""
+
+    coordinator: TransactionCoordinator
+    features: FinalizedFeatures
+    #: Whom partitions ask about transactions.
+    verifier: CoordinatorVerifier
+    #: How coordinators ask others.
+    brokers: OtherBrokers
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     """What answers requests, below the handlers."""
 
@@ -47,9 +66,12 @@ class Services:
     coordinator: GroupCoordinator
     view: ClusterView
     timers: Timers
+    transactions: Transactions
+    producer_ids: ProducerIds
+    markers: TransactionMarkersHandler
+    quotas: ClientQuotas
+    telemetry: TelemetryClients
     #: None: this broker is the whole cluster.
     member: ClusterMember | None = None
-    #: None: transactions are not served, which they are by no broker yet, as offsets in them and
-    #: compaction of what they left are missing. Transactional ids are refused then.
-    transactions: TransactionCoordinator | None = None
-    features: FinalizedFeatures | None = None
+    #: None: share groups are not served.
+    share: ShareParts | None = None

@@ -14,6 +14,13 @@ from broker.cluster.balance import BrokerState
 from broker.cluster.cluster_view import Brokers, BrokersView
 from broker.cluster.config_forms import parse_protocol_map
 from broker.cluster.controller import Controller
+from broker.cluster.features import (
+    GROUP_VERSION,
+    MOST,
+    SHARE_VERSION,
+    STREAMS_VERSION,
+    TRANSACTION_VERSION,
+)
 from broker.cluster.membership import Membership, Registration
 from broker.cluster.ownership import Incarnation
 from broker.cluster.placing import Placing
@@ -135,6 +142,10 @@ class ClusterMember:
                 _version(),
                 place,
                 chain_format=NEWEST_FORMAT,
+                transaction_version=MOST[TRANSACTION_VERSION],
+                group_version=MOST[GROUP_VERSION],
+                share_version=MOST.get(SHARE_VERSION, 0),
+                streams_version=MOST[STREAMS_VERSION],
             )
         )
 

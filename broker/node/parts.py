@@ -6,7 +6,7 @@ Below it are a metadata store and a ledger client, whatever they are made of.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,19 +15,35 @@ import trio
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.cluster_view import BrokersView
 from broker.cluster.config_forms import parse_connection_overrides, parse_protocol_map
+from broker.cluster.config_listener import ListenerSettings
 from broker.cluster.registry import ConfigRegistry
 from broker.cluster.topic_notes import note_at_start, note_event
 from broker.cluster.view import StandaloneView, ensure_cluster_id
 from broker.dispatch import Dispatcher
 from broker.groups.coordinator import GroupCoordinator
+from broker.handlers.txn_markers import TransactionMarkersHandler
 from broker.log.compact.cleaner import CleanerSettings, LogCleaner
 from broker.log.life.chain import COMPACTED_FORMAT, new_document
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
-from broker.node.apis import group_config, make_handlers
+from broker.node.apis import group_config, group_times, make_handlers, streams_times
 from broker.node.foundation import Services
 from broker.node.member import ClusterMember
-from broker.server import ConnectionLimits, KafkaServer, ServerSettings
+from broker.node.share import start_share_groups
+from broker.node.shares import follow_connections, parts_of, start_shares
+from broker.node.transactions import start_transactions
+from broker.producer_ids import ProducerIds
+from broker.quotas.account import Accounts
+from broker.quotas.quotas import ClientQuotas, QuotaWindows
+from broker.quotas.rates import Windows
+from broker.security.listener import ListenerSecurity, SecurityProtocol
+from broker.security.sasl.composition import SaslServices, sasl_layer
+from broker.security.sasl.plain import PLAIN as PLAIN_MECHANISM
+from broker.server import PLAIN, ConnectionLimits, KafkaServer, ServerSettings
+from broker.telemetry.clients import TelemetryClients
+from broker.transactions.config import verification_of
+from broker.transactions.ports import Neighbours
+from broker.transactions.verifier import CoordinatorVerifier
 from runtime.config import ConfigError
 from runtime.logs import kv
 from runtime.running import running
@@ -36,13 +52,16 @@ from wire.kafka.errors import KafkaError
 from wire.kafka.records.walk import IS_COMPILED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from contextlib import AsyncExitStack
 
     from broker.cluster.config import BrokerConfig
     from broker.cluster.config_file import NodeConfig
     from broker.cluster.durability import Copies
     from broker.cluster.view import Facts
-    from broker.node.foundation import Foundation
+    from broker.node.apis import Handler
+    from broker.node.foundation import Foundation, Transactions
+    from broker.node.shares import ShareGroupParts
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -61,14 +80,45 @@ def check_listeners(config: NodeConfig) -> None:
     """ConfigError if a listener asks for what is not served; notes go to the log."""
     protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
     for listener in config.broker.parsed_listeners():
-        if protocols[listener.name] != LISTENER:
+        if SecurityProtocol(protocols[listener.name]).has_tls:
             raise ConfigError(
                 "listeners",
                 f"listeners: {listener.name} asks for {protocols[listener.name]};"
-                f" only {LISTENER} is served",
+                f" only {LISTENER} and SASL_PLAINTEXT are served",
             )
     for note in config.notes:
         logger.warning("setting_without_effect", kv(note=note))
+
+
+def check_between_brokers(broker: BrokerConfig) -> None:
+    """ConfigError: brokers do not log in to each other."""
+    name = broker.listener_for_brokers
+    protocols = parse_protocol_map(broker.listener_security_protocol_map)
+    if SecurityProtocol(protocols[name]).has_sasl:
+        raise ConfigError(
+            "inter.broker.listener.name",
+            f"inter.broker.listener.name: {name} asks for {protocols[name]}, and brokers do not log"
+            f" in to each other: add a {LISTENER} listener for them",
+        )
+
+
+def _security(
+    config: NodeConfig, services: SaslServices, *, in_cluster: bool
+) -> dict[str, ListenerSecurity]:
+    """By listener, of those that are not PLAINTEXT. ConfigError."""
+    if in_cluster:
+        check_between_brokers(config.broker)
+    protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
+    texts = {**config.broker_texts, **config.listener_texts}
+    made = {}
+    for listener in config.broker.parsed_listeners():
+        protocol = SecurityProtocol(protocols[listener.name])
+        if protocol.has_sasl:
+            layer = sasl_layer(ListenerSettings(listener.name, texts), services)
+            if PLAIN_MECHANISM in layer.mechanisms and not protocol.has_tls:
+                logger.warning("passwords_in_clear", kv(listener=listener.name))
+            made[listener.name] = ListenerSecurity(protocol, sasl=layer)
+    return made
 
 
 @dataclass(slots=True)
@@ -80,9 +130,15 @@ class BrokerParts:
     logs: LogManager
     server: KafkaServer
     view: StandaloneView | BrokersView
+    quotas: ClientQuotas
+    telemetry: TelemetryClients
+    groups: GroupCoordinator
     #: None: log.cleaner.enable is false.
     cleaner: LogCleaner | None = None
     member: ClusterMember | None = None
+    transactions: Transactions | None = None
+    #: By listener; of others, PLAINTEXT.
+    security: dict[str, ListenerSecurity] = field(default_factory=dict)
     #: Where it listens (broker/cluster/membership.py), once it does.
     place: str = ""
 
@@ -100,7 +156,10 @@ class BrokerParts:
         address = ("", 0)
         bound = []
         for wanted in self.broker.parsed_listeners():
-            listener = self.server.listen(wanted.host or "0.0.0.0", wanted.port, wanted.name)
+            security = self.security.get(wanted.name, PLAIN)
+            listener = self.server.listen(
+                wanted.host or "0.0.0.0", wanted.port, wanted.name, security
+            )
             self.view.endpoints.set_port(wanted.name, listener.address[1])
             address = listener.address
             bound.append(f"{address[0]}:{address[1]}")
@@ -117,8 +176,9 @@ async def start_broker(
     *,
     in_cluster: bool = False,
     log_settings: LogSettings | None = None,
+    share_groups: ShareGroupParts | None = None,
 ) -> BrokerParts:
-    """All but the listeners. The network has to run already when they are opened."""
+    """All but the listeners, before which the network has to run. None: no share groups."""
     env, store, ledgers = foundation.env, foundation.store, foundation.ledgers
     bookies = foundation.bookies
     registry = ConfigRegistry(store, config.broker_texts)
@@ -133,6 +193,7 @@ async def start_broker(
         member = await ClusterMember.start(env, store, registry, catalog, stack)
     settings = _followed(LogSettings() if log_settings is None else log_settings, registry)
     _note(catalog, is_cleaner_on=broker.log_cleaner_enable)
+    verifier = CoordinatorVerifier(env.turn, env.clock, verification_of(registry))
     logs = LogManager(
         catalog,
         store,
@@ -141,6 +202,7 @@ async def start_broker(
         settings,
         ownership=None if member is None else member.ownership,
         retention_check_interval_ms=broker.log_retention_check_interval_ms,
+        verifier=verifier,
     )
     if member is not None:
         reach = member.reach(logs, ledgers, bookies)
@@ -148,21 +210,89 @@ async def start_broker(
     registry.subscribe(logs.refresh_configs)
     await stack.enter_async_context(running(logs.run))
     cleaner = await _start_cleaner(foundation, logs, settings, registry, member, stack)
-    coordinator = GroupCoordinator(env, group_config(broker), catalog, logs)
-    await stack.enter_async_context(running(coordinator.run))
+    coordinator = await _start_groups(env, registry, catalog, logs, stack)
     timers = Timers()
     await stack.enter_async_context(running(timers.run))
+    telemetry = TelemetryClients(registry, env)
+    quotas = ClientQuotas(registry, env.clock, timers, _quota_windows(broker))
+    security = _security(config, SaslServices(broker, timers, env.clock), in_cluster=in_cluster)
+    view = await _view_of(foundation, broker, catalog, logs, member)
+    producer_ids = ProducerIds(store, str(env.new_uuid()))
+    markers = TransactionMarkersHandler(logs, env.turn, coordinator.transactions)
+    neighbours = Neighbours(catalog, logs, producer_ids, markers)
+    transactions = await start_transactions(
+        foundation, registry, neighbours, view, verifier, member, stack
+    )
+    share = await start_share_groups(
+        env, registry, catalog, logs, transactions.brokers, coordinator, stack
+    )
+    services = Services(
+        registry, catalog, logs, coordinator, view, timers,
+        transactions, producer_ids, markers, quotas, telemetry, member, share,
+    )  # fmt: skip
+    shares = await start_shares(foundation, services, share_groups or parts_of(share), stack)
+    dispatcher = await _start_dispatcher(foundation, services, shares, stack)
+    server = await _start_server(env, dispatcher, config, registry, quotas, stack)
+    follow_connections(shares, dispatcher)
+    return BrokerParts(
+        broker, dispatcher, logs, server, view, quotas, telemetry, coordinator,
+        cleaner, member, transactions, security,
+    )  # fmt: skip
 
-    cluster_id = await ensure_cluster_id(store, env)
-    view: StandaloneView | BrokersView = StandaloneView(cluster_id, broker, bookies, _facts(logs))
+
+async def _view_of(
+    foundation: Foundation,
+    broker: BrokerConfig,
+    catalog: TopicCatalog,
+    logs: LogManager,
+    member: ClusterMember | None,
+) -> StandaloneView | BrokersView:
+    cluster_id = await ensure_cluster_id(foundation.store, foundation.env)
     if member is not None:
-        view = member.view(cluster_id, catalog, bookies, _facts(logs))
-    services = Services(registry, catalog, logs, coordinator, view, timers, member)
+        return member.view(cluster_id, catalog, foundation.bookies, _facts(logs))
+    return StandaloneView(cluster_id, broker, foundation.bookies, _facts(logs))
+
+
+async def _start_dispatcher(
+    foundation: Foundation, services: Services, more: Iterable[Handler], stack: AsyncExitStack
+) -> Dispatcher:
     requests = await stack.enter_async_context(trio.open_nursery())
-    dispatcher = Dispatcher(make_handlers(foundation, services), requests, env.turn)
+    apis = make_handlers(foundation, services, more)
+    dispatcher = Dispatcher(apis, requests, foundation.env.turn)
     stack.callback(dispatcher.stop)
-    server = await _start_server(env, dispatcher, config, registry, stack)
-    return BrokerParts(broker, dispatcher, logs, server, view, cleaner, member)
+    return dispatcher
+
+
+def _count_for(quotas: ClientQuotas, dispatcher: Dispatcher) -> None:
+    """Requests are counted while any client has a quota."""
+    accounts = Accounts(quotas)
+
+    def follow() -> None:
+        dispatcher.accounting = accounts if quotas.is_for_clients else None
+
+    follow()
+    quotas.on_change = follow
+
+
+def _quota_windows(broker: BrokerConfig) -> QuotaWindows:
+    return QuotaWindows(
+        Windows(broker.quota_window_num, broker.quota_window_size_seconds),
+        Windows(broker.controller_quota_window_num, broker.controller_quota_window_size_seconds),
+    )
+
+
+async def _start_groups(
+    env: Env,
+    registry: ConfigRegistry,
+    catalog: TopicCatalog,
+    logs: LogManager,
+    stack: AsyncExitStack,
+) -> GroupCoordinator:
+    config = group_config(registry.broker)
+    times, streams = partial(group_times, registry), partial(streams_times, registry)
+    coordinator = GroupCoordinator(env, config, catalog, logs, times, streams_times_of=streams)
+    await stack.enter_async_context(running(coordinator.run))
+    return coordinator
 
 
 async def _start_cleaner(
@@ -212,10 +342,12 @@ async def _start_server(
     dispatcher: Dispatcher,
     config: NodeConfig,
     registry: ConfigRegistry,
+    quotas: ClientQuotas,
     stack: AsyncExitStack,
 ) -> KafkaServer:
+    _count_for(quotas, dispatcher)
     server = KafkaServer(
-        env.net, dispatcher, _server_settings(config), _connection_limits(registry.broker)
+        env.net, dispatcher, _server_settings(config), _connection_limits(registry.broker), quotas
     )
     registry.subscribe(lambda: server.set_limits(_connection_limits(registry.broker)))
     await stack.enter_async_context(running(server.reap_idle, needs_start=False))
@@ -252,7 +384,7 @@ def _server_settings(config: NodeConfig) -> ServerSettings:
         frame_bytes_max=broker.socket_request_max_bytes,
         request_memory_bytes=request_memory_bytes(broker),
         connections_idle_ms=broker.connections_max_idle_ms,
-        protected_listener=config.broker_texts.get("inter.broker.listener.name", LISTENER).upper(),
+        protected_listener=broker.listener_for_brokers,
     )
 
 

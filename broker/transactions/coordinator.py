@@ -1,8 +1,6 @@
 """TransactionCoordinator: the transactional ids whose `__transaction_state` partition this broker
 leads.
 
-Part of the transaction coordinator, which is not served yet.
-
 An id belongs to the partition that it hashes to. Who leads which partition, loading it and writing
 to it is broker/coordinator's part; what an id does is txn_core's contract; markers leave by
 markers. Here is what requests do with an id.
@@ -45,13 +43,11 @@ from wire.kafka.errors import ErrorCode
 from wire.kafka.records.compression import Compression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from broker.cluster.peers import BrokerPeers
     from broker.coordinator.partition import CoordinatorPartition
-    from broker.coordinator.ports import Catalog, Leaders, Logs
     from broker.transactions.config import TransactionConfig
-    from broker.transactions.ports import FreshIdSource, OwnPartitions, Topics
+    from broker.transactions.ports import Neighbours, OtherBrokers
     from broker.transactions.shard import Reply, WithId
     from broker.transactions.types import Effect
     from runtime.env import Env
@@ -64,6 +60,10 @@ IDS_PER_TURN = 1_000
 #: something that was.
 _NO_LIMIT = 1 << 62
 RELOAD_MS = 1_000
+#: What a stored record of an id costs the turn: an answer, a batch that no longer waits, markers.
+TOLD_UNITS = 40
+#: Of those who wait for a producer id: some 20 to 40 us each, with the record that it goes to.
+IDS_PER_TURN = 50
 
 
 class _Reload:
@@ -88,31 +88,30 @@ class TransactionCoordinator:
         env: Env,
         config: TransactionConfig,
         topic_configs: Mapping[str, str],
-        catalog: Catalog,
-        topics: Topics,
-        logs: Logs,
-        ids: FreshIdSource,
-        leaders: Leaders,
-        listener: str,
-        node_id: int,
-        own: OwnPartitions,
-        peers: BrokerPeers,
+        neighbours: Neighbours,
+        brokers: OtherBrokers,
         server_version: Callable[[], int],
     ) -> None:
-        """`listener`: by which brokers speak with each other. `server_version()`: of transactions,
-        as all brokers have it now."""
+        """`server_version()`: of transactions, as all brokers have it now."""
         self.env = env
         self.config = config
         self.topic = CoordinatorTopic(
-            catalog, TRANSACTION_TOPIC, config.transaction_state_log_num_partitions, topic_configs
+            neighbours.topics,
+            TRANSACTION_TOPIC,
+            config.transaction_state_log_num_partitions,
+            topic_configs,
         )
-        self.base = Coordinator[TxnShard](env, _settings(config), self.topic, logs, self._new_shard)
+        self.base = Coordinator[TxnShard](
+            env, _settings(config), self.topic, neighbours.logs, self._new_shard
+        )
         self.timers = self.base.timers
+        self.load_times = self.base.load_times
+        self.turn = env.turn
         self.markers = MarkerSender(
-            env.turn, self.timers, topics, leaders, listener, node_id, own, peers
+            env.turn, self.timers, neighbours.topics, neighbours.own, brokers
         )
         self.wait_ms = config.add_partitions_to_txn_retry_backoff_max_ms
-        self._ids = ids
+        self._ids = neighbours.ids
         self._server_version = server_version
         self._wanted: deque[WithId] = deque()
         self._has_wanted = trio.Event()
@@ -141,7 +140,13 @@ class TransactionCoordinator:
 
     def statistics(self) -> dict[str, int]:
         ids = sum(len(shard.entries) for shard in self.base.shards())
-        return {**self.base.statistics(), **self.markers.statistics(), "transactional_ids": ids}
+        refused = sum(shard.completions_refused for shard in self.base.shards())
+        return {
+            **self.base.statistics(),
+            **self.markers.statistics(),
+            "transactional_ids": ids,
+            "completions_refused": refused,
+        }
 
     # --- requests
 
@@ -238,13 +243,19 @@ class TransactionCoordinator:
             return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None
         return ErrorCode.NONE, entry.txn
 
-    def list_transactions(self) -> tuple[ErrorCode, list[Transaction]]:
-        """Every id of this broker; an error while some are being loaded."""
+    def list_transactions(self) -> tuple[ErrorCode, Iterator[Transaction]]:
+        """Every id of this broker, perhaps very many; an error while some are being loaded."""
         if not self.base.is_running:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, iter(())
         if self.base.is_loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
-        return ErrorCode.NONE, [e.txn for s in self.base.shards() for e in s.entries.values()]
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, iter(())
+        return ErrorCode.NONE, self._every()
+
+    def _every(self) -> Iterator[Transaction]:
+        """In as many turns as the caller likes: those that are forgotten meanwhile may be told."""
+        for shard in self.base.shards():
+            for entry in list(shard.entries.values()):
+                yield entry.txn
 
     async def expire(self) -> None:
         """Writes tombstones for ids that nobody has used for `transactional.id.expiration.ms`."""
@@ -334,7 +345,11 @@ class TransactionCoordinator:
             call()
 
     async def _fetch_ids_for_ever(self) -> None:
+        """Some in a turn: most ids are at hand, and whoever has his goes on at once."""
+        slices = Slices(IDS_PER_TURN)
         while True:
+            if slices.due():
+                await slices.turn()
             while not self._wanted:
                 self._has_wanted = trio.Event()
                 await self._has_wanted.wait()
@@ -359,5 +374,6 @@ def _settings(config: TransactionConfig) -> CoordinatorSettings:
         pending_bytes_max=_NO_LIMIT,
         load_buffer_size=config.transaction_state_log_load_buffer_size,
         loads_max=config.loads_max,
+        told_units=TOLD_UNITS,
         append_errors=APPEND_ERRORS,
     )

@@ -1,7 +1,5 @@
 """What EndTxn decides, by who asks, what for, and what the transaction is doing.
 
-Part of the transaction coordinator, which is not served yet.
-
 A decision is a state to enter, or what the producer is told: NONE, it is done already. With
 transactions of version 1 a producer keeps its epoch, so nothing tells a retry from the end of the
 next transaction. With version 2 a retry is of the epoch before the present one (KIP-890).
@@ -16,7 +14,13 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from broker.transactions.types import EPOCH_EXHAUSTED, NO_PRODUCER_ID, TV2, TxnState
+from broker.transactions.types import (
+    EPOCH_EXHAUSTED,
+    EPOCH_MAX,
+    NO_PRODUCER_ID,
+    TV2,
+    TxnState,
+)
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -81,6 +85,8 @@ def _decide_tv2(txn: Transaction, request: EndInput) -> Decision:
     if txn.pending:
         return _CONCURRENT
     who = who_asks(txn, request.producer_id, request.epoch)
+    if who is Who.CURRENT and request.epoch == EPOCH_MAX:
+        return _FENCED  # of the markers of a fence, and of no producer
     if who is Who.STRANGER:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if who is Who.FENCED:

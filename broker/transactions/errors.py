@@ -1,7 +1,6 @@
 """What clients are told, by the version of the request: errors that an old client does not know are
 told as the older one that means most nearly the same.
 
-Part of the transaction coordinator, which is not served yet.
 """
 
 from __future__ import annotations

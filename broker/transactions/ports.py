@@ -1,19 +1,21 @@
 """What the transaction coordinator needs of its neighbours, as protocols.
 
-Part of the transaction coordinator, which is not served yet.
-
 The real parts are broker/producer_ids, broker/cluster's catalog and view, and who writes markers
 into the partitions that this broker leads.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from broker.coordinator.ports import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.coordinator.ports import Topic
+    from broker.cluster.peers import BrokerPeers, Endpoint
+    from broker.coordinator.ports import Leaders, Logs, Topic
     from wire.kafka.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
@@ -39,3 +41,34 @@ class OwnPartitions(Protocol):
         """As the handler of WriteTxnMarkers: `done` once each partition's marker is acknowledged or
         refused, possibly before this returns. A partition that is not here: as of a broker that
         does not lead it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherBrokers:
+    """Who leads what, and how to ask it. `listener`: by which brokers speak with each other."""
+
+    leaders: Leaders
+    listener: str
+    node_id: int
+    peers: BrokerPeers
+
+    def leader(self, topic: str, partition: int) -> Endpoint | None:
+        """None: nobody does now, or it cannot be reached by the listener."""
+        return self.leaders.leader(topic, partition, self.listener)
+
+    def is_own(self, endpoint: Endpoint) -> bool:
+        return endpoint.node_id == self.node_id
+
+
+class AllTopics(Catalog, Topics, Protocol):
+    """broker/cluster's TopicCatalog is both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What a coordinator stands on in its broker."""
+
+    topics: AllTopics
+    logs: Logs
+    ids: FreshIdSource
+    own: OwnPartitions

@@ -1,8 +1,6 @@
 """Records of `__transaction_state` as values of this room, and back. The bytes are Kafka's own
 (wire/kafka/records/coordinator): any Kafka tool reads them.
 
-Part of the transaction coordinator, which is not served yet.
-
 A transactional id has one key, and each of its records says all of it: whatever compaction keeps,
 it keeps what the id does now. The previous and the next producer id are in the record: without them
 whoever loads it in the middle of a change of ids fences a producer that is alive (KAFKA-20310).
@@ -12,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.transactions.types import TopicPartition, TxnSnapshot, TxnState
+from broker.transactions.types import NO_PARTITIONS, TopicPartition, TxnSnapshot, TxnState
 from wire.kafka.errors import WireError
 from wire.kafka.records.coordinator import (
     PartitionsSchema,
@@ -87,7 +85,8 @@ def parse_record(key: bytes, value: bytes | None) -> StoredTxn | None:
                 (each.topic, number)
                 for each in said.transaction_partitions or ()
                 for number in each.partition_ids
-            ),
+            )
+            or NO_PARTITIONS,
             said.transaction_last_update_timestamp_ms,
             said.transaction_start_timestamp_ms,
             said.client_transaction_version,

@@ -1,7 +1,5 @@
 """The transactional ids of one partition of `__transaction_state`, for one tenure of its log.
 
-Part of the transaction coordinator, which is not served yet.
-
 Carries out what the state machines want (types): records are written, answers leave, behind the
 barrier if they are from memory alone, markers are sent, time is watched. A record that the log
 refuses leaves memory ahead of it: then everything here is forgotten and loaded anew, once what is
@@ -17,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from broker.coordinator.partition import CoordinatorPartition, PartitionState
@@ -29,6 +28,7 @@ from broker.transactions.types import (
     Answer,
     Append,
     ArmTimer,
+    Completed,
     Effect,
     Forget,
     MarkerPace,
@@ -39,13 +39,15 @@ from broker.transactions.types import (
 )
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode
+from wire.kafka.records.batch import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from broker.coordinator.timers import CoordinatorTimers
     from broker.transactions.markers import MarkerSender, Results
     from broker.transactions.types import Continuation, Markers
+    from runtime.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,10 @@ DOUBTED_MS = 1_000
 NO_ID_MS = 1_000
 #: Requests that wait for the end of one transaction; more are told CONCURRENT_TRANSACTIONS.
 WAITING_MAX = 100
+#: Of what was loaded, what begins in one turn of the loop: 2 ms. An id costs 1, and one that does
+#: something PARTITION_UNITS more, and as much again for each partition.
+START_UNITS = 3_000
+PARTITION_UNITS = 20
 
 
 class Owner(Protocol):
@@ -67,6 +73,8 @@ class Owner(Protocol):
 
     @property
     def timers(self) -> CoordinatorTimers: ...
+    @property
+    def turn(self) -> Turn: ...
     @property
     def markers(self) -> MarkerSender: ...
     @property
@@ -85,14 +93,13 @@ class Owner(Protocol):
 
 
 class TxnEntry:
-    """One transactional id, and who waits for it."""
+    """One transactional id."""
 
-    __slots__ = ("shard", "timer_at_ms", "txn", "waiting")
+    __slots__ = ("shard", "timer_at_ms", "txn")
 
     def __init__(self, shard: TxnShard, txn: Transaction) -> None:
         self.shard = shard
         self.txn = txn
-        self.waiting: list[WaitingAdd] = []
         self.timer_at_ms: int | None = None
 
     def on_timer(self, now_ms: int) -> None:
@@ -111,32 +118,41 @@ class WaitingAdd:
         self.timer_at_ms: int | None = None
 
     def on_timer(self, now_ms: int) -> None:
-        self._entry.waiting.remove(self)
+        self._entry.shard.give_up(self._entry, self)
         self.reply(TxnResult(ErrorCode.CONCURRENT_TRANSACTIONS))
 
 
 class TxnShard:
     """Owner of its transactional ids; a Shard of broker/coordinator."""
 
-    __slots__ = ("_owner", "_unfinished", "coordinator_epoch", "entries", "is_forgetting",
-                 "partition")  # fmt: skip
+    __slots__ = ("_owner", "_waiting", "completions_refused", "coordinator_epoch", "entries",
+                 "is_forgetting", "partition")  # fmt: skip
 
     def __init__(self, partition: CoordinatorPartition[TxnShard], owner: Owner) -> None:
         self.partition = partition
         self.entries: dict[str, TxnEntry] = {}
         #: Memory is ahead of the log; it will be loaded anew.
         self.is_forgetting = False
+        #: Transactions that are complete, which the log did not take: since then it is forgotten.
+        self.completions_refused = 0
         #: The leader epoch of this tenure: markers of an older one are refused.
         self.coordinator_epoch = -1
         self._owner = owner
-        #: While it is loaded: those that do something, of perhaps very many that do nothing.
-        self._unfinished: set[str] = set()
+        #: Who waits for the end of which.
+        self._waiting: dict[TxnEntry, list[WaitingAdd]] = {}
 
     # --- what happens to an id
 
-    def carry_out(self, entry: TxnEntry, effects: Iterable[Effect], attempt: int = 0) -> None:
-        """Does what the state machine wants, in its order. `attempt`: of markers that are sent
-        again."""
+    def carry_out(
+        self,
+        entry: TxnEntry,
+        effects: Iterable[Effect],
+        attempt: int = 0,
+        *,
+        lacks_leader: bool = False,
+    ) -> None:
+        """Does what the state machine wants, in its order. `attempt` and `lacks_leader`: of markers
+        that are sent again."""
         for effect in effects:
             match effect:
                 case Answer(token, result, needs_barrier):
@@ -146,12 +162,13 @@ class TxnShard:
                     else:
                         token(result)
                 case Append() if self.is_forgetting:
-                    pass  # a Complete*, of an id that will be loaded as it was before
+                    # A Complete*, of an id that will be loaded as it was before.
+                    self.completions_refused += 1
                 case Append(snapshot, then):
                     done = partial(self._stored, entry, then)
                     self.partition.write([txn_record(snapshot)], done)
                 case SendMarkers(markers):
-                    self._send(entry, markers, attempt)
+                    self._send(entry, markers, attempt, lacks_leader)
                 case ArmTimer(at_ms):
                     self._owner.timers.arm(entry, at_ms)
                 case Forget():
@@ -160,27 +177,37 @@ class TxnShard:
                     raise AssertionError("who calls sees to it")
 
     def answer_behind_barrier(self, entry: TxnEntry | str, reply: Reply, result: TxnResult) -> None:
-        """From memory alone, so only if this broker still owns the log. `entry`: of an id that is
-        not there, its name."""
+        """From memory alone, so only if this broker still owns the log, and the log took all that
+        the answer rests on: what it refused of that is told before. `entry`: of an id that is not
+        there, its name."""
         record = (
             txn_tombstone(entry) if isinstance(entry, str) else txn_record(entry.txn.snapshot())
         )
 
         def done(error: ErrorCode) -> None:
+            if not error and self.is_forgetting:
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             reply(TxnResult(error) if error else result)
 
         self.partition.barrier(record, done)
 
     def add(self, entry: TxnEntry, request: AddInput, reply: Reply, *, may_wait: bool) -> None:
         """Partitions enter the transaction, now or once the one before has ended."""
-        if may_wait and entry.txn.is_ending and len(entry.waiting) < WAITING_MAX:
+        if may_wait and entry.txn.is_ending and len(self._waiting.get(entry, ())) < WAITING_MAX:
             waiting = WaitingAdd(entry, request, reply)
-            entry.waiting.append(waiting)
+            self._waiting.setdefault(entry, []).append(waiting)
             timers = self._owner.timers
             timers.arm(waiting, timers.now_ms() + self._owner.wait_ms)
             return
         now_ms = self._owner.timers.now_ms()
         self.carry_out(entry, txn_core.add_partitions(entry.txn, reply, request, now_ms))
+
+    def give_up(self, entry: TxnEntry, waiting: WaitingAdd) -> None:
+        """It has waited for long enough."""
+        every = self._waiting[entry]
+        every.remove(waiting)
+        if not every:
+            del self._waiting[entry]
 
     def tick(self, entry: TxnEntry, fresh_id: int | None) -> None:
         """Its time may be up."""
@@ -230,15 +257,18 @@ class TxnShard:
 
     def _stored(self, entry: TxnEntry, then: Continuation, error: ErrorCode) -> None:
         now_ms = self._owner.timers.now_ms()
+        if error and isinstance(then, Completed):
+            self.completions_refused += 1
         self.carry_out(entry, txn_core.stored(entry.txn, then, error, now_ms))
         self._wake(entry)
 
-    def _send(self, entry: TxnEntry, markers: Markers, attempt: int) -> None:
+    def _send(self, entry: TxnEntry, markers: Markers, attempt: int, lacks_leader: bool) -> None:
         job = MarkerJob(
             markers,
             self.coordinator_epoch,
             partial(self._marked, entry, markers.round_id, attempt + 1),
             partial(self._is_wanted, entry, markers.round_id),
+            lacks_leader,
         )
         sender = self._owner.markers
         if markers.pace is MarkerPace.FIRST:
@@ -262,58 +292,69 @@ class TxnShard:
         if self.is_active:
             now_ms = self._owner.timers.now_ms()
             effects = txn_core.marked(entry.txn, round_id, results, now_ms)
-            self.carry_out(entry, effects, attempt)
+            lacks_leader = ErrorCode.LEADER_NOT_AVAILABLE in results.values()
+            self.carry_out(entry, effects, attempt, lacks_leader=lacks_leader)
             self._wake(entry)
 
     def _wake(self, entry: TxnEntry) -> None:
-        if entry.waiting and not entry.txn.is_ending and self.is_active:
-            waiting, entry.waiting = entry.waiting, []
-            for each in waiting:
+        if entry in self._waiting and not entry.txn.is_ending and self.is_active:
+            for each in self._waiting.pop(entry):
                 self._owner.timers.cancel(each)
                 self.add(entry, each.request, each.reply, may_wait=False)
 
     def _tell_all_waiting(self, error: ErrorCode) -> None:
-        for entry in self.entries.values():
-            waiting, entry.waiting = entry.waiting, []
-            for each in waiting:
-                self._owner.timers.cancel(each)
-                each.reply(TxnResult(error))
+        waiting, self._waiting = self._waiting, {}
+        for each in chain.from_iterable(waiting.values()):
+            self._owner.timers.cancel(each)
+            each.reply(TxnResult(error))
 
     # --- the tenure
 
-    def apply(self, key: bytes, value: bytes | None) -> None:
-        """A record of the log, when it is loaded."""
-        stored = parse_record(key, value)
+    def apply(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        """A record of the log, when it is loaded. Nobody writes them in transactions: what a
+        foreign tool wrote that way is passed over."""
+        stored = parse_record(key, value) if producer_id == NO_PRODUCER_ID else None
         if stored is None:
             return
         name = stored.transactional_id
-        self._unfinished.discard(name)
         if stored.snapshot is None:
             self.entries.pop(name, None)
             return
-        txn = Transaction.restore(stored.snapshot)
-        self.entries[name] = TxnEntry(self, txn)
-        if txn.state not in AT_REST:
-            self._unfinished.add(name)
+        self.entries[name] = TxnEntry(self, Transaction.restore(stored.snapshot))
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> Iterator[None]:
+        """Of what `apply` passed over."""
+        return iter(())
 
     def loaded(self) -> None:
         """What was decided is told again, what is open has its time."""
         self.coordinator_epoch = self.partition.leader_epoch
+        self._start_some(iter([*self.entries.values()]))
+
+    def _start_some(self, entries: Iterator[TxnEntry]) -> None:
+        """There may be very many: some in this turn, the others in later ones. Requests for these
+        are served meanwhile, and may have ended a transaction, or the id, by then."""
         now_ms = self._owner.timers.now_ms()
-        unfinished, self._unfinished = self._unfinished, set()
-        for name in sorted(unfinished):
-            entry = self.entries[name]
-            self.carry_out(entry, txn_core.start(entry.txn, now_ms))
+        left = START_UNITS
+        for entry in entries:
+            left -= 1
+            if entry.txn.state not in AT_REST:
+                left -= PARTITION_UNITS * (1 + len(entry.txn.partitions))
+                self.carry_out(entry, txn_core.start(entry.txn, now_ms))
+            if not self.is_active:
+                return
+            if left < 0:
+                self._owner.turn.later(partial(self._start_some, entries))
+                return
 
     def closed(self) -> None:
-        """Who waits is told to find the coordinator again."""
+        """Who waits is told to find the coordinator again. Timers are left to themselves: a tick
+        of a tenure that is over does nothing."""
         self._tell_all_waiting(ErrorCode.NOT_COORDINATOR)
-        for entry in self.entries.values():
-            self._owner.timers.cancel(entry)
 
     def statistics(self) -> dict[str, int]:
         return {"transactional_ids": len(self.entries)}
 
 
-def _ignore(which: slice) -> None:
+def _ignore(which: slice, offset: int) -> None:
     """Nobody waits for so many of them."""

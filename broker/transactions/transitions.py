@@ -1,7 +1,5 @@
 """What a transition does to a transactional id, and from which states it may be made.
 
-Part of the transaction coordinator, which is not served yet.
-
     Empty            <- Empty, Complete*            InitProducerId
     Ongoing          <- Empty, Ongoing, Complete*   a partition is added
     PrepareCommit    <- Ongoing                     EndTxn
@@ -17,6 +15,7 @@ from __future__ import annotations
 from broker.transactions.types import (
     EPOCH_MAX,
     NO_EPOCH,
+    NO_PARTITIONS,
     NO_PRODUCER_ID,
     TV2,
     TopicPartition,
@@ -104,7 +103,7 @@ def complete(txn: Transaction, now_ms: int) -> None:
         txn.previous_producer_id = producer_id
         producer_id, epoch = txn.next_producer_id, 0
     txn.next_producer_id = NO_PRODUCER_ID
-    txn.partitions = frozenset()
+    txn.partitions = NO_PARTITIONS
     _move(txn, target, producer_id, epoch, now_ms)
 
 
@@ -112,7 +111,7 @@ def _begin_empty(
     txn: Transaction, producer_id: int, epoch: int, timeout_ms: int, now_ms: int
 ) -> None:
     txn.timeout_ms = timeout_ms
-    txn.partitions = frozenset()
+    txn.partitions = NO_PARTITIONS
     txn.started_ms = -1
     txn.next_producer_id = NO_PRODUCER_ID
     _move(txn, _EMPTY, producer_id, epoch, now_ms)
@@ -128,7 +127,7 @@ def _prepare(
 ) -> None:
     if txn.state is not _ONGOING:
         txn.started_ms = now_ms
-        txn.partitions = frozenset()
+        txn.partitions = NO_PARTITIONS
     txn.version = version
     txn.next_producer_id = next_producer_id
     target = TxnState.PREPARE_COMMIT if is_commit else TxnState.PREPARE_ABORT

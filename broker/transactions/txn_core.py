@@ -1,7 +1,5 @@
 """The state machine of one transactional id. Pure: inputs and the time in, effects out.
 
-Part of the transaction coordinator, which is not served yet.
-
 Behaviour is that of Kafka's `TransactionCoordinator`: KIP-98 (transactions), KIP-360 (a producer
 recovers by naming its id and epoch), KIP-588 (one that took too long may go on), KIP-890 (the epoch
 is raised with every transaction; partitions are verified).
@@ -31,6 +29,8 @@ from typing import TYPE_CHECKING
 from broker.transactions import end_txn, transitions
 from broker.transactions.types import (
     AT_REST,
+    EPOCH_MAX,
+    NO_PARTITIONS,
     NO_PRODUCER_ID,
     TV2,
     AddInput,
@@ -163,7 +163,8 @@ def _add_error(txn: Transaction | None, request: AddInput) -> ErrorCode:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if txn.producer_id != request.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if txn.epoch != request.epoch:
+    if txn.epoch != request.epoch or request.epoch == EPOCH_MAX:
+        # The last epoch is nobody's, but for the markers of a fence.
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.NONE
 
@@ -203,9 +204,13 @@ def end(
 
 def start(txn: Transaction, now_ms: int) -> list[Effect]:
     """It was loaded: what was decided is told again to all of its partitions, what is open has its
-    time."""
+    time. If this comes late, what was decided since is told already, or will be.
+
+    A start that is still to come is by another broker's clock, which was ahead: nobody waits for
+    longer than the timeout from now on."""
     if txn.is_ending:
-        return _begin_markers(txn, now_ms)
+        return [] if txn.pending or txn.round_id else _begin_markers(txn, now_ms)
+    txn.started_ms = min(txn.started_ms, now_ms)
     return [ArmTimer(_due_ms(txn))] if txn.state is TxnState.ONGOING else []
 
 
@@ -247,14 +252,16 @@ def marked(
     if round_id != txn.round_id or not txn.is_ending:
         return []
     again: dict[MarkerPace, set[TopicPartition]] = {}
+    marked = set()
     for partition, error in results.items():
         if partition not in txn.unmarked:
             continue
         if error in _NOTHING_TO_MARK:
-            txn.unmarked.discard(partition)
+            marked.add(partition)
         else:
             pace = MarkerPace.AGAIN if error in _PASSING else MarkerPace.DOUBTED
             again.setdefault(pace, set()).add(partition)
+    txn.unmarked = txn.unmarked - marked or NO_PARTITIONS
     if txn.unmarked:
         return [_send(txn, frozenset(some), pace) for pace, some in again.items()]
     return _complete(txn, now_ms)
@@ -302,7 +309,7 @@ def _begin_markers(txn: Transaction, now_ms: int) -> list[Effect]:
     assert txn.is_ending
     assert not txn.pending, "nothing follows Prepare* before it is stored"
     txn.round_id += 1
-    txn.unmarked = set(txn.partitions)
+    txn.unmarked = txn.partitions
     if not txn.unmarked:
         return _complete(txn, now_ms)
     return [_send(txn, txn.partitions, MarkerPace.FIRST)]

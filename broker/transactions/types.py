@@ -1,7 +1,5 @@
 """Values that go into and come out of a transactional id's state machine (txn_core).
 
-Part of the transaction coordinator, which is not served yet.
-
 Inputs are what a request says, that a record is stored, that a marker was answered, that time
 passed. Outputs are effects, to be carried out by the shell in the order given:
 - `Append`: queue this record for the id's partition; when it is acknowledged or has failed, call
@@ -17,13 +15,15 @@ passed. Outputs are effects, to be carried out by the shell in the order given:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 from wire.kafka.errors import ErrorCode
 
 #: (topic, partition number).
 TopicPartition = tuple[str, int]
+#: The same for all ids that have none: an empty set takes 200 bytes.
+NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 #: `transaction.version`: 1, a producer's epoch stays as it is over transactions; 2, every
 #: transaction raises it (KIP-890). A request's version of the API tells which one its client uses.
@@ -225,7 +225,7 @@ class Transaction:
     epoch: int = NO_EPOCH
     timeout_ms: int = 0
     state: TxnState = TxnState.EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[TopicPartition] = NO_PARTITIONS
     updated_ms: int = 0
     started_ms: int = -1
     #: Of the client that last added to it or ended it; of the server, if that ended it.
@@ -236,7 +236,7 @@ class Transaction:
     #: Records on their way.
     pending: int = 0
     #: While it ends: who has no marker yet, and which round of markers it is.
-    unmarked: set[TopicPartition] = field(default_factory=set)
+    unmarked: frozenset[TopicPartition] = NO_PARTITIONS
     round_id: int = 0
 
     @property

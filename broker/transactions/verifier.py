@@ -1,8 +1,6 @@
 """Asks the coordinators of transactions for partitions of this broker: whether a partition is in a
 producer's transaction, or to add it (KIP-890). Kafka's AddPartitionsToTxnManager.
 
-Part of the transaction coordinator, which is not served yet.
-
 The coordinator is the leader of the id's partition of `__transaction_state`. If that is this broker
 it is a plain call; else all questions of one turn for one broker travel in one AddPartitionsToTxn
 (version 5). An answer has transactional ids and nothing else of the question, so what differs in
@@ -17,6 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.transactions.types import TV2, AddInput, TopicPartition, TxnResult
+from runtime.histogram import LatencyHistogram
+from runtime.spread import Spread
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -28,9 +28,10 @@ from wire.kafka.messages.transactions import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.cluster.peers import BrokerPeers, Endpoint
-    from broker.coordinator.ports import Leaders
+    from broker.cluster.peers import Endpoint
     from broker.transactions.coordinator import TransactionCoordinator
+    from broker.transactions.ports import OtherBrokers
+    from runtime.env import Clock
     from runtime.turn import Turn
     from wire.kafka.message import Message
 
@@ -41,6 +42,9 @@ ADD_VERSION = 5
 #: Transactions of one request; more make another one.
 TRANSACTIONS_PER_REQUEST = 500
 QUESTION_UNITS = 10
+#: What it costs the turn when one of those who asked is told, and when the coordinator is here.
+TOLD_UNITS = 40
+OWN_UNITS = 100
 
 
 class _Question:
@@ -81,33 +85,28 @@ _Batch = dict[str, _Question]
 
 
 class CoordinatorVerifier:
-    """Plain calls on the loop's thread. For tests, until partitions take transactional batches."""
+    """Plain calls on the loop's thread."""
 
-    def __init__(
-        self,
-        turn: Turn,
-        leaders: Leaders,
-        listener: str,
-        node_id: int,
-        peers: BrokerPeers,
-        is_enabled: Callable[[], bool],
-    ) -> None:
-        """`listener`: by which brokers speak with each other. `is_enabled`: whether what does not
-        add is asked at all (transaction.partition.verification.enable)."""
+    def __init__(self, turn: Turn, clock: Clock, is_enabled: Callable[[], bool]) -> None:
+        """`is_enabled`: whether what does not add is asked at all
+        (transaction.partition.verification.enable)."""
+        #: How long coordinators took to answer, and for how many partitions they said no.
+        self.times = LatencyHistogram()
+        self.failure_count = 0
         self._turn = turn
+        #: Each is let go on: a parked batch is numbered and appended.
+        self._telling = Spread(turn, TOLD_UNITS)
+        self._clock = clock
         self._coordinator: TransactionCoordinator | None = None
-        self._leaders = leaders
-        self._listener = listener
-        self._node_id = node_id
-        self._peers = peers
+        self._brokers: OtherBrokers | None = None
         self._is_enabled = is_enabled
         #: By broker: the requests that leave at the end of the turn.
         self._due: dict[int, tuple[Endpoint, list[_Batch]]] = {}
 
-    def serve(self, coordinator: TransactionCoordinator) -> None:
+    def serve(self, coordinator: TransactionCoordinator, brokers: OtherBrokers) -> None:
         """Told once, by the composition: partitions, whose logs the coordinator needs, know whom
         they ask before there is one. Until then COORDINATOR_NOT_AVAILABLE is what they hear."""
-        self._coordinator = coordinator
+        self._coordinator, self._brokers = coordinator, brokers
 
     def ask(
         self,
@@ -125,14 +124,15 @@ class CoordinatorVerifier:
         if not adds and not self._is_enabled():
             done(ErrorCode.NONE)
             return
-        coordinator, leader = self._coordinator, None
-        if coordinator is not None and coordinator.topic.exists:
+        done = partial(self._answered, self._clock.monotonic(), len(partitions), done)
+        coordinator, brokers, leader = self._coordinator, self._brokers, None
+        if coordinator is not None and brokers is not None and coordinator.topic.exists:
             topic = coordinator.topic
-            at = topic.partition_for(transactional_id)
-            leader = self._leaders.leader(topic.name, at, self._listener)
-        if coordinator is None or leader is None:
+            leader = brokers.leader(topic.name, topic.partition_for(transactional_id))
+        if coordinator is None or brokers is None or leader is None:
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        elif leader.node_id == self._node_id:
+        elif brokers.is_own(leader):
+            self._turn.spent_units += OWN_UNITS
             given = AddInput(producer_id, producer_epoch, frozenset(partitions), TV2)
             told = partial(_tell, done)
             if adds:
@@ -145,6 +145,12 @@ class CoordinatorVerifier:
             self._queue(leader, question)
 
     # --- inside
+
+    def _answered(self, since: float, partitions: int, done: Done, error: ErrorCode) -> None:
+        self.times.record(self._clock.monotonic() - since)
+        if error:
+            self.failure_count += partitions
+        done(error)
 
     def _queue(self, leader: Endpoint, question: _Question) -> None:
         if not self._due:
@@ -161,6 +167,7 @@ class CoordinatorVerifier:
             last[name] = question
 
     def _flush(self) -> None:
+        assert self._brokers is not None, "only what has a leader is queued"
         due, self._due = self._due, {}
         for leader, batches in due.values():
             for batch in batches:
@@ -168,7 +175,7 @@ class CoordinatorVerifier:
                 request = AddPartitionsToTxnRequest(
                     transactions=[question.transaction() for question in batch.values()]
                 )
-                self._peers.ask(leader, request, ADD_VERSION, partial(self._heard, batch))
+                self._brokers.peers.ask(leader, request, ADD_VERSION, partial(self._heard, batch))
 
     def _heard(self, batch: _Batch, answer: Message | None) -> None:
         """What is not in the answer was not heard of."""
@@ -182,10 +189,23 @@ class CoordinatorVerifier:
                     for one in topic.results_by_partition:
                         at = (each.transactional_id, topic.name, one.partition_index)
                         errors[at] = _error(one.partition_error_code)
-        for name, question in batch.items():
-            for partitions, done in question.told:
-                found = [errors.get((name, *each), default) for each in partitions]
-                done(next((error for error in found if error), ErrorCode.NONE))
+        self._turn.spent_units += len(errors)
+        self._telling.add(
+            partial(_tell_error, errors, default, name, *told)
+            for name, question in batch.items()
+            for told in question.told
+        )
+
+
+def _tell_error(
+    errors: dict[tuple[str, str, int], ErrorCode],
+    default: ErrorCode,
+    transactional_id: str,
+    partitions: Sequence[TopicPartition],
+    done: Done,
+) -> None:
+    found = (errors.get((transactional_id, *each), default) for each in partitions)
+    done(next((error for error in found if error), ErrorCode.NONE))
 
 
 def _tell(done: Done, result: TxnResult) -> None:

@@ -15,14 +15,16 @@ from .world import Options
 
 def parse(arguments: list[str]) -> Options:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.chaos", description=__doc__)
-    parser.add_argument("scenario", choices=["bookies", "cluster"])
+    parser.add_argument("scenario", choices=["bookies", "cluster", "transactions"])
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--bookies", type=int, help="5; 4 with cluster")
+    parser.add_argument("--bookies", type=int, help="5; 4 with brokers")
     parser.add_argument("--java", type=int, default=0, help="so many of the bookies are Java's")
-    parser.add_argument("--brokers", type=int, help="0; 3 with cluster")
+    parser.add_argument("--brokers", type=int, help="0 with bookies, else 3")
     parser.add_argument("--rate", type=int, default=300, help="entries or records per second")
     parser.add_argument("--network", action="store_true", help="servers in network namespaces")
+    parser.add_argument("--network-if-possible", action="store_true",
+                        help="the same, or without them if this machine has none")  # fmt: skip
     parser.add_argument("--lag", action="store_true",
                         help="three ZooKeeper servers, and bookies on one that lags")  # fmt: skip
     parser.add_argument("--absent-seconds", type=float, metavar="S",
@@ -34,7 +36,11 @@ def parse(arguments: list[str]) -> Options:
                         help="this one, then the next of them; not --minutes of any")  # fmt: skip
     parser.add_argument("--recovery", action="store_true", help="autorecovery with --fault, too")
     parsed = parser.parse_args(arguments)
-    is_cluster = parsed.scenario == "cluster"
+    is_cluster = parsed.scenario != "bookies"
+    has_network = parsed.network
+    if parsed.network_if_possible:
+        # Who is inside was asked outside.
+        has_network = network.INSIDE in os.environ or network.why_not() is None
     return Options(
         seed=parsed.seed,
         minutes=parsed.minutes,
@@ -43,7 +49,7 @@ def parse(arguments: list[str]) -> Options:
         java_bookies=parsed.java,
         brokers=parsed.brokers or (3 if is_cluster else 0),
         rate=parsed.rate,
-        is_networked=parsed.network,
+        is_networked=has_network,
         kept=parsed.keep,
         is_lagging=parsed.lag,
         absent_s=parsed.absent_seconds,

@@ -109,11 +109,13 @@ class RewindingWatcher(history.Watcher):
     """Reads the ends of all partitions, and now and then some of what it read before."""
 
     AGAIN_MAX = 2000
+    ISOLATION = "read_uncommitted"
 
     def run(self) -> None:
         consumer = Consumer(
             {
                 **history.CLIENT_SETTINGS,
+                "isolation.level": self.ISOLATION,
                 "bootstrap.servers": self.bootstrap,
                 "group.id": "watcher",
                 "enable.auto.commit": False,

@@ -18,6 +18,7 @@ from .kafka_writers import JavaWriting, KcatWriting, LibrdkafkaWriting, TopicWor
 from .nemeses import Nemesis
 from .tables import Strike
 from .topic_deleting import TopicDeleting
+from .transactional import TransactionalWriting
 from .workloads import LedgerWriting, Workload
 from .world import Options, World
 
@@ -77,7 +78,9 @@ class Run:
         writers: list[Workload] = []
         if self.options.scenario == "bookies":
             writers.append(LedgerWriting(self.world))
-        if self.world.brokers:
+        if self.options.scenario == "transactions":
+            writers.append(TransactionalWriting(self.world))
+        elif self.world.brokers:
             writers.append(LibrdkafkaWriting(self.world))
         if self.options.is_lagging and self.world.brokers:
             writers.append(TopicDeleting(self.world))
@@ -254,7 +257,7 @@ class Run:
             elif isinstance(work, GroupReading):
                 self.report.wrong += work.check(rows[work.source.name])
                 self.report.lines.append(work.describe())
-            elif isinstance(work, TopicDeleting):
+            elif isinstance(work, TopicDeleting | TransactionalWriting):
                 self.report.wrong += work.check()
                 self.report.lines.append(work.describe())
             self.report.lines.append(tables.describe_gaps(work, self.started))

@@ -45,6 +45,9 @@ SETTINGS = {
 BROKER_SETTINGS = {
     "auto.leader.rebalance.enable": "true",
     "leader.imbalance.check.interval.seconds": "5",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "3",
+    "log.cleaner.backoff.ms": "1000",
 }
 RECOVERY_SETTINGS = {
     "openLedgerRereplicationGracePeriod": "3000",
@@ -67,7 +70,8 @@ class Options:
     minutes: float
     #: So many faults at least, however long each takes to heal on a busy machine.
     strikes_min: int = 0
-    #: What is written: bookies (ledgers, by our ledger client) or cluster (by Kafka's clients).
+    #: What is written: bookies (ledgers, by our ledger client), cluster (by Kafka's clients) or
+    #: transactions.
     scenario: str = "bookies"
     bookies: int = 5
     java_bookies: int = 0

@@ -16,14 +16,11 @@ class Absent:
 
 
 ABSENT = {
-    "transactions": Absent("there is no transaction coordinator", (24, 25, 26, 27, 28, 65, 66)),
-    "acls": Absent("there is no authorizer", (29, 30, 31)),
+    "acls": Absent("there is no authorizer: rights are asked about and refused"),
     "reassignment": Absent("a broker alone has nowhere to move a partition to", (45, 46)),
-    "log-dir-moves": Absent("a partition has no log directory to move it to", (34,)),
     "elections": Absent("a broker alone leads everything", (43,)),
-    "quorum": Absent("there is no Raft quorum to describe", (55,)),
-    "share-groups": Absent("there are no share groups (KIP-932)", (76, 77, 78, 79)),
-    "scram-users": Absent("there is no SASL, so no users", (17, 36, 50, 51)),
+    "quorum": Absent("there is no Raft quorum: it is asked about and not found"),
+    "scram-users": Absent("SASL has PLAIN only, whose users are in the settings", (51,)),
 }
 
 

@@ -4,16 +4,8 @@
 both behind the same commands (java/LedgerTool.java says which). `shell` runs `bookkeeper shell`.
 """
 
-import contextlib
-import hashlib
-import json
-import queue
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -21,7 +13,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from harness import paths, tools
-from harness.servers import HOST, Server, _die_with_parent, free_port
+from harness.line_tool import LineTool, ToolError
+from harness.servers import HOST, Server, free_port
 from harness.zookeeper import ZooKeeper
 
 LOG4J = """<Configuration status="WARN"><Appenders>
@@ -44,14 +37,6 @@ ANSWER_TIMEOUT_S = 90.0
 NO_BOOKIE_HANDLE = -8
 
 
-class ToolError(AssertionError):
-    """What a ledger tool answered instead of an outcome. `code`: BKException's, 0 for others."""
-
-    def __init__(self, command: str, answer: dict) -> None:
-        super().__init__(f"{command}: {answer['error']} ({answer['code']}): {answer['message']}")
-        self.name, self.code = answer["error"], answer["code"]
-
-
 def class_path(directory: Path, level: str, pattern: str) -> str:
     """BookKeeper's jars, with what to log in front of them."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -60,20 +45,8 @@ def class_path(directory: Path, level: str, pattern: str) -> str:
 
 
 def compiled_tools() -> Path:
-    """The classes of java/, compiled once for each version of them."""
-    sources = sorted((paths.COMPAT / "java").glob("*.java"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
-    directory = paths.cache_dir() / "ledger-tool" / digest
-    if not directory.exists():
-        directory.parent.mkdir(exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=directory.parent))
-        jars = f"{paths.jars('bookkeeper')}/*"
-        tools.run(["javac", "-proc:none", "-cp", jars, "-d", str(made), *map(str, sources)])
-        # Whole or not at all; another run may have been quicker.
-        with contextlib.suppress(OSError):
-            made.rename(directory)
-        shutil.rmtree(made, ignore_errors=True)
-    return directory
+    """The classes of java/."""
+    return tools.compiled(paths.COMPAT / "java", f"{paths.jars('bookkeeper')}/*")
 
 
 class Bookie(Server):
@@ -330,14 +303,11 @@ def wait_for(condition, words: str, timeout_s: float = 60) -> None:
         time.sleep(0.05)
 
 
-class LedgerTool:
+class LedgerTool(LineTool):
     """A client in a process of its own. `tool.create(e=3, qw=3, qa=2)` says «create e=3 qw=3 qa=2»
     and returns the answer; ToolError. What comes unasked is in `events`."""
 
     def __init__(self, cluster: Cluster, client: str, settings: dict[str, str]) -> None:
-        self.client = client
-        self.events: list[dict] = []
-        self._answers: queue.Queue[dict | None] = queue.Queue()
         words = [f"{key}={value}" for key, value in settings.items()]
         if client == "quire":
             module = paths.COMPAT / "harness" / "ledger_tool.py"
@@ -348,65 +318,12 @@ class LedgerTool:
             # On standard output there are answers only.
             command = ["java", *cluster.jvm, "-cp", f"{classes}:{path}"]
             command += ["LedgerTool", cluster.uri, client, *words]
-        self.log_path = cluster.directory / f"tool-{len(cluster.tools)}.log"
-        with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=paths.ROOT,
-                preexec_fn=_die_with_parent,
-            )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        assert self._next("start")["ready"]
+        log_path = cluster.directory / f"tool-{len(cluster.tools)}.log"
+        super().__init__(command, log_path, f"{client} client")
+        assert self.started["ready"]
 
-    def _read(self) -> None:
-        for line in self.process.stdout:
-            try:
-                answer = json.loads(line)
-            except ValueError:
-                with self.log_path.open("a") as log:
-                    log.write(line)
-                continue
-            if "event" in answer:
-                self.events.append(answer)
-            else:
-                self._answers.put(answer)
-        self._answers.put(None)
-
-    def _next(self, command: str) -> dict:
-        try:
-            answer = self._answers.get(timeout=ANSWER_TIMEOUT_S)
-        except queue.Empty:
-            answer = None
-        if answer is None:
-            end = self.log_path.read_text(errors="replace")[-3000:]
-            raise AssertionError(f"{self.client} client: no answer to «{command}»:\n{end}")
-        if "error" in answer:
-            raise ToolError(f"{self.client} client, {command}", answer)
-        return answer
-
-    def tell(self, command: str, **arguments: object) -> None:
-        """Says it, without waiting; `answer` then waits. Answers come in order."""
-        words = [f"{key}={_word(value)}" for key, value in arguments.items()]
-        self.process.stdin.write(" ".join([command, *words]) + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> dict:
-        return self._next("(told before)")
-
-    def __getattr__(self, command: str):
-        if command.startswith("_"):
-            raise AttributeError(command)
-
-        def call(**arguments: object) -> dict:
-            self.tell(command, **arguments)
-            return self._next(command)
-
-        return call
+    def line(self, command: str, arguments: dict[str, object]) -> str:
+        return " ".join([command, *(f"{key}={_word(value)}" for key, value in arguments.items())])
 
     def write(
         self,
@@ -462,17 +379,7 @@ class LedgerTool:
             self.delete(ledger=made["ledger"])
             return True
 
-        wait_for(are_known, f"the {self.client} client does not see {count} bookies")
-
-    def kill(self) -> None:
-        """SIGKILL: handles are not closed, connections break."""
-        self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        for pipe in (self.process.stdin, self.process.stdout):
-            # What was still to be written is nobody's any more.
-            with contextlib.suppress(OSError):
-                pipe.close()
+        wait_for(are_known, f"the {self.client} does not see {count} bookies")
 
 
 def _word(value: object) -> str:

@@ -19,6 +19,11 @@ CLIENT_SETTINGS = {
     "topic.metadata.refresh.interval.ms": 2000,
     "log_level": 0,
 }
+#: `connections.max.idle.ms` of producers that commit offsets in transactions. librdkafka (2.16; its
+#: issues 5456 and 5511) waits for the coordinator of a group for ever, whatever the call's timeout,
+#: if that broker has left the cluster's metadata, unless some connection opens or closes: with this
+#: one does, when nothing else happens.
+IDLE_MS = 2_000
 
 
 class Writer(threading.Thread):

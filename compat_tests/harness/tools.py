@@ -1,8 +1,10 @@
 """Runs other people's command line programs, and says clearly what they said when they fail."""
 
 import contextlib
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -48,6 +50,22 @@ def run(
     if code is not None and done.returncode != code:
         raise ToolFailed(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stdout}")
     return done.stdout
+
+
+def compiled(folder: Path, class_path: str) -> Path:
+    """The classes of a folder's Java sources, compiled once for each version of them."""
+    sources = sorted(folder.glob("*.java"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    directory = paths.cache_dir() / "java-classes" / digest
+    if not directory.exists():
+        directory.parent.mkdir(exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=directory.parent))
+        run(["javac", "-proc:none", "-cp", class_path, "-d", str(made), *map(str, sources)])
+        # Whole or not at all; another run may have been quicker.
+        with contextlib.suppress(OSError):
+            made.rename(directory)
+        shutil.rmtree(made, ignore_errors=True)
+    return directory
 
 
 def java_environment() -> dict[str, str]:

@@ -61,10 +61,10 @@ def simulation(name: str, minutes: float, *arguments: str) -> Part:
 
 
 def chaos(name: str, minutes: float, *arguments: str) -> Part:
-    """Four minutes of faults; the rest is for the start of JVMs, and for reading all of it back."""
+    """Three minutes of faults; the rest is for JVMs that start, and for reading all of it back."""
     return Part(
         f"chaos-{name}",
-        module("compat_tests.chaos", *arguments, "--minutes", "4"),
+        module("compat_tests.chaos", *arguments, "--minutes", "3"),
         minutes * MINUTE,
         telling=r"records acked|entries acked|records read|deleted, |^(seed \d|copies:|WRONG)",
     )
@@ -77,16 +77,22 @@ PARTS = (
         QUIRE_SUITE="slow",
         telling=r"^librdkafka: |^FAILED",
     ),
-    compat("kills", 5, "test_kill.py", "-n", "2", QUIRE_KILLS="10", telling=r"^SIG|^FAILED"),
+    compat("kills", 2.5, "test_kill.py", "-n", "2", QUIRE_KILLS="10", telling=r"^SIG|^FAILED"),
+    compat(
+        *("streams", 4.5, "test_streams.py"),
+        QUIRE_STREAMS_SECONDS="150",
+        telling=r"^Streams|^FAILED",
+    ),
     simulation("", 10, "--count", "280", "--require-coverage"),
     simulation("-blind", 3, "--count", "60", "--shape", "witness=0"),
-    simulation("-twice", 3, "--count", "30", "--twice"),
+    simulation("-twice", 2.5, "--count", "30", "--twice"),
     properties("wire", 8, "tests/wire"),
     properties("ledger", 4, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
     properties("broker", 5, "tests/broker"),
-    chaos("bookies", 7, "bookies"),
+    chaos("bookies", 4.5, "bookies"),
     # A minute and more goes by until what is left of deleted topics is collected.
-    chaos("lag", 8, "bookies", "--lag", "--brokers", "3"),
-    chaos("cluster", 7, "cluster"),
+    chaos("lag", 6.5, "bookies", "--lag", "--brokers", "3"),
+    chaos("cluster", 4.5, "cluster"),
+    chaos("transactions", 5, "transactions", "--network-if-possible"),
     Part("soak", module("bench.soak", "--minutes", "4"), 5 * MINUTE),
 )

@@ -120,8 +120,8 @@ BROKER_RULES = (
             ),
             Patch(
                 KEEPER,
-                "        log.segments.append(segment)\n        log.aborted",
-                "        log.aborted",
+                "        log.segments.append(segment)\n        log.transactions.aborted",
+                "        log.transactions.aborted",
             ),
             Patch(
                 KEEPER,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sim.mutations.bookie_rules import BOOKIE_RULES
 from sim.mutations.broker_rules import BROKER_RULES
+from sim.mutations.compaction_rules import COMPACTION_RULES
+from sim.mutations.coordinator_rules import COORDINATOR_RULES
 from sim.mutations.edge_rules import EDGE_RULES
 from sim.mutations.ledger_rules import LEDGER_RULES
 from sim.mutations.transaction_rules import TRANSACTION_RULES
@@ -11,6 +13,7 @@ from sim.mutations.transaction_rules import TRANSACTION_RULES
 MUTATIONS = {
     rule.name: rule
     for rule in (
-        *LEDGER_RULES, *BOOKIE_RULES, *BROKER_RULES, *TRANSACTION_RULES, *EDGE_RULES,
+        *LEDGER_RULES, *BOOKIE_RULES, *BROKER_RULES, *COMPACTION_RULES, *TRANSACTION_RULES,
+        *COORDINATOR_RULES, *EDGE_RULES,
     )
 }  # fmt: skip

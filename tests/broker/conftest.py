@@ -7,6 +7,7 @@ no handler may have failed: the log has no `handler_failed`, and nothing at ERRO
 import dataclasses
 import inspect
 import logging
+import os
 import struct
 import uuid
 from itertools import count
@@ -17,6 +18,7 @@ import trio
 from broker.node import parts as broker_parts
 from quire import standalone
 from quire.options import StandaloneOptions
+from tests.broker import driven
 from wire.kafka.codec import response_class
 from wire.kafka.errors import ErrorCode
 from wire.kafka.headers import decode_response, encode_request
@@ -52,6 +54,8 @@ SETTINGS = {
     "group.min.session.timeout.ms": "10",
 }
 ANSWER_SECONDS = 15
+#: By test, the versions that it is named for in driven.txt.
+NAMED_FOR = driven.versions_by_test()
 #: Classes whose instance a server's `parts` have.
 REMEMBERED = (
     "Bookie",
@@ -60,8 +64,21 @@ REMEMBERED = (
     "KafkaServer",
     "LogCleaner",
     "LogManager",
+    "TelemetryClients",
     "TopicCatalog",
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """The versions that driven.txt names a test for it drives whenever it passes."""
+    with driven.noting() as noted:
+        result = yield
+    driven.write_down(item.nodeid, noted)
+    if not os.environ.get(driven.VARIABLE):
+        missing = NAMED_FOR.get(item.nodeid, set()) - noted
+        assert not missing, f"driven.txt names this test for {sorted(missing)}"
+    return result
 
 
 class Client:
@@ -110,6 +127,7 @@ class Client:
         answered_id, body = decode_response(key, version, frame)
         assert answered_id == correlation_id, "answers come in the order of requests"
         assert isinstance(body, response_class(key))
+        driven.note(key, version, body, on_wire=True)
         return body
 
     async def call(self, body, version=None):
@@ -317,6 +335,18 @@ def _remembering(cls, parts):
             parts[cls.__name__] = self
 
     return Remembered
+
+
+@pytest.fixture
+def connect(nursery):
+    """connect(server) -> a client of anything with an address."""
+
+    async def connected(server):
+        stream = await trio.open_tcp_stream(*server.address)
+        nursery.start_soon(_close_at_the_end, stream)
+        return Client(server, stream)
+
+    return connected
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def test_every_api_that_is_served_has_a_row_and_no_other():
 
 def test_an_api_without_a_row_is_not_made():
     with pytest.raises(ValueError, match="has no row in broker/authorised"):
-        Api(ApiKey.CREATE_ACLS, 0, 3, lambda request: None)
+        Api(ApiKey.VOTE, 0, 2, lambda request: None)
 
 
 def test_paths_lead_to_names():
@@ -263,6 +263,16 @@ def test_a_response_without_a_place_for_the_refusal_closes():
     assert rules.asked == [("WRITE", "TOPIC", "a"), ("WRITE", "TOPIC", "b")]
 
 
+def test_a_version_without_a_place_for_the_refusal_closes():
+    """An empty list of groups without an error would be a success to the client."""
+    groups = [OffsetFetchRequestGroup(group_id="g", topics=[])]
+    new = OffsetFetchRequest(groups=groups)
+    assert run(ApiKey.OFFSET_FETCH, 9, new, Rules(), lambda request: 1 // 0) == (None, True)
+    old = OffsetFetchRequest(group_id="g", topics=[])
+    response, is_closed = run(ApiKey.OFFSET_FETCH, 7, old, Rules(), lambda request: 1 // 0)
+    assert (response.error_code, is_closed) == (30, False)
+
+
 def test_another_need_is_as_good():
     body = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")])
     cluster = ("CREATE", "CLUSTER", CLUSTER_NAME)
@@ -285,7 +295,21 @@ def test_another_need_is_as_good():
 def test_with_default_deny_nothing_passes_but_what_needs_nothing():
     """Each API in each version, with as little in the request as it can have."""
     free = {key for key, row in AUTHORISED.items() if not row}
-    assert free == {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER}
+    assert free == {
+        ApiKey.API_VERSIONS,
+        ApiKey.DESCRIBE_CLUSTER,
+        # Whoever asks has not logged in yet.
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        # As Kafka: a client may tell of itself.
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
+        # Refused to everybody; of a token, its owner would be asked.
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    }
     for key in AUTHORISED:
         for version in range(20):
             needs = Api(key, 0, 20, lambda request: None).authorised_in(version)

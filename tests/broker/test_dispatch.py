@@ -1,6 +1,7 @@
 """Dispatch and connection: replies in request order, refusals, back-pressure, bad bytes."""
 
 import struct
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -82,7 +83,7 @@ class Wire:
 class World:
     def __init__(self, nursery, *, strict=True, memory=1 << 20, authorizer=None):
         self.replies = []
-        self.versions = ApiVersionsHandler()
+        self.versions = ApiVersionsHandler(SimpleNamespace(epoch=-1, levels={}))
         self.release = trio.Event()
         self.ended = trio.Event()
         self.steps = 0

@@ -47,9 +47,23 @@ from wire.kafka.messages.configs import (
     IncrementalAlterConfigsRequestAlterConfigsResource as AlterConfigsResource,
 )
 from wire.kafka.messages.fetch import ForgottenTopic
+from wire.kafka.messages.groups import FindCoordinatorRequest
 from wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
 from wire.kafka.messages.metadata import MetadataRequestTopic
+from wire.kafka.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from wire.kafka.messages.topics import CreatableTopic, DeleteTopicState
+from wire.kafka.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from wire.kafka.messages.transactions_admin import ListTransactionsRequest
 from wire.kafka.records.batch import build_batch
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record
@@ -111,7 +125,8 @@ TOPIC_FIELDS = {"topic", "topic_name", "topic_names", "resource_name"}
 TOPICS_BY_NAME = {
     ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH, ApiKey.DELETE_RECORDS, ApiKey.OFFSET_DELETE,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.DESCRIBE_PRODUCERS,
 }  # fmt: skip
 
 
@@ -154,6 +169,9 @@ class Filler:
                 return []
             count = self.elements if depth == is_deep else 1
             return [self._element(name, kind.element, depth, is_deep) for _ in range(count)]
+        is_none = name in VALUES and VALUES[name] is None
+        if is_none and kind is Primitive.STRING and not spec.nullable.covers(self.version):
+            return f"{name}-{self.number}"
         return self._element(name, kind, depth, is_deep)
 
     def _element(self, name, kind, depth, is_deep):
@@ -325,6 +343,107 @@ async def test_answers_to_small_requests_that_are_large_or_dear(turns):
     frame = encode_request(find, 6, 1, "c")
     await turns("FIND_COORDINATOR of long keys", [frame])
     await turns("FIND_COORDINATOR of long keys", [frame])
+
+
+async def test_transactions_of_very_many_names(turns):
+    """As many elements as a request may have, none of them there: 0.25 s in one piece."""
+    count = 200_000
+    find = FindCoordinatorRequest(key_type=1, coordinator_keys=["id"])
+    await turns.client.call(find, 4)
+    topics = [AddPartitionsToTxnTopic("many", list(range(count)))]
+    asked = AddPartitionsToTxnTransaction("id", 1, 0, verify_only=True, topics=topics)
+    frames = {
+        "ADD_PARTITIONS of a producer": (
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="id", v3_and_below_topics=topics
+            ),
+            3,
+        ),
+        "ADD_PARTITIONS of a broker": (AddPartitionsToTxnRequest(transactions=[asked]), 5),
+        "LIST_TRANSACTIONS by states": (
+            ListTransactionsRequest(state_filters=[f"state-{at}" for at in range(count)]),
+            2,
+        ),
+        "LIST_TRANSACTIONS by producers and pattern": (
+            ListTransactionsRequest(
+                producer_id_filters=list(range(count)), transactional_id_pattern="a*"
+            ),
+            2,
+        ),
+    }
+    for name, (message, version) in frames.items():
+        sliced_decoder_of(type(message), version)
+        frame = await trio.to_thread.run_sync(encode_request, message, version, 1, "c")
+        answers = await turns(f"{name}, {count} elements", [frame], ROUNDS)
+        assert len(answers) == 1
+
+
+#: Transactional ids that begin, and end, in one burst.
+IDS = int(os.environ.get("QUIRE_TURNS_IDS", "50"))
+#: Bursts until every partition of a coordinator's topic is loaded.
+LOADS_MAX = 100
+
+
+@pytest.mark.timeout(900)
+async def test_bursts_of_transactions(turns):
+    """What follows the acknowledgement of one entry of `__transaction_state`, with all ids in it:
+    answers, first batches that waited for it, markers."""
+    client = turns.client
+    await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
+    names = [f"id-{at}" for at in range(IDS)]
+
+    async def burst(name, requests, version):
+        frames = [encode_request(each, version, 1, "c") for each in requests]
+        answers = await turns(f"{name} of {IDS} ids", frames)
+        key = requests[0].INFO.key
+        return [decode_response(key, version, each)[1] for each in answers]
+
+    inits = [InitProducerIdRequest(transactional_id=each, transaction_timeout_ms=60_000)
+             for each in names]  # fmt: skip
+    for _ in range(LOADS_MAX):
+        producers = await burst("INIT_PRODUCER_ID", inits, 4)
+        if not any(each.error_code for each in producers):
+            break
+    assert {each.error_code for each in producers} == {0}
+    for is_commit in (True, False):
+        batches = [
+            make_batch(
+                [b"x"], producer_id=each.producer_id, producer_epoch=each.producer_epoch,
+                base_sequence=0, is_transactional=True,
+            )
+            for each in producers
+        ]  # fmt: skip
+        written = [
+            produce_request(("many", at % PARTITIONS, batch), transactional_id=name)
+            for at, (name, batch) in enumerate(zip(names, batches, strict=True))
+        ]
+        for request in written:
+            request.timeout_ms = 60_000
+        answers = await burst("first PRODUCE", written, 12)
+        assert {each.responses[0].partition_responses[0].error_code for each in answers} == {0}
+        ends = [
+            EndTxnRequest(name, each.producer_id, each.producer_epoch, is_commit)
+            for name, each in zip(names, producers, strict=True)
+        ]
+        producers = await burst("END_TXN", ends, 5)
+        assert {each.error_code for each in producers} == {0}
+    group_ids = [f"group-{at}" for at in range(IDS)]
+    await client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["group-0"]), 4)
+    commits = [
+        OffsetCommitRequest(
+            group_id=each, generation_id_or_member_epoch=-1,
+            topics=[OffsetCommitRequestTopic("many", partitions=[
+                OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+            ])],
+        )
+        for each in group_ids
+    ]  # fmt: skip
+    for _ in range(LOADS_MAX):
+        answers = await burst("OFFSET_COMMIT", commits, 8)
+        codes = {each.topics[0].partitions[0].error_code for each in answers}
+        if codes == {0}:
+            break
+    assert codes == {0}
 
 
 async def test_bursts_of_small_requests(turns):

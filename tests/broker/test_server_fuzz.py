@@ -4,6 +4,7 @@ After each burst a well-behaved client writes and reads; at the end no handler m
 (conftest looks at the log), nobody was answered UNKNOWN_SERVER_ERROR, and no memory is held.
 """
 
+import math
 import random
 import resource
 import struct
@@ -19,7 +20,17 @@ from wire.kafka.codec import request_class
 from wire.kafka.compiling import carried_fields
 from wire.kafka.errors import WireError
 from wire.kafka.headers import decode_response, encode_request
-from wire.kafka.message import BOOL, BYTES, RECORDS, STRING, UUID, ZERO_UUID, Array, Primitive
+from wire.kafka.message import (
+    BOOL,
+    BYTES,
+    FLOAT64,
+    RECORDS,
+    STRING,
+    UUID,
+    ZERO_UUID,
+    Array,
+    Primitive,
+)
 from wire.kafka.messages import (
     FetchRequest,
     FindCoordinatorRequest,
@@ -159,13 +170,23 @@ class Maker:
             return rng.random() < 0.5
         if kind is UUID:
             return rng.choice(self.ids)
-        bits = int(kind.value.removeprefix("u").removeprefix("int"))
+        if kind is FLOAT64:
+            return rng.choice([0.0, -1.0, 1e-300, 1e308, math.inf, -math.inf, math.nan])
         if name in BOUNDED:
             return rng.choice(BOUNDED[name])
         if name.endswith("_ms"):
             return rng.choice([0, 1, 20, -1])
         number = rng.choice(NUMBERS if rng.random() < 0.9 else LARGE)
-        return max(-(1 << bits - 1), min((1 << bits - 1) - 1, number))
+        least, most = ends(kind)
+        return max(least, min(most, number))
+
+
+def ends(kind):
+    """The least and the greatest number of a type."""
+    bits = int(kind.value.removeprefix("u").removeprefix("int"))
+    if kind.value.startswith("u"):
+        return 0, (1 << bits) - 1
+    return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
 def error_codes(value):
@@ -407,13 +428,13 @@ def test_error_codes_finds_them():
 
 
 def number_paths(cls, version, path=()):
-    """((field, field, …), bits) of each number that a request of this version may carry."""
+    """((field, field, …), both ends) of each number that a request of this version may carry."""
     for name, spec in carried_fields(cls, version):
         kind = spec.kind.element if isinstance(spec.kind, Array) else spec.kind
         if not isinstance(kind, Primitive):
             yield from number_paths(kind, version, (*path, name))
         elif kind.value.removeprefix("u").startswith("int") and not isinstance(spec.kind, Array):
-            yield (*path, name), int(kind.value.removeprefix("u").removeprefix("int"))
+            yield (*path, name), ends(kind)
 
 
 def put(value, path, number):
@@ -445,8 +466,8 @@ async def test_every_number_may_be_extreme(server, good, all_settled):
     oldest = dict(sorted(served(server), reverse=True))
     for key, version in sorted({*newest.items(), *oldest.items(), (ApiKey.OFFSET_COMMIT, 4)}):
         async with trio.open_nursery() as nursery:
-            for path, bits in number_paths(request_class(key), version):
-                for number in (2 ** (bits - 1) - 1, -(2 ** (bits - 1))):
+            for path, both in number_paths(request_class(key), version):
+                for number in both:
                     if path[-1] not in BOUNDED or number < 0:
                         for _ in range(3):
                             nursery.start_soon(ask, key, version, path, number)

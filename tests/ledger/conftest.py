@@ -101,6 +101,7 @@ class NaiveBookies:
         self.answers: dict[tuple[str, int], Status] = {}  # (bookie, entry id) -> forced answer
         self.free_bytes: dict[str, int] = {}
         self.reads: list[tuple[str, int]] = []  # (bookie, first entry id), as asked
+        self.refused_entries: set[int] = set()  # of single reads that found their bookie dead
         self.queue = []
         self.delay_s = 0.0
         self.nursery = None
@@ -152,6 +153,7 @@ class NaiveBookies:
     async def read_entry(self, bookie, ledger_id, entry_id, *, flags=0, master_key=None):
         await self._travel(bookie)
         if bookie in self.dead:
+            self.refused_entries.add(entry_id)
             return Status.EIO, memoryview(b"")
         answer = self.bookies[bookie].read(ledger_id, entry_id, flags, master_key)
         await self._travel(bookie)

@@ -95,6 +95,31 @@ async def test_all_bytes_arrive_in_order_both_ways(net):
     assert caller.drains
 
 
+@pytest.mark.parametrize("caller_greets", [True, False])
+async def test_what_the_factory_writes_arrives_first(net, caller_greets):
+    """Brokers write what waited for the connection there."""
+
+    def greeting(transport):
+        transport.write([b"first ", b"of all"])
+        return Peer(transport)
+
+    served = []
+
+    def serving(transport):
+        served.append(Peer(transport) if caller_greets else greeting(transport))
+        return served[0]
+
+    listener = net.listen("127.0.0.1", 0, serving)
+    caller = await net.connect(*listener.address, greeting if caller_greets else Peer)
+    with trio.fail_after(10):
+        while not served:
+            await trio.sleep(0.01)
+    writer, reader = (caller, served[0]) if caller_greets else (served[0], caller)
+    writer.transport.write([b", then more"])
+    await reader.until(lambda peer: len(peer.got) >= 23)
+    assert reader.got == b"first of all, then more"
+
+
 async def test_many_connections_keep_to_themselves(net):
     listener = net.listen("127.0.0.1", 0, echoing)
 

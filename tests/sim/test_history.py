@@ -289,3 +289,11 @@ def test_an_entry_that_knows_less_than_the_one_before(copies):
     for bookie in "xyz":
         copies[bookie][2] = entry(2, -1)
     assert kind_of(check_copies, 1, metadata(), copies) == "LAC backwards"
+
+
+def test_what_a_recovery_wrote_back_may_know_less(copies):
+    """The one before it has a copy of the writer's and one of the recovery's."""
+    copies["x"][1] = entry(1, -1)
+    for bookie in "xyz":
+        copies[bookie][2] = entry(2, -1)
+    check_copies(1, metadata(), copies)

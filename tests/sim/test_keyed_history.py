@@ -93,3 +93,11 @@ def test_who_reads_for_longer_than_tombstones_stay_may_miss_one():
     with pytest.raises(Violation) as caught:
         reading(history(*DELETED), (0, b"a", b"a1"), keeps_up=False)
     assert caught.value.kind == "lost"
+
+
+def test_a_deletion_that_is_aborted_never_was():
+    made = history(*FULL)
+    made.send([(b"a", None)])
+    made.withdraw([(b"a", None)])
+    with pytest.raises(Violation):
+        reading(made, (1, b"b", b"b1"))

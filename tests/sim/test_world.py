@@ -73,7 +73,7 @@ def test_a_group_goes_on_where_it_was():
 
 def test_a_coordinator_that_forgets_is_found(monkeypatch):
     """What it loads after a move knows of no commit."""
-    monkeypatch.setattr(GroupShard, "apply", lambda self, key, value: None)
+    monkeypatch.setattr(GroupShard, "apply", lambda *_: None)
     shape = Shape(bookies=3, members=2, plain_producers=0, admins=0)
     plan = [Fault(1, 6.0, "crash-broker", 0.1, 0.9, 0.5)]
     result = run_seed(3, plan=plan, shape=shape)

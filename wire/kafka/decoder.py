@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 #: Elements between two yields of a sliced coder: up to 1.5 ms, and as
 #: much again for what the garbage collector does meanwhile.
 SLICE_ELEMENTS = 500
+#: Numbers of an array take so much less than other elements: 16 count as one.
+NUMBERS_PER_ELEMENT_BITS = 4
 
 #: What reading beyond the end or nonsense raises inside a decoder.
 EXPECTED = (MalformedError, struct.error, IndexError, UnicodeDecodeError)
@@ -349,6 +351,9 @@ class _DecoderGenerator:
 
     def _fixed_elements(self, target: str, element: Primitive, width: int) -> None:
         source = self._source
+        if self._sliced:
+            self._fixed_slices(target, element, width)
+            return
         if element is Primitive.UUID:
             source.add(f"p = o + (n - 1) * {width}")
             raw = "bytes(b[i:i + 16])" if self._by_reference else "b[i:i + 16]"
@@ -357,6 +362,29 @@ class _DecoderGenerator:
             return
         source.add(f"{target} = list(unpack('>%d{FORMATS[element]}' % (n - 1), b, o))")
         source.add(f"o += (n - 1) * {width}")
+
+    def _fixed_slices(self, target: str, element: Primitive, width: int) -> None:
+        """A list of a hundred thousand numbers, or many of a few thousand, are a slice too large,
+        too. UUIDs become objects, and count as any element."""
+        source = self._source
+        items, end, until = source.fresh("a"), source.fresh("p"), source.fresh("p")
+        is_uuid = element is Primitive.UUID
+        bits = 0 if is_uuid else NUMBERS_PER_ELEMENT_BITS
+        source.add(f"{items} = {target} = []")
+        source.add(f"{end} = o + (n - 1) * {width}")
+        with source.block(f"while o < {end}:"):
+            source.add(f"{until} = min({end}, o + {(SLICE_ELEMENTS << bits) * width})")
+            source.add(f"n = ({until} - o) // {width}")
+            if is_uuid:
+                raw = "bytes(b[i:i + 16])" if self._by_reference else "b[i:i + 16]"
+                source.add(f"{items} += [uuid_of({raw}) for i in range(o, {until}, 16)]")
+            else:
+                source.add(f"{items} += unpack('>%d{FORMATS[element]}' % n, b, o)")
+            source.add(f"o = {until}")
+            source.add(f"turn -= n >> {bits}")
+            with source.block("if turn < 0:"):
+                source.add(f"turn = {SLICE_ELEMENTS}")
+                source.add("yield")
 
     def _elements(self, target: str, element: Primitive | type[Struct]) -> None:
         source = self._source

@@ -108,6 +108,11 @@ def _learn_layout(key: int, version: int, correlation_id: int) -> bool:
     return is_flexible
 
 
+def sends_records(api_key: int) -> bool:
+    """Whether its responses have records, which are worth not copying."""
+    return api_key in (ApiKey.FETCH, ApiKey.SHARE_FETCH)
+
+
 def encode_response(
     message: Message, api_key: int, version: int, correlation_id: int, elements: int = UNLIMITED
 ) -> list[Buffer]:
@@ -127,8 +132,7 @@ def encode_response_sliced(
     message: Message, api_key: int, version: int, correlation_id: int
 ) -> Generator[None, None, list[Buffer]]:
     """A response frame of many elements; yields after each slice. The message must not change."""
-    by_reference = api_key == ApiKey.FETCH
-    parts = yield from encode_sliced(message, version, by_reference=by_reference)
+    parts = yield from encode_sliced(message, version, by_reference=sends_records(api_key))
     size = sum(map(len, parts))
     if _has_tagged_header(api_key, version):
         return [_SIZE_ID_TAGS.pack(size + 5, correlation_id, 0), *parts]

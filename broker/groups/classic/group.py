@@ -62,11 +62,15 @@ class ClassicGroup:
         "pending_sync",
         "protocol_name",
         "protocol_type",
+        "rebalance",
         "state",
         "state_timestamp_ms",
         "subscribed",
         "sync_deadline_ms",
     )
+
+    #: What ListGroups calls its type.
+    kind = "classic"
 
     def __init__(self, group_id: str, limits: GroupLimits) -> None:
         self.group_id = group_id
@@ -80,6 +84,8 @@ class ClassicGroup:
         self.pending_join: dict[str, int] = {}
         #: Members of this generation that did not yet ask for their assignment.
         self.pending_sync: set[str] = set()
+        #: Why the last rebalance began, and when; None: none has since this server has the group.
+        self.rebalance: tuple[str, int] | None = None
         #: Topics of all members' subscriptions; None: not known, or not a group of consumers.
         self.subscribed: frozenset[str] | None = None
         self.limits = limits
@@ -96,24 +102,31 @@ class ClassicGroup:
     # --- what others read
 
     def commit_error(
-        self, member_id: str, instance_id: str | None, generation_id: int
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        *,
+        in_transaction: bool = False,
     ) -> ErrorCode:
         """Whether this member may commit offsets now; NONE if so.
 
         Who gives no generation and no member id manages partitions itself (a simple consumer, the
-        admin client): that is fine while the group has no members."""
+        admin client): that is fine while the group has no members. In a transaction it is always,
+        as older producers (TxnOffsetCommit up to 2) do not know their consumer's; and so is a
+        rebalance that completes."""
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and self.state is EMPTY:
             return ErrorCode.NONE
         if generation_id < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.NONE if in_transaction else ErrorCode.UNKNOWN_MEMBER_ID
         error = self.member_error(member_id, instance_id)
         if error:
             return error
         if generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-        if self.state is COMPLETING:
+        if self.state is COMPLETING and not in_transaction:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 

@@ -212,6 +212,30 @@ def start(group: ClassicGroup, now_ms: int) -> list[Effect]:
     return group.take_effects()
 
 
+def interrupt(group: ClassicGroup) -> list[Effect]:
+    """Another kind of group takes the place, with these members: who waits is to join again."""
+    for member in group.members.by_id.values():
+        again = ErrorCode.REBALANCE_IN_PROGRESS
+        group.answer_join(member, JoinResult(again, member.member_id))
+        group.answer_sync(member, SyncResult(again))
+    return group.take_effects()
+
+
+def take_over(group: ClassicGroup, reason: str, now_ms: int) -> list[Effect]:
+    """After `restore`, in the place of another kind of group: it rebalances at once."""
+    effects = start(group, now_ms)
+    if group.state is STABLE:
+        prepare_rebalance(group, reason, now_ms)
+    return [*effects, *group.take_effects()]
+
+
+def resume(group: ClassicGroup, now_ms: int) -> list[Effect]:
+    """Another group had its place, and came to nothing: its timer is armed again."""
+    group.armed_at_ms = NEVER_MS
+    group.arm(group.next_deadline_ms())
+    return group.take_effects()
+
+
 def touch(group: ClassicGroup, member_id: str, now_ms: int) -> None:
     """A commit proves that its member lives, as a heartbeat does."""
     member = group.members.by_id.get(member_id)

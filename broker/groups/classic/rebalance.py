@@ -40,6 +40,7 @@ def prepare_rebalance(group: ClassicGroup, reason: str, now_ms: int) -> None:
         kv(group=group.group_id, state=group.state.value, generation=group.generation_id,
            reason=reason),
     )  # fmt: skip
+    group.rebalance = (reason, now_ms)
     group.enter(PREPARING, now_ms)
     if group.is_initial:
         # More members are likely to follow the first: one rebalance for all of them.

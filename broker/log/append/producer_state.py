@@ -150,6 +150,14 @@ class ProducerState:
             return None
         return next(iter(self._open_transactions.values()), None)
 
+    @property
+    def oldest_transaction_append_ms(self) -> int | None:
+        """When whoever has had a transaction open for the longest appended last; None: nobody
+        has."""
+        producer_id = next(iter(self._open_transactions), None)
+        producer = None if producer_id is None else self._store.find(producer_id)
+        return None if producer is None else producer.last_append_ms
+
     def producers(self) -> Iterator[ProducerInfo]:
         """All producers, the one that has not appended for the longest first."""
         for producer_id in self._store.ids():
@@ -249,11 +257,15 @@ class ProducerState:
 
     def is_in_transaction(self, header: BatchHeader) -> bool:
         """Whether a transaction of the batch's producer, in the same epoch, is open."""
-        if header.producer_id not in self._open_transactions:
+        return self.has_transaction(header.producer_id, header.producer_epoch)
+
+    def has_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of that producer, in that epoch, is open."""
+        if producer_id not in self._open_transactions:
             return False
-        producer = self._store.find(header.producer_id)
+        producer = self._store.find(producer_id)
         assert producer is not None, "a producer with an open transaction is never forgotten"
-        return producer.epoch == header.producer_epoch
+        return producer.epoch == producer_epoch
 
     def open_transactions(self) -> dict[int, int]:
         """By producer id, where each open transaction began; the oldest first."""

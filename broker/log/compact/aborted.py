@@ -16,25 +16,16 @@ of ledgers (KAFKA-8351). The map pass and the copy pass have one of these each.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from broker.log.compact.steps import CompactionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from broker.log.transactions.aborted_index import AbortedTransaction
     from wire.kafka.records.batch import BatchHeader
     from wire.kafka.records.control import EndTransactionMarker
-
-
-class AbortedTransaction(NamedTuple):
-    """An entry of the aborted index. `last_offset` is the abort marker's, `last_stable_offset` what
-    it was then."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int = -1
 
 
 class TransactionPass:

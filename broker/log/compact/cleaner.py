@@ -33,7 +33,7 @@ from broker.log.compact.cleaning import (
     PassParts,
     SourceError,
 )
-from broker.log.compact.plan_core import Due, PlanSettings, make_plan
+from broker.log.compact.plan_core import Due, PlanSettings, planning
 from broker.log.compact.progress import CleaningState, Progress
 from broker.log.compact.steps import CompactionError
 from broker.log.compact.throttle import Throttle
@@ -214,6 +214,8 @@ class LogCleaner:
             while self._task_count <= self._settings.threads:
                 called = self._called
                 candidate = await self._look()
+                if candidate is not None and not self._is_free(candidate):
+                    continue  # another task was quicker, or it went offline
                 if candidate is not None:
                     await self._clean(candidate)
                     continue
@@ -221,6 +223,9 @@ class LogCleaner:
                     await called.wait()
         finally:
             self._task_count -= 1
+
+    def _is_free(self, candidate: _Candidate) -> bool:
+        return candidate.state.running is None and self.is_candidate(candidate.log)
 
     async def _look(self) -> _Candidate | None:
         """The partition that is to be cleaned next; also what metrics tell of all."""
@@ -232,16 +237,12 @@ class LogCleaner:
         slices = Slices(LOOK_UNITS)
         is_allowed = self._chain_format() >= COMPACTED_FORMAT
         for log, keeper in list(self._logs.keepers()):
-            if not self.is_candidate(log):
-                if slices.due():
-                    await slices.turn()
-                continue
-            if slices.due(1 + len(log.chain.ledgers)):
+            if slices.due():
                 await slices.turn()
-                if not self.is_candidate(log):
-                    continue
+            if not self.is_candidate(log):
+                continue
             state = states[log] = self._states.setdefault(log, CleaningState())
-            plan = state.plan = self._plan(log, is_asked=state.is_asked)
+            plan = state.plan = await self._plan(log, slices, is_asked=state.is_asked)
             dirty, delay_ms = max(dirty, plan.ratio), max(delay_ms, plan.delay_ms)
             if not is_allowed or not self._may_clean(log, state):
                 continue
@@ -258,22 +259,26 @@ class LogCleaner:
         self._states = states
         statistics.max_dirty_percent, statistics.max_delay_ms = 100 * dirty, delay_ms
         self._count_uncleanable()
-        if best is not None and (best.state.running is not None or not self.is_candidate(best.log)):
-            return None  # another task was quicker, or it went offline
         return best
 
-    def _plan(self, log: PartitionLog, *, is_asked: bool) -> Plan:
-        open_transaction = log.producers.first_open_transaction_offset
-        stable = log.high_watermark
-        if open_transaction is not None:
-            stable = min(stable, open_transaction)
-        return make_plan(
+    async def _plan(self, log: PartitionLog, slices: Slices, *, is_asked: bool) -> Plan:
+        """By the chain as it is now; a pass asks again whether its sources are there."""
+        steps = planning(
             log.chain,
             PlanSettings.of(log.config),
             now_ms=self._env.clock.time_ms(),
-            last_stable_offset=stable,
+            last_stable_offset=log.last_stable_offset,
             is_asked=is_asked,
         )
+        while True:
+            try:
+                units = next(steps)
+            except StopIteration as done:
+                plan: Plan = done.value
+                return plan
+            assert isinstance(units, int), "a plan is made of steps alone"
+            if slices.due(units):
+                await slices.turn()
 
     def _may_clean(self, log: PartitionLog, state: CleaningState) -> bool:
         if state.running is not None or log.is_suspended or log.is_closing:

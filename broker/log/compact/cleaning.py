@@ -20,12 +20,20 @@ The pass holds nothing that a take-over needs, and a crash costs repeated work o
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
 
+from broker.log.append.entry_format import (
+    FLAG_CONTINUED,
+    FLAG_CONTINUES,
+    KIND_SNAPSHOT,
+    EntryFormatError,
+    pack_header,
+)
 from broker.log.compact.aborted import TransactionPass
 from broker.log.compact.compaction_core import Filter, LedgerFacts, Mapping, PassRules
 from broker.log.compact.key_map import OpenAddressingKeyMap, size_for
@@ -33,16 +41,18 @@ from broker.log.compact.output import ReplacementLedger
 from broker.log.compact.pace import Pace
 from broker.log.compact.plan_core import Due, PlanSettings, make_groups
 from broker.log.compact.progress import Phase
-from broker.log.compact.source import Source, read_final_snapshot
+from broker.log.compact.source import Source, read_final_snapshot, read_snapshot
 from broker.log.compact.steps import CompactionError
 from broker.log.life.swap import Swap, SwapOutcome
-from broker.log.partition import State
+from broker.log.partition import State, base_offset_of
+from broker.log.transactions.aborted_index import AbortedIndex
 from ledger.errors import LedgerError
 from metadata.store import MetadataError
 from runtime.logs import kv
+from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from broker.log.compact.plan_core import Group, Plan
     from broker.log.compact.progress import Progress
@@ -51,6 +61,7 @@ if TYPE_CHECKING:
     from broker.log.life.ledger_info import LedgerInfo
     from broker.log.partition import PartitionLog
     from broker.log.settings import LogSettings
+    from broker.log.transactions.aborted_index import AbortedTransaction
     from ledger.client import LedgerClient
     from runtime.env import Env
     from wire.buffers import Buffer
@@ -123,6 +134,8 @@ class Pass:
         self._nursery: trio.Nursery | None = None
         #: Why the pass did not come to its end.
         self._end: Exception | None = None
+        #: Aborted transactions that begin before it are known.
+        self._aborted_to = 0
         #: The ledger that is being written, and the swap that names it.
         self._output: ReplacementLedger | None = None
         self._swap: Swap | None = None
@@ -183,13 +196,10 @@ class Pass:
         last_mapped = await self._map(key_map)
         groups = plan.groups
         if last_mapped + 1 < plan.end:
-            ledgers = [info for info in self._ledgers() if info.base_offset <= last_mapped]
-            groups = make_groups(ledgers, PlanSettings.of(self._config))
+            count = bisect_right(plan.ledgers, last_mapped, key=_base_offset)
+            ledgers = plan.ledgers[:count]
+            groups = await self._pace.drive(make_groups(ledgers, PlanSettings.of(self._config)))
         await self._copy(groups, key_map, last_mapped=last_mapped, cleaned_to=last_mapped + 1)
-
-    def _ledgers(self) -> list[LedgerInfo]:
-        """Those that are closed, as the chain is now."""
-        return [info for info in self._log.chain.ledgers if not info.is_open]
 
     # -- the map -------------------------------------------------------------------------------
 
@@ -206,18 +216,16 @@ class Pass:
         """The last offset that is mapped: all of the dirty ledgers, or those before the one in
         which the map was full; within the first dirty one only if it is that one."""
         plan, progress = self._plan, self._progress
-        dirty = [
-            info
-            for info in self._ledgers()
-            if info.end_offset > plan.first_dirty and info.end_offset <= plan.end
-        ]
-        progress.begin(Phase.MAPPING, sum(info.size_bytes for info in dirty))
-        transactions = self._transactions(dirty)
+        dirty = plan.ledgers[bisect_right(plan.ledgers, plan.first_dirty, key=_end_offset) :]
+        progress.begin(Phase.MAPPING, plan.cleanable_bytes)
+        transactions = TransactionPass()
+        self._aborted_to = 0
         mapping = Mapping(
             key_map, transactions, start_offset=plan.first_dirty, size_max=BATCH_BYTES_MAX
         )
         last_mapped = plan.first_dirty - 1
         for info in dirty:
+            await self._note_aborted(info, transactions)
             await self._map_ledger(info, mapping)
             progress.keys, progress.keys_max = len(key_map), key_map.keys_max
             if mapping.is_full and (info is not dirty[0] or mapping.last_mapped < last_mapped):
@@ -246,12 +254,14 @@ class Pass:
         cleaned_to: int | None,
     ) -> None:
         progress = self._progress
-        progress.begin(Phase.COPYING, sum(group.size_bytes for group in groups))
-        copying = Filter(
-            await self._rules(last_mapped),
-            key_map,
-            self._transactions([info for group in groups for info in group.sources]),
-        )
+        total_bytes = 0
+        for group in groups:
+            total_bytes += group.size_bytes
+            await self._pace.step(len(group.sources))
+        progress.begin(Phase.COPYING, total_bytes)
+        transactions = None if key_map is None else TransactionPass()
+        self._aborted_to = 0
+        copying = Filter(await self._rules(last_mapped), key_map, transactions or TransactionPass())
         for number, group in enumerate(groups):
             self.check()
             is_last = number + 1 == len(groups)
@@ -259,7 +269,9 @@ class Pass:
                 progress.done_bytes += group.size_bytes
                 written = False  # retention took all of it, and so what it had of old values
             else:
-                written = await self._copy_group(group, copying, cleaned_to if is_last else None)
+                written = await self._copy_group(
+                    group, copying, transactions, cleaned_to if is_last else None
+                )
             if is_last and not written and cleaned_to is not None:
                 await self._ask(Swap((), (), cleaned_to))
         if not groups and cleaned_to is not None:
@@ -287,24 +299,57 @@ class Pass:
             marker_epochs=epochs,
         )
 
-    def _transactions(self, ledgers: Sequence[LedgerInfo]) -> TransactionPass:
-        """Of a partition without an aborted index. CompactionError for one that has some."""
-        for info in ledgers:
-            if info.aborted_count:
-                why = f"ledger {info.ledger_id} has aborted transactions, which nobody reads yet"
-                raise CompactionError(info.base_offset, why)
-        return TransactionPass()
+    async def _note_aborted(self, info: LedgerInfo, transactions: TransactionPass) -> None:
+        """What was aborted and begins in the ledger, wherever its markers are; of the first ledger
+        that is read also what covers data in it and began before."""
+        known_to = self._aborted_to
 
-    async def _copy_group(self, group: Group, copying: Filter, cleaned_to: int | None) -> bool:
-        """Whether it was written anew. False: all of it stays as it is."""
+        def take(rows: list[AbortedTransaction]) -> None:
+            transactions.add_aborted(row for row in rows if row.first_offset >= known_to)
+
+        await self._walk_aborted(info, info.end_offset, take)
+        self._aborted_to = info.end_offset
+
+    async def _walk_aborted(
+        self, info: LedgerInfo, end_offset: int, take: Callable[[list[AbortedTransaction]], None]
+    ) -> None:
+        try:
+            await self._log.transactions.aborted.walk(info.base_offset, end_offset, take)
+        except LedgerError as error:
+            raise self._source_error(info, error) from error
+        except (EntryFormatError, WireError) as error:
+            raise CompactionError(info.base_offset, str(error)) from error
+
+    async def _aborted_of(self, group: Group, copying: Filter, *, is_mapped: bool) -> AbortedIndex:
+        """What the group's ledger lists. To be asked for once of each group, written or not."""
+        of_sources: list[AbortedTransaction] = []
+        if not is_mapped and any(info.aborted_count for info in group.sources):
+            await self._walk_aborted(group.sources[0], group.end_offset, of_sources.extend)
+        index = AbortedIndex()
+        for row in copying.take_aborted(of_sources):
+            if row.last_offset < group.end_offset:
+                index.add(row)
+            await self._pace.step(1)
+        return index
+
+    async def _copy_group(
+        self,
+        group: Group,
+        copying: Filter,
+        transactions: TransactionPass | None,
+        cleaned_to: int | None,
+    ) -> bool:
+        """Whether it was written anew. False: all of it stays as it is. `transactions`: those that
+        a pass with a map judges by."""
         self._begin_group()
         try:
-            facts = await self._write_group(group, copying)
+            facts = await self._write_group(group, copying, transactions)
+            aborted = await self._aborted_of(group, copying, is_mapped=transactions is not None)
             if self._output is None:
                 return False
             snapshot = await self._final_snapshot(group.sources[-1])
             try:
-                info = await self._output.finish(group.sources, facts, snapshot)
+                info = await self._output.finish(group.sources, facts, aborted, snapshot)
             except LedgerError as error:
                 raise OutputError(str(error)) from error
             self._progress.note_group(group, info, facts)
@@ -318,13 +363,17 @@ class Pass:
     def _begin_group(self) -> None:
         self._output = self._swap = None
 
-    async def _write_group(self, group: Group, copying: Filter) -> LedgerFacts:
+    async def _write_group(
+        self, group: Group, copying: Filter, transactions: TransactionPass | None
+    ) -> LedgerFacts:
         """What stays, in `_output` if anything is changed."""
         facts = LedgerFacts()
         if group.is_joining:
             self._output = await self._make_output()
         passed_by = 0  # batches in front of the first change
         for info in group.sources:
+            if transactions is not None:
+                await self._note_aborted(info, transactions)
             with self._source(info) as source:
                 while (batches := await self._next(source)) is not None:
                     for header, batch in batches:
@@ -374,11 +423,29 @@ class Pass:
         except LedgerError as error:
             raise OutputError(str(error)) from error
 
-    async def _final_snapshot(self, info: LedgerInfo) -> list[memoryview]:
+    async def _final_snapshot(self, info: LedgerInfo) -> list[Buffer]:
+        """Of the producers behind the ledger, as entries. If a recovery closed it the next ledger
+        begins with one; if there is none yet, our own state is that."""
+        ledgers, log = self._parts.ledgers, self._log
         try:
-            return await read_final_snapshot(self._parts.ledgers, info)
+            snapshot: list[Buffer] = [*await read_final_snapshot(ledgers, info)]
+            if snapshot:
+                return snapshot
+            following = bisect_right(log.segments, info.base_offset, key=base_offset_of)
+            if following < len(log.segments):
+                reader = await log.segments[following].open()
+                return [*await read_snapshot(reader, 0, info.end_offset)]
         except LedgerError as error:
             raise self._source_error(info, error) from error
+        if log.next_offset != info.end_offset:
+            return []
+        parts = log.producers.snapshot()  # of now, whenever they are encoded
+        for number, part in enumerate(parts):
+            flags = FLAG_CONTINUED if number else 0
+            flags |= FLAG_CONTINUES if number + 1 < len(parts) else 0
+            snapshot.append(pack_header(KIND_SNAPSHOT, info.end_offset, 0, flags) + part())
+            await self._pace.give_way()
+        return snapshot
 
     def _source(self, info: LedgerInfo) -> Source:
         assert self._nursery is not None
@@ -431,3 +498,11 @@ class Pass:
                 records_dropped=facts.records_dropped,
             ),
         )
+
+
+def _base_offset(info: LedgerInfo) -> int:
+    return info.base_offset
+
+
+def _end_offset(info: LedgerInfo) -> int:
+    return info.end_offset

@@ -47,18 +47,22 @@ from broker.log.compact.thinning import (
     read_marker,
     read_spans,
     rebuild,
+    units_of,
     unpack,
+    with_short_keys,
     without_horizon,
 )
 from wire.kafka.records.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_MASK
 from wire.kafka.records.walk import INT64_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from collections.abc import Mapping as MappingOf
 
-    from broker.log.compact.aborted import AbortedTransaction, TransactionPass
+    from broker.log.compact.aborted import TransactionPass
     from broker.log.compact.key_map import KeyMap
     from broker.log.compact.steps import Steps
+    from broker.log.transactions.aborted_index import AbortedTransaction
     from wire.buffers import Buffer
     from wire.kafka.records.batch import BatchHeader
     from wire.kafka.records.walk import Span
@@ -129,7 +133,8 @@ class Mapping:
         data = yield from unpack(batch, header, self._size_max)
         base, start, key_map = header.base_offset, self._start_offset, self._key_map
         for found in read_spans(header, data):
-            for _, _, _, _, delta, key, _ in found:
+            short = yield from with_short_keys(found, key_map.shorten)
+            for _, _, _, _, delta, key, _ in short:
                 offset = base + delta
                 if key is None or offset < start:
                     continue
@@ -140,7 +145,7 @@ class Mapping:
                 key_map.put(key, offset)
                 self.records_mapped += 1
             self.records_seen += len(found)
-            yield len(found)
+            yield units_of(found)
 
 
 @dataclass(slots=True, frozen=True)
@@ -298,8 +303,9 @@ class Filter:
             if self._key_map is None:
                 self._judge_horizon(header, found, is_expired, fates)
             else:
-                self._judge(header, found, self._key_map, is_expired, fates)
-            yield len(found)
+                short = yield from with_short_keys(found, self._key_map.shorten)
+                self._judge(header, short, self._key_map, is_expired, fates)
+            yield units_of(found)
         if not fates.count:
             return None
         is_stamped = (
@@ -442,12 +448,13 @@ class Filter:
             return header.last_offset == last_data_offset
         return header.is_control and rules.marker_epochs.get(producer_id) == header.producer_epoch
 
-    def take_aborted(self) -> list[AbortedTransaction]:
+    def take_aborted(self, of_sources: Iterable[AbortedTransaction]) -> list[AbortedTransaction]:
         """The aborted index of the ledger that was written since the last call: entries whose
-        marker was kept and whose data was seen. Not in a horizon pass."""
-        assert self._key_map is not None, "a horizon pass copies the index"
+        marker was kept and whose data was seen. A horizon pass does not look at data: it copies
+        those `of_sources`, whose markers it has all kept."""
+        taken = of_sources if self._key_map is None else self._transactions.take_aborted()
         log_start = self._rules.log_start
-        return [one for one in self._transactions.take_aborted() if one.last_offset >= log_start]
+        return [one for one in taken if one.last_offset >= log_start]
 
 
 def _note(header: BatchHeader, span: Span, fates: _Fates) -> None:

@@ -57,6 +57,10 @@ class KeyMap(Protocol):
     def get(self, key: Buffer) -> int:
         """The offset last put for the key; -1 if there is none."""
 
+    def shorten(self, key: bytes) -> bytes:
+        """What stands for a long key in `put` and `get`, always or never; may be called on another
+        thread, while the map is used."""
+
 
 def size_for(keys: int, load_factor: float = LOAD_FACTOR) -> int:
     """Bytes of an OpenAddressingKeyMap that holds `keys` keys, at least one."""
@@ -138,6 +142,10 @@ class OpenAddressingKeyMap:
 
     def get(self, key: Buffer) -> int:
         return self._find(key)[2] - 1
+
+    def shorten(self, key: bytes) -> bytes:
+        # With the pass's own key, so that nobody can make a short key that is another's hash.
+        return blake2b(key, digest_size=2 * HASH_BYTES, key=self._hash_key, person=b"long").digest()
 
     def _find(self, key: Buffer) -> tuple[int, bytes, int]:
         """Where the key's slot begins, its hash, and what the slot has: offset + 1, 0 if free."""

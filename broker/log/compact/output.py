@@ -1,8 +1,9 @@
 """The ledger that a pass writes in the place of others: entries, index, snapshot, its end.
 
 It is a sealed ledger like any other (broker/log/append/queue.py): entries of batches, then the
-offset index, then a snapshot of the producers. The snapshot is the last source's, byte for byte: it
-describes the state at the end of the range, which compaction does not change.
+offset index, the aborted transactions, and a snapshot of the producers. The snapshot is the last
+source's, byte for byte, or of whoever has one of that place: it describes the state at the end of
+the range, which compaction does not change.
 
 The ledger is stamped as its partition's in the owner's present epoch, and closed in metadata before
 the chain is to name it. Until then nobody knows of it, and who made it may delete it.
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.log.append.entry_format import KIND_INDEX, pack_header
+from broker.log.append.entry_format import KIND_ABORTED, KIND_INDEX, pack_header
 from broker.log.compact.packing import Packer
 from broker.log.life.ledger_info import NO_HORIZON, LedgerInfo, merged_epochs
 from broker.log.life.new_ledger import create_ledger
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from broker.log.compact.throttle import Throttle
     from broker.log.partition import PartitionLog
     from broker.log.settings import LogSettings
+    from broker.log.transactions.aborted_index import AbortedIndex
     from ledger.client import LedgerClient
     from ledger.errors import LedgerError
     from ledger.writer import LedgerWriter
@@ -128,10 +130,11 @@ class ReplacementLedger:
         self,
         sources: Sequence[LedgerInfo],
         facts: LedgerFacts,
-        snapshot: Sequence[memoryview],
+        aborted: AbortedIndex,
+        snapshot: Sequence[Buffer],
     ) -> LedgerInfo:
-        """Writes index and snapshot, and closes the ledger in metadata: what the chain is to say of
-        it in the place of `sources`. LedgerError."""
+        """Writes the indexes and the snapshot, and closes the ledger in metadata: what the chain is
+        to say of it in the place of `sources`. LedgerError."""
         first, last = sources[0], sources[-1]
         for entry in self._packer.finish():
             await self._push_batches(entry)
@@ -140,6 +143,8 @@ class ReplacementLedger:
         index_entry = self._writer.last_add_pushed + 1
         body = self._index.to_bytes()
         await self._push([pack_header(KIND_INDEX, last.end_offset), body], len(body))
+        for part in aborted.parts():
+            await self._push([pack_header(KIND_ABORTED, last.end_offset), part], len(part))
         snapshot_entry = self._writer.last_add_pushed + 1 if snapshot else None
         for payload in snapshot:
             await self._push([bytes(payload)], len(payload))
@@ -163,6 +168,8 @@ class ReplacementLedger:
             generation=1 + max(info.generation for info in sources),
             epochs=merged_epochs(sources),
             min_horizon_ms=facts.min_horizon_ms if facts.min_horizon_ms >= 0 else NO_HORIZON,
+            aborted_entry=index_entry + 1 if aborted else None,
+            aborted_count=len(aborted),
         )
 
     async def discard(self) -> None:

@@ -12,17 +12,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from broker.log.life.retention import RETENTION_SHARE, age_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from broker.cluster.config_topic import TopicConfig
+    from broker.log.compact.steps import Steps
     from broker.log.life.chain import Chain
     from broker.log.life.ledger_info import LedgerInfo
 
+#: Ledgers between two yields: 0.3 ms of them.
+LEDGERS_PER_STEP = 200
 #: With more closed ledgers a pass is worth it that only joins them: each is a part of a document
 #: that is read and written whole, and some nodes of metadata.
 JOIN_LEDGERS = 200
@@ -31,6 +35,8 @@ JOIN_SHARE = 0.5
 #: Ledgers of a group at most: after the swap each is named as to be deleted, in a document that has
 #: a limit (broker/log/life/deletions.py).
 SOURCES_MAX = 1000
+#: Aborted transactions of a group at most, as of a ledger that is open (LogSettings).
+ABORTED_MAX = 32_000
 #: A ledger's entries tell offsets as the first and a count of 31 bits.
 SPAN_MAX = (1 << 31) - 1
 
@@ -117,6 +123,8 @@ class Plan:
     #: First uncleanable: the base of a ledger, or the log's end.
     end: int
     groups: tuple[Group, ...]
+    #: All that a pass may look at, from the first one on, whether it is due or not.
+    ledgers: tuple[LedgerInfo, ...]
     clean_bytes: int
     #: Of the ledgers of [first_dirty, end).
     cleanable_bytes: int
@@ -130,100 +138,168 @@ class Plan:
     blocked_by: Blocker | None
 
 
-def make_plan(
+def planning(
     chain: Chain,
     settings: PlanSettings,
     *,
     now_ms: int,
     last_stable_offset: int,
     is_asked: bool = False,
-) -> Plan:
-    """`is_asked`: somebody wants a pass now, whatever the ratio is. A topic that is not compacted
-    has no pass due."""
-    first_dirty = chain.first_dirty
-    closed = [info for info in chain.ledgers if not info.is_open]
-    cleanable, blocked_by = _cleanable(chain, settings, now_ms, last_stable_offset)
-    end = cleanable[-1].end_offset if cleanable else first_dirty
-    end = max(end, first_dirty)
-    clean_bytes = _size(info for info in closed if info.end_offset <= first_dirty)
-    cleanable_bytes = _size(info for info in cleanable if info.end_offset > first_dirty)
-    total_bytes = clean_bytes + cleanable_bytes
-    ratio = cleanable_bytes / total_bytes if total_bytes else 0.0
-    delay_ms = _delay_ms(closed, first_dirty, settings, now_ms) if cleanable_bytes else 0
+) -> Steps[Plan]:
+    """The plan, in steps of at most LEDGERS_PER_STEP ledgers, whose number each yields: a chain may
+    have 20,000. `is_asked`: somebody wants a pass now, whatever the ratio is. A topic that is not
+    compacted has no pass due."""
+    facts = _Facts(chain.first_dirty)
+    for run in _pieces(chain.ledgers):
+        for number, info in run:
+            facts.add(chain, number, info, settings, now_ms, last_stable_offset)
+        yield len(run)
+    delay_ms = 0
+    if facts.dirty_created_ms is not None and facts.cleanable_bytes:
+        delay_ms = max(now_ms - facts.dirty_created_ms - settings.max_compaction_lag_ms, 0)
     due: Due | None = None
     groups: tuple[Group, ...] = ()
     if settings.is_compacted:
-        due, groups = _due(
-            cleanable,
-            settings,
-            now_ms,
-            is_asked=is_asked and end > first_dirty,
-            is_late=delay_ms > 0,
-            is_dirty=cleanable_bytes > 0 and ratio > settings.min_cleanable_dirty_ratio,
+        is_dirty = facts.cleanable_bytes > 0 and facts.ratio > settings.min_cleanable_dirty_ratio
+        reasons = (
+            (is_asked and facts.end > facts.first_dirty, Due.ASKED),
+            (delay_ms > 0, Due.LAG),
+            (is_dirty, Due.RATIO),
         )
+        wanted = next((reason for is_so, reason in reasons if is_so), None)
+        due, groups = yield from _due(facts.cleanable, settings, now_ms, wanted)
     return Plan(
         due=due,
-        first_dirty=first_dirty,
-        end=end,
+        first_dirty=facts.first_dirty,
+        end=facts.end,
         groups=groups,
-        clean_bytes=clean_bytes,
-        cleanable_bytes=cleanable_bytes,
-        dirty_bytes=_size(info for info in closed if info.end_offset > first_dirty),
-        ratio=ratio,
+        ledgers=tuple(facts.cleanable),
+        clean_bytes=facts.clean_bytes,
+        cleanable_bytes=facts.cleanable_bytes,
+        dirty_bytes=facts.dirty_bytes,
+        ratio=facts.ratio,
         delay_ms=delay_ms,
-        blocked_by=blocked_by,
+        blocked_by=facts.blocked_by,
     )
+
+
+class _Facts:
+    """Of the ledgers that were looked at, from the first on: which may be in a pass, why not more,
+    and the sizes that a plan tells."""
+
+    __slots__ = (
+        "blocked_by", "clean_bytes", "cleanable", "cleanable_bytes", "dirty_bytes",
+        "dirty_created_ms", "first_dirty",
+    )  # fmt: skip
+
+    def __init__(self, first_dirty: int) -> None:
+        self.first_dirty = first_dirty
+        self.cleanable: list[LedgerInfo] = []
+        self.blocked_by: Blocker | None = None
+        self.clean_bytes = self.cleanable_bytes = self.dirty_bytes = 0
+        #: When the first dirty one was made.
+        self.dirty_created_ms: int | None = None
+
+    def add(
+        self,
+        chain: Chain,
+        number: int,
+        info: LedgerInfo,
+        settings: PlanSettings,
+        now_ms: int,
+        last_stable_offset: int,
+    ) -> None:
+        """The next one, which has this number."""
+        is_dirty = not info.is_open and info.end_offset > self.first_dirty
+        if is_dirty:
+            self.dirty_bytes += info.size_bytes
+            if self.dirty_created_ms is None:
+                self.dirty_created_ms = info.created_ms
+        elif not info.is_open:
+            self.clean_bytes += info.size_bytes
+        if self.blocked_by is not None:
+            return
+        if info.is_open:
+            self.blocked_by = Blocker.OPEN_LEDGER
+        elif info.end_offset > last_stable_offset:
+            self.blocked_by = Blocker.LAST_STABLE_OFFSET
+        elif is_dirty and _is_young(chain, number, info, settings, now_ms):
+            self.blocked_by = Blocker.MIN_LAG
+        else:
+            self.cleanable.append(info)
+            if is_dirty:
+                self.cleanable_bytes += info.size_bytes
+
+    @property
+    def end(self) -> int:
+        """Of what may be in a pass."""
+        end = self.cleanable[-1].end_offset if self.cleanable else self.first_dirty
+        return max(end, self.first_dirty)
+
+    @property
+    def ratio(self) -> float:
+        total_bytes = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total_bytes if total_bytes else 0.0
+
+
+def _pieces(
+    ledgers: Sequence[LedgerInfo],
+) -> Iterator[list[tuple[int, LedgerInfo]]]:
+    """The ledgers with their numbers, LEDGERS_PER_STEP at a time."""
+    numbered = enumerate(ledgers)
+    while piece := list(islice(numbered, LEDGERS_PER_STEP)):
+        yield piece
 
 
 def make_groups(
     ledgers: Sequence[LedgerInfo], settings: PlanSettings, *, is_joining: bool = False
-) -> tuple[Group, ...]:
-    """Of consecutive closed ledgers. For a pass whose map was full before `Plan.end`: of those
-    before its own end. A ledger that is too large by itself is a group by itself."""
+) -> Steps[tuple[Group, ...]]:
+    """Of consecutive closed ledgers, in steps as `planning`. For a pass whose map was full before
+    `Plan.end`: of those before its own end. A ledger that is too large by itself is a group by
+    itself."""
     spread_ms_max = None
     if settings.is_deleted and settings.retention_ms >= 0:
         # What is joined goes when its newest record is old enough.
         spread_ms_max = settings.retention_ms // RETENTION_SHARE
-    groups: list[list[LedgerInfo]] = []
-    bytes_left, end_max, oldest_ms, newest_ms = 0, 0, 0, 0
-    for info in ledgers:
+    groups: list[Group] = []
+    sources: list[LedgerInfo] = []
+    bytes_left, end_max, aborted_left, oldest_ms, newest_ms = 0, 0, 0, 0, 0
+    for number, info in enumerate(ledgers):
         assert not info.is_open, "the open ledger is never cleaned"
+        if number % LEDGERS_PER_STEP == 0:
+            yield min(LEDGERS_PER_STEP, len(ledgers) - number)
         age_ms = age_reference(info)
         oldest_ms, newest_ms = min(oldest_ms, age_ms), max(newest_ms, age_ms)
         is_near = spread_ms_max is None or newest_ms - oldest_ms <= spread_ms_max
-        has_room = info.size_bytes <= bytes_left and info.end_offset <= end_max
-        if groups and is_near and has_room and len(groups[-1]) < SOURCES_MAX:
-            groups[-1].append(info)
-        else:
-            groups.append([info])
+        has_room = (
+            info.size_bytes <= bytes_left
+            and info.end_offset <= end_max
+            and info.aborted_count <= aborted_left
+        )
+        if not sources or not is_near or not has_room or len(sources) >= SOURCES_MAX:
+            if sources:
+                groups.append(Group(tuple(sources), is_joining and len(sources) > 1))
+            sources = []
             bytes_left, end_max = settings.segment_bytes, info.base_offset + SPAN_MAX
-            oldest_ms = newest_ms = age_ms
+            aborted_left, oldest_ms, newest_ms = ABORTED_MAX, age_ms, age_ms
+        sources.append(info)
         bytes_left -= info.size_bytes
-    return tuple(Group(tuple(group), is_joining and len(group) > 1) for group in groups)
+        aborted_left -= info.aborted_count
+    if sources:
+        groups.append(Group(tuple(sources), is_joining and len(sources) > 1))
+    return tuple(groups)
 
 
-def _cleanable(
-    chain: Chain, settings: PlanSettings, now_ms: int, last_stable_offset: int
-) -> tuple[list[LedgerInfo], Blocker | None]:
-    """The ledgers from the first on that a pass may look at, and why there are no more."""
-    cleanable: list[LedgerInfo] = []
-    first_dirty, ledgers = chain.first_dirty, chain.ledgers
-    for number, info in enumerate(ledgers):
-        if info.is_open:
-            return cleanable, Blocker.OPEN_LEDGER
-        if info.end_offset > last_stable_offset:
-            return cleanable, Blocker.LAST_STABLE_OFFSET
-        after_ms = None
-        if number + 1 < len(ledgers):
-            after_ms = ledgers[number + 1].created_ms
-        if (
-            settings.min_compaction_lag_ms > 0
-            and info.end_offset > first_dirty
-            and _newest_ms(info, after_ms, settings) > now_ms - settings.min_compaction_lag_ms
-        ):
-            return cleanable, Blocker.MIN_LAG
-        cleanable.append(info)
-    return cleanable, None
+def _is_young(
+    chain: Chain, number: int, info: LedgerInfo, settings: PlanSettings, now_ms: int
+) -> bool:
+    """Whether min.compaction.lag.ms has not passed yet since its newest record."""
+    if settings.min_compaction_lag_ms <= 0:
+        return False
+    after_ms = None
+    if number + 1 < len(chain.ledgers):
+        after_ms = chain.ledgers[number + 1].created_ms
+    return _newest_ms(info, after_ms, settings) > now_ms - settings.min_compaction_lag_ms
 
 
 def _newest_ms(info: LedgerInfo, after_ms: int | None, settings: PlanSettings) -> int:
@@ -234,52 +310,33 @@ def _newest_ms(info: LedgerInfo, after_ms: int | None, settings: PlanSettings) -
     return info.created_ms + settings.segment_ms if after_ms is None else after_ms
 
 
-def _delay_ms(
-    closed: Sequence[LedgerInfo], first_dirty: int, settings: PlanSettings, now_ms: int
-) -> int:
-    first = next((info for info in closed if info.end_offset > first_dirty), None)
-    if first is None:
-        return 0
-    return max(now_ms - first.created_ms - settings.max_compaction_lag_ms, 0)
-
-
 def _due(
-    cleanable: Sequence[LedgerInfo],
-    settings: PlanSettings,
-    now_ms: int,
-    *,
-    is_asked: bool,
-    is_late: bool,
-    is_dirty: bool,
-) -> tuple[Due | None, tuple[Group, ...]]:
-    """Why, and what of."""
+    cleanable: Sequence[LedgerInfo], settings: PlanSettings, now_ms: int, wanted: Due | None
+) -> Steps[tuple[Due | None, tuple[Group, ...]]]:
+    """Why, and what of; `wanted` is why the dirty ones are due."""
     is_joining = len(cleanable) > JOIN_LEDGERS
-    reasons = ((is_asked, Due.ASKED), (is_late, Due.LAG), (is_dirty, Due.RATIO))
-    due = next((reason for is_so, reason in reasons if is_so), None)
-    if due is not None or is_joining:
-        groups = make_groups(cleanable, settings, is_joining=is_joining)
-        if due is not None:
-            return due, groups
+    if wanted is not None or is_joining:
+        groups = yield from make_groups(cleanable, settings, is_joining=is_joining)
+        if wanted is not None:
+            return wanted, groups
         if len(groups) <= len(cleanable) * JOIN_SHARE:
             return Due.JOIN, groups
     due_groups: list[Group] = []
-    for run in _runs(cleanable, now_ms):
-        due_groups += make_groups(run, settings)
+    for run in (yield from _runs(cleanable, now_ms)):
+        due_groups += yield from make_groups(run, settings)
     return (Due.HORIZON, tuple(due_groups)) if due_groups else (None, ())
 
 
-def _runs(ledgers: Sequence[LedgerInfo], now_ms: int) -> list[list[LedgerInfo]]:
+def _runs(ledgers: Sequence[LedgerInfo], now_ms: int) -> Steps[list[list[LedgerInfo]]]:
     """Those with a delete horizon that has come; each run is of neighbours."""
     runs: list[list[LedgerInfo]] = []
-    for info in ledgers:
-        if not 0 <= info.min_horizon_ms <= now_ms:
-            continue
-        if runs and runs[-1][-1].end_offset == info.base_offset:
-            runs[-1].append(info)
-        else:
-            runs.append([info])
+    for piece in _pieces(ledgers):
+        for _, info in piece:
+            if not 0 <= info.min_horizon_ms <= now_ms:
+                continue
+            if runs and runs[-1][-1].end_offset == info.base_offset:
+                runs[-1].append(info)
+            else:
+                runs.append([info])
+        yield len(piece)
     return runs
-
-
-def _size(ledgers: Iterable[LedgerInfo]) -> int:
-    return sum(info.size_bytes for info in ledgers)

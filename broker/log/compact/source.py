@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from broker.log.life.ledger_info import LedgerInfo
     from broker.log.read.scan import ScannedEntry
     from ledger.client import LedgerClient
+    from ledger.reader import LedgerReader
     from wire.kafka.records.batch import BatchHeader
 
     #: Some entries, or why there are no more of them.
@@ -141,18 +142,23 @@ async def read_final_snapshot(ledgers: LedgerClient, info: LedgerInfo) -> list[m
     """The entries, as they are, of the snapshot of producers that ends a sealed ledger: the state
     behind its last offset. Empty if there is none (the ledger was closed by a recovery), or it
     describes an earlier state. LedgerError, CompactionError."""
-    entry_id = info.snapshot_entry
-    if entry_id is None:
+    if info.snapshot_entry is None:
         return []
     reader = await ledgers.open_ledger(info.ledger_id, recover=False, is_cached=False)
+    return await read_snapshot(reader, info.snapshot_entry, info.end_offset)
+
+
+async def read_snapshot(reader: LedgerReader, entry_id: int, offset: int) -> list[memoryview]:
+    """The entries from that one on, if they are a snapshot of the state behind `offset`, else none.
+    A ledger behind one that a recovery closed begins with such. LedgerError, CompactionError."""
     payloads: list[memoryview] = []
     while entry_id <= reader.last_add_confirmed:
         [payload] = await reader.read(entry_id, count_max=1, size_max=1)
         try:
             header = parse_header(payload)
         except EntryFormatError as error:
-            raise CompactionError(info.end_offset, str(error)) from error
-        if header.kind != KIND_SNAPSHOT or header.first_offset != info.end_offset:
+            raise CompactionError(offset, str(error)) from error
+        if header.kind != KIND_SNAPSHOT or header.first_offset != offset:
             return []
         payloads.append(payload)
         if not header.flags & FLAG_CONTINUES:

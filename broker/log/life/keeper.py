@@ -390,7 +390,7 @@ class Keeper:
         segment = self._log.segments[-1]
         if segment.size_bytes == 0:
             return False
-        if segment.size_bytes >= config.segment_bytes or self._log.has_many_aborted:
+        if segment.size_bytes >= config.segment_bytes or self._log.transactions.has_many_aborted:
             return True
         age_ms = self._env.clock.time_ms() - segment.info.created_ms
         retention_ms = config.retention_ms if "delete" in config.cleanup_policy else -1
@@ -456,7 +456,7 @@ class Keeper:
             raise
         log.is_suspended = False
         log.segments.append(segment)
-        log.aborted.segments_changed(log.segments)
+        log.transactions.aborted.segments_changed(log.segments)
         self._writer = log.writer = writer
         self._noted_snapshot = None
         self._roll_asked = False
@@ -481,7 +481,7 @@ class Keeper:
         segment.info = segment.closed_info(
             last_offset=log.high_watermark - 1, entry_count=writer.last_add_confirmed + 1
         )
-        log.aborted.segments_changed(log.segments)
+        log.transactions.aborted.segments_changed(log.segments)
         self._writer = log.writer = None
         chain = log.chain.with_last(segment.info)
         if log.queue.needs_ledger and not self._closing:
@@ -519,7 +519,7 @@ class Keeper:
             log.queue.push_snapshot()
         kept = {info.ledger_id for info in chain.ledgers}
         log.segments[:] = [item for item in log.segments if item.info.ledger_id in kept]
-        log.aborted.segments_changed(log.segments)
+        log.transactions.aborted.segments_changed(log.segments)
         logger.info(
             "log_start_raised",
             kv(
@@ -535,35 +535,41 @@ class Keeper:
         return may_be and self._deletions.may_replace(self._log.chain)
 
     async def _swap_ledgers(self) -> None:
-        """Some of the swaps that were asked for, in one compare-and-set."""
-        chain = self._log.chain
-        taken: list[tuple[Swap, trio.Event]] = []
-        for swap in list(self._swaps)[:SWAPS_PER_WRITE]:
-            done = self._swaps.pop(swap)
-            try:
-                chain = swap.change(chain)
-                taken.append((swap, done))
-            except SourcesGoneError:
-                swap.outcome = SwapOutcome.GONE
+        """Some of the swaps that were asked for, in one compare-and-set. Whatever becomes of it,
+        who asked hears of it."""
+        events: list[trio.Event] = []
+        try:
+            chain, taken = self._log.chain, []
+            for swap in list(self._swaps)[:SWAPS_PER_WRITE]:
+                events.append(self._swaps.pop(swap))
+                try:
+                    chain = swap.change(chain)
+                    taken.append(swap)
+                except SourcesGoneError:
+                    swap.outcome = SwapOutcome.GONE
+            if taken:
+                await self._write_swaps(chain, taken)
+        finally:
+            for done in events:
                 done.set()
-        if not taken:
-            return
+
+    async def _write_swaps(self, chain: Chain, swaps: list[Swap]) -> None:
+        """`chain` has them."""
         # From here on until the answer nobody may delete what is named, whatever comes.
         outcome = SwapOutcome.UNKNOWN
-        for swap, _ in taken:
+        for swap in swaps:
             swap.outcome = outcome
         try:
             await self._write(chain)
             outcome = SwapOutcome.DONE
-            for swap, _ in taken:
+            for swap in swaps:
                 self._replace_segments(swap)
         except NoNodeError:
             outcome = SwapOutcome.GONE  # the topic is deleted, and all of its ledgers go
             raise
         finally:
-            for swap, done in taken:
+            for swap in swaps:
                 swap.outcome = outcome
-                done.set()
 
     def _replace_segments(self, swap: Swap) -> None:
         """In the turn in which the chain was changed: who reads sees both or none."""
@@ -580,7 +586,8 @@ class Keeper:
             for info in swap.infos
             if info.ledger_id in kept
         ]
-        self._log.aborted.segments_changed(segments)
+        self._log.swap_count += 1
+        self._log.transactions.aborted.segments_changed(segments)
         self._deletions.hold(swap.source_ids, trio.current_time())
 
     def _tell_start_moved(self) -> None:

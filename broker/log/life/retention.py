@@ -22,8 +22,11 @@ def roll_age_ms(segment_ms: int, retention_ms: int, compaction_lag_ms: int | Non
     compacted topic's max.compaction.lag.ms.
 
     Only closed ledgers can be deleted, so a retention.ms shorter than segment.ms would otherwise
-    not act for up to segment.ms. Nor can others be compacted."""
-    age_ms = segment_ms if compaction_lag_ms is None else min(segment_ms, compaction_lag_ms)
+    not act for up to segment.ms. Nor can others be compacted. Both may be shorter than a ledger's
+    life is worth (ROLL_AGE_MS_MIN); who sets segment.ms gets that."""
+    age_ms = segment_ms
+    if compaction_lag_ms is not None:
+        age_ms = min(age_ms, max(compaction_lag_ms, ROLL_AGE_MS_MIN))
     if retention_ms < 0:
         return age_ms
     return min(age_ms, max(retention_ms // RETENTION_SHARE, ROLL_AGE_MS_MIN))

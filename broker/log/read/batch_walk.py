@@ -33,6 +33,10 @@ NO_END = 1 << 63
 _BATCH_LENGTH_SKIP = 12
 
 
+#: Without a record in so many bytes of batches, a tenth of a MiB of headers, others have a turn.
+EMPTY_BYTES_MAX = 120_000
+
+
 @dataclass(slots=True)
 class Collected:
     """Batches of a run of entries, in order, ready to be sent."""
@@ -43,6 +47,7 @@ class Collected:
     full: bool = False  # the size limit, or the end offset, was reached
     entries_used: int = 0  # entries that were wholly consumed or skipped
     has_records: bool = False  # else there are batches without any, at most
+    is_cut: bool = False  # there were many of these: the next call goes on, after a turn
 
 
 def collect(
@@ -65,7 +70,7 @@ def collect(
     parts = out.parts
     size = 0
     unpack = HEADER.unpack_from
-    number = 0
+    number = empty_bytes = 0
     count = len(payloads)
     while number < count:
         payload = payloads[number]
@@ -100,6 +105,11 @@ def collect(
                 out.size_bytes = size
                 return out
         out.entries_used = number
+        if not out.has_records:
+            empty_bytes += body_size
+            if empty_bytes >= EMPTY_BYTES_MAX and out.next_offset >= 0:
+                out.is_cut = True
+                break
     out.size_bytes = size
     return out
 

@@ -19,21 +19,28 @@ from broker.log.read.offset_index import IndexFormatError, OffsetIndex
 from broker.log.read.scan import build_index, scan
 from runtime.logs import kv
 from runtime.slices import Slices
+from wire.kafka.errors import WireError
 from wire.kafka.records.batch import TimestampType, records_data
 from wire.kafka.records.compression import Compression
-from wire.kafka.records.record import read_records
+from wire.kafka.records.walk import Fault, spans
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.log.life.ledger_info import LedgerInfo
     from broker.log.settings import LogSettings
     from broker.log.transactions.aborted_index import AbortedIndex
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
     from wire.kafka.records.batch import BatchHeader
+    from wire.kafka.records.walk import Span
 
 logger = logging.getLogger(__name__)
 
 CURSORS_MAX = 64
+#: Records, and their bytes, of one step.
+RECORDS_PER_STEP = 256
+BYTES_PER_STEP = 256 << 10
 #: Records, or batches that are not looked into, before others have the loop: 1 to 2 ms.
 RECORDS_PER_TURN = 1000
 DECOMPRESSED_BYTES_MAX = 256 << 20
@@ -224,18 +231,63 @@ class Segment:
         if has_append_time and header.record_count == header.last_offset_delta + 1:
             # All records have the batch's, and all are there.
             return max(header.base_offset, offset_min), header.max_timestamp
+        for found in _some_spans(header, await self._unpacked(batch, header)):
+            if slices.due(len(found)):
+                await slices.turn()
+            for span in found:
+                offset, timestamp = _place_of(header, span)
+                if timestamp >= timestamp_ms and offset >= offset_min:
+                    return offset, timestamp
+        return None
+
+    async def _unpacked(self, batch: memoryview, header: BatchHeader) -> bytes:
         unpack = partial(records_data, batch, header, size_max=DECOMPRESSED_BYTES_MAX)
         if header.compression is Compression.NONE:
-            data = unpack()
-        else:
-            data = await self._ledgers.env.disk.run(unpack)
-        for record in read_records(data, header.record_count):
-            if slices.due():
-                await slices.turn()
-            timestamp = header.base_timestamp + record.timestamp_delta
-            if has_append_time:
-                timestamp = header.max_timestamp
-            offset = header.base_offset + record.offset_delta
-            if timestamp >= timestamp_ms and offset >= offset_min:
-                return offset, timestamp
-        return None
+            return bytes(unpack())
+        return await self._ledgers.env.disk.run(unpack)
+
+    async def find_max_timestamp(self, offset_min: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record that has the largest timestamp of those from
+        `offset_min` on; None if there is no record, or none has a time. Reads all of the ledger.
+        LedgerError, WireError."""
+        best: tuple[int, int] | None = None
+        entry_id, slices = 0, Slices(RECORDS_PER_TURN)
+        reader = await self.open()
+        while entry_id <= reader.last_add_confirmed:
+            chunk = await scan(reader, entry_id)
+            for entry in chunk.entries:
+                for header, batch in entry.batches():
+                    if slices.due():
+                        await slices.turn()
+                    wanted = 0 if best is None else best[1] + 1
+                    if header.last_offset < offset_min or header.max_timestamp < wanted:
+                        continue
+                    for found in _some_spans(header, await self._unpacked(batch, header)):
+                        if slices.due(len(found)):
+                            await slices.turn()
+                        for span in found:
+                            offset, timestamp = _place_of(header, span)
+                            if timestamp >= wanted and offset >= offset_min:
+                                best, wanted = (offset, timestamp), timestamp + 1
+            entry_id = chunk.next_entry_id
+        return best
+
+
+def _some_spans(header: BatchHeader, data: bytes) -> Iterator[list[Span]]:
+    """The batch's records, some at a time, their headers passed by: one may have a quarter of a
+    million. WireError."""
+    position = index = 0
+    while index < header.record_count:
+        count = min(header.record_count - index, RECORDS_PER_STEP)
+        fault, position, found = spans(data, position, count, BYTES_PER_STEP)
+        if fault:
+            raise WireError(f"record {index + len(found)}: {Fault(fault).name.lower()}")
+        index += len(found)
+        yield found
+
+
+def _place_of(header: BatchHeader, span: Span) -> tuple[int, int]:
+    """(offset, timestamp)"""
+    if header.timestamp_type == TimestampType.LOG_APPEND_TIME:
+        return header.base_offset + span[4], header.max_timestamp
+    return header.base_offset + span[4], header.base_timestamp + span[3]

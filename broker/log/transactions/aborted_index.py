@@ -90,19 +90,34 @@ class AbortedIndex:
     def overlapping(self, offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that end at or behind `offset` and begin before `end_offset`, in the order of their
         markers; and whether that is certain of all later ledgers, too."""
+        found, _, is_all = self.some(offset, end_offset, len(self))
+        # The last row's is the highest: it never falls.
+        return found, is_all or (bool(self._rows) and self._rows[-1] >= end_offset)
+
+    def some(
+        self, offset: int, end_offset: int, rows_max: int
+    ) -> tuple[list[AbortedTransaction], int, bool]:
+        """As `overlapping`, of at most `rows_max` rows; then from where on the next call is to go
+        on, -1 behind the last row; and whether all rows behind these begin too late."""
         rows = self._rows
         count = len(self)
         number = bisect_left(range(count), offset, key=lambda each: rows[each * _FIELDS + 2])
         found = []
-        while number < count:
+        while number < count and rows_max > 0:
             if number % BLOCK_ROWS == 0 and self._block_firsts[number // BLOCK_ROWS] >= end_offset:
-                number += BLOCK_ROWS
-                continue
-            if rows[number * _FIELDS + 1] < end_offset:
-                found.append(self._row(number))
-            number += 1
-        # The last row's is the highest: it never falls.
-        return found, bool(rows) and rows[-1] >= end_offset
+                number = min(number + BLOCK_ROWS, count)
+            else:
+                if rows[number * _FIELDS + 1] < end_offset:
+                    found.append(self._row(number))
+                number += 1
+            rows_max -= 1
+        is_all = number > 0 and rows[number * _FIELDS - 1] >= end_offset
+        return found, rows[number * _FIELDS - 2] + 1 if number < count else -1, is_all
+
+    @property
+    def last_marker(self) -> int:
+        """The offset of the last row's marker; -1 without a row."""
+        return self._rows[-2] if self._rows else -1
 
     def parts(self, start: int = 0) -> list[bytes]:
         """The rows from number `start` on, as the contents of entries; none without a row."""

@@ -19,6 +19,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+import trio
+
 from broker.log.append.entry_format import FLAG_CONTINUES, HEADER_SIZE, KIND_ABORTED, parse_header
 from broker.log.append.producer_snapshot import decode_snapshot
 from broker.log.transactions.aborted_index import (
@@ -31,7 +33,7 @@ from broker.log.transactions.aborted_scan import rebuild_aborted
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from broker.log.life.ledger_info import LedgerInfo
     from broker.log.read.segment import Segment
@@ -41,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 #: Of all partitions of a broker, 32 bytes each.
 CACHED_ROWS_MAX = 1_000_000
+#: That `walk` looks at in one turn of the loop, 0.5 ms.
+WALK_ROWS = 500
 #: What an index counts for beside its rows.
 INDEX_ROWS = 32
 
@@ -117,16 +121,16 @@ class AbortedLists:
         if (not self._listed and not self.open) or end_offset <= offset:
             return []
         found: list[AbortedTransaction] = []
-        for segment in self._from(offset):
+        at, is_all = offset, False
+        while not is_all and (segment := self._next(at)) is not None:
             index = segment.aborted
             if index is None:
                 return None
-            rows, is_all = self._of(segment, index, offset, end_offset)
+            rows, is_all = self._of(segment, index, at, end_offset)
             found += rows
-            if is_all:
-                break
-        else:
-            found += self.open.overlapping(offset, end_offset)[0]
+            at = _end_of(segment, index)
+        if not is_all:
+            found += self.open.overlapping(at, end_offset)[0]
         return sorted(found, key=_first_offset)
 
     async def find(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -134,26 +138,56 @@ class AbortedLists:
         found: list[AbortedTransaction] = []
         if end_offset <= offset:
             return found
-        for segment in self._from(offset):
+        at, is_all = offset, False
+        # While one is loaded the open ledger may be sealed, and others be joined: so it goes on by
+        # offsets, among the ledgers that there are then.
+        while not is_all and (segment := self._next(at)) is not None:
             index = segment.aborted
             if index is None:
                 index = await self._load(segment)
-            rows, is_all = self._of(segment, index, offset, end_offset)
+            rows, is_all = self._of(segment, index, at, end_offset)
             found += rows
-            if is_all:
-                break
-        else:
-            found += self.open.overlapping(offset, end_offset)[0]
+            at = _end_of(segment, index)
+        if not is_all:
+            found += self.open.overlapping(at, end_offset)[0]
         return sorted(found, key=_first_offset)
 
-    def _from(self, offset: int) -> Sequence[Segment]:
+    async def walk(
+        self, offset: int, end_offset: int, take: Callable[[list[AbortedTransaction]], None]
+    ) -> None:
+        """`take(rows)` for what `find` gives, in the order of the markers, WALK_ROWS at a time with
+        a turn of the loop in between. What `find` raises."""
+        at = offset
+        while offset < end_offset:
+            segment = self._next(at)
+            index = self.open if segment is None else segment.aborted
+            if index is None:
+                assert segment is not None
+                index = await self._load(segment)
+            if segment is not None and not segment.info.is_open:
+                self._cache.used(segment)
+            rows, next_at, is_all = index.some(at, end_offset, WALK_ROWS)
+            take(rows)
+            if is_all or (next_at < 0 and segment is None):
+                return
+            at = next_at if segment is None or next_at >= 0 else _end_of(segment, index)
+            await trio.lowlevel.checkpoint()
+
+    def _next(self, offset: int) -> Segment | None:
+        """The first ledger with rows that has a marker at or behind `offset`, or may have one; None
+        if that is the open one, which is not listed."""
         listed = self._listed
         start = max(bisect_right(listed, offset, key=_base_offset) - 1, 0)
-        if start < len(listed):
-            last_offset = listed[start].info.last_offset
-            if last_offset is not None and last_offset < offset:
-                start += 1
-        return listed[start:]
+        while start < len(listed):
+            segment = listed[start]
+            last_offset = segment.info.last_offset
+            if last_offset is None:  # sealed, and not closed yet
+                assert segment.aborted is not None
+                last_offset = segment.aborted.last_marker
+            if last_offset >= offset:
+                return segment
+            start += 1
+        return None
 
     def _of(
         self, segment: Segment, index: AbortedIndex, offset: int, end_offset: int
@@ -218,6 +252,12 @@ async def _open_at(reader: LedgerReader, entry_id: int) -> dict[int, int]:
         entry_id += 1
         if not header.flags & FLAG_CONTINUES:
             return found
+
+
+def _end_of(segment: Segment, index: AbortedIndex) -> int:
+    """Behind the ledger; or, if it is not closed yet, behind its last row."""
+    last_offset = segment.info.last_offset
+    return 1 + (index.last_marker if last_offset is None else last_offset)
 
 
 def _first_offset(row: AbortedTransaction) -> int:

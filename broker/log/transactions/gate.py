@@ -13,6 +13,10 @@ its own transaction (KAFKA-14884). One guard stays: of Produce 12 and later, if 
 epoch that the guard is for. Then the marker is that of the transaction before, which arrives while
 the next one asks (KAFKA-18575).
 
+The coordinator of groups writes batches of transactions, too. It asks here before it has one
+(`ask_ahead`), since who may commit is looked at when the answer has come (KAFKA-15784). What it
+asks has a guard like any other, which is void when its batch is numbered, or is not.
+
 Bounded: PARKED_COUNT_MAX batches and PARKED_BYTES_MAX of each producer (one batch may be larger),
 and as many bytes as `ParkingRoom` has for the broker. What finds no place is refused with
 NOT_ENOUGH_REPLICAS, which all clients retry.
@@ -28,7 +32,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from broker.log.append.queue import CallbackAppend
-from broker.log.transactions.origin import IMPLICIT_ADD_VERSION, VERIFIED, Guard
+from broker.log.transactions.origin import IMPLICIT_ADD_VERSION, VERIFIED, Guard, Origin
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -48,11 +52,16 @@ ABORTABLE_VERSION = 11
 
 
 class CoordinatorAppend(CallbackAppend):
-    """A batch of one of our coordinators: what belongs to a transaction was asked about."""
+    """A batch of one of our coordinators: what belongs to a transaction was asked about, `origin`
+    tells under which guard."""
 
-    __slots__ = ()
+    __slots__ = ("origin",)
 
-    origin = VERIFIED
+    def __init__(
+        self, records: memoryview, done: Callable[[Append], None], origin: Origin | None = VERIFIED
+    ) -> None:
+        super().__init__(records, done)
+        self.origin = origin
 
 
 class TransactionVerifier(Protocol):
@@ -141,14 +150,41 @@ class TransactionGate:
         if not self._park(guard, append, checked):
             return
         self._guards[header.producer_id] = guard
-        self._verifier.ask(
-            origin.transactional_id,
-            guard.producer_id,
-            guard.producer_epoch,
-            self._partitions,
-            adds=origin.adds,
-            done=lambda error: self._answered(guard, error),
-        )
+        self._send(guard)
+
+    def ask_ahead(
+        self,
+        origin: Origin,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_open: bool,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """As `ask`, when there is no batch yet. `done(NONE)`: a batch of `origin` may be submitted,
+        or the origin must be given back (`settled`). Else what the coordinator answered, or what
+        made the question void. `is_open`: the transaction is, so nobody is asked; the batch is
+        refused all the same if it has ended until that is numbered."""
+        guard = self._guards.get(producer_id)
+        if is_open:
+            guard = Guard(producer_id, producer_epoch, origin)
+            guard.is_open = False
+            self._let_pass(guard, origin, done)
+        elif guard is None or guard.producer_epoch < producer_epoch:
+            if guard is not None:
+                self._give_up(
+                    guard, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {producer_epoch} began"
+                )
+            guard = Guard(producer_id, producer_epoch, origin)
+            guard.asking.append((origin, done))
+            self._guards[producer_id] = guard
+            self._send(guard)
+        elif guard.producer_epoch > producer_epoch:
+            done(ErrorCode.INVALID_PRODUCER_EPOCH)
+        elif guard.is_open:
+            guard.asking.append((origin, done))
+        else:
+            self._let_pass(guard, origin, done)
 
     def is_valid(self, guard: Guard[Parked]) -> bool:
         """Whether a batch that passed with that guard may be numbered."""
@@ -172,10 +208,34 @@ class TransactionGate:
         """The partition went offline: gives back what is parked. Answers change nothing any
         more."""
         lost = []
-        for guard in self._guards.values():
-            lost += [append for append, _ in self._unpark(guard)]
+        guards = list(self._guards.values())
         self._guards.clear()
+        for guard in guards:
+            lost += [append for append, _ in self._unpark(guard)]
+            self._tell_asking(guard, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return lost
+
+    def _send(self, guard: Guard[Parked]) -> None:
+        self._verifier.ask(
+            guard.origin.transactional_id,
+            guard.producer_id,
+            guard.producer_epoch,
+            self._partitions,
+            adds=guard.origin.adds,
+            done=lambda error: self._answered(guard, error),
+        )
+
+    @staticmethod
+    def _let_pass(guard: Guard[Parked], origin: Origin, done: Callable[[ErrorCode], None]) -> None:
+        origin.guard = guard
+        guard.waiting += 1
+        done(ErrorCode.NONE)
+
+    @staticmethod
+    def _tell_asking(guard: Guard[Parked], error: ErrorCode) -> None:
+        asking, guard.asking = guard.asking, []
+        for _, done in asking:
+            done(error)
 
     def _park(self, guard: Guard[Parked], append: Append, checked: Checked) -> bool:
         size = len(append.records)
@@ -208,20 +268,27 @@ class TransactionGate:
             del self._guards[guard.producer_id]
         for append, checked in self._unpark(guard):
             self._refuse(append, checked, KafkaError(code, why))
+        self._tell_asking(guard, code)
 
     def _answered(self, guard: Guard[Parked], error: ErrorCode) -> None:
         if not guard.is_open or not self.is_valid(guard):
             return  # it was given up, and all that waited was told
+        asking, guard.asking = guard.asking, []
         if error:
             code = produce_error(error, guard.origin.produce_version)
             self._give_up(guard, code, f"the coordinator of transactions: {error.name}")
+            for _, done in asking:  # who has an API of its own tells it in its own way
+                done(error)
             return
         passing = self._unpark(guard)
-        guard.waiting = len(passing)
+        guard.waiting = len(passing) + len(asking)
         for append, checked in passing:
             assert append.origin is not None
             append.origin.guard = guard
             self._admit(append, checked)
+        for origin, done in asking:
+            origin.guard = guard
+            done(ErrorCode.NONE)
 
 
 def produce_error(error: ErrorCode, produce_version: int) -> ErrorCode:

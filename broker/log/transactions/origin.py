@@ -6,7 +6,12 @@ What both the queue of appends and the gate (broker/log/transactions/gate.py) kn
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wire.kafka.errors import ErrorCode
 
 #: From this version of Produce on a batch adds its partition to the transaction.
 IMPLICIT_ADD_VERSION = 12
@@ -17,7 +22,8 @@ P = TypeVar("P")
 class Guard(Generic[P]):
     """One question, and what waits for its answer."""
 
-    __slots__ = ("bytes", "is_open", "origin", "parked", "producer_epoch", "producer_id", "waiting")
+    __slots__ = ("asking", "bytes", "is_open", "origin", "parked", "producer_epoch", "producer_id",
+                 "waiting")  # fmt: skip
 
     def __init__(self, producer_id: int, producer_epoch: int, origin: Origin) -> None:
         self.producer_id = producer_id
@@ -27,6 +33,8 @@ class Guard(Generic[P]):
         self.is_open = True
         self.parked: deque[P] = deque()
         self.bytes = 0
+        #: Coordinators of ours, who ask before they have a batch.
+        self.asking: list[tuple[Origin, Callable[[ErrorCode], None]]] = []
         #: Batches that passed, and are not numbered or refused yet.
         self.waiting = 0
 
@@ -47,5 +55,5 @@ class Origin:
         return self.produce_version >= IMPLICIT_ADD_VERSION
 
 
-#: Of a coordinator's own batches, of which it knows that the transaction is open.
+#: Of what a coordinator writes, or a test, that is known to be asked about.
 VERIFIED = Origin("", 0)

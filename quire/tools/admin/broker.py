@@ -4,6 +4,7 @@
     GET /api/v1/quire/partition/<topic>-<n>    one partition; 404 if it is not held here
     GET /api/v1/quire/partitions               all that are held here, streamed
     /api/v1/quire/compaction/...               quire/tools/admin/compaction.py
+    GET /api/v1/quire/groups/<group>           quire/tools/admin/groups.py
 
 /api/v1 is for this machine only, as a bookie's is (quire/tools/admin/routes.py). Where the pages
 are is told in metadata, ephemeral, so that `quire cluster` finds them:
@@ -24,7 +25,7 @@ import trio
 
 from broker.log.partition import State
 from metadata.store import MetadataError, NodeExistsError, SessionState
-from quire.tools.admin.routes import COMPACTION, check_local
+from quire.tools.admin.routes import check_local
 from quire.tools.admin.serve import url_of
 from runtime import http
 from runtime.http import JSON, HttpError, HttpResponse, json_response, text_response
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
     from metadata.store import MetadataStore
-    from quire.tools.admin.compaction import CompactionPages
+    from quire.tools.admin.broker_pages import BrokerPages
     from runtime.env import Env
     from runtime.http import HttpRequest
     from runtime.metrics import Metrics
@@ -132,18 +133,18 @@ class BrokerSite:
         logs: LogManager,
         waiting: WaitingTimes,
         metrics: Metrics,
-        compaction: CompactionPages,
+        pages: BrokerPages,
     ) -> None:
         self._logs = logs
-        self._compaction = compaction
+        self._pages = pages
         self._waiting = waiting
         self._metrics = metrics
 
     async def __call__(self, request: HttpRequest) -> HttpResponse:
         path = request.path
-        if path.startswith(COMPACTION):
+        if (page := self._pages.find(path)) is not None:
             check_local(request)
-            return self._compaction.respond(request, path.removeprefix(COMPACTION))
+            return page(request)
         if request.method not in ("GET", "HEAD"):
             raise HttpError(405, "GET or HEAD")
         if path == "/metrics":
@@ -153,11 +154,11 @@ class BrokerSite:
         if not path.startswith(API):
             raise HttpError(404, f"there is no {path[:200]}")
         check_local(request)
-        page, _, name = path.removeprefix(API).partition("/")
-        if page == "partition":
+        kind, _, name = path.removeprefix(API).partition("/")
+        if kind == "partition":
             log = self._find(name)
             return json_response(describe(log, self._waiting.waiting_ms(log)))
-        if page == "partitions" and not name:
+        if kind == "partitions" and not name:
             return HttpResponse(200, self._list(), JSON)
         raise HttpError(404, f"there is no {path[:200]}")
 
@@ -183,14 +184,14 @@ async def serve_broker_pages(
     store: MetadataStore,
     env: Env,
     metrics: Metrics,
-    compaction: CompactionPages,
+    pages: BrokerPages,
     address: tuple[str, int],
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves until cancelled; `started` with the address that is bound. OSError if it cannot be."""
     waiting = WaitingTimes(logs, env)
-    site = BrokerSite(logs, waiting, metrics, compaction)
+    site = BrokerSite(logs, waiting, metrics, pages)
 
     async def serve(*, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
         await http.serve(site, *address, task_status=task_status)

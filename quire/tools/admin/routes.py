@@ -11,14 +11,12 @@ from runtime.http import HttpError, HttpResponse, error_response
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quire.tools.admin.compaction import CompactionPages
+    from quire.tools.admin.broker_pages import BrokerPages
     from quire.tools.admin.context import AdminContext, Endpoint
     from runtime.http import HttpRequest
     from runtime.metrics import Metrics
 
 API = "/api/v1/"
-#: Of a broker's pages, where there is one in the process.
-COMPACTION = f"{API}quire/compaction/"
 
 #: path -> method -> endpoint. HEAD is answered as GET, without the body.
 ROUTES: Mapping[str, Mapping[str, Endpoint]] = {
@@ -79,19 +77,19 @@ class AdminSite:
     """All pages of one process: an `http.Handler`."""
 
     def __init__(
-        self, context: AdminContext, metrics: Metrics, compaction: CompactionPages | None = None
+        self, context: AdminContext, metrics: Metrics, broker: BrokerPages | None = None
     ) -> None:
-        """`compaction`: of the broker in this process, if there is one."""
+        """`broker`: of the broker in this process, if there is one."""
         self._context = context
-        self._compaction = compaction
+        self._broker = broker
         self._metrics = metrics
 
     async def __call__(self, request: HttpRequest) -> HttpResponse:
         path = request.path.rstrip("/") or "/"
         if path.startswith(API):
             check_local(request)
-        if self._compaction is not None and path.startswith(COMPACTION):
-            return self._compaction.respond(request, path.removeprefix(COMPACTION))
+        if self._broker is not None and (page := self._broker.find(request.path)) is not None:
+            return page(request)
         method = "GET" if request.method == "HEAD" else request.method
         if path == "/metrics":
             methods: Mapping[str, Endpoint] = {"GET": self._metrics_endpoint}

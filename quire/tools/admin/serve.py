@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bookie.config import BookieConfig
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
-    from quire.tools.admin.compaction import CompactionPages
+    from quire.tools.admin.broker_pages import BrokerPages
     from quire.tools.admin.context import Cluster
     from runtime.config import ConfigValue
     from runtime.env import Env
@@ -50,7 +50,7 @@ class AdminParts:
     #: None: the bookie is alone.
     cluster: Cluster | None = None
     #: None: there is no broker in the process.
-    compaction: CompactionPages | None = None
+    broker: BrokerPages | None = None
 
 
 async def serve_admin(
@@ -73,7 +73,7 @@ async def serve_admin(
             ledgers_root=parts.ledgers_root,
             cluster=parts.cluster,
         )
-        site = AdminSite(context, parts.metrics, parts.compaction)
+        site = AdminSite(context, parts.metrics, parts.broker)
         address = await nursery.start(_serve, site, host, port)
         with _note(parts.data_directory, address):
             task_status.started(address)

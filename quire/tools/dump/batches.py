@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from quire.tools.dump.coordinators import control_fields, decode_group, decode_transaction
+from quire.tools.dump.coordinators import DECODERS, control_fields
 from quire.tools.dump.files import WINDOW_SIZE_BYTES, Window, is_zero
 from wire.kafka.errors import WireError
 from wire.kafka.records.batch import (
@@ -140,8 +140,7 @@ class BatchDump:
         if header.is_control:
             return {**fields, **control_fields(record)}
         if self._options.decoder is not None:
-            decode = decode_group if self._options.decoder == "offsets" else decode_transaction
-            return {**fields, **decode(record)}
+            return {**fields, **DECODERS[self._options.decoder](record)}
         fields["key"] = record.key
         fields["value"] = record.value
         fields["headers"] = [{"key": key, "value": value} for key, value in record.headers]

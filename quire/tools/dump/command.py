@@ -98,6 +98,12 @@ _records = _options(
         flag_value="transactions",
         help="Records, as those of __transaction_state.",
     ),
+    click.option(
+        "--share-group-state-decoder",
+        "decoder",
+        flag_value="share",
+        help="Records, as those of __share_group_state.",
+    ),
 )
 _digest = _options(
     click.option(

@@ -1,4 +1,5 @@
-"""Control records, and the records of `__consumer_offsets` and `__transaction_state`, as fields.
+"""Control records, and the records of `__consumer_offsets`, `__transaction_state` and
+`__share_group_state`, as fields.
 
 What cannot be decoded is shown as bytes, with `decode_error`: that is no damage, for it may be of
 a newer version, or of another topic.
@@ -13,16 +14,21 @@ from wire.kafka.errors import WireError
 from wire.kafka.message import Struct
 from wire.kafka.records.control import decode_control_type, decode_end_transaction_marker
 from wire.kafka.records.coordinator import (
-    GroupMetadataValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
+    GROUP_VALUES,
     TransactionLogValue,
     decode_group_key,
     decode_transaction_key,
     decode_value,
 )
+from wire.kafka.records.share_state import (
+    SHARE_STATE_VALUES,
+    decode_share_key_message,
+    decode_share_value,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from wire.kafka.message import Message
     from wire.kafka.records.record import Record
 
@@ -37,6 +43,14 @@ _TRANSACTION_STATES = (
     "Dead",
     "PrepareEpochFence",
 )
+#: As SharePartition's RecordState numbers them.
+_DELIVERY_STATES = {
+    0: "Available",
+    1: "Acquired",
+    2: "Acknowledged",
+    3: "Archiving",
+    4: "Archived",
+}
 
 
 def control_fields(record: Record) -> dict[str, Any]:
@@ -59,11 +73,7 @@ def decode_group(record: Record) -> dict[str, Any]:
         key = decode_group_key(record.key)
         if key is None:
             return _undecoded(record, "a key of a type that is not known")
-        value: Message | None
-        if isinstance(key, OffsetCommitKey):
-            value = decode_value(OffsetCommitValue, record.value)
-        else:
-            value = decode_value(GroupMetadataValue, record.value)
+        value: Message | None = decode_value(GROUP_VALUES[type(key)], record.value)
     except WireError as error:
         return _undecoded(record, error)
     return _decoded(record, key, value)
@@ -82,6 +92,33 @@ def decode_transaction(record: Record) -> dict[str, Any]:
     if value is not None and 0 <= value.transaction_status < len(_TRANSACTION_STATES):
         fields["value"]["transaction_status"] = _TRANSACTION_STATES[value.transaction_status]
     return fields
+
+
+def decode_share_state(record: Record) -> dict[str, Any]:
+    """A record of `__share_group_state`."""
+    try:
+        key = decode_share_key_message(record.key)
+        if key is None:
+            return _undecoded(record, "a key of a type that is not known")
+        value = record.value
+        decoded = (
+            None if value is None else decode_share_value(SHARE_STATE_VALUES[type(key)], value)
+        )
+    except WireError as error:
+        return _undecoded(record, error)
+    fields = _decoded(record, key, decoded)
+    for batch in [] if decoded is None else fields["value"]["state_batches"]:
+        state = batch["delivery_state"]
+        batch["delivery_state"] = _DELIVERY_STATES.get(state, state)
+    return fields
+
+
+#: By the name of the option that asks for it.
+DECODERS: Mapping[str, Callable[[Record], dict[str, Any]]] = {
+    "offsets": decode_group,
+    "transactions": decode_transaction,
+    "share": decode_share_state,
+}
 
 
 def _decoded(record: Record, key: Message, value: Message | None) -> dict[str, Any]:

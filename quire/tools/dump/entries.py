@@ -326,6 +326,9 @@ def show_snapshot(out: Output, content: memoryview, file: str, position: int, le
         "position": position,
         "end_offset": end_offset,
         "producers": len(producers),
+        "open_transactions": sum(
+            producer.transaction_start_offset >= 0 for producer in producers.values()
+        ),
     }
     out.row("snapshot", fields, level)
     for producer_id, producer in producers.items():

@@ -22,7 +22,8 @@ class OutputOptions:
 class BatchOptions:
     #: Records too, not only the batches' heads.
     records: bool = False
-    #: "offsets" (of __consumer_offsets) or "transactions" (of __transaction_state).
+    #: "offsets" (of __consumer_offsets), "transactions" (of __transaction_state) or "share"
+    #: (of __share_group_state).
     decoder: str | None = None
 
 

@@ -233,7 +233,7 @@ async def test_what_a_broker_refuses_leaves_what_is_in_force(open_node):
         with pytest.raises(ConfigError, match=match):
             check(texts)
     with pytest.raises(ConfigError, match="name a broker"):
-        check({"sasl.enabled.mechanisms": "PLAIN"}, DEFAULT_BROKER)
+        check({"ssl.client.auth": "required"}, DEFAULT_BROKER)
     assert registry.broker is before
 
 

@@ -180,6 +180,50 @@ async def test_an_answer_that_does_not_come_is_given_up(two, autojump_clock):
     assert trio.current_time() - started == pytest.approx(peers_module.ANSWER_SECONDS, abs=2)
 
 
+def where(**addresses):
+    """As of those that are registered: broker 2 only, here."""
+    return lambda node_id: addresses.get(f"broker{node_id}")
+
+
+async def test_nobody_waits_for_a_broker_that_is_gone(two, autojump_clock):
+    """It stands still: it keeps its connection, and its network answers for it."""
+    await two.speak(lambda transport, got: None)
+    waiting = [two.ask(number) for number in range(3)]
+    await trio.sleep(1)
+    two.peers.moved(where(broker2=("two", 9092)))
+    two.peers.moved(where())
+    assert waiting == [[], [], []], "it is still there"
+    two.peers.ended([2])
+    assert waiting == [[None]] * 3, "at once"
+    await trio.sleep(1)
+    assert two.network.connections == []
+
+
+@pytest.mark.parametrize("address", [("two", 9093), ("other", 9092)])
+async def test_what_was_asked_at_an_address_that_is_nobodys_now(two, address, autojump_clock):
+    await two.speak(lambda transport, got: None)
+    waiting = two.ask()
+    await trio.sleep(1)
+    two.peers.moved(where(broker2=address))
+    assert waiting == [None]
+    await trio.sleep(1)
+    again = two.ask()
+    await trio.sleep(1)
+    assert (again, len(two.network.connections)) == ([], 1), "asked over a connection of its own"
+
+
+async def test_what_waits_for_a_connection_is_told_too(two, autojump_clock):
+    """And what is made after all is not kept."""
+    await two.serve()
+    waiting = two.ask()
+    two.peers.ended([2])
+    assert waiting == [None]
+    await trio.sleep(1)
+    assert two.network.connections == []
+    assert two.asked == []
+    assert (await two.heard(two.ask(7))).producer_id == 7
+
+
 async def test_a_connection_that_cannot_be_made_in_time(two, autojump_clock):
     (await two.host("two"))[0].crash(is_silent=True)
     started = trio.current_time()
@@ -221,3 +265,21 @@ async def test_nobody_waits_for_what_was_stopped(two, autojump_clock):
     await trio.sleep(1)
     assert first == [None]
     assert two.ask(endpoint=SimpleNamespace(node_id=3, host="x", port=1)) == [None]
+
+
+async def test_what_waits_for_a_broker_that_is_gone_is_told_so_at_once(two, autojump_clock):
+    """Its machine lost power: the connection stays silent. It is there again, and is asked anew."""
+    await two.speak(lambda transport, got: None)
+    asked = [two.ask(), two.ask()]
+    await trio.sleep(2)
+    assert asked == [[], []]
+    began = trio.current_time()
+    two.peers.ended([7, 2])
+    with trio.fail_after(60):
+        while [] in asked:
+            await trio.sleep(0.01)
+    assert asked == [[None], [None]]
+    assert trio.current_time() - began < 1, "not after ANSWER_SECONDS"
+    two.net.crash(is_silent=True)
+    await two.serve()
+    assert (await two.heard(two.ask(9))).producer_id == 9

@@ -18,8 +18,9 @@ from broker.coordinator.topic import CoordinatorTopic
 from runtime.env import Env
 from runtime.turn import Turn
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
-from wire.kafka.records.batch import parse_header, patch
+from wire.kafka.records.batch import iter_records, parse_header, patch
 from wire.kafka.records.compression import Compression
+from wire.kafka.records.control import build_end_transaction_batch
 
 TOPIC = "__state"
 #: Bytes of a batch and of all that waits: small enough that a test meets both.
@@ -44,6 +45,7 @@ class TestLog:
         self.in_flight = []  # (bytes, done)
         self.refusals = []  # of the next appends, at once
         self.is_closing = False  # it is handed over: what is on its way may yet be acknowledged
+        self.given_back = []  # questions of which no batch came
         self.broken_reads = 0  # so many reads fail
         self._watchers = []
 
@@ -55,26 +57,58 @@ class TestLog:
     def high_watermark(self):
         return self._count(self.batches)
 
+    def data_offsets(self):
+        """Of every record that is not a marker."""
+        headers = [each for each in map(parse_header, self.batches) if not each.is_control]
+        return [each.base_offset + at for each in headers for at in range(each.record_count)]
+
+    def batch_at(self, offset):
+        """The acknowledged batch that has that offset, and its header."""
+        for records in self.batches:
+            header = parse_header(records)
+            if header.base_offset <= offset <= header.base_offset + header.last_offset_delta:
+                return records, header
+        raise AssertionError(f"nothing is acknowledged at {offset}")
+
+    def at(self, offset, count):
+        """Records of an acknowledged batch, from that offset on."""
+        batch, header = self.batch_at(offset)
+        records = list(iter_records(batch, header, size_max=1 << 20))
+        first = offset - header.base_offset
+        return [(each.key, each.value) for each in records[first : first + count]]
+
     async def wait_loaded(self):
         await trio.lowlevel.checkpoint()
 
-    def append_nowait(self, records, done, *, internal):
+    def append_nowait(self, records, done, *, internal, origin):
         assert internal
         if self.state is not self.State.ONLINE or self.is_closing:
             done(SimpleNamespace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif self.refusals:
             done(SimpleNamespace(error=self.refusals.pop()))
         else:
+            header = parse_header(records)
+            assert header.is_control or header.is_transactional is (origin is not None)
             offset = self._count([*self.batches, *(each for each, _ in self.in_flight)])
             patch(records, 0, offset, 1)
             self.in_flight.append((bytes(records), done))
+
+    def append_marker(self, producer_id, producer_epoch, marker, transaction_version, done):
+        batch = build_end_transaction_batch(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=1
+        )
+        self.append_nowait(memoryview(bytearray(batch)), done, internal=True, origin=None)
+
+    def give_back(self, origin):
+        self.given_back.append(origin)
 
     def ack(self, count):
         """The first `count` of the batches on their way are durable."""
         for _ in range(min(count, len(self.in_flight))):
             records, done = self.in_flight.pop(0)
             self.batches.append(records)
-            done(SimpleNamespace(error=ErrorCode.NONE))
+            offset = parse_header(records).base_offset
+            done(SimpleNamespace(error=ErrorCode.NONE, base_offset=offset))
 
     def go_online(self):
         self.state = self.State.ONLINE
@@ -123,13 +157,26 @@ class Table:
     def __init__(self, partition):
         self.partition = partition
         self.values = {}
+        self.pending = {}
+        self.loaded_at = []  # offsets
         self.calls = []
 
-    def apply(self, key, value):
+    def apply(self, key, value, offset, producer_id):
         assert not self.calls, "while it loads, not after"
         if key == b"unreadable":
             raise WireError("nobody wrote this")
-        self.take(key, value)
+        if producer_id >= 0:
+            self.pending.setdefault(producer_id, []).append((key, value))
+        else:
+            self.take(key, value)
+        self.loaded_at.append(offset)
+
+    def end_transaction(self, producer_id, *, committed):
+        yield
+        for each in self.pending.pop(producer_id, ()):
+            if committed:
+                self.take(*each)
+        yield
 
     def take(self, key, value):
         if value is None:
@@ -158,7 +205,7 @@ class Inline:
 class World:
     """One coordinator of a topic of `partitions`; `hold` begins a tenure of one."""
 
-    def __init__(self, partitions=1, compression=Compression.NONE, name=TOPIC):
+    def __init__(self, partitions=1, compression=Compression.NONE, name=TOPIC, told_units=1):
         self.turn = Turn()
         clock = SimpleNamespace(
             time_ms=lambda: 1_700_000_000_000 + int(trio.current_time() * 1000),
@@ -171,6 +218,7 @@ class World:
             pending_bytes_max=PENDING_BYTES,
             load_buffer_size=BATCH_BYTES * 2,
             loads_max=1,
+            told_units=told_units,
             append_errors={ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR},
         )
         self.logs = {}

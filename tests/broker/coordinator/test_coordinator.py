@@ -99,6 +99,54 @@ async def test_an_append_that_the_log_refuses_for_good_ends_the_shard(start, is_
     assert world.coordinator.find("k") == (None, after)
 
 
+async def test_a_load_that_failed_is_tried_again_though_nobody_asks(start, autojump_clock):
+    """A transaction that is open in it has nobody else who would end it."""
+    world = await start()
+    log = world.hold(batches=[batch_of((b"k", b"1"))])
+    log.broken_reads = 3
+    log.go_online()
+    await trio.sleep(0.5)
+    assert world.coordinator.shards() == []
+    await trio.sleep(3.0)
+    (shard,) = world.coordinator.shards()
+    assert shard.values == {b"k": b"1"}
+    assert log.broken_reads == 0
+
+
+async def test_what_an_append_has_closed_is_loaded_anew_though_nobody_asks(start, autojump_clock):
+    world = await start()
+    log = world.hold(batches=[batch_of((b"k", b"1"))])
+    log.go_online()
+    await world.coordinator.ensure_ready("k")
+    (before,) = world.coordinator.shards()
+    log.refusals = [ErrorCode.KAFKA_STORAGE_ERROR]
+    before.partition.write([(b"k", b"2")], lambda error: None)
+    await trio.sleep(0.5)
+    assert world.coordinator.shards() == []
+    await trio.sleep(1.0)
+    (shard,) = world.coordinator.shards()
+    assert shard is not before
+    assert shard.values == {b"k": b"1"}
+
+
+@pytest.mark.parametrize("why", ["unreadable", "handed over", "lost"])
+async def test_what_would_be_in_vain_is_not_loaded_anew(start, why, autojump_clock):
+    world = await start()
+    records = [(b"unreadable", b"?")] if why == "unreadable" else [(b"k", b"1")]
+    log = world.hold(batches=[batch_of(*records)])
+    log.go_online()
+    await trio.sleep(0.5)
+    if why == "handed over":
+        log.is_closing = True
+        world.coordinator.partitions[0].close()
+    elif why == "lost":
+        log.go_offline()
+    assert world.coordinator.partitions == {}
+    await trio.sleep(5.0)
+    assert world.coordinator.partitions == {}
+    assert len(world.coordinator.timers) == 0
+
+
 async def test_a_log_that_is_lost_while_it_is_loaded_is_not_served(start):
     """It is lost with its last record: nothing is read that would tell."""
     world = await start()
@@ -107,8 +155,8 @@ async def test_a_log_that_is_lost_while_it_is_loaded_is_not_served(start):
     shard = partition.shard
     apply = shard.apply
 
-    def lost_meanwhile(key, value):
-        apply(key, value)
+    def lost_meanwhile(key, value, offset, producer_id):
+        apply(key, value, offset, producer_id)
         log.go_offline()
 
     shard.apply = lost_meanwhile

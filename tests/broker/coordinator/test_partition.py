@@ -5,6 +5,8 @@
 - Every `done` is called once. Those of writes that were taken up are called in their order, and so
   are the functions of `after_pending` between them, and those of barriers, each after the ack of
   something that was appended later than it asked.
+- What a transaction writes counts when its marker is acknowledged, and is alone in its batch. Who
+  writes hears where in the log the records are.
 - A shard is told `loaded` once and then `closed` once, or only `closed`.
 """
 
@@ -20,9 +22,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.coordinator.partition import PartitionState
+from broker.coordinator.units import NOBODY, Marker, Producer
+from broker.log.transactions.origin import Origin
+from runtime.turn import SPENT_UNITS
 from wire.kafka.errors import ErrorCode
 from wire.kafka.records.batch import iter_records, parse_header
 from wire.kafka.records.compression import Compression
+from wire.kafka.records.control import EndTransactionMarker, decode_end_transaction_marker
 
 REFUSALS = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -34,6 +40,7 @@ SIZES = (None, 1, 1, 40, 150, 390)
 STEPS = (
     *("write",) * 6, *("turn",) * 6, *("ack",) * 4, *("write_in_units",) * 3, *("refuse",) * 2,
     "barrier", "barrier", "after_pending", "lose", "hand_over", "break_reads",
+    *("write_transactional",) * 4, *("write_marker",) * 3, *("pass_by",) * 6,
 )  # fmt: skip
 
 
@@ -48,6 +55,7 @@ class History:
         self.answered = []  # of this tenure, in order
         self.results = {}  # serial -> error, of all tenures
         self.kept = {}  # what the log holds, by the acks and by what was found after a loss
+        self.pending = {}  # of transactions, by producer
         self.shards = []
 
     async def run(self, steps_count):
@@ -58,7 +66,9 @@ class History:
             await getattr(self, self.rng.choice(STEPS))()
             assert self.answered == self.asked[: len(self.answered)]
             shard, _ = self.world.coordinator.find("key")
-            assert shard is None or shard.values == self.kept, "who answers knows every ack"
+            if shard is not None:
+                assert shard.values == self.kept, "who answers knows every ack"
+                assert shard.pending == self.pending
         await self.lose()
         assert self.results.keys() == set(range(1, self.serial + 1)), "all are answered"
         for shard in self.shards[:-1]:
@@ -73,6 +83,8 @@ class History:
             shard, error = self.world.coordinator.find("key")
         if shard is not None and (not self.shards or shard is not self.shards[-1]):
             assert shard.values == self.kept, "loaded is what was acknowledged"
+            assert shard.pending == self.pending
+            assert shard.loaded_at == self.log.data_offsets()
             assert shard.calls == ["loaded"]
             self.shards.append(shard)
 
@@ -90,12 +102,24 @@ class History:
             self.stored(records)
 
     def stored(self, records):
-        for key, value in records:
-            for table in (self.kept, self.shards[-1].values):
-                if value is None:
-                    table.pop(key, None)
-                else:
-                    table[key] = value
+        for each in records:
+            self.put(*each)
+            self.shards[-1].take(*each)
+
+    def put(self, key, value):
+        if value is None:
+            self.kept.pop(key, None)
+        else:
+            self.kept[key] = value
+
+    def written(self, producer_id, records):
+        for table in (self.pending, self.shards[-1].pending):
+            table.setdefault(producer_id, []).extend(records)
+
+    def ended(self, producer_id, *, committed):
+        for each in self.pending.pop(producer_id, ()):
+            if committed:
+                self.put(*each)
 
     def ask(self, function):
         """`function(serial)`: what is not answered before it returns was taken up."""
@@ -125,25 +149,58 @@ class History:
         records = self.records(3)
         self.ask(lambda serial: self.partition.write(records, partial(self.done, serial, records)))
 
-    async def write_in_units(self):
+    async def write_in_units(self, producer=NOBODY):
         records = self.records(12)
         at = count = 0
 
-        def stored(which):
+        def stored(which, offset):
             nonlocal at, count
             assert which.start >= at, "in order"
             at = which.stop
             count += which.stop - which.start
-            self.stored(records[which])
+            assert self.log.at(offset, len(records[which])) == records[which]
+            if producer is NOBODY:
+                self.stored(records[which])
+            else:
+                self.written(producer.id, records[which])
+                _, header = self.log.batch_at(offset)
+                assert (header.producer_id, header.producer_epoch) == (producer.id, producer.epoch)
+                assert header.record_count == which.stop - which.start, "alone in its batch"
 
         def ask(serial):
-            self.partition.write_in_units(records, stored, partial(done, serial))
+            self.partition.write_in_units(records, stored, partial(done, serial), producer)
 
         def done(serial, error):
             assert bool(error) == (count < len(records))
             self.done(serial, (), error)
 
+        self.log.given_back.clear()
+        queued = self.partition.pending_bytes
         self.ask(ask)
+        is_refused = producer is not NOBODY and self.partition.pending_bytes == queued
+        assert self.log.given_back == [producer.origin] * is_refused
+
+    async def write_transactional(self):
+        producer = Producer(self.rng.randrange(2), 3, Origin("id", 0))
+        await self.write_in_units(producer)
+
+    async def write_marker(self):
+        producer_id, committed = self.rng.randrange(2), self.rng.random() < 0.7
+        marker = Marker(producer_id, 3, EndTransactionMarker(committed, 1), 1)
+        where = []
+
+        def done(serial, error):
+            assert bool(error) == (not where)
+            if not error:
+                assert self.log.batch_at(where[0])[1].base_offset == where[0]
+                for _ in self.shards[-1].end_transaction(producer_id, committed=committed):
+                    pass
+                self.ended(producer_id, committed=committed)
+            self.done(serial, (), error)
+
+        self.ask(
+            lambda serial: self.partition.write_marker(marker, where.append, partial(done, serial))
+        )
 
     async def after_pending(self):
         def ask(serial):
@@ -168,6 +225,10 @@ class History:
     async def turn(self):
         await self.settle()
 
+    async def pass_by(self):
+        """One pass of the loop: of what is told in many turns, a little."""
+        await trio.lowlevel.checkpoint()
+
     async def ack(self):
         self.log.ack(self.rng.randint(1, 3))
 
@@ -190,22 +251,36 @@ class History:
         for batch in found:
             header = parse_header(batch)
             for record in iter_records(batch, header, size_max=1 << 20):
-                if record.value is None:
-                    self.kept.pop(record.key, None)
+                if header.is_control:
+                    committed = decode_end_transaction_marker(record).committed
+                    self.ended(header.producer_id, committed=committed)
+                elif header.is_transactional:
+                    of_producer = self.pending.setdefault(header.producer_id, [])
+                    of_producer.append((record.key, record.value))
                 else:
-                    self.kept[record.key] = record.value
+                    self.put(record.key, record.value)
         self.asked, self.answered = [], []
         self.log = self.world.hold(batches=[*self.log.batches, *found])
         self.log.go_online()
         await self.settle()
 
 
-@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
+@pytest.mark.parametrize(
+    ("compression", "told_units"),
+    [
+        (Compression.NONE, 1),
+        (Compression.GZIP, 1),
+        (Compression.NONE, SPENT_UNITS // 3),
+        (Compression.NONE, SPENT_UNITS + 1),
+    ],
+)
 @given(seed=st.integers(0, 2**32))
-def test_what_is_loaded_is_what_was_acknowledged(world_class, compression, seed):
+def test_what_is_loaded_is_what_was_acknowledged(world_class, compression, told_units, seed):
+    """Whether a turn has room to tell everybody, a few, or one."""
+
     async def main():
         async with trio.open_nursery() as nursery:
-            world = world_class(compression=compression)
+            world = world_class(compression=compression, told_units=told_units)
             await nursery.start(world.run)
             await History(world, random.Random(seed)).run(60)
             nursery.cancel_scope.cancel()

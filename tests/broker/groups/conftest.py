@@ -31,14 +31,25 @@ from broker.groups.classic.types import (
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from broker.groups.records import parse_record
+from broker.groups.share.requests import ShareRequests
+from broker.handlers.consumer_groups import ConsumerGroupsHandler
 from broker.handlers.find_coordinator import FindCoordinatorHandler, KeyType
 from broker.handlers.groups import GroupsHandler
 from broker.handlers.offsets import OffsetsHandler
+from broker.handlers.share_groups import ShareGroupsHandler
+from broker.handlers.streams_groups import StreamsGroupsHandler
+from broker.handlers.txn_markers import TransactionMarkersHandler
+from broker.handlers.txn_offsets import TxnOffsetsHandler
+from broker.log.append.producer_state import ProducerState
+from broker.log.transactions.gate import ParkingRoom, TransactionGate
+from broker.log.transactions.markers import marker_of
 from runtime.env import Env
 from runtime.turn import Turn
+from tests.broker import driven
 from wire.kafka.codec import decode, encode
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import iter_records, parse_header, patch
+from wire.kafka.records.control import build_end_transaction_batch
 
 
 class GroupDriver:
@@ -165,16 +176,41 @@ def make_driver():
 # --- a coordinator on logs in memory
 
 
+class Verifier:
+    """The coordinators of transactions: their word at once, or when `tell` is called."""
+
+    def __init__(self):
+        self.answer = ErrorCode.NONE
+        self.asked = []
+        self._waiting = []
+
+    def ask(self, transactional_id, producer_id, producer_epoch, partitions, *, adds, done):
+        self.asked.append((transactional_id, producer_id, producer_epoch, *partitions, adds))
+        if self.answer is None:
+            self._waiting.append(done)
+        else:
+            done(self.answer)
+
+    def tell(self, error=ErrorCode.NONE):
+        """Answers the oldest question."""
+        self._waiting.pop(0)(error)
+
+
 class MemoryLog:
     """A partition's log as the coordinator sees it: numbers batches, acknowledges in order, either
-    at the end of the turn or when the test says so."""
+    at the end of the turn or when the test says so. Producers' state and gate are the real ones."""
 
     class State(Enum):
         LOADING = "loading"
         ONLINE = "online"
         OFFLINE = "offline"
 
-    def __init__(self, turn):
+    def __init__(self, turn, verifier=None):
+        self.verifier = verifier or Verifier()
+        self.producers = ProducerState(producers_max=100)
+        self.gate = TransactionGate(
+            self.verifier, OFFSETS_TOPIC, 0, ParkingRoom(), admit=None, refuse=None
+        )
         self.state = self.State.ONLINE
         self.is_closing = False
         self.log_start_offset = 0
@@ -192,23 +228,55 @@ class MemoryLog:
     async def wait_loaded(self):
         await trio.lowlevel.checkpoint()
 
-    def append_nowait(self, records, done, *, internal):
+    def append_nowait(self, records, done, *, internal, origin, marker=None):
         assert internal
-        append = SimpleNamespace(error=ErrorCode.NONE)
-        if self.state is not self.State.ONLINE:
-            append.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            done(append)
-            return
-        if self.fail_with is not None:
-            append.error = self.fail_with
-            done(append)
-            return
         header = parse_header(records)
+        append = SimpleNamespace(error=self._error(header, origin), base_offset=self._next)
+        if append.error:
+            done(append)
+            return
         patch(records, 0, self._next, 7)
+        self.producers.append(header, self._next, 0, marker=marker)
         self._waiting.append((self._next, bytes(records), done, append))
         self._next += header.last_offset_delta + 1
         if self.auto_ack and len(self._waiting) == 1:
             self._turn.defer(self.ack)
+
+    def _error(self, header, origin):
+        if self.state is not self.State.ONLINE:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.fail_with is not None:
+            return self.fail_with
+        if not header.is_transactional or header.is_control:
+            return ErrorCode.NONE
+        assert header.base_sequence == -1
+        try:
+            self.producers.check(header, 0)
+        except KafkaError as error:
+            return error.code
+        is_open = self.producers.is_in_transaction(header) or self.gate.is_valid(origin.guard)
+        self.gate.settled(origin.guard, is_numbered=is_open)
+        return ErrorCode.NONE if is_open else ErrorCode.INVALID_TXN_STATE
+
+    def append_marker(self, producer_id, producer_epoch, marker, transaction_version, done):
+        batch = build_end_transaction_batch(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=1
+        )
+        records = memoryview(bytearray(batch))
+        try:
+            self.producers.check_marker(parse_header(records), marker, transaction_version)
+        except KafkaError as error:
+            done(SimpleNamespace(error=error.code))
+            return
+        self.append_nowait(records, done, internal=True, origin=None, marker=marker)
+        self.gate.marker_appended(producer_id, producer_epoch)
+
+    def ask_transaction(self, origin, producer_id, epoch, done):
+        is_open = self.producers.has_transaction(producer_id, epoch)
+        self.gate.ask_ahead(origin, producer_id, epoch, is_open=is_open, done=done)
+
+    def give_back(self, origin):
+        self.gate.settled(origin.guard, is_numbered=False)
 
     def ack(self):
         waiting, self._waiting = self._waiting, []
@@ -221,6 +289,7 @@ class MemoryLog:
 
     def go_offline(self):
         self.state = self.State.OFFLINE
+        self.gate.close()
         waiting, self._waiting = self._waiting, []
         for _base, _records, done, append in waiting:
             append.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -249,15 +318,26 @@ class MemoryLog:
         found = []
         for _, records in self.batches:
             header = parse_header(records)
-            for each in iter_records(records, header, size_max=1 << 20):
-                found.append(parse_record(each.key, each.value))
+            if not header.is_control:
+                found += self.parsed(records)
         return found
+
+    @staticmethod
+    def parsed(batch):
+        records = iter_records(batch, parse_header(batch), size_max=1 << 20)
+        return [parse_record(each.key, each.value) for each in records]
 
     def successor(self):
         """What the next tenure of the same partition starts with."""
-        log = MemoryLog(self._turn)
+        log = MemoryLog(self._turn, self.verifier)
         log.batches = list(self.batches)
         log.high_watermark = log._next = self.high_watermark
+        for base_offset, records in self.batches:
+            if not records:
+                continue  # nobody can read it
+            header = parse_header(records)
+            marker = marker_of(header, records) if header.is_control else None
+            log.producers.append(header, base_offset, 0, marker=marker)
         return log
 
 
@@ -290,6 +370,9 @@ class MemoryCatalog:
     def get_by_id(self, topic_id):
         return next((t for t in self.topics.values() if t.id == topic_id), None)
 
+    def all(self):
+        return [self.topics[name] for name in sorted(self.topics)]
+
     async def create(self, name, partition_count, configs):
         await trio.lowlevel.checkpoint()
         assert configs["cleanup.policy"] == "compact"
@@ -307,6 +390,7 @@ class MemoryLogs:
     def __init__(self, catalog, turn):
         self.catalog, self.turn = catalog, turn
         self.logs = {}
+        self.verifier = Verifier()
         self.elsewhere = set()
         self.listeners = []
 
@@ -315,7 +399,7 @@ class MemoryLogs:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition in self.elsewhere:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return self.logs.setdefault(partition, MemoryLog(self.turn))
+        return self.logs.setdefault(partition, MemoryLog(self.turn, self.verifier))
 
     def subscribe(self, listener):
         self.listeners.append(listener)
@@ -348,6 +432,8 @@ class World:
         config.setdefault("group_initial_rebalance_delay_ms", 0)
         self.config = GroupConfig(**config)
         self.nursery = nursery
+        #: `group.version` is 1.
+        self.is_on = True
         self.turn = Turn()
         self.catalog = MemoryCatalog()
         self.logs = MemoryLogs(self.catalog, self.turn)
@@ -355,19 +441,37 @@ class World:
             clock=VirtualClock(), rng=random.Random(1), net=None, disk=None, turn=self.turn
         )
         self.connection = ConnectionInfo("c", "10.0.0.9", "PLAINTEXT")
+        #: Whom share groups need; None: they are not served.
+        self.share = None
+        self.not_to_create = set()
         self.nursery.start_soon(self.turn.serve)
 
     async def start(self, *, topic=True):
         if topic and self.catalog.get(OFFSETS_TOPIC) is None:
             self.catalog.add(OFFSETS_TOPIC, self.config.offsets_topic_num_partitions)
-        self.coordinator = GroupCoordinator(self.env, self.config, self.catalog, self.logs)
+        self.coordinator = GroupCoordinator(
+            self.env, self.config, self.catalog, self.logs, share=self.share
+        )
         self.handlers = [
             GroupsHandler(self.coordinator),
             OffsetsHandler(self.coordinator, self.catalog),
+            ConsumerGroupsHandler(self.coordinator, self.catalog, lambda: self.is_on),
+            StreamsGroupsHandler(
+                self.coordinator,
+                self.catalog,
+                may_create=lambda connection, topic: topic not in self.not_to_create,
+            ),
+            TxnOffsetsHandler(self.coordinator, self.catalog),
+            TransactionMarkersHandler(self.logs, self.turn, self.coordinator.transactions),
             FindCoordinatorHandler(
                 {0: KeyType(self.coordinator.topic, self.coordinator.ensure_ready)}, self
             ),
         ]
+        if self.share is not None:
+            self.requests = ShareRequests(
+                self.coordinator.base, self.coordinator.shares, self.share
+            )
+            self.handlers.append(ShareGroupsHandler(self.requests, self.catalog))
         self.apis = {api.key: api for handler in self.handlers for api in handler.apis()}
         self.scope = trio.CancelScope()
 
@@ -406,6 +510,7 @@ class World:
 
         def answer(response):
             again, _ = decode(type(response), version, encode(response, version))
+            driven.note(key, version, again, on_wire=False)
             answers.append(again)
 
         result = api.handle(request)

@@ -13,6 +13,7 @@ from broker.coordinator.topic import java_hash, partition_for
 from broker.groups.classic.members import PROTOCOLS_MAX
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import OFFSETS_TOPIC
+from broker.groups.offsets.offsets_core import CommittedOffset
 from broker.groups.records import StoredGroup, StoredOffset
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.message import ZERO_UUID
@@ -410,6 +411,59 @@ async def test_a_commit_is_answered_and_seen_when_it_is_durable(autojump_clock, 
     assert (await fetched(world))[("t", 0)][0] == 2
 
 
+async def test_deposed_coordinator_tells_no_stable_offset(autojump_clock, world):
+    """It does not know that another has the group; memory says 1, the log nothing."""
+    world.catalog.add("t", 1)
+    await world.ask(*commit_request(world, offset=1))
+    log = world.log_of("g")
+    log.auto_ack = False
+    asked = [world.send(*fetch_request(require_stable=True)) for _ in range(3)]
+    await world.settle()
+    assert asked == [[]] * 3
+    assert len(log._waiting) == 1, "one append for all of the turn"
+    assert (await fetched(world))[("t", 0)][0] == 1, "who does not ask for stable ones has memory's"
+    log.go_offline()
+    await world.settle()
+    assert [answers[0].groups[0].error_code for answers in asked] == [E.NOT_COORDINATOR] * 3
+
+
+async def test_stable_offsets_wait_for_an_append_behind_the_question(autojump_clock, world):
+    """A commit that was on its way says nothing: another broker may have come since then."""
+    world.catalog.add("t", 1)
+    log = world.log_of("g")
+    log.auto_ack = False
+    world.send(*commit_request(world, offset=1))
+    await world.settle()
+    stable = world.send(*fetch_request(require_stable=True))
+    await world.settle()
+    first, second = log._waiting
+    log._waiting = [first]
+    log.ack()
+    await world.settle()
+    assert stable == []
+    log._waiting = [second]
+    log.ack()
+    await world.settle()
+    assert stable[0].groups[0].topics[0].partitions[0].committed_offset == 1
+
+
+async def test_what_stable_offsets_append_changes_nothing(autojump_clock, world):
+    """Not for the group of the empty name either, whose key it is."""
+    world.catalog.add("t", 1)
+    await world.ask(*commit_request(world, group="", offset=4))
+    log = world.log_of("")
+    count = len(log.batches)
+    response = await world.ask(*fetch_request("", require_stable=True))
+    assert response.groups[0].topics[0].partitions[0].committed_offset == 4
+    response = await world.ask(*fetch_request("nobody", require_stable=True))
+    assert (response.groups[0].error_code, response.groups[0].topics) == (E.NONE, [])
+    assert len(log.batches) > count
+    before = await fetched(world, "")
+    await world.restart()
+    assert await fetched(world, "") == before
+    assert await fetched(world, "nobody") == {}
+
+
 async def test_commits_are_refused_while_too_much_waits(autojump_clock, make_world):
     world = make_world(pending_bytes_max=400)
     await world.start()
@@ -504,7 +558,7 @@ async def test_offsets_of_open_transactions_are_unstable(autojump_clock, world):
     world.catalog.add("t", 2)
     await world.ask(*commit_request(world, partitions=(0, 1)))
     _, entry = world.coordinator.describe("g")
-    entry.offsets.unstable.add(("t", 1))
+    entry.offsets.apply_pending(7, "t", 1, CommittedOffset(6, -1, "", 0))
     response = await world.ask(*fetch_request(require_stable=True))
     partitions = response.groups[0].topics[0].partitions
     assert [(p.error_code, p.committed_offset) for p in partitions] == [
@@ -721,9 +775,6 @@ async def test_find_coordinator_in_every_version(autojump_clock, world):
         )
     share = await world.ask(6, FindCoordinatorRequest(key_type=2, coordinator_keys=["g"]))
     assert share.coordinators[0].error_code == E.INVALID_REQUEST
-    transactional = await world.ask(6, FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]))
-    (refused,) = transactional.coordinators
-    assert refused.error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     world.logs.elsewhere = {0, 1, 2}
     lost = await world.ask(3, FindCoordinatorRequest(key="g"))
     assert (lost.error_code, lost.node_id, lost.port) == (E.COORDINATOR_NOT_AVAILABLE, -1, -1)
@@ -747,3 +798,22 @@ def test_defaults_are_kafkas():
     assert (config.group_min_session_timeout_ms, config.group_max_session_timeout_ms) == (
         6_000, 1_800_000,
     )  # fmt: skip
+
+
+async def test_a_commit_on_its_way_for_the_new_topic_stays(autojump_clock, world):
+    world.catalog.add("t", 2)
+    await world.ask(*commit_request(world, version=10, offset=5, partitions=(0, 1)))
+    old = world.catalog.get("t")
+    log = world.log_of("g")
+    world.catalog.topics.pop("t")
+    world.catalog.add("t", 2)
+    log.auto_ack = False
+    committing = world.send(*commit_request(world, version=10, offset=7))
+    await world.settle()
+    world.coordinator.topic_deleted(old)  # heard of late
+    await world.settle()
+    log.auto_ack = True
+    log.ack()
+    await world.settle()
+    assert len(committing) == 1
+    assert {key: value[0] for key, value in (await fetched(world)).items()} == {("t", 0): 7}

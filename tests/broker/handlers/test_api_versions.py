@@ -21,16 +21,12 @@ def ask(features, version):
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_without_transactions_there_are_no_features(version):
-    answer = ask(None, version)
-    assert answer.supported_features == answer.finalized_features == []
-    assert answer.finalized_features_epoch == -1
-
-
-@pytest.mark.parametrize("version", range(5))
-@pytest.mark.parametrize(("level", "epoch"), [(1, -1), (1, 3), (2, 0)])
-def test_the_transactions_version(version, level, epoch):
-    answer = ask(SimpleNamespace(transaction_version=level, epoch=epoch), version)
+@pytest.mark.parametrize(("level", "epoch"), [(1, -1), (1, 3), (2, 0), (0, 4)])
+def test_the_features(version, level, epoch):
+    groups_level = max(level - 1, 0)
+    levels = {"transaction.version": level, "group.version": groups_level}
+    levels["streams.version"] = groups_level
+    answer = ask(SimpleNamespace(levels=levels, epoch=epoch), version)
     supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
     finalized = [
         (one.name, one.max_version_level, one.min_version_level)
@@ -39,6 +35,10 @@ def test_the_transactions_version(version, level, epoch):
     if version < 3:
         assert supported == finalized == []
         return
-    assert supported == [("transaction.version", 0 if version == 4 else 1, 2)]
+    least = 0 if version == 4 else 1
+    names = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
+    assert supported == [(name, least, most) for name, most in names.items()]
     assert answer.finalized_features_epoch == epoch
-    assert finalized == ([] if epoch < 0 else [("transaction.version", level, level)])
+    groups = [("group.version", 1, 1), ("streams.version", 1, 1)] if level == 2 else []
+    transactions = [("transaction.version", level, level)] if level else []
+    assert finalized == ([] if epoch < 0 else [*groups, *transactions])

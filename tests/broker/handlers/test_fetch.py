@@ -8,6 +8,7 @@ import trio
 from broker.connection import UNSENT_BYTES_MAX
 from broker.handlers import fetch
 from broker.log.partition import PartitionLog, State
+from broker.log.watchers import Watchers
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import DeleteTopicsRequest, MetadataRequest
@@ -505,21 +506,21 @@ async def test_those_who_wait_are_not_all_looked_at_in_one_turn(
         )
     await waiting(client.server, 20)
     looks, most = 0, 0
-    read_nowait, notify = PartitionLog.read_nowait, PartitionLog._notify
+    read_nowait, tell = PartitionLog.read_nowait, Watchers.tell
 
     def counted_read(self, *args, **options):
         nonlocal looks
         looks += 1
         return read_nowait(self, *args, **options)
 
-    def counted_notify(self):
+    def counted_tell(self):
         nonlocal looks, most
         looks = 0
-        notify(self)
+        tell(self)
         most = max(most, looks)
 
     monkeypatch.setattr(PartitionLog, "read_nowait", counted_read)
-    monkeypatch.setattr(PartitionLog, "_notify", counted_notify)
+    monkeypatch.setattr(Watchers, "tell", counted_tell)
     other = await client.server.connect()
     await other.produce("many", [b"x"], partition=7)
     await trio.sleep(0.5)

@@ -20,6 +20,7 @@ from broker.cluster.registry import ConfigRegistry
 from broker.handlers.leaders import LeadersHandler
 from metadata.memory import MemoryStore
 from runtime.env import Env, RealClock
+from tests.broker import driven
 from wire.kafka.codec import decode, encode
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.cluster import (
@@ -99,7 +100,9 @@ class Broker:
             response = all_steps(response)
         if inspect.isawaitable(response):
             response = await response
-        return decode(type(response), version, encode(response, version))[0]
+        answer = decode(type(response), version, encode(response, version))[0]
+        driven.note(api.key, version, answer, on_wire=False)
+        return answer
 
     async def elect(self, topics, kind=0, version=None):
         asked = None

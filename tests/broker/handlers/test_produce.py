@@ -165,11 +165,11 @@ REFUSED = {
     "append time of the producer's own": (
         lambda good: resealed(good, attributes=8), "INVALID_TIMESTAMP",
     ),
-    "a transaction that nobody began": (
+    "a transaction without an id": (
         lambda good: resealed(
             good, attributes=0x10, producer_id=4, producer_epoch=0, base_sequence=0
         ),
-        "INVALID_TXN_STATE",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     ),
     "from the future": (
         lambda good: resealed(good, base_timestamp=1 << 60), "INVALID_TIMESTAMP",

@@ -3,6 +3,7 @@ encoded and decoded as a client's would be."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from types import SimpleNamespace
 
@@ -14,6 +15,8 @@ from broker.coordinator.topic import CoordinatorTopic, java_hash
 from broker.handlers.init_producer_id import InitProducerIdHandler
 from broker.handlers.transactions import TransactionsHandler
 from broker.transactions.types import TV1
+from runtime.real_disk import RealDisk
+from tests.broker import driven
 from tests.broker.transactions.world import World
 from wire.kafka.codec import decode, encode
 from wire.kafka.errors import ErrorCode as E
@@ -63,6 +66,7 @@ class Server(World):
                     await done.wait()
             result = result.message
         again, _ = decode(type(result), version, encode(result, version))
+        driven.note(api.key, version, again, on_wire=False)
         return again
 
     async def new_producer(self, version=5, name="id", **fields):
@@ -115,6 +119,7 @@ def shown(topics):
 @pytest.fixture
 async def server(nursery):
     server = Server(nursery)
+    server.env = dataclasses.replace(server.env, disk=RealDisk())
     await server.start()
     return server
 
@@ -245,7 +250,7 @@ async def test_end(server, autojump_clock, version, committed):
 async def test_describe(server, autojump_clock):
     producer = await server.new_producer()
     await server.add_old(0, producer, [("u", [1, 0]), ("t", [2])])
-    request = DescribeTransactionsRequest(["id", "no", ""])
+    request = DescribeTransactionsRequest(["id", "no", "id", "", "id"])  # each that is there once
     known, unknown, empty = (await server.call(0, request)).transaction_states
     assert (known.error_code, known.transactional_id) == (0, "id")
     assert (known.transaction_state, known.transaction_timeout_ms) == ("Ongoing", 60_000)
@@ -287,5 +292,83 @@ async def test_list(server, autojump_clock):
     )
     assert answer.unknown_state_filters == ["Ongoin", "empty"]
     assert answer.transaction_states == []
+    assert await names(2, transactional_id_pattern="[ab]") == ["a", "b"]
+    assert await names(2, transactional_id_pattern="") == ["a", "b", "c"]
+    assert await names(2, transactional_id_pattern="[ab]", producer_id_filters=[b[0]]) == ["b"]
+    assert await names(2, transactional_id_pattern="x|(?i)A", duration_filter=4_999) == ["a"]
     (listed,) = (await server.call(0, ListTransactionsRequest(["Empty"]))).transaction_states
     assert (listed.producer_id, listed.transaction_state) == (c[0], "Empty")
+
+
+async def test_list_by_pattern(server):
+    """Whole ids; what takes long is done elsewhere, and what is no pattern is told so."""
+    names = ["my-app-1", "my-app-12", "not-my-app-1", "a" * 30_000]
+    for name in names:
+        await server.new_producer(name=name)
+
+    async def listed(pattern):
+        request = ListTransactionsRequest(transactional_id_pattern=pattern)
+        answer = await server.call(2, request)
+        assert not answer.unknown_state_filters
+        return answer.error_code, sorted(
+            each.transactional_id for each in answer.transaction_states
+        )
+
+    assert await listed("my-app-.") == (E.NONE, ["my-app-1"])
+    assert await listed(r"my-app-\d+") == (E.NONE, names[:2])
+    assert await listed("app") == (E.NONE, [])
+    assert await listed("(a|b)*a(a|b){400}") == (E.NONE, [names[3]])
+    assert await listed("my-app-1|" + "|".join(f"other-{n}" for n in range(40))) == (
+        E.NONE, ["my-app-1"],
+    )  # fmt: skip
+    for bad in ("(", "a{1001}", "x" * 5_000):
+        assert await listed(bad) == (E.INVALID_REGULAR_EXPRESSION, [])
+    server.logs.elsewhere.add(0)
+    log = server.log
+    log.go_offline()
+    server.logs.hold(0, log.successor())
+    server.log.reads_allowed = trio.Event()
+    assert await listed("(") == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
+
+
+# --- who cannot serve
+
+
+async def refusals(server):
+    """By request, what it is told."""
+    answers = {
+        "InitProducerId": await server.call(5, InitProducerIdRequest("id", 60_000)),
+        "AddOffsetsToTxn": await server.call(4, AddOffsetsToTxnRequest("id", 1, 0, "g")),
+        "EndTxn": await server.call(5, EndTxnRequest("id", 1, 0, True)),
+    }
+    found = {name: {E(answer.error_code)} for name, answer in answers.items()}
+    found["AddPartitionsToTxn"] = {E(c) for c in (await server.add_old(3, (1, 0))).values()}
+    described = await server.call(0, DescribeTransactionsRequest(["id"]))
+    found["DescribeTransactions"] = {E(described.transaction_states[0].error_code)}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("why", "error"),
+    [
+        ("elsewhere", E.NOT_COORDINATOR),
+        ("loading", E.COORDINATOR_LOAD_IN_PROGRESS),
+        ("stopped", E.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+async def test_a_broker_that_cannot_serve(server, autojump_clock, why, error):
+    await server.new_producer()
+    if why == "stopped":
+        server.scope.cancel()
+        await server.settle()
+    else:
+        log = server.log
+        server.logs.elsewhere.add(0)
+        log.go_offline()
+        await server.settle()
+    if why == "loading":
+        server.logs.hold(0, log.successor())
+        server.log.reads_allowed = trio.Event()
+    assert set(map(frozenset, (await refusals(server)).values())) == {frozenset({error})}
+    listed = await server.call(2, ListTransactionsRequest([], []))
+    assert listed.error_code == (E.NONE if why == "elsewhere" else error)

@@ -7,6 +7,7 @@ import trio
 from broker.node import parts as broker_parts
 from wire.kafka import messages  # noqa: F401
 from wire.kafka.errors import ErrorCode
+from wire.kafka.messages.groups import FindCoordinatorRequest
 from wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -28,16 +29,15 @@ class Verifier:
         self.asked.append((transactional_id, producer_id, producer_epoch, *partitions, adds))
         done(ErrorCode.NONE)
 
+    def serve(self, coordinator, brokers):
+        pass
+
 
 @pytest.fixture
 async def served(start_server, monkeypatch):
-    """A client of a broker that serves transactions, with topic «t» of two partitions."""
-    make, verifier = broker_parts.LogManager, Verifier()
-
-    def with_verifier(*arguments, **keywords):
-        return make(*arguments, **keywords, verifier=verifier)
-
-    monkeypatch.setattr(broker_parts, "LogManager", with_verifier)
+    """A client of a broker whose partitions are told yes, with topic «t» of two partitions."""
+    verifier = Verifier()
+    monkeypatch.setattr(broker_parts, "CoordinatorVerifier", lambda *_: verifier)
     server = await start_server()
     client = await server.connect()
     await client.create_topic("t", 2)
@@ -144,6 +144,15 @@ async def test_errors_are_each_partitions_own(served, requests, batch, name):
     assert (await served.call(markers(), 1)).markers == []
 
 
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (-1, -1), (-7, 3), (7, -1)])
+@pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
+async def test_a_marker_of_nobody_is_refused(served, topic, producer_id, epoch):
+    await served.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4)  # makes the topic
+    answer = await served.call(markers((producer_id, epoch, False, {topic: [0]})))
+    assert errors_of(answer) == {(producer_id, topic, 0): ErrorCode.INVALID_RECORD}
+    assert (await served.fetch("t", 0)).high_watermark == 0
+
+
 async def test_many_markers_are_answered_together(served, requests, batch):
     answer = await served.call(markers(*((pid, 0, True, {"t": [0]}) for pid in range(130))))
     assert len(errors_of(answer)) == 130
@@ -157,6 +166,7 @@ async def test_producers_are_described(served, requests, batch, name):
     await send(served, requests, ("t", 0, batch([b"c"], pid=8, transactional=False)))
     await served.call(markers((9, 5, True, {"t": [0]})))
     asked = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 5])])
+    asked.topics[0].partition_indexes += [0] * 10  # answered once
     answer = await served.call(asked)
     here, missing = answer.topics[0].partitions
     assert name(missing.error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
@@ -227,8 +237,7 @@ async def test_one_producer_in_a_request(served, requests, batch, name):
     assert [name(code) for code in nameless] == ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"]
 
 
-async def test_not_served_without_coordinators(client, requests, batch, name):
+async def test_a_transaction_that_no_coordinator_knows(client, requests, batch, name):
+    """19 while the topic of transactions is not there, which producers try again."""
     got = await send(client, requests, ("t", 0, batch([b"a"])))
-    assert [name(code) for code in got] == ["INVALID_TXN_STATE"]
-    await client.send(markers(), version=1)
-    assert await client.is_closed()
+    assert [name(code) for code in got] == ["NOT_ENOUGH_REPLICAS"]

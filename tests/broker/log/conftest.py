@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.ownership import Incarnation
@@ -449,6 +450,19 @@ async def read_all(log):
     return found
 
 
+def run_seeded(main, seed):
+    """`trio.run(main)` under virtual time; the same seed, the same order of tasks."""
+    scheduling = trio._core._run
+    state = scheduling._ALLOW_DETERMINISTIC_SCHEDULING, scheduling._r.getstate()
+    scheduling._ALLOW_DETERMINISTIC_SCHEDULING = True
+    scheduling._r.seed(seed)
+    try:
+        trio.run(main, clock=MockClock(autojump_threshold=0))
+    finally:
+        scheduling._ALLOW_DETERMINISTIC_SCHEDULING = state[0]
+        scheduling._r.setstate(state[1])
+
+
 @pytest.fixture
 def sim():
     """The classes and helpers of a simulated cluster."""
@@ -462,4 +476,5 @@ def sim():
         BookieWire=BookieWire,
         MemoryBookies=MemoryBookies,
         VirtualClock=VirtualClock,
+        run_seeded=run_seeded,
     )

@@ -12,7 +12,6 @@ from collections import Counter
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from broker.log.partition import State
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -262,16 +261,8 @@ def play(sim):
     """play(seed): the counts of one history."""
 
     def run(seed):
-        scheduling = trio._core._run
-        state = scheduling._ALLOW_DETERMINISTIC_SCHEDULING, scheduling._r.getstate()
-        scheduling._ALLOW_DETERMINISTIC_SCHEDULING = True
-        scheduling._r.seed(seed)
-        try:
-            history = History(sim, seed)
-            trio.run(history.main, clock=MockClock(autojump_threshold=0))
-        finally:
-            scheduling._ALLOW_DETERMINISTIC_SCHEDULING = state[0]
-            scheduling._r.setstate(state[1])
+        history = History(sim, seed)
+        sim.run_seeded(history.main, seed)
         return history.counts
 
     return run

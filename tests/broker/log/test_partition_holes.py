@@ -143,6 +143,48 @@ async def test_leading_empty_batches_small_max_bytes(world):
     assert [number for number, _ in records_of(got)] == [4, 5]
 
 
+def test_many_leading_empty_batches_come_in_turns():
+    """17,000 of them before a record were one turn of the loop."""
+    empty = build_batch([], base_offset=0, last_offset_delta=0)
+    assert len(empty) == 61
+
+    def entry(first, count):
+        headers = b"".join(
+            build_batch([], base_offset=first + n, last_offset_delta=0) for n in range(count)
+        )
+        return memoryview(pack_header(KIND_BATCHES, first, count) + headers)
+
+    entries = [entry(2000 * n, 2000) for n in range(4)]
+    record = build_batch([Record(0, 0, b"k", b"v")], base_offset=8000)
+    entries.append(memoryview(pack_header(KIND_BATCHES, 8000, 1) + record))
+    offset, turns = 0, []
+    while True:
+        got = collect(entries[offset // 2000 :], offset, 100, at_least_one=True)
+        turns.append(got.size_bytes)
+        if got.has_records:
+            break
+        assert got.is_cut
+        offset = got.next_offset
+    assert (len(turns), got.next_offset) == (5, 8001)
+    assert max(turns) == 2000 * 61
+
+
+async def test_a_read_goes_on_behind_many_empty_batches(world, monkeypatch):
+    monkeypatch.setattr("broker.log.read.batch_walk.EMPTY_BYTES_MAX", 100)
+    for number in range(8):
+        await closed(world, b"%d" % number)
+    await swapped(world, 0, 4, set().__contains__, drop_empty=False)
+    await swapped(world, 1, 5, {7}.__contains__, drop_empty=False)
+    for is_cold in (True, False):
+        if is_cold:
+            await cold(world)
+        assert is_cold or world.log.read_nowait(0, 1) is None
+        got = await world.log.read(0, 1)
+        assert [header.record_count for header in headers_of(got)] == [0] * 7 + [1]
+        assert got.next_offset == 8
+        assert await world.values() == [(7, b"7" + VALUE)]
+
+
 def test_leading_empty_batches_of_one_entry():
     def make(base, count):
         return build_batch([Record(i, 0, b"k", b"v") for i in range(count)], base_offset=base,
@@ -176,6 +218,34 @@ async def test_list_offsets_by_time_and_max_after_thinning(world):
     await swapped(world, 0, 1, set().__contains__)
     assert await world.log.max_timestamp_offset() == (7, 501)
     assert await world.log.offset_for_timestamp(0) == (6, 500)
+
+
+async def test_the_largest_time_is_of_what_is_behind_the_log_start(world):
+    """Also where the ledger that has a larger one is there still, in part or for its snapshot."""
+    await closed(world, b"0", b"1", timestamp=9000)  # 9000, 9001
+    await closed(world, b"2", b"3", b"4", b"5", timestamp=5000)  # 5000 to 5003
+    await closed(world, b"6", timestamp=1000)
+    assert await world.log.max_timestamp_offset() == (1, 9001)
+    await world.keeper.delete_records(1)
+    assert await world.log.max_timestamp_offset() == (1, 9001)
+    kept = world.log.segments[0]
+    await world.keeper.delete_records(2)
+    if world.log.segments[0] is not kept:
+        world.log.segments.insert(0, kept)  # as where producers are known of it alone
+    assert await world.log.max_timestamp_offset() == (5, 5003)
+    assert await world.log.offset_for_timestamp(5004) is None
+    world.log.segments[:] = [each for each in world.log.segments if each is not kept]
+    await world.keeper.delete_records(6)
+    assert await world.log.max_timestamp_offset() == (6, 1000)
+
+
+async def test_the_largest_time_of_the_rest_of_a_ledger(world):
+    await closed(world, b"0", b"1", b"2", timestamp=9000, step=-1000)  # 9000, 8000, 7000
+    await closed(world, b"3", timestamp=7500)
+    await closed(world, b"4", timestamp=7000)
+    for start, expected in ((0, (0, 9000)), (1, (1, 8000)), (2, (3, 7500)), (4, (4, 7000))):
+        await world.keeper.delete_records(start)
+        assert await world.log.max_timestamp_offset() == expected
 
 
 async def test_list_offsets_skips_empty_batch(world):
@@ -233,16 +303,23 @@ async def test_producers_are_replayed_over_gaps(world):
     assert following.base_offset == 6
 
 
+class LoadedTable:
+    """What a coordinator would know: the last value of each key."""
+
+    def __init__(self):
+        self.table = {}
+
+    def apply(self, key, value, offset, producer_id):
+        assert producer_id < 0, "nothing here is part of a transaction"
+        self.table[key] = value
+
+
 async def load(world, read_bytes_max=1):
-    table = {}
-
-    def apply(key, value):
-        table[key] = value
-
+    shard = LoadedTable()
     await load_records(
-        world.log, apply, world.env, read_bytes_max=read_bytes_max, is_wanted=lambda: True, told={}
+        world.log, shard, world.env, read_bytes_max=read_bytes_max, is_wanted=lambda: True
     )
-    return table
+    return shard.table
 
 
 async def keyed(world, *keys):

@@ -13,6 +13,7 @@ from broker.coordinator.topic import CoordinatorTopic
 from broker.dispatch import Dispatcher
 from broker.handlers.transactions import TransactionsHandler
 from broker.server import KafkaServer, ServerSettings
+from broker.transactions.ports import OtherBrokers
 from broker.transactions.verifier import CoordinatorVerifier
 from runtime.env import Env
 from runtime.sim_network import NetFaults, SimNetwork
@@ -47,12 +48,12 @@ class Cluster(World):
         await self.nursery.start(peers.run)
         self.is_enabled = True
         self.verifiers = {
-            node: CoordinatorVerifier(turn, self, "INTERNAL", node, peers, lambda: self.is_enabled)
+            node: CoordinatorVerifier(turn, env.clock, lambda: self.is_enabled)
             for node in (ME, OTHER)
         }
         assert self.question(ME, (1, 1), adds=True) == [E.COORDINATOR_NOT_AVAILABLE]
-        for verifier in self.verifiers.values():
-            verifier.serve(self.coordinator)
+        for node, verifier in self.verifiers.items():
+            verifier.serve(self.coordinator, OtherBrokers(self, "INTERNAL", node, peers))
 
     def counting(self, handle):
         def counted(request):

@@ -259,6 +259,7 @@ async def test_it_waits_only_for_a_moment(world, autojump_clock):
     assert sum(map(len, waiting)) == 20, "so many wait, and no more"
     await trio.sleep(0.11)
     assert {answers[0].error for answers in waiting} == {E.CONCURRENT_TRANSACTIONS}
+    assert not world.coordinator.base.shards()[0]._waiting, "nothing is kept of them"
     waiting = world.add(after, may_wait=True)
     await world.settle()
     world.log.go_offline()
@@ -341,6 +342,41 @@ async def test_a_coordinator_that_was_not_deposed_goes_on(world, autojump_clock)
     world.partitions.errors["t", 0] = [E.TRANSACTION_COORDINATOR_FENCED] * 2
     await world.ask(world.end(producer, True))
     await trio.sleep(2.5)
+    assert world.txn.state is S.COMPLETE_COMMIT
+
+
+async def test_a_doubted_marker_is_sent_again_though_the_log_takes_nothing_now(
+    world, autojump_clock
+):
+    """The barrier before it comes to nothing, and the tenure goes on: it is not the last try."""
+    producer = await world.begin()
+    world.partitions.errors["t", 0] = [E.TRANSACTION_COORDINATOR_FENCED]
+    world.log.auto_ack = False
+    world.end(producer, True)
+    await world.settle()
+    world.log.fail_with = E.NOT_ENOUGH_REPLICAS  # no bookies for what comes next
+    world.log.ack()
+    await trio.sleep(0.5)
+    assert [each[1] for each in world.partitions.written] == ["u"], "before its pause is over"
+    world.log.fail_with, world.log.auto_ack = None, True
+    await trio.sleep(1)
+    assert sorted(each[1] for each in world.partitions.written) == ["t", "u"]
+    assert world.txn.state is S.COMPLETE_COMMIT
+
+
+async def test_doubted_and_passing_refusals_of_one_transaction_are_both_sent_again(
+    world, autojump_clock
+):
+    """Each at its pace: what passes after 100 ms, who was refused for good after a second."""
+    producer = await world.begin()
+    world.partitions.errors["t", 0] = [E.NOT_LEADER_OR_FOLLOWER]
+    world.partitions.errors["u", 1] = [E.TRANSACTION_COORDINATOR_FENCED]
+    await world.ask(world.end(producer, True))
+    await trio.sleep(0.15)
+    assert [each[1] for each in world.partitions.written] == ["t"]
+    assert world.txn.state is S.PREPARE_COMMIT
+    await trio.sleep(1)
+    assert [each[1] for each in world.partitions.written] == ["t", "u"]
     assert world.txn.state is S.COMPLETE_COMMIT
 
 
@@ -601,7 +637,35 @@ async def test_list_and_describe(make_world, autojump_clock):
     assert world.coordinator.list_transactions()[0] is E.COORDINATOR_LOAD_IN_PROGRESS
     log.reads_allowed.set()
     await world.settle()
-    assert len(world.coordinator.list_transactions()[1]) == 9
+    assert len([*world.coordinator.list_transactions()[1]]) == 9
     world.scope.cancel()
     await world.settle()
     assert world.coordinator.list_transactions()[0] is E.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_partition_that_the_topic_has_no_more_is_no_reason_to_wait(world, autojump_clock):
+    """The topic was deleted, and made anew with fewer partitions."""
+    producer = await world.begin()  # of t-0 and u-1
+    world.partitions.errors["u", 1] = [E.UNKNOWN_TOPIC_OR_PARTITION] * 100
+    world.catalog.remove("u")
+    world.catalog.add("u", 1)
+    assert not (await world.ask(world.end(producer, False))).error
+    await trio.sleep(5)
+    assert world.txn.state is S.COMPLETE_ABORT
+
+
+async def test_what_was_said_of_a_record_that_is_refused_is_taken_back(make_world, autojump_clock):
+    """A question's barrier can be in a later batch than what the answer rests on."""
+    world = make_world(batch_bytes_max=400)
+    await world.start()
+    a, b = await world.begin(name="a"), await world.begin(name="b")
+    many = [("t", number) for number in range(300)]
+    world.log.fail_on_bytes = 1_000
+    added = world.add(a, many, name="a")
+    world.add(b, [("t", 2)], name="b")
+    asked = world.verify(a, [("t", 250)], name="a")
+    again = world.add(a, [("t", 251)], name="a")
+    await world.settle()
+    assert added[0].error
+    for answer in (*asked, *again):
+        assert answer.error or answer.missing, "the log does not have that partition"

@@ -74,6 +74,6 @@ def test_an_exhausted_epoch_needs_another_producer_id():
 
 def test_what_lacks_a_marker_is_not_complete():
     txn = in_state(S.PREPARE_COMMIT).txn
-    txn.unmarked = {("t", 0)}
+    txn.unmarked = frozenset({("t", 0)})
     with pytest.raises(AssertionError):
         transitions.complete(txn, T0)

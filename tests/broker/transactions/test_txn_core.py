@@ -626,3 +626,38 @@ def test_sequence_zero_after_every_tv2_transaction():
         producer = ids(driver.end(*producer, is_commit=turn % 3 == 1))
         assert producer not in seen
         seen.add(producer)
+
+
+def test_a_start_that_comes_late_tells_nothing_twice():
+    """Of very many that were loaded; meanwhile requests were served."""
+    driver = in_state(S.ONGOING)
+    driver.end(7, 5, True)
+    assert txn_core.start(driver.txn, driver.now_ms) == []
+    driver.store()
+    assert len(driver.marks) == 1
+    assert txn_core.start(driver.txn, driver.now_ms) == []
+
+
+@pytest.mark.parametrize("how", ["add", "end"])
+def test_the_last_epoch_is_for_markers_alone(how):
+    """Of a fence by a server of version 1, after which the epoch stays until somebody begins."""
+    driver = exhausted(TV1)
+    driver.tick(60_001)
+    assert (driver.txn.state, driver.txn.epoch) == (S.COMPLETE_ABORT, 32_767)
+    driver.server_version = TV2
+    if how == "add":
+        assert driver.add(7, 32_767).error is E.PRODUCER_FENCED
+        driver.tick(60_001)
+    else:
+        assert driver.end(7, 32_767, False).error is E.PRODUCER_FENCED
+    assert ids(driver.init()) == (1000, 0)
+
+
+def test_a_transaction_of_the_future_has_its_time():
+    """Its coordinator's clock was an hour ahead."""
+    driver = in_state(S.ONGOING, started_ms=T0 + 3_600_000)
+    driver.auto_store = driver.auto_mark = True
+    driver.start()
+    assert driver.timer_ms == T0 + 60_001
+    driver.tick(60_001)
+    assert driver.txn.state is S.COMPLETE_ABORT

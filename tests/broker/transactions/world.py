@@ -11,6 +11,7 @@ import trio.testing
 
 from broker.transactions.config import TransactionConfig
 from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.ports import Neighbours, OtherBrokers
 from broker.transactions.records import parse_record
 from broker.transactions.types import TV2, AddInput, EndInput, InitInput, TxnState
 from metadata.store import MetadataError
@@ -50,6 +51,13 @@ class Catalog(MemoryCatalog):
 
 class Log(MemoryLog):
     leader_epoch = 7
+    #: Larger batches are refused.
+    fail_on_bytes = 1 << 30
+
+    def _error(self, header, origin):
+        if header.size > self.fail_on_bytes:
+            return E.RECORD_LIST_TOO_LARGE
+        return super()._error(header, origin)
 
     def values(self):
         """Every acknowledged record, in order."""
@@ -184,15 +192,8 @@ class World:
             self.env,
             self.config,
             {"cleanup.policy": "compact"},
-            self.catalog,
-            self.catalog,
-            self.logs,
-            self.ids,
-            self,
-            "INTERNAL",
-            ME,
-            self.partitions,
-            self.partitions,
+            Neighbours(self.catalog, self.logs, self.ids, self.partitions),
+            OtherBrokers(self, "INTERNAL", ME, self.partitions),
             lambda: self.server_version,
         )
         self.scope = trio.CancelScope()

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from wire.kafka import codec
 from wire.kafka.compiling import carried_fields, size_min
+from wire.kafka.decoder import NUMBERS_PER_ELEMENT_BITS, SLICE_ELEMENTS
 from wire.kafka.errors import WireError
 from wire.kafka.message import REQUESTS, RESPONSES, Array, Primitive
 from wire.kafka.messages import FetchRequest, HeartbeatRequest, MetadataRequest, ProduceRequest
+from wire.kafka.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wire.kafka.primitives import MalformedError, read_varint, uuid_of, varint
 
 CLASSES = [*REQUESTS.values(), *RESPONSES.values()]
@@ -203,3 +205,26 @@ def test_uuids_are_what_they_should_be():
     raw = bytes(range(16))
     assert uuid_of(raw) == uuid.UUID(bytes=raw)
     assert uuid_of.cache_info().maxsize is not None
+
+
+@pytest.mark.parametrize("per_topic", [1, 15, 16, 498, 8_001, 48_000])
+def test_numbers_are_decoded_in_slices_however_they_are_grouped(per_topic):
+    """A number costs a sixteenth of another element: a slice has as many as that allows, and those
+    of the array that it ends in. All of them come out as they do in one piece."""
+    count = 48_000 // per_topic
+    topics = [AddPartitionsToTxnTopic(f"t{at}", list(range(per_topic))) for at in range(count)]
+    message = AddPartitionsToTxnRequest(v3_and_below_topics=topics)
+    frame = codec.encode(message, 3)
+    steps = codec.sliced_decoder_of(AddPartitionsToTxnRequest, 3)(frame, 0, 1 << 30)
+    slices = 1
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            decoded, at = end.value
+            break
+        slices += 1
+    assert (decoded, at) == (message, len(frame))
+    elements = count * (1 + (per_topic >> NUMBERS_PER_ELEMENT_BITS))
+    assert slices >= elements // (2 * SLICE_ELEMENTS)
+    assert slices <= elements // SLICE_ELEMENTS + 3

@@ -1,5 +1,5 @@
-/* The walk over a batch's records at the speed of memory: wire/kafka/records/walk.py says what it
- * finds, holds the same walk in Python, and is what everybody imports.
+/* The walks over a batch's records at the speed of memory: wire/kafka/records/walk.py says what they
+ * find, holds the same in Python, and is what everybody imports.
  *
  * Owner of the state: nobody; it keeps nothing and writes nothing into the data. It reads no byte
  * outside of [data, data + size): every length is compared with what is left before it is used.
@@ -24,6 +24,9 @@ enum {
 };
 
 #define BLAMED_MAX 500
+/* The sizes of a header's key and its value. */
+#define HEADER_BYTES_MIN 2
+#define SPAN_FIELDS 7
 /* Below this a walk is shorter than giving the lock away. */
 #define UNLOCKED_SIZE_MIN (64 * 1024)
 
@@ -202,8 +205,122 @@ static PyObject *walk(PyObject *module, PyObject *args)
                          (long long)out.max_timestamp, out.late, out.keyless, blamed);
 }
 
+/* Where a record and its key lie, as numbers of bytes from the first on. */
+typedef struct {
+    Py_ssize_t rest, end, key;
+    int64_t delta, offset_delta, key_size;
+    int has_value;
+} Place;
+
+/* One record, which begins at the cursor; its headers are passed by. */
+static inline int find_record(Cursor *batch, const uint8_t *data, Place *out)
+{
+    int64_t length, count;
+    int status, is_null;
+    if ((status = read_varint(batch, 32, &length)))
+        return status;
+    if (length < 1 || length > batch->end - batch->at)
+        return BAD_LENGTH;
+    Cursor record = {batch->at + 1, batch->at + length};
+    if ((status = read_varint(&record, 64, &out->delta)))
+        return status;
+    out->rest = record.at - data;
+    if ((status = read_varint(&record, 32, &out->offset_delta)))
+        return status;
+    if ((status = read_varint(&record, 32, &out->key_size)))
+        return status;
+    if (out->key_size < -1 || out->key_size > record.end - record.at)
+        return BAD_KEY;
+    out->key = record.at - data;
+    if (out->key_size > 0)
+        record.at += out->key_size;
+    if ((status = skip_bytes(&record, &is_null, BAD_VALUE)))
+        return status;
+    out->has_value = !is_null;
+    if ((status = read_varint(&record, 32, &count)))
+        return status;
+    if (count < 0 || count > (record.end - record.at) / HEADER_BYTES_MIN)
+        return BAD_HEADERS;
+    if (!count && record.at != record.end)
+        return BAD_LENGTH;
+    batch->at = record.end;
+    out->end = record.end - data;
+    return WHOLE;
+}
+
+/* The tuple of one; NULL without memory. */
+static PyObject *span_of(const uint8_t *data, Py_ssize_t start, const Place *place)
+{
+    PyObject *fields[SPAN_FIELDS];
+    fields[0] = PyLong_FromSsize_t(start);
+    fields[1] = PyLong_FromSsize_t(place->rest);
+    fields[2] = PyLong_FromSsize_t(place->end);
+    fields[3] = PyLong_FromLongLong(place->delta);
+    fields[4] = PyLong_FromLongLong(place->offset_delta);
+    if (place->key_size < 0) {
+        fields[5] = Py_None;
+        Py_INCREF(Py_None);
+    } else {
+        fields[5] = PyBytes_FromStringAndSize((const char *)data + place->key,
+                                              (Py_ssize_t)place->key_size);
+    }
+    fields[6] = PyBool_FromLong(place->has_value);
+    PyObject *span = PyTuple_New(SPAN_FIELDS);
+    int is_whole = span != NULL;
+    for (int n = 0; n < SPAN_FIELDS; n++)
+        is_whole &= fields[n] != NULL;
+    for (int n = 0; n < SPAN_FIELDS; n++) {
+        if (is_whole)
+            PyTuple_SetItem(span, n, fields[n]); /* takes it over */
+        else
+            Py_XDECREF(fields[n]);
+    }
+    if (is_whole)
+        return span;
+    Py_XDECREF(span);
+    return NULL;
+}
+
+static PyObject *spans(PyObject *module, PyObject *args)
+{
+    PyObject *records;
+    Py_ssize_t position, count, bytes_max, size;
+    char *content;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "Snnn", &records, &position, &count, &bytes_max))
+        return NULL;
+    if (PyBytes_AsStringAndSize(records, &content, &size) < 0)
+        return NULL;
+    if (position < 0 || position > size) {
+        PyErr_SetString(PyExc_ValueError, "position is outside of the records");
+        return NULL;
+    }
+    const uint8_t *data = (const uint8_t *)content;
+    Cursor batch = {data + position, data + size};
+    PyObject *found = PyList_New(0);
+    if (found == NULL)
+        return NULL;
+    int fault = WHOLE;
+    Py_ssize_t first = position;
+    for (Py_ssize_t n = 0; n < count && (n == 0 || position - first < bytes_max); n++) {
+        Place place;
+        if ((fault = find_record(&batch, data, &place)))
+            break;
+        PyObject *span = span_of(data, position, &place);
+        if (span == NULL || PyList_Append(found, span) < 0) {
+            Py_XDECREF(span);
+            Py_DECREF(found);
+            return NULL;
+        }
+        Py_DECREF(span);
+        position = place.end;
+    }
+    return Py_BuildValue("(inN)", fault, position, found);
+}
+
 static PyMethodDef METHODS[] = {
     {"walk", walk, METH_VARARGS, "See wire.kafka.records.walk."},
+    {"spans", spans, METH_VARARGS, "See wire.kafka.records.walk."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,5 @@
 from wire.buffers import Buffer
+from wire.kafka.records.walk import Span
 
 def walk(
     data: Buffer,
@@ -9,3 +10,6 @@ def walk(
     wants_keys: bool,
     /,
 ) -> tuple[int, int, int, int, int, int, tuple[int, ...]]: ...
+def spans(
+    data: bytes, position: int, count: int, bytes_max: int, /
+) -> tuple[int, int, list[Span]]: ...

@@ -6,6 +6,9 @@ value is a tombstone: the offset expired or was deleted, the group or transactio
 
     __consumer_offsets    0 and 1 OffsetCommitKey -> OffsetCommitValue (0: from before Kafka 0.9)
                           2 GroupMetadataKey -> GroupMetadataValue: a group of the classic protocol
+                          3, 5, 6, 7, 8, 16: groups of the consumer protocol (consumer_group.py)
+                          10 to 15: share groups (share_group.py)
+                          17, 19 to 23: streams groups (streams_group.py)
     __transaction_state   0 TransactionLogKey -> TransactionLogValue
 
 Keys of types that are not known are for readers to leave alone (KIP-915). Names are those of
@@ -16,7 +19,6 @@ Kafka's JSON definitions in snake_case; times are in ms since 1970.
 
 import struct
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -30,41 +32,65 @@ from wire.kafka.message import (
     INT16,
     INT32,
     INT64,
-    NO_VERSIONS,
     STRING,
     UUID,
     Message,
-    MessageInfo,
     Struct,
-    VersionRange,
     array,
     field,
+)
+from wire.kafka.records.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from wire.kafka.records.share_group import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
+from wire.kafka.records.stored import stored
+from wire.kafka.records.streams_group import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
 )
 
 M = TypeVar("M", bound=Message)
 _INT16 = struct.Struct(">h")
 
 
-def _stored(
-    api: ApiKey, versions: str, flexible: str | None = None
-) -> Callable[[type[M]], type[M]]:
-    """Class decorator of what is kept in a log: `api` is the one whose handling writes it."""
-    declared = VersionRange.parse(versions)
-    info = MessageInfo(
-        api,
-        False,
-        range(declared.low, declared.high + 1),
-        NO_VERSIONS if flexible is None else VersionRange.parse(flexible),
-    )
-
-    def decorate(cls: type[M]) -> type[M]:
-        cls.INFO = info
-        return cls
-
-    return decorate
-
-
-@_stored(ApiKey.OFFSET_COMMIT, "0")
+@stored(ApiKey.OFFSET_COMMIT, "0")
 @dataclass(slots=True)
 class OffsetCommitKey(Message):
     """Whose offset, of what."""
@@ -74,7 +100,7 @@ class OffsetCommitKey(Message):
     partition: int = field(INT32, "0")
 
 
-@_stored(ApiKey.OFFSET_COMMIT, "0-4", flexible="4+")
+@stored(ApiKey.OFFSET_COMMIT, "0-4", flexible="4+")
 @dataclass(slots=True)
 class OffsetCommitValue(Message):
     """A group's committed offset. `expire_timestamp` is of clients older than KIP-211."""
@@ -87,7 +113,7 @@ class OffsetCommitValue(Message):
     topic_id: uuid.UUID = field(UUID, "4+", tag=0)
 
 
-@_stored(ApiKey.JOIN_GROUP, "0")
+@stored(ApiKey.JOIN_GROUP, "0")
 @dataclass(slots=True)
 class GroupMetadataKey(Message):
     """Which group."""
@@ -109,7 +135,7 @@ class MemberMetadata(Struct):
     assignment: bytes = field(BYTES, "0+")
 
 
-@_stored(ApiKey.JOIN_GROUP, "0-4", flexible="4+")
+@stored(ApiKey.JOIN_GROUP, "0-4", flexible="4+")
 @dataclass(slots=True)
 class GroupMetadataValue(Message):
     """A classic group's generation; without members it is empty, its offsets still count."""
@@ -122,7 +148,7 @@ class GroupMetadataValue(Message):
     members: list[MemberMetadata] = field(array(MemberMetadata), "0+")
 
 
-@_stored(ApiKey.INIT_PRODUCER_ID, "0")
+@stored(ApiKey.INIT_PRODUCER_ID, "0")
 @dataclass(slots=True)
 class TransactionLogKey(Message):
     """Which transactional id."""
@@ -138,7 +164,7 @@ class PartitionsSchema(Struct):
     partition_ids: list[int] = field(array(INT32), "0+")
 
 
-@_stored(ApiKey.INIT_PRODUCER_ID, "0-1", flexible="1+")
+@stored(ApiKey.INIT_PRODUCER_ID, "0-1", flexible="1+")
 @dataclass(slots=True)
 class TransactionLogValue(Message):
     """A transactional id's state. The partitions are null while there is no transaction."""
@@ -158,7 +184,23 @@ class TransactionLogValue(Message):
     client_transaction_version: int = field(INT16, "1+", tag=2, default=0)
 
 
-GroupKey = OffsetCommitKey | GroupMetadataKey
+ConsumerGroupKey = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+ShareGroupKey = (
+    ShareGroupMetadataKey
+    | ShareGroupMemberMetadataKey
+    | ShareGroupTargetAssignmentMetadataKey
+    | ShareGroupTargetAssignmentMemberKey
+    | ShareGroupCurrentMemberAssignmentKey
+    | ShareGroupStatePartitionMetadataKey
+)
+GroupKey = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | ShareGroupKey | StreamsGroupKey
 
 LEGACY_OFFSET_COMMIT_TYPE = 0
 
@@ -166,7 +208,49 @@ LEGACY_OFFSET_COMMIT_TYPE = 0
 RECORD_TYPES: dict[type[Message], int] = {
     OffsetCommitKey: 1,
     GroupMetadataKey: 2,
+    ConsumerGroupMetadataKey: 3,
+    ConsumerGroupMemberMetadataKey: 5,
+    ConsumerGroupTargetAssignmentMetadataKey: 6,
+    ConsumerGroupTargetAssignmentMemberKey: 7,
+    ConsumerGroupCurrentMemberAssignmentKey: 8,
+    ConsumerGroupRegularExpressionKey: 16,
+    ShareGroupMemberMetadataKey: 10,
+    ShareGroupMetadataKey: 11,
+    ShareGroupTargetAssignmentMetadataKey: 12,
+    ShareGroupTargetAssignmentMemberKey: 13,
+    ShareGroupCurrentMemberAssignmentKey: 14,
+    ShareGroupStatePartitionMetadataKey: 15,
+    StreamsGroupMetadataKey: 17,
+    StreamsGroupMemberMetadataKey: 19,
+    StreamsGroupTargetAssignmentMetadataKey: 20,
+    StreamsGroupTargetAssignmentMemberKey: 21,
+    StreamsGroupCurrentMemberAssignmentKey: 22,
+    StreamsGroupTopologyKey: 23,
     TransactionLogKey: 0,
+}
+
+#: Of a group, what its records say: the class of the value by that of the key.
+GROUP_VALUES: dict[type[Message], type[Message]] = {
+    OffsetCommitKey: OffsetCommitValue,
+    GroupMetadataKey: GroupMetadataValue,
+    ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
+    ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
+    ShareGroupMemberMetadataKey: ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey: ShareGroupMetadataValue,
+    ShareGroupTargetAssignmentMetadataKey: ShareGroupTargetAssignmentMetadataValue,
+    ShareGroupTargetAssignmentMemberKey: ShareGroupTargetAssignmentMemberValue,
+    ShareGroupCurrentMemberAssignmentKey: ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupStatePartitionMetadataKey: ShareGroupStatePartitionMetadataValue,
+    StreamsGroupMetadataKey: StreamsGroupMetadataValue,
+    StreamsGroupMemberMetadataKey: StreamsGroupMemberMetadataValue,
+    StreamsGroupTargetAssignmentMetadataKey: StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey: StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupCurrentMemberAssignmentKey: StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupTopologyKey: StreamsGroupTopologyValue,
 }
 
 #: The version that Kafka 4.3 writes. A commit with an expiry of its own has version 1, the only
@@ -174,8 +258,29 @@ RECORD_TYPES: dict[type[Message], int] = {
 VALUE_VERSIONS: dict[type[Message], int] = {
     OffsetCommitValue: 4,
     GroupMetadataValue: 3,
+    ConsumerGroupMetadataValue: 0,
+    ConsumerGroupMemberMetadataValue: 0,
+    ConsumerGroupTargetAssignmentMetadataValue: 0,
+    ConsumerGroupTargetAssignmentMemberValue: 0,
+    ConsumerGroupCurrentMemberAssignmentValue: 0,
+    ConsumerGroupRegularExpressionValue: 0,
+    ShareGroupMemberMetadataValue: 0,
+    ShareGroupMetadataValue: 0,
+    ShareGroupTargetAssignmentMetadataValue: 0,
+    ShareGroupTargetAssignmentMemberValue: 0,
+    ShareGroupCurrentMemberAssignmentValue: 0,
+    ShareGroupStatePartitionMetadataValue: 0,
+    StreamsGroupMetadataValue: 0,
+    StreamsGroupMemberMetadataValue: 0,
+    StreamsGroupTargetAssignmentMetadataValue: 0,
+    StreamsGroupTargetAssignmentMemberValue: 0,
+    StreamsGroupCurrentMemberAssignmentValue: 0,
+    StreamsGroupTopologyValue: 0,
     TransactionLogValue: 1,
 }
+
+#: What consumers of the classic protocol exchange; the newest versions that are known.
+CONSUMER_PROTOCOL_VERSION = 3
 
 
 def encode_key(key: Message) -> bytes:
@@ -200,12 +305,58 @@ def decode_group_key(data: Buffer | None) -> GroupKey | None:
 
     WireError if it is null or malformed.
     """
-    match _prefix(data, "key of __consumer_offsets"):
-        case 0 | 1:
-            return _decode_body(OffsetCommitKey, 0, data)
-        case 2:
-            return _decode_body(GroupMetadataKey, 0, data)
-    return None
+    cls = _GROUP_KEYS.get(_prefix(data, "key of __consumer_offsets"))
+    return None if cls is None else _decode_body(cls, 0, data)
+
+
+_GROUP_KEYS: dict[int, type[GroupKey]] = {
+    LEGACY_OFFSET_COMMIT_TYPE: OffsetCommitKey,
+    1: OffsetCommitKey,
+    2: GroupMetadataKey,
+    3: ConsumerGroupMetadataKey,
+    5: ConsumerGroupMemberMetadataKey,
+    6: ConsumerGroupTargetAssignmentMetadataKey,
+    7: ConsumerGroupTargetAssignmentMemberKey,
+    8: ConsumerGroupCurrentMemberAssignmentKey,
+    10: ShareGroupMemberMetadataKey,
+    11: ShareGroupMetadataKey,
+    12: ShareGroupTargetAssignmentMetadataKey,
+    13: ShareGroupTargetAssignmentMemberKey,
+    14: ShareGroupCurrentMemberAssignmentKey,
+    15: ShareGroupStatePartitionMetadataKey,
+    16: ConsumerGroupRegularExpressionKey,
+    17: StreamsGroupMetadataKey,
+    19: StreamsGroupMemberMetadataKey,
+    20: StreamsGroupTargetAssignmentMetadataKey,
+    21: StreamsGroupTargetAssignmentMemberKey,
+    22: StreamsGroupCurrentMemberAssignmentKey,
+    23: StreamsGroupTopologyKey,
+}
+
+
+def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
+    """A classic consumer's metadata. Later versions only add fields, so one that is not known is
+    read as the newest that is, as Kafka does. WireError if it is malformed."""
+    return _decode_protocol(ConsumerProtocolSubscription, data)
+
+
+def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
+    """A classic consumer's assignment. WireError if it is malformed."""
+    return _decode_protocol(ConsumerProtocolAssignment, data)
+
+
+def encode_protocol(message: Message, version: int) -> bytes:
+    """A subscription or an assignment, with its version in front."""
+    version = min(max(version, 0), CONSUMER_PROTOCOL_VERSION)
+    return _INT16.pack(version) + encode(message, version)
+
+
+def _decode_protocol(cls: type[M], data: Buffer) -> M:
+    version = _prefix(data, cls.__name__)
+    if version < 0:
+        raise WireError(f"{cls.__name__} of version {version}")
+    message, _ = decode(cls, min(version, CONSUMER_PROTOCOL_VERSION), data, _INT16.size)
+    return message
 
 
 def decode_transaction_key(data: Buffer | None) -> TransactionLogKey | None:

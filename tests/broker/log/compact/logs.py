@@ -7,9 +7,10 @@ aborted index. `Oracle` says what a pass must leave, on plain lists, by the tabl
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.log.compact.aborted import AbortedTransaction, TransactionPass
+from broker.log.compact.aborted import TransactionPass
 from broker.log.compact.compaction_core import Filter, LedgerFacts, Mapping, PassRules
 from broker.log.compact.steps import run_inline
+from broker.log.transactions.aborted_index import AbortedTransaction
 from wire.kafka.records.batch import (
     DELETE_HORIZON_MASK,
     TimestampType,
@@ -50,6 +51,9 @@ class DictKeyMap:
 
     def get(self, key):
         return self.keys.get(bytes(key), -1)
+
+    def shorten(self, key):
+        return key
 
 
 @dataclass
@@ -217,7 +221,7 @@ def copy_pass(ledgers, rules, key_map, *, groups=None, groups_done=None, transac
                 kept_all.append(kept)
                 if kept.data is not None:
                     left.append(bytes(kept.data))
-        aborted = all_aborted(sources) if key_map is None else copying.take_aborted()
+        aborted = copying.take_aborted(all_aborted(sources))
         out.append(Ledger(left, True, aborted))
         assert (out[-1].last, facts.batch_count) == (sources[-1].last, len(left))
         facts_all.append(facts)
@@ -252,6 +256,29 @@ def read_committed(ledgers, from_offset=0):
                 if header.record_count and not marker_in(batch).committed:
                     aborted.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in aborted):
+                out += rows_of(batch)
+    return out
+
+
+def read_by_lists(ledgers, from_offset=0):
+    """As librdkafka and franz-go do: a producer's data is dropped from the first of its aborted
+    entries on; an abort marker at or behind that takes the entry off."""
+    firsts = {}
+    for entry in sorted(all_aborted(ledgers), key=lambda entry: entry.first_offset):
+        if entry.last_offset >= from_offset:
+            firsts.setdefault(entry.producer_id, []).append(entry.first_offset)
+    out = []
+    for ledger in ledgers:
+        for batch in ledger.batches:
+            header = parse_header(batch)
+            if header.last_offset < from_offset:
+                continue
+            mine = firsts.get(header.producer_id)
+            is_covered = header.is_transactional and mine and header.base_offset >= mine[0]
+            if header.is_control:
+                if is_covered and header.record_count and not marker_in(batch).committed:
+                    mine.pop(0)
+            elif not is_covered:
                 out += rows_of(batch)
     return out
 
@@ -362,7 +389,8 @@ class LogMaker:
         self.batches.append(marker_of(self.offset, producer_id, committed=committed))
         first = self.open.pop(producer_id, None)
         if first is not None and not committed:
-            self.aborted.append(AbortedTransaction(producer_id, first, self.offset))
+            stable = min(self.open.values(), default=self.offset + 1)
+            self.aborted.append(AbortedTransaction(producer_id, first, self.offset, stable))
         self.offset += 1
 
     def roll(self):

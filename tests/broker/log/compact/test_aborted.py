@@ -2,8 +2,9 @@
 
 import pytest
 
-from broker.log.compact.aborted import AbortedTransaction, TransactionPass
+from broker.log.compact.aborted import TransactionPass
 from broker.log.compact.steps import CompactionError
+from broker.log.transactions.aborted_index import AbortedTransaction
 from tests.broker.log.compact.logs import marker_in, marker_of, parse_header, transactional
 from wire.kafka.records.control import EndTransactionMarker
 
@@ -18,7 +19,7 @@ def end(transactions, base, *, committed, producer_id=7):
 
 
 def test_data_is_judged_by_the_entry_that_covers_it():
-    first, second = AbortedTransaction(7, 2, 5), AbortedTransaction(7, 8, 9)
+    first, second = AbortedTransaction(7, 2, 5, 2), AbortedTransaction(7, 8, 9, 8)
     transactions = TransactionPass([second])
     transactions.add_aborted([first])
     assert [transactions.is_aborted(data(base)) for base in (0, 1)] == [False, False]
@@ -52,6 +53,19 @@ def test_a_header_that_was_left_is_data():
     assert not transactions.end(parse_header(marker_of(2, 7, committed=False)), None)
 
 
+def test_a_header_that_was_left_keeps_its_marker():
+    """It says that its producer is in a transaction: whoever replays it without the marker finds
+    that open for ever."""
+    transactions = TransactionPass()
+    assert not transactions.is_aborted(data(0)._replace(record_count=0))
+    assert end(transactions, 1, committed=True)
+    entry = AbortedTransaction(7, 2, 3, 2)
+    transactions.add_aborted([entry])
+    assert transactions.is_aborted(data(2)._replace(record_count=0))
+    assert end(transactions, 3, committed=False)
+    assert transactions.take_aborted() == [entry]
+
+
 def test_an_index_without_an_aborted_transaction_is_seen():
     transactions = TransactionPass()
     transactions.is_aborted(data(0))
@@ -61,11 +75,11 @@ def test_an_index_without_an_aborted_transaction_is_seen():
 
 
 def test_an_index_with_a_committed_transaction_is_seen():
-    transactions = TransactionPass([AbortedTransaction(7, 0, 3)])
+    transactions = TransactionPass([AbortedTransaction(7, 0, 3, 0)])
     transactions.is_aborted(data(0))
     with pytest.raises(CompactionError, match="offset 2: producer 7 commits what"):
         end(transactions, 2, committed=True)
-    transactions = TransactionPass([AbortedTransaction(7, 0, 3)])
+    transactions = TransactionPass([AbortedTransaction(7, 0, 3, 0)])
     transactions.is_aborted(data(0))
     with pytest.raises(CompactionError, match="offset 2: an abort marker of producer 7"):
         transactions.end(data(2), EndTransactionMarker(False, 0))
@@ -73,6 +87,6 @@ def test_an_index_with_a_committed_transaction_is_seen():
 
 def test_an_entry_covers_nothing_behind_its_last_offset():
     """Also where the marker is not in the log any more."""
-    transactions = TransactionPass([AbortedTransaction(7, 0, 2)])
+    transactions = TransactionPass([AbortedTransaction(7, 0, 2, 0)])
     assert [transactions.is_aborted(data(base)) for base in (0, 1, 3)] == [True, True, False]
     assert end(transactions, 4, committed=True)

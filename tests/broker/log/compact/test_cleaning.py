@@ -5,6 +5,7 @@ import random
 import pytest
 import trio
 
+from broker.log.append.entry_format import HEADER_SIZE, parse_header
 from broker.log.compact import plan_core
 from broker.log.compact.plan_core import Due
 from broker.log.life.ledger_info import NO_HORIZON
@@ -138,7 +139,7 @@ async def test_idempotent_producers_go_on(autojump_clock, shop, compaction):
     assert following.base_offset == 3
 
 
-async def test_a_take_over_reads_the_snapshot_and_no_data(autojump_clock, shop, compaction):
+async def test_snapshot_copied_takeover_reads_no_data(autojump_clock, shop, compaction):
     await shop.open()
     await shop.put((b"a", b"1"), base_sequence=0, producer_id=7, producer_epoch=0)
     await shop.fill([(b"a", b"3")])
@@ -165,26 +166,38 @@ async def test_a_take_over_reads_the_snapshot_and_no_data(autojump_clock, shop, 
     assert set(reads) == {(info.ledger_id, info.snapshot_entry)}
 
 
-async def test_a_source_without_a_seal(autojump_clock, shop, compaction):
-    """Closed by a recovery: no snapshot of its end, so none in the ledger that replaces it, and
-    the producers are found by the headers that stay."""
+@pytest.mark.parametrize("is_followed", [False, True])
+async def test_recovered_source_without_seal(autojump_clock, shop, compaction, is_followed):
+    """Closed by a recovery, it has no snapshot of its end. What the owner knows is that, or what
+    the next ledger begins with; the ledger in its place has it, so that a take-over reads no data,
+    and knows also of what was compacted away."""
     await shop.open()
     ids = {"producer_id": 7, "producer_epoch": 0}
     await shop.put((b"a", b"1"), (b"b", b"1"), base_sequence=0, **ids)
     await shop.put((b"a", b"2"), base_sequence=2, **ids)
     await shop.put((b"a", b"3"))
     log = await shop.take_over(kill=True)
-    source = log.chain.ledgers[0]
-    assert not source.is_open
-    assert source.snapshot_entry is None
+    [source] = log.chain.ledgers
+    assert (source.is_open, source.snapshot_entry) == (False, None)
+    if is_followed:
+        await shop.put((b"c", b"1"), log=log)
+        await trio.sleep(0.5)
+        assert log.chain.ledgers[-1].is_open
+    known = [each() for each in log.producers.snapshot()] if not is_followed else None
     await shop.compact(log)
-    [info] = log.chain.ledgers
-    assert (info.generation, info.snapshot_entry) == (1, None)
+    info = log.chain.ledgers[0]
+    assert (info.generation, info.snapshot_entry) == (1, info.index_entry + 1)
+    reader = await shop.broker.ledgers.open_ledger(info.ledger_id, recover=False)
+    [payload] = await reader.read(info.snapshot_entry, count_max=1, size_max=1)
+    assert parse_header(payload).first_offset == info.end_offset == 4
+    if known is not None:
+        assert [bytes(payload[HEADER_SIZE:])] == known
     log = await shop.take_over()
     records = await compaction.read_records(log)
-    assert [each[:3] for each in records] == [(1, b"b", b"1"), (3, b"a", b"3")]
-    again = await log.append(compaction.keyed((b"a", b"2"), base_sequence=2, **ids))
-    assert again.base_offset == 2
+    assert [each[:3] for each in records][:2] == [(1, b"b", b"1"), (3, b"a", b"3")]
+    for sequence, pairs, offset in ((2, [(b"a", b"2")], 2), (0, [(b"a", b"1"), (b"b", b"1")], 0)):
+        again = await log.append(compaction.keyed(*pairs, base_sequence=sequence, **ids))
+        assert again.base_offset == offset
 
 
 async def test_epochs_of_merged_ledgers(autojump_clock, shop, compaction):
@@ -340,6 +353,27 @@ async def test_codecs(autojump_clock, shop, compaction, codec):
     assert compaction.table_of(records) == full
     assert [each[0] for each in records] == [1, 3, 4]
     assert bool(jobs) == (codec is not Compression.NONE)
+
+
+async def test_compacted_flag_off_then_on_keeps_cleaned_to(autojump_clock, shop, compaction):
+    """What was clean stays so: the next pass maps what came meanwhile, keyless records too, which
+    go, and the old value of a key in the clean part."""
+    await shop.open()
+    await shop.fill([(b"a", b"1"), (b"b", b"1")], [(b"c", b"1")])
+    await shop.compact()
+    assert shop.log.chain.cleaned_to == 3
+    await shop.set_config(cleanup_policy="delete", segment_ms=1000)
+    await shop.fill([(None, b"keyless"), (b"a", b"2")])
+    assert await shop.cleaner._look() is None
+    assert shop.log.chain.cleaned_to == 3
+    log = await shop.take_over()
+    assert log.chain.cleaned_to == 3
+    await shop.set_config(cleanup_policy="compact", segment_ms=1000)
+    state = await shop.compact()
+    assert state.last.keys == 1
+    assert log.chain.cleaned_to == 5
+    records = await compaction.read_records(log)
+    assert [each[:3] for each in records] == [(1, b"b", b"1"), (2, b"c", b"1"), (4, b"a", b"2")]
 
 
 async def test_a_map_that_is_full_later_ends_at_a_ledger(autojump_clock, shop, compaction):

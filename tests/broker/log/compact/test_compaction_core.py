@@ -2,10 +2,11 @@
 
 import pytest
 
-from broker.log.compact.aborted import AbortedTransaction, TransactionPass
+from broker.log.compact.aborted import TransactionPass
 from broker.log.compact.compaction_core import Filter
 from broker.log.compact.key_map import OpenAddressingKeyMap
 from broker.log.compact.steps import CompactionError, Work, run_inline
+from broker.log.transactions.aborted_index import AbortedTransaction
 from tests.broker.log.compact.logs import (
     BASE_MS,
     RETENTION_MS,

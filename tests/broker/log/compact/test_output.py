@@ -11,6 +11,7 @@ from broker.log.compact.throttle import Throttle
 from broker.log.life.orphans import _maker
 from broker.log.read.offset_index import OffsetIndex
 from broker.log.settings import LogSettings
+from broker.log.transactions.aborted_index import AbortedIndex
 from ledger.errors import LedgerError
 from wire.kafka.records.batch import parse_header as parse_batch
 
@@ -39,7 +40,7 @@ async def copied(shop, throttle, output, skip=()):
                         last, stamp = header.last_offset, header.max_timestamp
                         await output.add(batch, header.base_offset, last, stamp)
                         facts.add(Kept(batch, False, last, 1, 0, 0, False, -1, stamp, last))
-    return await output.finish(sources, facts, [])
+    return await output.finish(sources, facts, AbortedIndex(), [])
 
 
 async def test_entries_and_index(autojump_clock, shop, throttle):

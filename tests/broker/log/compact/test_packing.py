@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log.append.entry_format import HEADER_SIZE, parse_header
-from broker.log.compact.packing import Packer
+from broker.log.compact.packing import ENTRY_BATCHES_MAX, Packer
 from broker.log.compact.thinning import SPAN_MAX
 from broker.log.read.batch_walk import collect
 from tests.broker.log.compact.logs import batch_of
@@ -69,3 +69,14 @@ def test_an_entry_is_filled_to_its_limit():
     entries = pack(batches, 2 * len(batch))
     assert [(one.first_offset, one.end_offset) for one in entries] == [(0, 2), (2, 3)]
     assert len(pack(batches[:1], len(batch))) == 1
+
+
+def test_an_entry_has_a_bounded_number_of_batches():
+    """However small: of headers alone 17,000 fit into 1 MiB."""
+    packer = Packer(1 << 20)
+    entries = []
+    for number in range(2 * ENTRY_BATCHES_MAX + 1):
+        entries += packer.add(bytes(61), number, number)
+    entries += packer.finish()
+    assert [len(entry.payload) - 1 for entry in entries] == [ENTRY_BATCHES_MAX] * 2 + [1]
+    assert [entry.first_offset for entry in entries] == [n * ENTRY_BATCHES_MAX for n in range(3)]

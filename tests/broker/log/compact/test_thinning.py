@@ -5,8 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log.compact.aborted import TransactionPass
-from broker.log.compact.compaction_core import Filter, Mapping
-from broker.log.compact.steps import CompactionError, run_inline
+from broker.log.compact.compaction_core import Filter, Mapping, PassRules
+from broker.log.compact.key_map import OpenAddressingKeyMap
+from broker.log.compact.steps import (
+    BYTES_PER_STEP,
+    LONG_KEY_BYTES,
+    CompactionError,
+    Work,
+    run_inline,
+)
 from broker.log.compact.thinning import as_int64
 from tests.broker.log.compact.logs import (
     BASE_MS,
@@ -128,3 +135,57 @@ def test_a_record_keeps_attributes_that_nobody_uses():
     left = compact([*log[:1], Ledger([batch_of(2, (b"a", b"2"))])]).ledgers[0].batches[0]
     assert left[62] == 0x5A
     assert parse_header(left).base_timestamp == 14
+
+
+def test_long_keys_are_hashed_by_work():
+    """400 kB of a key take 0.5 ms, and a batch may have hundreds of them: none is hashed between
+    two steps, and short ones not more than a step's bytes."""
+    long_key = b"k" * 400_000
+    records = [Record(0, 0, long_key, b"1"), Record(1, 0, b"short", b"1")]
+    records += [Record(2 + n, 0, b"%d" % n * 30_000, b"") for n in range(30)]
+    records.append(Record(32, 0, long_key + b"!", None))
+    records.append(Record(33, 0, long_key, b"2"))
+    batch = build_batch(records, base_timestamp=0)
+    key_map = OpenAddressingKeyMap(24 * 64, hash_key=b"sixteen bytes of")
+    hashed, works = [], []
+    put, get = key_map.put, key_map.get
+
+    class Counting:
+        is_full, shorten = False, key_map.shorten
+
+        def put(self, key, offset):
+            hashed[-1] += len(key)
+            put(key, offset)
+
+        def get(self, key):
+            hashed[-1] += len(key)
+            return get(key)
+
+    def drive(steps):
+        answer = None
+        hashed.append(0)
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as done:
+                return done.value
+            answer = None
+            if isinstance(step, Work):
+                works.append(step.size_bytes)
+                answer = step.run()
+            else:
+                hashed.append(0)
+
+    header, view = parse_header(batch), memoryview(batch)
+    mapping = Mapping(Counting(), TransactionPass(), start_offset=0, size_max=1 << 30)
+    assert drive(mapping.add(view, header))
+    rules = PassRules(0, 1000, 33, 34, 1 << 30)
+    kept = drive(
+        Filter(rules, Counting(), TransactionPass()).keep(
+            view, header, is_compacted=False, is_range_end=True
+        )
+    )
+    assert kept.records_dropped == 1
+    assert [size for size in works if size >= 400_000] == [400_000, 400_001, 400_000] * 2
+    assert max(hashed) < BYTES_PER_STEP + LONG_KEY_BYTES
+    assert get(b"k" * 400_000) == get(key_map.shorten(long_key + b"x")) == -1

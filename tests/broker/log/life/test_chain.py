@@ -135,6 +135,13 @@ def test_roll_age_lets_a_short_retention_act():
     assert roll_age_ms(604_800_000, 10) == 1_000
 
 
+def test_a_short_compaction_lag_does_not_make_a_ledger_of_each_record():
+    assert roll_age_ms(604_800_000, -1, 60_000) == 60_000
+    assert roll_age_ms(604_800_000, -1, 1) == 1_000
+    assert roll_age_ms(500, -1, 1) == 500, "who sets segment.ms wants that"
+    assert roll_age_ms(604_800_000, 10, 60_000) == 1_000
+
+
 def test_jitter_spreads_rolls_below_its_limit():
     found = [roll_jitter_ms(60_000, 1_000, ledger_id) for ledger_id in range(5_000)]
     assert found == [roll_jitter_ms(60_000, 1_000, ledger_id) for ledger_id in range(5_000)]

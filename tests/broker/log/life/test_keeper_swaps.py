@@ -7,6 +7,7 @@ import trio.testing
 from broker.log.life.chain import Chain
 from broker.log.life.document import read_chain
 from broker.log.life.orphans import sweep_orphans
+from broker.log.life.retention import ROLL_AGE_MS_MIN
 from broker.log.life.swap import Swap, SwapOutcome
 from broker.log.partition import State
 from broker.log.settings import LogSettings
@@ -158,6 +159,41 @@ async def test_several_groups_share_one_write(world):
     assert world.store.writes == writes + 1
     assert len(world.log.segments) == len(world.log.chain.ledgers) == 3
     assert await offsets(world) == [0, 4, 8]
+
+
+async def test_a_bug_in_one_swap_leaves_nobody_waiting(world, monkeypatch):
+    """The keeper ends with it; who asked, and who asked together with it, is told so."""
+    await fill(world, 3)
+    swaps = [await swap_of(world, infos(world, n, n + 1), even) for n in range(3)]
+    change = Swap.change
+
+    def broken(self, chain):
+        assert self is not swaps[1], "as one that does not fit"
+        return change(self, chain)
+
+    monkeypatch.setattr(Swap, "change", broken)
+    told = []
+
+    async def ask(swap):
+        with trio.fail_after(20):
+            told.append(await world.keeper.swap(swap))
+
+    swap_ledgers = world.keeper._swap_ledgers
+
+    async def failing():
+        try:
+            await swap_ledgers()
+        except AssertionError:
+            errors.append(1)  # here nobody ends the keeper for it
+
+    errors = []
+    monkeypatch.setattr(world.keeper, "_swap_ledgers", failing)
+    async with trio.open_nursery() as nursery:
+        for swap in swaps:
+            nursery.start_soon(ask, swap)
+    assert (len(told), len(errors)) == (3, 1)
+    assert swaps[1].may_delete
+    assert all(swap.may_delete or swap.outcome is SwapOutcome.DONE for swap in swaps)
 
 
 async def test_appends_never_wait_for_a_swap(world):
@@ -426,9 +462,9 @@ async def test_missing_ledger_is_an_error_not_a_hole(world):
 
 async def test_a_compacted_topic_rolls_at_its_lag(world):
     world.config.segment_bytes = 1 << 20
-    world.config.max_compaction_lag_ms = 1
+    world.config.max_compaction_lag_ms = 1  # a ledger lives for a second, however short it is
     await world.append(b"x")
-    await trio.sleep(0.01)
+    await trio.sleep(ROLL_AGE_MS_MIN / 1000 + 0.05)
     world.keeper.check_retention()
     assert not world.log.chain.ledgers[-1].last_offset
     assert not world.keeper._roll_due()

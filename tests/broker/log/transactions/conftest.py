@@ -228,7 +228,7 @@ class World:
         else:
             got = await log.read(offset, size_max, committed=True)
         aborted = await log.read_aborted(offset, got.next_offset)
-        assert log.aborted.find_nowait(offset, got.next_offset) in (aborted, None)
+        assert log.transactions.aborted.find_nowait(offset, got.next_offset) in (aborted, None)
         data = b"".join(got.parts)
         return list(scan_batches(data)), aborted, got.next_offset
 

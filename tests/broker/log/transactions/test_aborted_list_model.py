@@ -109,7 +109,7 @@ async def run_history(txn, steps, seed, rows_max):
         await history.run(steps)
         if rows_max is not None:
             # Hardly any index of a closed ledger stays in memory.
-            world.shared.aborted = world.log.aborted._cache = AbortedCache(rows_max)
+            world.shared.aborted = world.log.transactions.aborted._cache = AbortedCache(rows_max)
         await history.check(random.Random(seed))
         await history.crash(is_acked=True)
         await history.check(random.Random(seed + 1))

@@ -5,8 +5,11 @@ import pytest
 from broker.log.transactions.gate import (
     PARKED_BYTES_MAX,
     PARKED_COUNT_MAX,
+    CoordinatorAppend,
     produce_error,
 )
+from broker.log.transactions.origin import Origin
+from tests.broker.log.transactions.conftest import make_batch
 from wire.kafka.errors import ErrorCode
 
 
@@ -89,6 +92,77 @@ async def test_abort_between_verify_and_append_guard(world, version, autojump_cl
     await world.settle()
     assert world.log.producers.first_open_transaction_offset is None
     assert world.log.next_offset == 1
+
+
+# --- a coordinator of ours, who asks before it has a batch
+
+
+def ask_ahead(world, *, epoch=0, version=12):
+    """Gives the origin, and a list that the answer comes to."""
+    origin, answers = Origin("id", version), []
+    world.log.ask_transaction(origin, 7, epoch, answers.append)
+    return origin, answers
+
+
+def write(world, origin, *, epoch=0):
+    """As the coordinator of groups: without a sequence. Gives the append."""
+    records = make_batch(1, pid=7, epoch=epoch, transactional=True)
+    append = CoordinatorAppend(records, lambda _: None, origin)
+    world.log.submit(append, internal=True)
+    return append
+
+
+async def test_what_was_given_back_is_asked_again(world, autojump_clock):
+    """A word that nobody has used is not kept: the transaction may end without a marker here."""
+    first, answers = ask_ahead(world)
+    assert answers == [ErrorCode.NONE]
+    world.log.give_back(first)
+    _, answers = ask_ahead(world)
+    assert answers == [ErrorCode.NONE]
+    assert len(world.verifier.asked) == 2
+
+
+async def test_one_word_lets_all_pass_who_wait_for_it(world, autojump_clock):
+    """One of them gives it back: it holds for the other, and only then is it used up."""
+    world.verifier.answer = None
+    first, first_answers = ask_ahead(world)
+    second, second_answers = ask_ahead(world)
+    world.verifier.tell()
+    assert first_answers == second_answers == [ErrorCode.NONE]
+    world.log.give_back(first)
+    append = write(world, second)
+    await world.settle()
+    assert (append.error, append.base_offset) == (0, 0)
+    assert len(world.verifier.asked) == 1
+
+
+async def test_a_word_is_used_up_by_the_first_batch(world, autojump_clock):
+    """The transaction that it opened is ended by an administrator, whose marker has the producer's
+    own epoch: who passed by the same word, and comes only now, would open one that nobody ends."""
+    world.verifier.answer = None
+    (first, _), (second, _) = ask_ahead(world), ask_ahead(world)
+    world.verifier.tell()
+    assert write(world, first).error == 0
+    world.end(commit=False)
+    late = write(world, second)
+    await world.settle()
+    assert late.error is ErrorCode.INVALID_TXN_STATE
+    assert world.log.producers.first_open_transaction_offset is None
+
+
+async def test_an_older_word_that_is_given_back_leaves_the_newer_question(world, autojump_clock):
+    older, _ = ask_ahead(world)
+    world.verifier.answer = None
+    newer, answers = ask_ahead(world, epoch=1)
+    world.log.give_back(older)
+    world.verifier.tell()
+    assert answers == [ErrorCode.NONE]
+    append = write(world, newer, epoch=1)
+    await world.settle()
+    assert (append.error, append.base_offset) == (0, 0)
+
+
+# --- what the word was about is over
 
 
 async def test_next_tv2_transaction_while_last_marker_arrives_keeps_guard(world, autojump_clock):
@@ -195,9 +269,9 @@ async def test_data_outside_of_the_open_transaction(world, autojump_clock):
 
 
 async def test_without_coordinators_or_without_a_name(world, autojump_clock):
-    world.log._gate, gate = None, world.log._gate
+    world.log.transactions.gate, gate = None, world.log.transactions.gate
     assert world.send(0).error is ErrorCode.INVALID_TXN_STATE
-    world.log._gate = gate
+    world.log.transactions.gate = gate
     assert world.send(0, is_named=False).error is (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     assert world.log.next_offset == 0
     assert not world.verifier.asked

@@ -151,7 +151,7 @@ async def test_a_sealed_ledgers_index_is_read_and_not_made_anew(world, monkeypat
         raise AssertionError("the ledger is read whole")
 
     monkeypatch.setattr(aborted_list, "rebuild_aborted", rebuilt)
-    assert world.log.aborted.find_nowait(0, 8) is None, "it is not in memory"
+    assert world.log.transactions.aborted.find_nowait(0, 8) is None, "it is not in memory"
     _, aborted, _ = await world.fetch(0)
     assert [(each.producer_id, each.first_offset) for each in aborted] == [
         (0, 0), (1, 2), (2, 4), (7, 6),
@@ -171,7 +171,7 @@ async def test_a_ledger_with_many_aborted_transactions_is_closed(world, autojump
         world.end(number, commit=False)
         await world.settle()
     assert [each.info.aborted_count for each in world.log.segments] == [3, 3, 0]
-    assert len(world.log.aborted.open) == 1
+    assert len(world.log.transactions.aborted.open) == 1
     assert len((await world.fetch(0))[1]) == 7
 
 
@@ -196,7 +196,7 @@ async def test_a_marker_without_data_moves_nothing(world, autojump_clock):
     world.end(1, commit=False)
     world.end(2, commit=True)
     await world.settle()
-    assert len(world.log.aborted.open) == 0
+    assert len(world.log.transactions.aborted.open) == 0
     assert world.log.last_stable_offset == world.log.high_watermark == 3
 
 

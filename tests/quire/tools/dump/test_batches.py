@@ -298,3 +298,44 @@ def test_snapshots_and_offset_indexes(tmp_path, log_of, dump):
         assert dump("snapshot", bare).exit_code == 0
         bare.write_bytes(data[:-1])
         assert dump("snapshot", bare).exit_code == 1
+
+
+def test_transactions_in_words(tmp_path, log_of, dump):
+    """Without --json: what an operator looks for is in the text."""
+    path = tmp_path / "batches"
+    value = TransactionLogValue(7, 6, 8, 1, -1, 60000, 3, [PartitionsSchema("t", [0])], 5, 4)
+    key = encode_key(TransactionLogKey("my-app"))
+    ended = Record(1, 0, encode_key(TransactionLogKey("gone")), None)
+    path.write_bytes(build_batch([Record(0, 0, key, encode_value(value)), ended]))
+    text = dump("batch", path, "--transaction-log-decoder", json_rows=False).stdout
+    for said in ("my-app", "PrepareAbort", "producer_id=7", "next_producer_id=8", "gone"):
+        assert said in text, text
+    marker = EndTransactionMarker(False, 5)
+    path.write_bytes(
+        build_end_transaction_batch(marker, producer_id=9, producer_epoch=2, timestamp_ms=1)
+    )
+    text = dump("batch", path, "--records", json_rows=False).stdout
+    for said in ("control=ABORT", "coordinator_epoch=5", "producer_id=9", "is_control=yes"):
+        assert said in text, text
+
+
+def test_open_transactions_of_a_snapshot(log_of, dump):
+    producers = []
+    for number, start in ((5, 70), (6, -1)):
+        producer = Producer()
+        producer.epoch, producer.coordinator_epoch = 2, 4
+        producer.transaction_start_offset = start
+        producers.append(pack_producer(number, producer))
+    [part] = encode_snapshot(producers, 90)
+    index = AbortedIndex()
+    index.add(AbortedTransaction(7, 3, 9, 5))
+    [aborted] = index.parts()
+    path = log_of(
+        [payload_header(KIND_ABORTED, 90) + aborted, payload_header(KIND_SNAPSHOT, 90) + part()]
+    )
+    got = dump("snapshot", path)
+    assert (got.row("snapshot")["producers"], got.row("snapshot")["open_transactions"]) == (2, 1)
+    assert [row["transaction_start_offset"] for row in got.rows("producer")] == [70, -1]
+    text = dump("snapshot", path, json_rows=False).stdout
+    for said in ("open_transactions=1", "transaction_start_offset=70", "first_offset=3"):
+        assert said in text, text

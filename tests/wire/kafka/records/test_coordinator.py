@@ -29,6 +29,8 @@ from wire.kafka.records.coordinator import (
     encode_key,
     encode_value,
 )
+from wire.kafka.records.share_group import ShareGroupMetadataKey
+from wire.kafka.records.streams_group import StreamsGroupMetadataKey
 
 T0 = 1_700_000_000_000
 DEFINITIONS = json.loads((Path(__file__).parent / "vectors" / "coordinator.json").read_text())
@@ -160,7 +162,9 @@ def test_keys_are_java_s(vectors):
         assert encode_key(key) == vectors[name]
         assert decoder(vectors[name]) == key
     assert decode_group_key(vectors["legacy_offset_key"]) == offset_key
-    assert decode_group_key(b"\x00\x03\x00\x01g") is None  # a KIP-848 group's key
+    assert decode_group_key(b"\x00\x0b\x00\x01g") == ShareGroupMetadataKey("g")
+    assert decode_group_key(b"\x00\x11\x00\x01g") == StreamsGroupMetadataKey("g")
+    assert decode_group_key(b"\x00\x18\x00\x01g") is None  # of no kind that is known
     assert decode_transaction_key(b"\x00\x01") is None
 
 

@@ -18,6 +18,7 @@ from wire.kafka.records.walk import (
     Walked,
     fault_text,
     spans,
+    spans_pure,
     walk,
     walk_pure,
 )
@@ -200,20 +201,27 @@ def test_a_timestamps_delta_has_64_bits(function, tenth, fault):
         assert got[3] == 2**62
 
 
-def read_spans(data, count, step=1000):
+NO_LIMIT = 1 << 40
+both_spans = pytest.mark.parametrize(
+    "spans", [spans_pure, pytest.param(spans, marks=needs_compiled)]
+)
+
+
+def read_spans(spans, data, count, step=1000):
     """(fault, records before it, as `read_records` has them but for headers)."""
     position, found = 0, []
     while True:
-        fault, position, some = spans(data, position, min(step, count - len(found)))
+        fault, position, some = spans(data, position, min(step, count - len(found)), NO_LIMIT)
         found += some
         if fault or len(found) == count:
             return fault, position, found
 
 
-@given(bodies(), st.integers(1, 5))
-def test_spans_are_where_the_records_are(body, step):
+@both_spans
+@given(body=bodies(), step=st.integers(1, 5))
+def test_spans_are_where_the_records_are(spans, body, step):
     data, records = body
-    fault, position, found = read_spans(data, len(records), step)
+    fault, position, found = read_spans(spans, data, len(records), step)
     assert (fault, position, len(found)) == (Fault.NONE, len(data), len(records))
     end = 0
     for (start, rest, after, delta, offset_delta, key, has_value), record in zip(
@@ -241,15 +249,16 @@ def test_a_record_of_many_headers_costs_no_more_than_another():
 
     sys.setprofile(count)
     try:
-        fault, position, found = spans(data, 0, 1)
+        fault, position, found = spans_pure(data, 0, 1, NO_LIMIT)
     finally:
         sys.setprofile(None)
     assert (fault, position, len(found)) == (Fault.NONE, len(data), 1)
     assert len(steps) < 100
 
 
-@given(bodies(), st.integers(0, 13), st.integers(0, 2**32))
-def test_spans_take_what_can_be_read(body, count, seed):
+@both_spans
+@given(body=bodies(), count=st.integers(0, 13), seed=st.integers(0, 2**32))
+def test_spans_take_what_can_be_read(spans, body, count, seed):
     """Damaged records: what `read_records` refuses has a fault, at the same record, or a damaged
     header, which is moved as it is."""
     data, records = body
@@ -262,7 +271,7 @@ def test_spans_take_what_can_be_read(body, count, seed):
             del damaged[rng.randrange(len(damaged)) :]
     damaged = bytes(damaged)
     for number in (count, len(records)):
-        fault, _, found = spans(damaged, 0, number)
+        fault, _, found = spans(damaged, 0, number, NO_LIMIT)
         read = []
         try:
             for record in read_records(damaged, number):
@@ -278,3 +287,76 @@ def test_spans_take_what_can_be_read(body, count, seed):
             assert is_read == (not fault)
         for span, record in zip(found, read, strict=False):
             assert span[3:6] == (record.timestamp_delta, record.offset_delta, record.key)
+
+
+def is_same(data, position, count, bytes_max):
+    expected = spans_pure(data, position, count, bytes_max)
+    got = spans(data, position, count, bytes_max)
+    assert got == expected
+    assert [list(map(type, span)) for span in got[2]] == [
+        list(map(type, span)) for span in expected[2]
+    ]
+    return expected
+
+
+@needs_compiled
+@given(
+    bodies(),
+    st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=4),
+    st.integers(0, 4000),
+    st.integers(-1, 14),
+    st.sampled_from([0, 1, 50, NO_LIMIT]),
+)
+def test_both_find_the_same_spans(body, changes, cut, count, bytes_max):
+    """Of whole records, of damaged ones, and of such that are cut; from each place where the walk
+    before ended."""
+    data = bytearray(body[0])
+    for place, value in changes:
+        if data:
+            data[place % len(data)] = value
+    data = bytes(data[: cut or None])
+    position = 0
+    while True:
+        fault, after, _ = is_same(data, position, count, bytes_max)
+        if fault or after == position or after >= len(data):
+            return
+        position = after
+
+
+@needs_compiled
+@given(st.binary(max_size=80), st.integers(0, 80), st.integers(0, 6))
+def test_both_find_the_same_in_any_bytes(data, position, count):
+    is_same(data, min(position, len(data)), count, NO_LIMIT)
+
+
+@needs_compiled
+@given(
+    st.lists(
+        st.sampled_from(
+            [0, 1, 2, 3, -1, -2, 2**31 - 1, -(2**31), 2**31, 2**40, 2**63 - 1, -(2**63)]
+        ),
+        max_size=7,
+    ),
+    st.binary(max_size=12),
+)
+def test_both_find_the_same_in_numbers_at_their_bounds(numbers, tail):
+    """A record of such numbers, with a length that is right."""
+    body = b"\0" + b"".join(encode_varint(number, 64) for number in numbers) + tail
+    is_same(encode_varint(len(body)) + body, 0, 2, NO_LIMIT)
+
+
+@both_spans
+def test_spans_end_at_a_number_of_bytes(spans):
+    """Not in a record, and never before the first."""
+    data = b"".join(encode_record(Record(n, 0, b"k" * 100, b"")) for n in range(10))
+    size = len(data) // 10
+    for bytes_max, count in ((0, 1), (1, 1), (size, 1), (size + 1, 2), (3 * size, 3), (10**9, 10)):
+        fault, position, found = spans(data, 0, 10, bytes_max)
+        assert (fault, position, len(found)) == (Fault.NONE, count * size, count)
+
+
+@needs_compiled
+def test_a_place_outside_of_the_records_is_refused():
+    for position in (-1, 5):
+        with pytest.raises(ValueError, match="outside"):
+            spans(b"abcd", position, 1, 1)

@@ -1,0 +1,1 @@
+"""Who is to have which partitions: pure functions, one module for each assignor."""

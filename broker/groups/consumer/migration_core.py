@@ -1,0 +1,246 @@
+"""A group goes from the classic to the consumer protocol and back while it has members. Pure.
+
+Upgrade: every classic member becomes one of the new group with what it has; its generation is its
+epoch, and it goes on by JoinGroup, SyncGroup and Heartbeat (mixed_core.py). Downgrade: once no
+member speaks the consumer protocol, the classic group takes over with what they have, and
+rebalances.
+
+All events of a change are one unit: stored together or not at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from broker.groups.classic.types import GroupSnapshot, MemberSnapshot
+from broker.groups.consumer.changes import metadata_hash
+from broker.groups.consumer.events import (
+    ClassicSet,
+    CurrentSet,
+    Event,
+    GroupEpoch,
+    MemberSet,
+    RegexSet,
+    TargetEpoch,
+    TargetSet,
+)
+from broker.groups.consumer.group import NOTHING_ASSIGNED
+from broker.groups.consumer.types import (
+    Assigned,
+    ClassicPart,
+    Current,
+    GroupError,
+    Member,
+    MemberState,
+    Owned,
+    Topics,
+)
+from wire.kafka.errors import ErrorCode, WireError
+from wire.kafka.records.consumer_group import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartition,
+)
+from wire.kafka.records.coordinator import (
+    decode_assignment,
+    decode_subscription,
+    encode_protocol,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from uuid import UUID
+
+    from broker.groups.classic.members import Member as OldMember
+    from broker.groups.classic.types import GroupLimits
+    from broker.groups.consumer.changes import Changes
+
+
+# --- what classic consumers' opaque bytes say
+
+
+def subscription_of(metadata: bytes) -> ConsumerProtocolSubscription:
+    """GroupError INCONSISTENT_GROUP_PROTOCOL if it is none."""
+    try:
+        return decode_subscription(metadata)
+    except WireError as error:
+        raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
+
+
+def owned_by(subscription: ConsumerProtocolSubscription, topics: Topics) -> Owned:
+    """What a classic consumer says it owns; an eager one gave up all before it joins."""
+    return by_id(subscription.owned_partitions, topics)
+
+
+def by_id(partitions: Iterable[ConsumerProtocolTopicPartition], topics: Topics) -> Owned:
+    found: Owned = {}
+    for each in partitions:
+        topic = topics.get(each.topic)
+        if topic is not None and each.partitions:
+            found.setdefault(topic.id, set()).update(each.partitions)
+    return found
+
+
+def assignment_bytes(
+    partitions: Mapping[UUID, Collection[int]], metadata: bytes, topics: Topics
+) -> bytes:
+    """An assignment in the version that the member's subscription has."""
+    found = []
+    for topic_id in sorted(partitions):
+        topic = topics.get_by_id(topic_id)
+        if topic is not None and partitions[topic_id]:
+            numbers = sorted(partitions[topic_id])
+            found.append(ConsumerProtocolTopicPartition(topic.name, numbers))
+    version = int.from_bytes(metadata[:2], "big", signed=True)
+    return encode_protocol(ConsumerProtocolAssignment(found), version)
+
+
+# --- up
+
+
+def upgraded(classic: ClassicGroup, members_max: int, topics: Topics) -> list[Event]:
+    """The events that make a consumer group of a classic one with members. GroupError
+    GROUP_ID_NOT_FOUND: it cannot be one."""
+    if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise _refused(classic, f"its protocol type is {classic.protocol_type}")
+    if len(classic.members) > members_max:
+        raise _refused(classic, f"it has more than {members_max} members")
+    epoch = max(classic.generation_id, 1)
+    taken: set[tuple[UUID, int]] = set()
+    members, currents = [], []
+    names: set[str] = set()
+    for old in classic.members.by_id.values():
+        member, owned = _upgraded_member(classic, old, topics)
+        names.update(member.topics)
+        assigned: Assigned = {}
+        for topic_id, partitions in owned.items():
+            mine = {p: epoch for p in sorted(partitions) if (topic_id, p) not in taken}
+            taken.update((topic_id, p) for p in mine)
+            if mine:
+                assigned[topic_id] = mine
+        members.append(member)
+        currents.append(Current(epoch, epoch, MemberState.STABLE, assigned))
+    return [
+        ClassicSet(None),
+        *(MemberSet(member.member_id, member) for member in members),
+        GroupEpoch((epoch, metadata_hash(names, topics))),
+        *(
+            TargetSet(member.member_id, {t: frozenset(p) for t, p in current.assigned.items()})
+            for member, current in zip(members, currents, strict=True)
+        ),
+        TargetEpoch((epoch, 0)),
+        *(
+            CurrentSet(member.member_id, current)
+            for member, current in zip(members, currents, strict=True)
+        ),
+    ]
+
+
+def _upgraded_member(classic: ClassicGroup, old: OldMember, topics: Topics) -> tuple[Member, Owned]:
+    names = [name for name, _ in old.protocols]
+    protocol = classic.protocol_name if classic.protocol_name in names else names[0]
+    assert protocol is not None
+    owned: Owned = {}
+    try:
+        subscription = decode_subscription(old.metadata(protocol))
+        if old.assignment:
+            assignment = decode_assignment(old.assignment)
+            if assignment.user_data:
+                raise _refused(classic, "an assignment has data of the assignor's own")
+            owned = by_id(assignment.assigned_partitions, topics)
+    except WireError as error:
+        raise _refused(
+            classic, f"what member {old.member_id} has cannot be read: {error}"
+        ) from None
+    member = Member(
+        old.member_id,
+        old.instance_id,
+        subscription.rack_id,
+        old.client_id,
+        old.client_host,
+        tuple(sorted(set(subscription.topics))),
+        rebalance_timeout_ms=old.rebalance_timeout_ms,
+        classic=ClassicPart(old.session_timeout_ms, old.protocols),
+    )
+    return member, owned
+
+
+def _refused(classic: ClassicGroup, why: str) -> GroupError:
+    return GroupError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Group {classic.group_id} is a classic group and cannot be upgraded: {why}.",
+    )
+
+
+# --- down
+
+
+def downgrade(changes: Changes, limits: GroupLimits, now_ms: int, topics: Topics) -> ClassicGroup:
+    """Ends a group whose members all speak the classic protocol; the group that follows it. It has
+    what they have, and is about to rebalance."""
+    group = changes.group
+    assert group.is_all_classic
+    snapshot = _snapshot(changes, now_ms, topics)
+    parts = {member_id: member.classic for member_id, member in group.members.items()}
+    for member_id in list(group.current):
+        changes.add(CurrentSet(member_id, None))
+    for member_id in list(group.targets):
+        changes.add(TargetSet(member_id, None))
+    changes.add(TargetEpoch(None))
+    for member_id in list(group.members):
+        changes.add(MemberSet(member_id, None))
+    for regex in list(group.regexes):
+        changes.add(RegexSet(regex, None))
+    changes.add(GroupEpoch(None))
+    changes.add(ClassicSet(snapshot))
+    classic = ClassicGroup.restore(snapshot, limits)
+    for member_id, part in parts.items():
+        assert part is not None
+        classic.members.set_protocols(classic.members.by_id[member_id], part.protocols)
+    return classic
+
+
+def _snapshot(changes: Changes, now_ms: int, topics: Topics) -> GroupSnapshot:
+    group = changes.group
+    protocol = common_protocol(group.members.values())
+    assert protocol is not None, "who joins must support one that all others do"
+    members = []
+    for member_id, member in group.members.items():
+        assert member.classic is not None
+        metadata = dict(member.classic.protocols)[protocol]
+        assigned = group.current.get(member_id, NOTHING_ASSIGNED).assigned
+        members.append(
+            MemberSnapshot(
+                member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.classic.session_timeout_ms,
+                metadata,
+                assignment_bytes(assigned, metadata, topics),
+            )
+        )
+    return GroupSnapshot(
+        group.group_id,
+        CONSUMER_PROTOCOL_TYPE,
+        # Members that are at the last assignment go on with their generation.
+        max(current.epoch for current in group.current.values()),
+        protocol,
+        members[0].member_id,
+        now_ms,
+        tuple(members),
+    )
+
+
+def common_protocol(members: Iterable[Member]) -> str | None:
+    """The first of the first classic member's that all classic members support."""
+    lists = [
+        [name for name, _ in member.classic.protocols]
+        for member in members
+        if member.classic is not None
+    ]
+    if not lists:
+        return None
+    return next((name for name in lists[0] if all(name in each for each in lists)), None)

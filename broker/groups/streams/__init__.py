@@ -1,0 +1,1 @@
+"""Streams groups (KIP-1071): pure cores, their records, and the shell beside the requests."""

@@ -1,0 +1,455 @@
+"""Streams groups (KIP-1071).
+
+| key | API | versions |
+|---|---|---|
+| 88 | StreamsGroupHeartbeat | 0 |
+| 89 | StreamsGroupDescribe | 0 |
+
+Behaviour: Kafka 4.3's; what a heartbeat does is streams_core's contract. Here is its form:
+- group id and member id, and the rack id if it is given, are not empty; the epoch is -1 or more.
+- who joins (epoch 0) gives a rebalance timeout, a topology, and no tasks; nobody else gives a
+  topology. The three lists of tasks are given together or not at all.
+- instance ids, warm-up tasks, offsets of tasks and patterns of source topics are not served yet.
+All of that is INVALID_REQUEST; everything UNSUPPORTED_VERSION while not every broker of the cluster
+serves the protocol. STREAMS_INVALID_TOPOLOGY: a topology names a topic of the server's own, or one
+that no topic can be called; a changelog topic says how many partitions it has; it has too many
+elements, or bytes.
+
+Internal topics that are missing are made as the requester: who may not is told so in the answer's
+status, and the group stays as it is.
+
+StreamsGroupDescribe tells what is stored. An empty group id is INVALID_GROUP_ID, a group that is
+not there, or of another type, GROUP_ID_NOT_FOUND.
+
+Known deviations: the authorized operations of a group are all that groups have. A topology has at
+most ELEMENTS_MAX topics and groups of them, and TOPOLOGY_BYTES_MAX as a record; Kafka has no limit
+but that of a record. Of a topology that is not ready the describing answer has what the members
+said, where Kafka's has no subtopologies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.api import Api, Reply, Request, Steps
+from broker.authorization import ALL_OPERATIONS, ResourceType
+from broker.cluster.topic import INTERNAL_TOPICS, check_name
+from broker.groups.streams.group import NO_TARGET, NOTHING_HELD
+from broker.groups.streams.live import LiveStreamsGroup
+from broker.groups.streams.records import topology_value
+from broker.groups.streams.topology_core import Configured, configure, element_count
+from broker.groups.streams.types import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    CopartitionGroup,
+    GroupError,
+    HeartbeatInput,
+    HeartbeatResult,
+    InternalTopic,
+    StatusCode,
+    Subtopology,
+    Target,
+    Tasks,
+    Topology,
+)
+from broker.groups.streams.types import Endpoint as GroupEndpoint
+from broker.groups.streams.types import Status as GroupStatus
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.messages.streams_groups import (
+    Assignment,
+    DescribedGroup,
+    Endpoint,
+    EndpointToPartitions,
+    KeyValue,
+    Member,
+    Status,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    StreamsGroupDescribeResponseSubtopology,
+    StreamsGroupDescribeResponseTopology,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatRequestTopology,
+    StreamsGroupHeartbeatResponse,
+    TaskIds,
+    TopicInfo,
+    TopicPartition,
+)
+from wire.kafka.records.coordinator import encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from broker.api import ConnectionInfo
+    from broker.coordinator.ports import Catalog
+    from broker.groups.coordinator import GroupCoordinator
+    from broker.groups.streams.group import StreamsGroup
+
+#: What a group costs, in units of `Steps`, and characters of its id that cost one: it is hashed.
+GROUP_UNITS = 8
+MEMBER_UNITS = 20
+CHARACTERS_PER_UNIT = 20
+#: Topics of a topology's subtopologies, and groups of them: configuring it takes about 3 ms.
+ELEMENTS_MAX = 2_000
+#: Of a topology as a record: a batch must hold it beside others.
+TOPOLOGY_BYTES_MAX = 250_000
+
+
+class StreamsGroupsHandler:
+    """Between the messages and the coordinator; keeps nothing."""
+
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        catalog: Catalog,
+        is_on: Callable[[], bool] = lambda: True,
+        may_create: Callable[[ConnectionInfo, str], bool] = lambda connection, topic: True,
+    ) -> None:
+        """`is_on`: whether the protocol is served: the cluster's `streams.version` and this
+        broker's group.coordinator.rebalance.protocols allow it. `may_create`: whether who is on the
+        connection may create a topic of that name."""
+        self._coordinator = coordinator
+        self._catalog = catalog
+        self._is_on = is_on
+        self._may_create = may_create
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0, self.heartbeat),
+            Api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 0, self.describe),
+        ]
+
+    # --- StreamsGroupHeartbeat
+
+    def heartbeat(self, request: Request) -> Steps[StreamsGroupHeartbeatResponse | Reply]:
+        body: StreamsGroupHeartbeatRequest = request.body
+        if not self._is_on():
+            return StreamsGroupHeartbeatResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
+        try:
+            given = yield from _input(body, request)
+        except GroupError as error:
+            return StreamsGroupHeartbeatResponse(
+                error_code=int(error.code), error_message=error.message
+            )
+        reply = Reply()
+
+        def answer(result: HeartbeatResult) -> None:
+            if result.to_create and not result.error:
+                self._create(body.group_id, request, result)
+            reply.resolve(_heartbeat_response(result))
+
+        self._coordinator.streams_heartbeat(body.group_id, given, answer)
+        return reply
+
+    def _create(self, group_id: str, request: Request, result: HeartbeatResult) -> None:
+        names = sorted(result.to_create)
+        refused = [name for name in names if not self._may_create(request.connection, name)]
+        if refused:
+            _say_more(result, f"Unauthorized to CREATE on topics {', '.join(refused)}.")
+            return
+        groups = self._coordinator.streams
+        failures = groups.creation_failures(names)
+        groups.make_topics(group_id, result.to_create)
+        if failures:
+            told = ", ".join(f"{name} ({why})" for name, why in failures)
+            _say_more(result, f"Creation failed: {told}.")
+
+    # --- StreamsGroupDescribe
+
+    def describe(self, request: Request) -> Steps[StreamsGroupDescribeResponse]:
+        body: StreamsGroupDescribeRequest = request.body
+        response = StreamsGroupDescribeResponse()
+        for group_id in dict.fromkeys(body.group_ids):
+            yield GROUP_UNITS + len(group_id) // CHARACTERS_PER_UNIT
+            described = yield from self._described(group_id)
+            if body.include_authorized_operations and not described.error_code:
+                described.authorized_operations = ALL_OPERATIONS[ResourceType.GROUP]
+            response.groups.append(described)
+        return response
+
+    def _described(self, group_id: str) -> Steps[DescribedGroup]:
+        described = DescribedGroup(group_id=group_id)
+        if not self._is_on():
+            described.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+            return described
+        if not group_id:
+            described.error_code = int(ErrorCode.INVALID_GROUP_ID)
+            return described
+        error, entry = self._coordinator.describe(group_id)
+        if entry is None or not isinstance(entry.group, LiveStreamsGroup):
+            described.error_code = int(error or ErrorCode.GROUP_ID_NOT_FOUND)
+            if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                described.error_message = f"Group {group_id} not found."
+            return described
+        group = entry.group.stored
+        described.group_state = group.state.value
+        described.group_epoch = group.epoch
+        described.assignment_epoch = group.assignment_epoch
+        if group.topology is not None:
+            yield element_count(group.topology)
+            described.topology = self._described_topology(group.topology)
+        for member_id in list(group.members):
+            yield MEMBER_UNITS
+            if member_id in group.members:
+                described.members.append(_described_member(group, member_id))
+        return described
+
+    def _described_topology(self, topology: Topology) -> StreamsGroupDescribeResponseTopology:
+        """With the partitions that internal topics have, as far as they are known."""
+        try:
+            configured = configure(topology, self._catalog)
+        except GroupError:
+            configured = Configured(topology.epoch)
+        subtopologies = []
+        for each in topology.subtopologies:
+            known = configured.subtopologies.get(each.subtopology_id)
+            changelog = each.changelog_topics if known is None else known.changelog
+            repartition = each.repartition_source_topics if known is None else known.repartition
+            subtopologies.append(
+                StreamsGroupDescribeResponseSubtopology(
+                    each.subtopology_id,
+                    sorted(each.source_topics),
+                    sorted(each.repartition_sink_topics),
+                    [_topic_info(topic) for topic in changelog],
+                    [_topic_info(topic) for topic in repartition],
+                )
+            )
+        return StreamsGroupDescribeResponseTopology(topology.epoch, subtopologies)
+
+
+def _described_member(group: StreamsGroup, member_id: str) -> Member:
+    member = group.members[member_id]
+    current = group.current.get(member_id, NOTHING_HELD)
+    held, target = current.assigned, group.targets.get(member_id, NO_TARGET)
+    endpoint = member.user_endpoint
+    return Member(
+        member_id,
+        current.epoch,
+        None,
+        member.rack_id,
+        member.client_id,
+        member.client_host,
+        member.topology_epoch,
+        member.process_id,
+        None if endpoint is None else Endpoint(*endpoint),
+        [KeyValue(*each) for each in member.client_tags],
+        [],
+        [],
+        Assignment(_task_ids(held.active), _task_ids(held.standby), _task_ids(held.warmup)),
+        Assignment(_task_ids(target.active), _task_ids(target.standby), _task_ids(target.warmup)),
+    )
+
+
+def _topic_info(topic: InternalTopic) -> TopicInfo:
+    return TopicInfo(
+        topic.name,
+        topic.partitions,
+        topic.replication_factor,
+        [KeyValue(*each) for each in topic.configs],
+    )
+
+
+# --- a heartbeat as the core has it
+
+
+def _input(body: StreamsGroupHeartbeatRequest, request: Request) -> Steps[HeartbeatInput]:
+    """GroupError: it is malformed."""
+    problem = _form_problem(body)
+    if problem is not None:
+        raise GroupError(ErrorCode.INVALID_REQUEST, problem)
+    topology = None
+    if body.topology is not None:
+        topology = yield from _topology(body.topology)
+    owned = None
+    if body.active_tasks is not None:
+        owned = Target(
+            (yield from _tasks(body.active_tasks)), (yield from _tasks(body.standby_tasks or []))
+        )
+    endpoint, tags = body.user_endpoint, body.client_tags
+    return HeartbeatInput(
+        body.member_id,
+        body.member_epoch,
+        request.client_id,
+        f"/{request.connection.peer_host}",
+        body.endpoint_information_epoch,
+        body.rack_id,
+        body.rebalance_timeout_ms,
+        topology,
+        owned,
+        body.process_id,
+        None if endpoint is None else (endpoint.host, endpoint.port),
+        None if tags is None else tuple(sorted({each.key: each.value for each in tags}.items())),
+        body.shutdown_application,
+    )
+
+
+def _form_problem(body: StreamsGroupHeartbeatRequest) -> str | None:
+    """What is wrong with a request whatever the group is."""
+    for name, value in (
+        ("MemberId", body.member_id),
+        ("GroupId", body.group_id),
+        ("InstanceId", body.instance_id),
+        ("RackId", body.rack_id),
+    ):
+        if value is not None and not value.strip():
+            return f"{name} can't be empty."
+    lists = (body.active_tasks, body.standby_tasks, body.warmup_tasks)
+    if body.member_epoch == JOIN_EPOCH:
+        if body.rebalance_timeout_ms == -1:
+            return "RebalanceTimeoutMs must be provided in first request."
+        for name, tasks in zip(("Active", "Standby", "Warmup"), lists, strict=True):
+            if tasks is None or tasks:
+                return f"{name}Tasks must be empty when (re-)joining."
+        if body.topology is None:
+            return "Topology must be non-null when (re-)joining."
+    elif body.member_epoch < LEAVE_EPOCH:
+        return f"MemberEpoch is {body.member_epoch}, but must be greater than or equal to -1."
+    elif body.topology is not None:
+        return "Topology can only be provided when (re-)joining."
+    if any(tasks is not None for tasks in lists) and any(tasks is None for tasks in lists):
+        return "If one task-type is non-null, all must be non-null."
+    return _unserved(body)
+
+
+def _unserved(body: StreamsGroupHeartbeatRequest) -> str | None:
+    """What Kafka 4.3 does not serve, either."""
+    if body.instance_id is not None:
+        return "Static membership is not yet supported."
+    if body.task_offsets is not None:
+        return "TaskOffsets are not supported yet."
+    if body.task_end_offsets is not None:
+        return "TaskEndOffsets are not supported yet."
+    if body.warmup_tasks:
+        return "WarmupTasks are not supported yet."
+    if body.topology is not None and any(
+        each.source_topic_regex for each in body.topology.subtopologies
+    ):
+        return "Regular expressions for source topics are not supported yet."
+    return None
+
+
+def _tasks(ids: Iterable[TaskIds]) -> Steps[Tasks]:
+    tasks: Tasks = {}
+    for each in ids:
+        yield 1 + len(each.partitions) // 10
+        if each.partitions:
+            numbers = frozenset(each.partitions)
+            tasks[each.subtopology_id] = tasks.get(each.subtopology_id, frozenset()) | numbers
+    return tasks
+
+
+def _topology(told: StreamsGroupHeartbeatRequestTopology) -> Steps[Topology]:
+    subtopologies: dict[str, Subtopology] = {}
+    for each in told.subtopologies:
+        yield 2
+        if each.subtopology_id in subtopologies:
+            raise _invalid(f"Subtopology {each.subtopology_id} is there twice.")
+        subtopologies[each.subtopology_id] = Subtopology(
+            each.subtopology_id,
+            tuple(each.source_topics),
+            tuple(each.repartition_sink_topics),
+            tuple(_internal_topic(topic) for topic in each.repartition_source_topics),
+            tuple(_internal_topic(topic) for topic in each.state_changelog_topics),
+            tuple(
+                CopartitionGroup(tuple(group.source_topics), tuple(group.repartition_source_topics))
+                for group in each.copartition_groups
+            ),
+        )
+    topology = Topology(told.epoch, tuple(subtopologies[each] for each in sorted(subtopologies)))
+    elements = element_count(topology)
+    if elements > ELEMENTS_MAX:
+        raise _invalid(f"A topology may have {ELEMENTS_MAX} topics and groups of them at most.")
+    yield elements
+    size = len(encode_value(topology_value(topology)))
+    if size > TOPOLOGY_BYTES_MAX:
+        raise _invalid(f"A topology may have {TOPOLOGY_BYTES_MAX} bytes at most, and has {size}.")
+    _check_names(topology)
+    return topology
+
+
+def _internal_topic(topic: TopicInfo) -> InternalTopic:
+    return InternalTopic(
+        topic.name,
+        topic.partitions,
+        topic.replication_factor,
+        tuple(sorted({each.key: each.value for each in topic.topic_configs}.items())),
+    )
+
+
+def _check_names(topology: Topology) -> None:
+    if topology.epoch < 0:
+        raise _invalid("Topology epoch must be non-negative.")
+    names: dict[str, None] = {}
+    for each in topology.subtopologies:
+        names.update(dict.fromkeys((*each.read_topics(), *each.repartition_sink_topics)))
+        for topic in each.changelog_topics:
+            names[topic.name] = None
+            if topic.partitions:
+                raise _invalid(
+                    f"Changelog topic {topic.name} must have an undefined partition count, but it"
+                    f" is set to {topic.partitions}."
+                )
+    own = [name for name in names if name in INTERNAL_TOPICS]
+    if own:
+        raise _invalid(
+            f"Use of Kafka internal topics {','.join(own)} in a Kafka Streams topology is"
+            " prohibited."
+        )
+    bad = [name for name in names if not _is_name(name)]
+    if bad:
+        raise _invalid(f"Topic names {','.join(bad)} are not valid topic names.")
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except KafkaError:
+        return False
+    return True
+
+
+def _invalid(message: str) -> GroupError:
+    return GroupError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+
+
+# --- its answer
+
+
+def _say_more(result: HeartbeatResult, more: str) -> None:
+    result.statuses = [
+        GroupStatus(each.code, f"{each.detail}; {more}")
+        if each.code is StatusCode.MISSING_INTERNAL_TOPICS
+        else each
+        for each in result.statuses
+    ]
+
+
+def _heartbeat_response(result: HeartbeatResult) -> StreamsGroupHeartbeatResponse:
+    response = StreamsGroupHeartbeatResponse(
+        error_code=int(result.error),
+        error_message=result.message,
+        member_id=result.member_id,
+        member_epoch=result.epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+        endpoint_information_epoch=result.endpoint_epoch,
+    )
+    response.status = [Status(int(each.code), each.detail) for each in result.statuses]
+    if result.tasks is not None:
+        response.active_tasks = _task_ids(result.tasks.active)
+        response.standby_tasks = _task_ids(result.tasks.standby)
+        response.warmup_tasks = _task_ids(result.tasks.warmup)
+    if result.endpoints is not None:
+        response.partitions_by_user_endpoint = [_endpoint(each) for each in result.endpoints]
+    return response
+
+
+def _task_ids(tasks: Mapping[str, Collection[int]]) -> list[TaskIds]:
+    return [TaskIds(each, sorted(numbers)) for each, numbers in sorted(tasks.items())]
+
+
+def _endpoint(endpoint: GroupEndpoint) -> EndpointToPartitions:
+    return EndpointToPartitions(
+        Endpoint(endpoint.host, endpoint.port),
+        [TopicPartition(*each) for each in endpoint.active.items()],
+        [TopicPartition(*each) for each in endpoint.standby.items()],
+    )

@@ -1,0 +1,1 @@
+"""Who a client is: principals, and SASL of the listeners."""

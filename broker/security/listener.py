@@ -1,0 +1,48 @@
+"""How the clients of one listener are known: its protocol, and what that stands on.
+
+`KafkaServer.listen` is given it. Where a listener has SASL the connection is dispatch's once its
+client has logged in, and the principal is the one that did; else everybody is User:ANONYMOUS. TLS
+is not served: a listener that asks for it ends the start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from broker.api import Handling
+    from broker.connection import KafkaConnection
+
+
+class SecurityProtocol(StrEnum):
+    """Kafka's `org.apache.kafka.common.security.auth.SecurityProtocol`."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def has_sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+class SaslLayer(Protocol):
+    """SASL in front of dispatch."""
+
+    def begin(self, connection: KafkaConnection, dispatcher: Handling) -> Handling:
+        """What a new connection's frames go to. It gives the connection `dispatcher` and its
+        principal once the client has logged in, and closes it otherwise."""
+
+
+@dataclass(slots=True, frozen=True)
+class ListenerSecurity:
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    #: None: its protocol has none.
+    sasl: SaslLayer | None = None

@@ -1,0 +1,1 @@
+"""SASL of the listeners: the exchange in front of dispatch, and its mechanisms."""

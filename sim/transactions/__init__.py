@@ -1,0 +1,1 @@
+"""Transactions in the simulated world: producers, readers, their history and its judges."""

@@ -1,0 +1,652 @@
+"""Consumer groups in a coordinator: what is answered when, what is stored and loaded, what times
+out, and how a group changes its protocol."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from broker.groups.consumer.settings import ConsumerSettings
+from broker.groups.consumer.types import GroupTimes
+from wire.kafka.errors import ErrorCode as E
+from wire.kafka.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+)
+from wire.kafka.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from wire.kafka.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from wire.kafka.records.consumer_group import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartition,
+)
+from wire.kafka.records.coordinator import decode_assignment, encode_protocol
+
+
+class Client:
+    """A consumer of the new protocol, as far as the coordinator sees it."""
+
+    def __init__(self, world, member_id, *topics, group="g", **given):
+        self.world, self.member_id, self.group = world, member_id, group
+        self.epoch = 0
+        self.owned = {}
+        self.given = {"subscribed_topic_names": list(topics) or None, **given}
+
+    def request(self, *, full=False, **given):
+        message = ConsumerGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
+        if self.epoch == 0 or full:
+            given = {"rebalance_timeout_ms": 10_000, **self.given, **given}
+            message.topic_partitions = self.partitions()
+        elif given.pop("tell", True):
+            message.topic_partitions = self.partitions()
+        for name, value in given.items():
+            setattr(message, name, value)
+        return 1, message
+
+    def partitions(self):
+        return [
+            ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, sorted(partitions))
+            for topic_id, partitions in self.owned.items()
+        ]
+
+    def take(self, answer):
+        if answer.error_code in (E.FENCED_MEMBER_EPOCH, E.UNKNOWN_MEMBER_ID):
+            self.epoch, self.owned = 0, {}
+        if not answer.error_code:
+            self.epoch = answer.member_epoch
+            if answer.assignment is not None:
+                self.owned = {
+                    t.topic_id: set(t.partitions) for t in answer.assignment.topic_partitions
+                }
+        return E(answer.error_code)
+
+    async def beat(self, **given):
+        return self.take(await self.world.ask(*self.request(**given)))
+
+    @property
+    def count(self):
+        return sum(map(len, self.owned.values()))
+
+
+class OldClient:
+    """A consumer of the classic protocol with a cooperative assignor."""
+
+    def __init__(self, world, *topics, group="g", instance=None, metadata=None):
+        self.world, self.topics, self.group = world, topics, group
+        self.instance, self.metadata = instance, metadata
+        self.member_id, self.generation, self.owned = "", -1, {}
+
+    def subscription(self):
+        if self.metadata is not None:
+            return self.metadata
+        owned = [ConsumerProtocolTopicPartition(t, sorted(p)) for t, p in self.owned.items()]
+        return encode_protocol(
+            ConsumerProtocolSubscription(list(self.topics), None, owned, self.generation), 3
+        )
+
+    def join_request(self):
+        return 9, JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=20_000,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol("cooperative", self.subscription())],
+        )
+
+    async def join(self):
+        """JoinGroup, as often as it takes; the last answer."""
+        while True:
+            answers = self.world.send(*self.join_request())
+            await trio.sleep(0.01)
+            (answer,) = answers
+            self.member_id = answer.member_id or self.member_id
+            if answer.error_code != E.MEMBER_ID_REQUIRED:
+                break
+        self.generation = answer.generation_id
+        return answer
+
+    async def sync(self, assignments=()):
+        answer = await self.world.ask(
+            5,
+            SyncGroupRequest(
+                self.group, self.generation, self.member_id, self.instance,
+                "consumer", "cooperative", list(assignments),
+            ),
+        )  # fmt: skip
+        if not answer.error_code:
+            self.owned = {}
+            if answer.assignment:
+                for each in decode_assignment(answer.assignment).assigned_partitions:
+                    self.owned[each.topic] = set(each.partitions)
+        return E(answer.error_code)
+
+    async def lead(self, **partitions):
+        """The leader gives itself these partitions of topics."""
+        given = encode_protocol(
+            ConsumerProtocolAssignment(
+                [ConsumerProtocolTopicPartition(t, list(p)) for t, p in partitions.items()]
+            ),
+            3,
+        )
+        return await self.sync([SyncGroupRequestAssignment(self.member_id, given)])
+
+    async def heartbeat(self):
+        answer = await self.world.ask(
+            4, HeartbeatRequest(self.group, self.generation, self.member_id, self.instance)
+        )
+        return E(answer.error_code)
+
+    async def again(self):
+        assert (await self.join()).error_code == E.NONE
+        assert await self.sync() is E.NONE
+
+    @property
+    def count(self):
+        return sum(map(len, self.owned.values()))
+
+
+@pytest.fixture
+async def world(make_world):
+    made = make_world(consumer=ConsumerSettings(times=GroupTimes(assignment_interval_ms=0)))
+    await made.start()
+    made.catalog.add("t", 4)
+    return made
+
+
+async def settle(*clients):
+    for _ in range(5):
+        for client in clients:
+            if isinstance(client, Client):
+                await client.beat()
+            elif await client.heartbeat() is E.REBALANCE_IN_PROGRESS:
+                await client.again()
+
+
+async def described(world, group="g"):
+    (answer,) = (await world.ask(1, ConsumerGroupDescribeRequest([group]))).groups
+    return answer
+
+
+def group_of(world, group="g"):
+    shard, error = world.coordinator.base.find(group)
+    assert not error
+    return shard.groups[group].group
+
+
+def offset(world, number, *, member="", epoch=-1, version=9, partition=0):
+    topic = world.catalog.get("t")
+    return version, OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=epoch,
+        member_id=member,
+        topics=[
+            OffsetCommitRequestTopic(
+                "t", topic.id, [OffsetCommitRequestPartition(partition, number)]
+            )
+        ],
+    )
+
+
+async def committed(world, *request, **given):
+    answer = await world.ask(*offset(world, *request, **given))
+    return E(answer.topics[0].partitions[0].error_code)
+
+
+async def fetched(world, member_id=None, epoch=-1):
+    (group,) = (
+        await world.ask(
+            9,
+            OffsetFetchRequest(
+                groups=[
+                    OffsetFetchRequestGroup(
+                        "g", topics=None, member_id=member_id, member_epoch=epoch
+                    )
+                ]
+            ),
+        )
+    ).groups
+    found = {p.partition_index: p.committed_offset for t in group.topics for p in t.partitions}
+    return E(group.error_code), found
+
+
+async def test_two_members_share(world, autojump_clock):
+    one, two = Client(world, "a", "t"), Client(world, "b", "t")
+    assert await one.beat() is E.NONE
+    assert (one.epoch, one.count) == (2, 4)
+    assert await two.beat() is E.NONE
+    await settle(one, two)
+    assert (one.count, two.count) == (2, 2)
+    answer = await described(world)
+    assert (answer.group_state, answer.group_epoch, answer.assignment_epoch) == ("Stable", 3, 3)
+    listed = (await world.ask(5, ListGroupsRequest(types_filter=["Consumer"]))).groups
+    assert [(g.group_id, g.group_state, g.group_type) for g in listed] == [
+        ("g", "Stable", "consumer")
+    ]
+    assert (await world.ask(5, ListGroupsRequest(types_filter=["classic"]))).groups == []
+    old = (await world.ask(6, DescribeGroupsRequest(groups=["g"]))).groups[0]
+    assert old.error_code == E.GROUP_ID_NOT_FOUND
+    old = (await world.ask(5, DescribeGroupsRequest(groups=["g"]))).groups[0]
+    assert (old.error_code, old.group_state) == (E.NONE, "Dead")
+
+
+async def test_a_steady_group_writes_nothing(world, autojump_clock):
+    one = Client(world, "a", "t")
+    await one.beat()
+    live = group_of(world)
+    batches = world.coordinator.statistics()["batches"]
+    for _ in range(10):
+        answers = world.send(*one.request(tell=False))
+        assert answers, "it is answered at once"
+        assert answers[0].assignment is None
+        await trio.sleep(5)
+    assert world.coordinator.statistics()["batches"] == batches
+    assert not live.pending
+
+
+async def test_nothing_is_told_before_it_is_stored(world, autojump_clock):
+    one = Client(world, "a", "t")
+    await one.beat()
+    for log in world.logs.logs.values():
+        log.auto_ack = False
+    two = Client(world, "b", "t")
+    joining = world.send(*two.request())
+    await world.settle()
+    assert joining == []
+    assert (await described(world)).members[0].member_id == "a"
+    assert len((await described(world)).members) == 1
+    behind = world.send(*two.request())  # changes nothing, and is behind what does
+    await world.settle()
+    assert behind == []
+    for log in world.logs.logs.values():
+        log.auto_ack = True
+        log.ack()
+    await world.settle()
+    assert [E(each.error_code) for each in (*joining, *behind)] == [E.NONE, E.NONE]
+    assert len((await described(world)).members) == 2
+
+
+async def test_append_fails_midway(world, autojump_clock):
+    """Memory equals the log, and clients are told to try again."""
+    one = Client(world, "a", "t")
+    await one.beat()
+    for log in world.logs.logs.values():
+        log.fail_with = E.NOT_ENOUGH_REPLICAS
+    two = Client(world, "b", "t")
+    assert await two.beat() is E.COORDINATOR_NOT_AVAILABLE
+    assert list(group_of(world).applied.members) == ["a"]
+    three = Client(world, "c", "t", group="other")
+    assert await three.beat() is E.COORDINATOR_NOT_AVAILABLE
+    shard, _ = world.coordinator.base.find("other")
+    assert "other" not in shard.groups
+    for log in world.logs.logs.values():
+        log.fail_with = None
+    assert await two.beat() is E.NONE
+    await settle(one, two)
+    assert (one.count, two.count) == (2, 2)
+
+
+async def test_a_unit_is_written_when_the_one_before_it_is_stored(world, autojump_clock):
+    """What builds upon something that is not stored is never in the log."""
+    one = Client(world, "a", "t")
+    await one.beat()
+    log = world.log_of("g")
+    log.auto_ack = False
+    two = world.send(*Client(world, "b", "t").request())
+    three = world.send(*Client(world, "c", "t").request())
+    await world.settle()
+    batches = len(log.batches)
+    log.fail_with = E.NOT_ENOUGH_REPLICAS
+    log.ack()
+    await world.settle()
+    assert len(log.batches) == batches + 1
+    assert [E(each.error_code) for each in (*two, *three)] == [
+        E.NONE, E.COORDINATOR_NOT_AVAILABLE,
+    ]  # fmt: skip
+    live = group_of(world)
+    assert list(live.applied.members) == list(live.stored.members) == ["a", "b"]
+
+
+async def test_load_then_silence(world, autojump_clock):
+    """Members expire after one whole session from the load on, not before."""
+    one, two = Client(world, "a", "t"), Client(world, "b", "t")
+    await one.beat()
+    await settle(one, two)
+    await trio.sleep(40)
+    await settle(one, two)
+    epoch = one.epoch
+    await world.restart()
+    await trio.sleep(44)
+    assert await one.beat() is E.NONE
+    assert one.epoch == epoch
+    await trio.sleep(2)
+    answer = await described(world)
+    assert [member.member_id for member in answer.members] == ["a"]
+    await settle(one)
+    assert one.count == 4
+    assert await two.beat() is E.UNKNOWN_MEMBER_ID
+
+
+async def test_revoke_timeout(world, autojump_clock):
+    one, two = Client(world, "a", "t"), Client(world, "b", "t")
+    await one.beat()
+    await two.beat()
+    await one.beat(tell=False)
+    for _ in range(3):
+        await trio.sleep(3)
+        await one.beat(tell=False)
+    await trio.sleep(2)
+    assert await one.beat() is E.UNKNOWN_MEMBER_ID
+    await settle(two)
+    assert two.count == 4
+    assert await one.beat() is E.NONE
+    await settle(one, two)
+    await trio.sleep(20)
+    assert await one.beat() is E.NONE, "the timer of an older epoch does nothing"
+
+
+async def test_commits_with_epochs(world, autojump_clock):
+    one, two = Client(world, "a", "t"), Client(world, "b", "t")
+    await one.beat()
+    old = one.epoch
+    assert await committed(world, 5, member="a", epoch=old) is E.NONE
+    assert await committed(world, 5, member="a", epoch=old, version=8) is E.UNSUPPORTED_VERSION
+    assert await committed(world, 5, member="x", epoch=old) is E.UNKNOWN_MEMBER_ID
+    assert await committed(world, 5) is E.UNKNOWN_MEMBER_ID
+    assert await committed(world, 5, member="a", epoch=old + 1) is E.STALE_MEMBER_EPOCH
+    await settle(one, two)
+    assert one.epoch > old
+    topic = world.catalog.get("t").id
+    for number in range(4):  # KIP-1251
+        expected = E.NONE if number in one.owned[topic] else E.STALE_MEMBER_EPOCH
+        given = {"member": "a", "epoch": old, "partition": number}
+        assert await committed(world, 7, **given) is expected
+    error, offsets = await fetched(world, "a", one.epoch)
+    assert (error, offsets[min(one.owned[topic])]) == (E.NONE, 7)
+    assert (await fetched(world, "a", old))[0] is E.STALE_MEMBER_EPOCH
+    assert (await fetched(world, "x", old))[0] is E.UNKNOWN_MEMBER_ID
+    assert (await fetched(world))[0] is E.NONE
+
+
+async def test_delete(world, autojump_clock):
+    one = Client(world, "a", "t")
+    await one.beat()
+    await committed(world, 5, member="a", epoch=one.epoch)
+    result = (await world.ask(2, DeleteGroupsRequest(["g"]))).results[0]
+    assert result.error_code == E.NON_EMPTY_GROUP
+    one.epoch = -1
+    assert await one.beat() is E.NONE
+    assert (await described(world)).group_state == "Empty"
+    assert (await world.ask(2, DeleteGroupsRequest(["g"]))).results[0].error_code == E.NONE
+    assert (await described(world)).error_code == E.GROUP_ID_NOT_FOUND
+    await world.restart()
+    assert (await described(world)).error_code == E.GROUP_ID_NOT_FOUND
+    assert await fetched(world) == (E.NONE, {})
+
+
+async def test_regex_new_topic(world, autojump_clock):
+    one = Client(world, "a", subscribed_topic_regex="t.*")
+    assert await one.beat() is E.NONE
+    await world.settle()
+    await one.beat()
+    assert one.count == 4
+    world.catalog.add("t2", 3)
+    world.catalog.add("other", 3)
+    waited = 0
+    while one.count < 7:
+        await trio.sleep(5)
+        waited += 5
+        await one.beat()
+        await world.settle()
+        await one.beat()
+    assert waited <= 10
+
+
+async def test_a_large_group_is_assigned_beside_requests(world, autojump_clock):
+    world.catalog.add("large", 3000)
+    one, two = Client(world, "a", "large"), Client(world, "b", "large")
+    await one.beat()
+    assert one.count == 0
+    await world.settle()
+    await settle(one, two)
+    await world.settle()
+    await settle(one, two)
+    assert (one.count, two.count) == (1500, 1500)
+
+
+# --- both protocols
+
+
+async def stable_classic(world, count=1, **given):
+    """Classic members in a stable group; the first has all partitions."""
+    clients = [OldClient(world, "t", **given) for _ in range(count)]
+    for client in clients:
+        world.send(*client.join_request())
+    joined = await clients[0].join()
+    assert joined.error_code == E.NONE
+    assert await clients[0].lead(t=range(4)) is E.NONE
+    return clients
+
+
+async def test_rolling_up_and_down(world, autojump_clock):
+    """No offset goes back, and no partition is without somebody for long."""
+    (old,) = await stable_classic(world)
+    assert old.count == 4
+    assert await committed(world, 10, member=old.member_id, epoch=old.generation) is E.NONE
+    new = Client(world, "a", "t")
+    assert await new.beat() is E.NONE
+    assert (await described(world)).group_state == "Reconciling"
+    types = {m.member_id: m.member_type for m in (await described(world)).members}
+    assert types == {"a": 1, old.member_id: 0}
+    await settle(old, new)
+    assert (old.count, new.count) == (2, 2)
+    assert await committed(world, 11, member=old.member_id, epoch=old.generation) is E.NONE
+    left = await world.ask(5, LeaveGroupRequest("g", members=[MemberIdentity(old.member_id)]))
+    assert left.members[0].error_code == E.NONE
+    await settle(new)
+    assert new.count == 4
+    assert (await fetched(world))[1] == {0: 11}
+    # And back.
+    back = OldClient(world, "t")
+    assert (await back.join()).error_code == E.NONE
+    assert await back.sync() is E.NONE
+    await settle(new, back)
+    assert (back.count, new.count) == (2, 2)
+    new.epoch = -1
+    await new.beat()
+    listed = (await world.ask(5, ListGroupsRequest())).groups
+    assert [(g.group_id, g.group_type) for g in listed] == [("g", "classic")]
+    assert await back.heartbeat() is E.REBALANCE_IN_PROGRESS
+    joined = await back.join()
+    assert (joined.error_code, joined.leader) == (E.NONE, back.member_id)
+    assert await back.lead(t=range(4)) is E.NONE
+    assert back.count == 4
+    assert (await fetched(world))[1] == {0: 11}
+    await world.restart()
+    assert await back.heartbeat() is E.NONE
+    assert (await fetched(world))[1] == {0: 11}
+
+
+async def test_downgrade_by_fencing(world, autojump_clock):
+    (old,) = await stable_classic(world)
+    new = Client(world, "a", "t")
+    await new.beat()
+    await settle(old, new)
+    for _ in range(12):
+        await trio.sleep(5)
+        if await old.heartbeat() is E.REBALANCE_IN_PROGRESS:
+            await old.join()
+            await old.lead(t=range(4))
+    listed = (await world.ask(5, ListGroupsRequest())).groups
+    assert [(g.group_id, g.group_type, g.group_state) for g in listed] == [
+        ("g", "classic", "Stable")
+    ]
+    assert old.count == 4
+
+
+async def test_a_mixed_group_is_loaded(world, autojump_clock):
+    (old,) = await stable_classic(world)
+    new = Client(world, "a", "t")
+    await new.beat()
+    await settle(old, new)
+    before = group_of(world).stored
+    await world.restart()
+    after = group_of(world).stored
+    assert (after.members, after.current, after.targets, after.epoch) == (
+        before.members, before.current, before.targets, before.epoch,
+    )  # fmt: skip
+    assert await old.heartbeat() is E.NONE
+    assert await new.beat() is E.NONE
+
+
+async def test_upgrade_mid_rebalance(world, autojump_clock):
+    """Who waits for a classic rebalance is told to join again."""
+    (old,) = await stable_classic(world)
+    other = OldClient(world, "t")
+    first = world.send(*other.join_request())
+    await world.settle()
+    other.member_id = first[0].member_id
+    waiting = world.send(*other.join_request())
+    await world.settle()
+    assert waiting == []
+    new = Client(world, "a", "t")
+    assert await new.beat() is E.NONE
+    assert waiting[0].error_code == E.REBALANCE_IN_PROGRESS
+    await other.again()
+    await settle(old, other, new)
+    assert sorted((old.count, other.count, new.count)) == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "metadata"),
+    [
+        ({"may_upgrade": False}, None),
+        ({"group_consumer_max_size": 0}, None),
+        ({}, b"\x00"),
+    ],
+)
+async def test_upgrade_refused(make_world, autojump_clock, settings, metadata):
+    world = make_world(consumer=ConsumerSettings(**settings))
+    await world.start()
+    world.catalog.add("t", 4)
+    (old,) = await stable_classic(world, metadata=metadata)
+    new = Client(world, "a", "t")
+    assert await new.beat() is E.GROUP_ID_NOT_FOUND
+    assert await old.heartbeat() is E.NONE
+
+
+async def test_upgrade_userdata_refused(world, autojump_clock):
+    old = OldClient(world, "t")
+    await old.join()
+    given = encode_protocol(ConsumerProtocolAssignment([], b"mine"), 3)
+    await old.sync([SyncGroupRequestAssignment(old.member_id, given)])
+    assert await Client(world, "a", "t").beat() is E.GROUP_ID_NOT_FOUND
+    assert await old.heartbeat() is E.NONE
+
+
+async def test_an_upgrade_that_is_not_stored(world, autojump_clock):
+    (old,) = await stable_classic(world)
+    for log in world.logs.logs.values():
+        log.fail_with = E.NOT_ENOUGH_REPLICAS
+    assert await Client(world, "a", "t").beat() is E.COORDINATOR_NOT_AVAILABLE
+    for log in world.logs.logs.values():
+        log.fail_with = None
+    assert await old.heartbeat() is E.NONE
+    await trio.sleep(11)
+    assert await old.heartbeat() is not E.NONE, "its session is watched again"
+
+
+async def test_policy_disabled(make_world, autojump_clock):
+    settings = ConsumerSettings(may_upgrade=False, may_downgrade=False)
+    world = make_world(consumer=settings)
+    await world.start()
+    world.catalog.add("t", 4)
+    new = Client(world, "a", "t")
+    await new.beat()
+    assert (await OldClient(world, "t").join()).error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    assert await new.beat() is E.NONE
+
+
+async def test_classic_static_replaces_regex_member(world, autojump_clock):
+    new = Client(world, "a", subscribed_topic_regex="t.*", instance_id="i")
+    other = Client(world, "b", "t")
+    await new.beat()
+    await world.settle()
+    await settle(new, other)
+    old = OldClient(world, "t", instance="i")
+    await old.again()
+    live = group_of(world)
+    assert live.applied.regexes == {}
+    assert live.applied.members[old.member_id].regex == ""
+    assert await new.beat(instance_id="i") is E.FENCED_INSTANCE_ID
+
+
+async def test_an_empty_group_changes_its_kind(world, autojump_clock):
+    new = Client(world, "a", "t")
+    await new.beat()
+    await committed(world, 5, member="a", epoch=new.epoch)
+    new.epoch = -1
+    await new.beat()
+    (old,) = await stable_classic(world)
+    assert (await fetched(world))[1] == {0: 5}
+    await world.ask(5, LeaveGroupRequest("g", members=[MemberIdentity(old.member_id)]))
+    new.epoch, new.owned = 0, {}
+    assert await new.beat() is E.NONE
+    assert new.count == 4
+    assert (await fetched(world))[1] == {0: 5}
+    await world.restart()
+    assert await new.beat() is E.NONE
+    assert (await fetched(world))[1] == {0: 5}
+
+
+async def test_form(world, autojump_clock):
+    async def refused(**given):
+        message = ConsumerGroupHeartbeatRequest("g", "m", 0)
+        message.rebalance_timeout_ms = 1000
+        message.subscribed_topic_names = ["t"]
+        message.topic_partitions = []
+        version = given.pop("version", 1)
+        for name, value in given.items():
+            setattr(message, name, value)
+        return E((await world.ask(version, message)).error_code)
+
+    topic = world.catalog.get("t").id
+    owned = [ConsumerGroupHeartbeatRequestTopicPartitions(topic, [0])]
+    for given in (
+        {"group_id": ""},
+        {"instance_id": ""},
+        {"rack_id": ""},
+        {"server_assignor": ""},
+        {"member_id": ""},
+        {"member_id": "", "member_epoch": -1, "version": 0},
+        {"member_epoch": -3},
+        {"member_epoch": -2},
+        {"rebalance_timeout_ms": -1},
+        {"topic_partitions": None},
+        {"topic_partitions": owned},
+        {"subscribed_topic_names": None},
+    ):
+        assert await refused(**given) is E.INVALID_REQUEST, given
+    assert await refused(server_assignor="sticky") is E.UNSUPPORTED_ASSIGNOR
+    assert await refused(member_epoch=1) is E.GROUP_ID_NOT_FOUND
+    assert await refused(member_epoch=-1) is E.GROUP_ID_NOT_FOUND
+    assert await refused(version=0, member_id="") is E.NONE

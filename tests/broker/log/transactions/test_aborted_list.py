@@ -1,0 +1,96 @@
+"""A partition's lists while its ledgers change."""
+
+import pytest
+
+from broker.log.transactions import aborted_list
+from broker.log.transactions.aborted_list import AbortedCache, AbortedLists
+
+
+def pids(rows):
+    return [row.producer_id for row in rows]
+
+
+async def aborted_ledger(world, pid):
+    world.put(1, pid=pid)
+    world.end(pid, commit=False)
+    await world.roll()
+
+
+async def walked(lists, offset, end_offset):
+    found = []
+    await lists.walk(offset, end_offset, found.extend)
+    return found
+
+
+@pytest.mark.parametrize("read", [AbortedLists.find, walked])
+async def test_a_ledger_that_is_sealed_while_another_is_loaded(
+    world, autojump_clock, monkeypatch, read
+):
+    """Its rows are those of the open ledger when the search begins, and of a closed one when it
+    comes there."""
+    await aborted_ledger(world, 1)
+    world.put(1, pid=2)
+    world.end(2, commit=False)
+    await world.settle()
+    lists = world.log.transactions.aborted
+    lists._cache = AbortedCache(0)
+    world.log.segments[0].aborted = None
+    load = AbortedLists._load
+
+    async def slow(self, segment):
+        if segment is world.log.segments[0]:
+            await world.roll()
+        return await load(self, segment)
+
+    monkeypatch.setattr(AbortedLists, "_load", slow)
+    assert pids(await read(lists, 0, 4)) == [1, 2]
+    assert len(world.log.segments) == 2
+    assert not world.log.transactions.aborted.open
+
+
+async def test_a_walk_gives_what_a_search_finds(world, autojump_clock, monkeypatch):
+    """In the order of the markers, a few at a time, from memory and from ledgers."""
+    monkeypatch.setattr(aborted_list, "WALK_ROWS", 2)
+    for pid in range(4):
+        world.put(1, pid=pid)
+    for pid in (3, 0):
+        world.end(pid, commit=False)
+        await world.roll()
+    await aborted_ledger(world, 9)
+    for pid in range(20, 30):
+        world.put(1, pid=pid)
+        world.end(pid, commit=False)
+        if pid == 24:
+            await world.roll()
+    world.end(1, commit=False)
+    world.end(2, commit=True)
+    await world.settle()
+    lists, end = world.log.transactions.aborted, world.log.high_watermark
+    for _ in range(2):
+        for offset in range(end + 1):
+            for end_offset in (offset, offset + 1, offset + 3, end):
+                rows = await walked(lists, offset, end_offset)
+                assert [row.last_offset for row in rows] == sorted(row.last_offset for row in rows)
+                found = await lists.find(offset, end_offset)
+                assert sorted(rows, key=lambda row: row.first_offset) == found
+        await world.restart()
+        lists = world.log.transactions.aborted
+    assert len(await walked(lists, 0, end)) == 14
+
+
+async def test_records_and_index_are_of_the_same_ledgers(world, autojump_clock, monkeypatch):
+    """A ledger that is replaced between the two is read again."""
+    world.put(1, pid=1)
+    world.end(1, commit=False)
+    await world.settle()
+    log, read, count = world.log, world.log.read, 0
+
+    async def swapped_after(*arguments, **keywords):
+        nonlocal count
+        count += 1
+        log.swap_count += count == 1
+        return await read(*arguments, **keywords)
+
+    monkeypatch.setattr(log, "read", swapped_after)
+    result, aborted = await log.read_committed(0, 1 << 20)
+    assert (count, result.next_offset, [each.producer_id for each in aborted]) == (2, 2, [1])
