@@ -377,13 +377,21 @@ class PartitionLog:
             return
         self.put(append, checked)
 
-    def is_new(self, append: Append, checked: Checked) -> bool:
-        """Whether the producers' state lets the batch pass; else it is taken care of."""
+    def is_new(self, append: Append, checked: Checked, *, is_asked: bool = True) -> bool:
+        """Whether the producers' state lets the batch pass; else it is taken care of. Not
+        `is_asked`: of a transaction that its coordinator has still to vouch for."""
         header = checked.header
+        producers = self.producers
         try:
-            duplicate = self.producers.check(header, checked.now_ms)
+            if is_asked:
+                duplicate = producers.check(header, checked.now_ms)
+            else:
+                duplicate = producers.check_unasked(header, checked.now_ms)
         except KafkaError as error:
-            self.doubt(append, error)
+            is_out_of_order = error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            # Without bookies what came before was refused, too, and all of it comes once more.
+            if not is_out_of_order or self.has_bookies(append, checked):
+                self.doubt(append, error)
             return False
         if duplicate is None:
             return True

@@ -309,26 +309,31 @@ class ProducerState:
             " must wait until one expires (producer.id.expiration.ms)",
         )
 
+    def check_unasked(self, header: BatchHeader, now_ms: int) -> Duplicate | None:
+        """Of a batch of a transaction that is not known to be open here, before its coordinator is
+        asked: what is in the log is there, and a lower epoch is over, whatever the coordinator
+        says. Whether the batch is next is looked at behind the answer, as Kafka does: what came
+        before it may have been refused by the coordinator, and then this is, too, in the same way.
+        OUT_OF_ORDER_SEQUENCE_NUMBER would say that something was lost.
+
+        KafkaError INVALID_PRODUCER_EPOCH."""
+        producer = self._store.find(header.producer_id)
+        if producer is None:
+            return None
+        duplicate = _duplicate_of(producer, header)
+        if duplicate is None and not self._has_expired(producer, now_ms):
+            _check_epoch(producer, header)
+        return duplicate
+
     def _check_odd(self, producer: Producer, header: BatchHeader, now_ms: int) -> Duplicate | None:
         """`check` of what does not simply go on where the producer's last batch ended."""
-        first_sequence = header.base_sequence
-        epoch = header.producer_epoch
-        if epoch == producer.epoch and first_sequence >= 0:
-            last_sequence = header.last_sequence
-            for batch in producer.batches:
-                if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
-                    return Duplicate(batch.base_offset, batch.log_append_time_ms)
-        if (
-            now_ms - producer.last_append_ms >= self._expiration_ms
-            and producer.transaction_start_offset < 0
-        ):
-            return None  # expired, though no sweep came by yet: as good as not known
-        if epoch < producer.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {producer.epoch}, the batch {epoch}",
-            )
-        if first_sequence >= 0:
+        duplicate = _duplicate_of(producer, header)
+        if duplicate is not None:
+            return duplicate
+        if self._has_expired(producer, now_ms):
+            return None
+        _check_epoch(producer, header)
+        if header.base_sequence >= 0:
             _check_sequence(producer, header)
         if producer.transaction_start_offset >= 0 and not header.attributes & TRANSACTIONAL_MASK:
             raise KafkaError(
@@ -337,6 +342,13 @@ class ProducerState:
                 f" {producer.transaction_start_offset}, the batch is not part of it",
             )
         return None
+
+    def _has_expired(self, producer: Producer, now_ms: int) -> bool:
+        """Though no sweep came by yet: it is as good as not known."""
+        return (
+            now_ms - producer.last_append_ms >= self._expiration_ms
+            and producer.transaction_start_offset < 0
+        )
 
     # -- after it --------------------------------------------------------------------------------
 
@@ -476,6 +488,28 @@ def _out_of_order(header: BatchHeader, why: str) -> KafkaError:
         f"batch of producer {header.producer_id} epoch {header.producer_epoch} with sequence"
         f" {header.base_sequence} to {header.last_sequence}: {why}",
     )
+
+
+def _duplicate_of(producer: Producer, header: BatchHeader) -> Duplicate | None:
+    """The batch among the producer's last ones that it is once more."""
+    first_sequence = header.base_sequence
+    if header.producer_epoch != producer.epoch or first_sequence < 0:
+        return None
+    last_sequence = header.last_sequence
+    for batch in producer.batches:
+        if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+            return Duplicate(batch.base_offset, batch.log_append_time_ms)
+    return None
+
+
+def _check_epoch(producer: Producer, header: BatchHeader) -> None:
+    """KafkaError INVALID_PRODUCER_EPOCH."""
+    if header.producer_epoch < producer.epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {header.producer_id} has epoch {producer.epoch}, the batch"
+            f" {header.producer_epoch}",
+        )
 
 
 def _check_sequence(producer: Producer, header: BatchHeader) -> None:

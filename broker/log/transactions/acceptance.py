@@ -38,7 +38,7 @@ class Partition(Protocol):
 
     @property
     def producers(self) -> ProducerState: ...
-    def is_new(self, append: Append, checked: Checked) -> bool: ...
+    def is_new(self, append: Append, checked: Checked, *, is_asked: bool = True) -> bool: ...
     def has_bookies(self, append: Append, checked: Checked) -> bool: ...
     def doubt(self, append: Append, error: KafkaError) -> None: ...
     def put(
@@ -121,9 +121,9 @@ class TransactionAcceptance:
             return
         guard = origin.guard  # not one that is asked for below, and answered at once
         is_numbered = (
-            self._partition.is_new(append, checked)
+            self._is_admitted(append, checked)
+            and self._partition.is_new(append, checked)
             and self._partition.has_bookies(append, checked)
-            and self._is_admitted(append, checked)
         )
         if is_numbered:
             self._partition.put(append, checked)
@@ -132,17 +132,22 @@ class TransactionAcceptance:
 
     def _is_admitted(self, append: Append, checked: Checked) -> bool:
         """Whether the batch's transaction is open here, or the coordinator knows it; else it is
-        taken care of."""
+        taken care of. Only then its sequence is looked at, as in Kafka
+        (`ProducerState.check_unasked`)."""
         origin, gate, header = append.origin, self.gate, checked.header
         assert origin is not None
         if origin is VERIFIED or self._partition.producers.is_in_transaction(header):
             return True
         assert gate is not None
+        if not self._partition.is_new(append, checked, is_asked=False):
+            return False
         if origin.guard is not None:
             if gate.is_valid(origin.guard):
                 return True
             ended = "the transaction has ended meanwhile"
             append.fail(KafkaError(ErrorCode.INVALID_TXN_STATE, ended))
+            return False
+        if not self._partition.has_bookies(append, checked):
             return False
         try:
             if origin.adds:

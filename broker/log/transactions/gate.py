@@ -19,7 +19,8 @@ asks has a guard like any other, which is void when its batch is numbered, or is
 
 Bounded: PARKED_COUNT_MAX batches and PARKED_BYTES_MAX of each producer (one batch may be larger),
 and as many bytes as `ParkingRoom` has for the broker. What finds no place is refused with
-NOT_ENOUGH_REPLICAS, which all clients retry.
+NOT_ENOUGH_REPLICAS, which all clients retry, and so is all that comes behind it until the question
+is answered.
 
 Deviation: of two questions for one producer Kafka answers the older one with NETWORK_EXCEPTION, and
 batches that come while one is open with OUT_OF_ORDER_SEQUENCE_NUMBER.
@@ -241,10 +242,12 @@ class TransactionGate:
         size = len(append.records)
         room = self._room
         if (
-            len(guard.parked) >= PARKED_COUNT_MAX
+            guard.is_full
+            or len(guard.parked) >= PARKED_COUNT_MAX
             or (guard.parked and guard.bytes + size > PARKED_BYTES_MAX)
             or room.bytes + size > room.bytes_max
         ):
+            guard.is_full = True  # what is smaller would overtake it
             full = f"too much waits for the coordinator of producer {guard.producer_id}"
             self._refuse(append, checked, KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, full))
             return False

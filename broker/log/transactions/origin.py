@@ -22,8 +22,8 @@ P = TypeVar("P")
 class Guard(Generic[P]):
     """One question, and what waits for its answer."""
 
-    __slots__ = ("asking", "bytes", "is_open", "origin", "parked", "producer_epoch", "producer_id",
-                 "waiting")  # fmt: skip
+    __slots__ = ("asking", "bytes", "is_full", "is_open", "origin", "parked", "producer_epoch",
+                 "producer_id", "waiting")  # fmt: skip
 
     def __init__(self, producer_id: int, producer_epoch: int, origin: Origin) -> None:
         self.producer_id = producer_id
@@ -32,6 +32,8 @@ class Guard(Generic[P]):
         #: Not answered yet.
         self.is_open = True
         self.parked: deque[P] = deque()
+        #: Something found no place here.
+        self.is_full = False
         self.bytes = 0
         #: Coordinators of ours, who ask before they have a batch.
         self.asking: list[tuple[Origin, Callable[[ErrorCode], None]]] = []

@@ -299,3 +299,89 @@ async def test_an_open_transaction_is_not_asked_about_again(world, how, autojump
 )  # fmt: skip
 def test_what_a_producer_is_told(error, version, told):
     assert produce_error(ErrorCode(error), version) == told
+
+
+# --- a producer that pipelines
+
+
+async def in_log(world):
+    """Three batches of a transaction that is committed: the producer is known, 3 is next."""
+    for sequence in range(3):
+        world.send(sequence, version=9)
+    await world.settle()
+    world.end(commit=True)
+    await world.settle()
+
+
+@pytest.mark.parametrize(("error", "told"), [(90, 47), (16, 19), (120, 48)])
+async def test_what_was_behind_one_that_the_coordinator_refused(world, error, told, autojump_clock):
+    """As in Kafka, that asks before it looks at the sequence: all on their way hear the same, the
+    one that comes after the answer, too. OUT_OF_ORDER_SEQUENCE_NUMBER would be a second fault."""
+    await in_log(world)
+    world.verifier.answer = None
+    parked = [world.send(sequence, version=9) for sequence in (3, 4)]
+    world.verifier.tell(ErrorCode(error))
+    late = world.send(5, version=9)
+    assert not late.finished_count
+    world.verifier.tell(ErrorCode(error))
+    assert [each.error for each in [*parked, late]] == [told] * 3
+    world.verifier.answer = ErrorCode.NONE
+    overtaking = world.send(5, version=9)
+    await world.settle()
+    assert overtaking.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    again = [world.send(sequence, version=9) for sequence in (3, 4, 5)]
+    await world.settle()
+    assert [each.error for each in again] == [0, 0, 0]
+
+
+async def test_a_void_word_is_told_before_the_sequence(world, autojump_clock):
+    """Kafka's order: what is behind one that its transaction's end has made void is void, too."""
+    await in_log(world)
+    world.verifier.answer = None
+    parked = [world.send(sequence, version=9) for sequence in (3, 4)]
+    world.end(commit=False)
+    late = world.send(5, version=9)
+    world.verifier.tell()  # of the question that is void
+    world.verifier.tell(ErrorCode.INVALID_TXN_STATE)
+    await world.settle()
+    assert [each.error for each in [*parked, late]] == [ErrorCode.INVALID_TXN_STATE] * 3
+
+
+async def test_a_duplicate_and_a_lower_epoch_are_not_asked_about(world, autojump_clock):
+    await in_log(world)
+    asked = len(world.verifier.asked)
+    again = world.send(1, version=9)
+    world.end(commit=False, epoch=1)
+    late = world.send(3, version=9)
+    await world.settle()
+    assert (again.error, again.base_offset) == (0, 1)
+    assert late.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert len(world.verifier.asked) == asked
+
+
+async def test_what_is_smaller_does_not_overtake_what_found_no_place(world, autojump_clock):
+    world.verifier.answer = None
+    first = world.send(0, size=PARKED_BYTES_MAX // 2)
+    large = world.send(1, size=PARKED_BYTES_MAX)
+    small = world.send(2)
+    world.verifier.tell()
+    await world.settle()
+    assert (first.error, large.error, small.error) == (0, 19, 19)
+    again = [world.send(1), world.send(2)]
+    await world.settle()
+    assert [each.error for each in again] == [0, 0]
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+async def test_without_bookies_all_on_their_way_come_again(world, transactional, autojump_clock):
+    """What is behind one that was refused so is refused so, and not as out of order."""
+    world.send(0, transactional=transactional)
+    await world.settle()
+    await world.roll()
+    world.log.is_suspended = True
+    refused = [world.send(sequence, transactional=transactional) for sequence in (1, 2, 3)]
+    assert [each.error for each in refused] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 3
+    world.log.is_suspended = False
+    again = [world.send(sequence, transactional=transactional) for sequence in (1, 2, 3)]
+    await world.settle()
+    assert [each.error for each in again] == [0, 0, 0]
