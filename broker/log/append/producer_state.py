@@ -22,10 +22,15 @@ transaction began. Rules, as Kafka 4's ProducerAppendInfo and ProducerStateEntry
   more, whose answer was lost (KIP-890, KAFKA-19999). A marker of an older coordinator than the last
   is TRANSACTION_COORDINATOR_FENCED. A marker of a producer that is not known is taken.
 
-One deviation: a batch that surely is in the log, but before the last five, is
-DUPLICATE_SEQUENCE_NUMBER. Clients take that for success without an offset, which it is; Kafka's
-broker answers OUT_OF_ORDER_SEQUENCE_NUMBER, for it does not know. Here the state counts how many
-sequence numbers without a gap lead up to the last, so nothing that was lost is called a duplicate.
+Deviations. One of the last five again, after the transaction that it was part of has ended, is
+INVALID_TXN_STATE; Kafka's broker calls it a duplicate. Whoever ends a transaction has given up what
+was on its way, so that this is another batch: librdkafka (2.16) numbers what follows an abort as if
+what it gave up had never been written, and as a duplicate it would be committed without a record.
+
+A batch that surely is in the log, but before the last five, is DUPLICATE_SEQUENCE_NUMBER. Clients
+take that for success without an offset, which it is; Kafka's broker answers
+OUT_OF_ORDER_SEQUENCE_NUMBER, for it does not know. Here the state counts how many sequence numbers
+without a gap lead up to the last, so nothing that was lost is called a duplicate.
 
 A producer is remembered for producer.id.expiration.ms since its last append, and never forgotten
 earlier: else whoever makes many ids would end the idempotence of all others, without anybody's
@@ -316,7 +321,7 @@ class ProducerState:
         before it may have been refused by the coordinator, and then this is, too, in the same way.
         OUT_OF_ORDER_SEQUENCE_NUMBER would say that something was lost.
 
-        KafkaError INVALID_PRODUCER_EPOCH."""
+        KafkaError INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE."""
         producer = self._store.find(header.producer_id)
         if producer is None:
             return None
@@ -491,13 +496,21 @@ def _out_of_order(header: BatchHeader, why: str) -> KafkaError:
 
 
 def _duplicate_of(producer: Producer, header: BatchHeader) -> Duplicate | None:
-    """The batch among the producer's last ones that it is once more."""
+    """The batch among the producer's last ones that it is once more. KafkaError INVALID_TXN_STATE
+    for one of a transaction that has ended."""
     first_sequence = header.base_sequence
     if header.producer_epoch != producer.epoch or first_sequence < 0:
         return None
     last_sequence = header.last_sequence
+    start = producer.transaction_start_offset
     for batch in producer.batches:
         if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+            if header.attributes & TRANSACTIONAL_MASK and not 0 <= start <= batch.base_offset:
+                raise KafkaError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"producer {header.producer_id} sent sequence {first_sequence} to"
+                    f" {last_sequence} in a transaction that has ended, at {batch.base_offset}",
+                )
             return Duplicate(batch.base_offset, batch.log_append_time_ms)
     return None
 

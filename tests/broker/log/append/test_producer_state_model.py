@@ -45,6 +45,9 @@ class Model:
         if epoch == self.epoch:
             for known in self.log[-5:]:
                 if known[:2] == (first, numbers[-1]):
+                    is_of_it = self.transaction is not None and known[2] >= self.transaction
+                    if transactional and not is_of_it:
+                        return ErrorCode.INVALID_TXN_STATE  # what it was part of has ended
                     return Duplicate(known[2], -1)
         if epoch < self.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
