@@ -214,14 +214,22 @@ class ShareFetching(Acknowledging):
         self.on_abandoned = self._leave
         self._is_waiting = True
         self._timer = self._handler.timers.after(self._body.max_wait_ms / 1000, self._end)
-        for part in list(self._parts.values()):
-            yield WATCH_UNITS
-            if not self._is_wanted():
-                self._finish()
-                return
-            part.share.watch(part)
-            if part.share.has_some():
-                self._dirty[part] = None
+        is_registered = False
+        try:
+            for part in list(self._parts.values()):
+                yield WATCH_UNITS
+                if not self._is_wanted():
+                    break
+                part.share.watch(part)
+                if part.share.has_some():
+                    self._dirty[part] = None
+            is_registered = True
+        finally:
+            if not is_registered:  # the connection was closed between two steps
+                self._leave()
+        if not self._is_wanted():
+            self._finish()
+            return
         self._is_busy = bool(self._dirty) or self._is_late
         if self._is_busy:
             self._handler.turn.later(self._when_next)

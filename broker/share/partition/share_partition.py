@@ -19,7 +19,6 @@ import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.log.partition import State as LogState
@@ -293,10 +292,13 @@ class SharePartition:
     def acknowledge(
         self, member: str, acknowledgements: Sequence[Acknowledgement], done: Done
     ) -> Generator[int, None, None]:
-        """In steps. `done` is told, possibly before this ends, and not before it is stored."""
+        """In steps. `done` is told, possibly before this ends, and not before it is stored; if this
+        is closed between two steps, never."""
         settings = self.settings
         now_ms = self._around.now_ms()
-        error, change = yield from self.core.acknowledge(member, acknowledgements, now_ms, settings)
+        error, change = yield from self.core.acknowledge(
+            member, acknowledgements, now_ms, settings, self._undone
+        )
         if self.state is not State.ACTIVE:
             error = self.error
         if error is not ErrorCode.NONE or not change.runs:
@@ -312,7 +314,7 @@ class SharePartition:
             batches, is_all = self.core.release(member, self.settings)
             self._ended(batches)
             if not is_all:
-                self._around.env.turn.later(partial(self.release, member))
+                self._around.env.turn.later(self._expire)
 
     def _store(self) -> None:
         assert self._storing is not None
@@ -352,7 +354,13 @@ class SharePartition:
         delay_ms = max(deadline_ms - self._around.now_ms(), 0)
         self._timer = self._around.timers.after(delay_ms / 1000, self._expire)
 
+    def _undone(self, deadline_ms: int) -> None:
+        if self.state is State.ACTIVE:
+            self._arm(deadline_ms)
+
     def _expire(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = None
         if self.state is not State.ACTIVE:
             return

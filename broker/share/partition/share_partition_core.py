@@ -29,7 +29,7 @@ from broker.share.ports import StateBatch
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from broker.share.partition.acknowledgements import Acknowledgement
     from broker.share.ports import ShareGroupSettings
@@ -98,22 +98,29 @@ class SharePartitionCore:
         acknowledgements: Iterable[Acknowledgement],
         now_ms: int,
         settings: ShareGroupSettings,
+        undone: Callable[[int], None] = lambda deadline_ms: None,
     ) -> Generator[int, None, tuple[ErrorCode, Change]]:
         """Begins a change to all of them, in steps of some microseconds, between which anything may
         happen. With an error it has ended already. One without runs needs no storing.
 
         INVALID_RECORD_STATE: not acquired, another member's, or changing. INVALID_REQUEST: never
-        delivered."""
+        delivered. With them, or if the caller closes it in between, all is as it was. `undone` is
+        told the first deadline of what had been begun: `next_deadline_ms` left it out meanwhile."""
         change = Change()
         renewed: list[Run] = []
-        for each in acknowledgements:
-            for first, last, kind in each.pieces(self.start):
-                before = len(change.runs) + len(renewed)
-                error = self._begin(member, (first, last, kind), change, renewed, settings)
-                if error is not ErrorCode.NONE:
-                    self.fail(change, now_ms, settings)
-                    return error, Change()
-                yield RUN_UNITS * (1 + len(change.runs) + len(renewed) - before)
+        is_begun = False
+        try:
+            for each in acknowledgements:
+                for first, last, kind in each.pieces(self.start):
+                    before = len(change.runs) + len(renewed)
+                    error = self._begin(member, (first, last, kind), change, renewed, settings)
+                    if error is not ErrorCode.NONE:
+                        return error, Change()
+                    yield RUN_UNITS * (1 + len(change.runs) + len(renewed) - before)
+            is_begun = True
+        finally:
+            if not is_begun and change.runs:
+                _undo(change, undone)
         for run in renewed:
             if run.state == ACQUIRED and run.member == member:
                 run.deadline_ms = now_ms + settings.record_lock_duration_ms
@@ -189,18 +196,20 @@ class SharePartitionCore:
             for run in self.runs
             if run.state == ACQUIRED and run.change is None and run.deadline_ms <= now_ms
         ]
-        return self._end_locks(due, settings, taken_back=0)
+        return self._end_locks(due, settings)
 
     def release(self, member: str, settings: ShareGroupSettings) -> tuple[list[StateBatch], bool]:
-        """The member has left: what it holds counts as not delivered, and is free. As `expire`."""
+        """The member has left: what it holds counts as not delivered, and is free. As `expire`,
+        which ends what is too much for it. It concerns nothing that the member is given later."""
         held = []
         for run in self.runs:
             if run.state == ACQUIRED and run.member == member:
+                run.deadline_ms = 0  # if it is changing, and not stored, nobody is left to hold it
                 if run.change is None:
+                    run.member = ""
+                    run.count -= 1
                     held.append(run)
-                else:
-                    run.deadline_ms = 0  # if that is not stored, nobody is left to hold it
-        return self._end_locks(held, settings, taken_back=1)
+        return self._end_locks(held, settings)
 
     def give_back(
         self, member: str, ranges: Iterable[tuple[int, int]], settings: ShareGroupSettings
@@ -224,11 +233,10 @@ class SharePartitionCore:
         return stored_form(held)
 
     def _end_locks(
-        self, ended: list[Run], settings: ShareGroupSettings, *, taken_back: int
+        self, ended: list[Run], settings: ShareGroupSettings
     ) -> tuple[list[StateBatch], bool]:
         some = ended[:ENDED_AT_ONCE]
         for run in some:
-            run.count -= taken_back
             self._free(run, settings)
         batches = stored_form(some)
         self.runs.advance()
@@ -240,6 +248,10 @@ class SharePartitionCore:
         else:
             run.become(AVAILABLE)
             self.may_have_available = True
+
+    def is_any_held(self) -> bool:
+        """Somebody was given something that he has not acknowledged yet."""
+        return any(run.state == ACQUIRED for run in self.runs)
 
     def next_deadline_ms(self) -> int | None:
         """When the first lock ends."""
@@ -253,6 +265,17 @@ class SharePartitionCore:
     def complete_count(self) -> int:
         """Of offsets from `start` on; with those that are being stored so."""
         return sum(run.size for run in self.runs if run.is_complete)
+
+
+def _undo(change: Change, undone: Callable[[int], None]) -> None:
+    """It was begun, and is not made."""
+    runs = changing(change)
+    for run in runs:
+        run.change = None
+        run.target = run.state
+    change.runs.clear()
+    if runs:
+        undone(min(run.deadline_ms for run in runs))
 
 
 def stored_form(runs: Iterable[Run]) -> list[StateBatch]:

@@ -42,6 +42,8 @@ RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.2, 5.0
 UNUSED_MAX = 10_000
 #: So many of a session that ended are let go in one turn.
 RELEASED_PER_TURN = 100
+#: That can be looked at in a microsecond.
+RUNS_PER_UNIT = 20
 
 
 class SharePartitions:
@@ -60,6 +62,8 @@ class SharePartitions:
         #: How many sessions have each.
         self._uses: dict[ShareKey, int] = {}
         self._unused: OrderedDict[ShareKey, None] = OrderedDict()
+        #: By group and member: sessions that are closed, and have still something to give back.
+        self._ending: dict[tuple[str, str], list[ShareSession]] = {}
         self._to_load: list[tuple[SharePartition, float]] = []
         self._load_deferred = False
 
@@ -109,20 +113,34 @@ class SharePartitions:
 
     # -- sessions --------------------------------------------------------------------------------
 
-    def use(self, group: str, partition: Partition, /) -> None:
-        """A session has it now. If none had it for a while its state is read anew: an operator may
-        have put it elsewhere, which he may do with a group that nobody is in."""
-        key = ShareKey(group, *partition)
-        self._uses[key] = self._uses.get(key, 0) + 1
-        if key in self._unused:
-            del self._unused[key]
-            share = self._held.get(key)
-            if share is not None and share.state is State.ACTIVE:
-                del self._held[key]
-                share.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    def use(self, session: ShareSession, partition: Partition, /) -> int:
+        """A session has it now. If none had it for a while, and nobody holds anything of it, its
+        state is read anew: an operator may have put it elsewhere, which he may do with a group that
+        nobody is in. Who opened his session anew, or forgot a partition and named it again, holds
+        what he held.
 
-    def unuse(self, group: str, partition: Partition, /) -> None:
-        key = ShareKey(group, *partition)
+        What an earlier session of the member has still to give back here it gives back before.
+        Gives what it took, in microseconds."""
+        for before in self._ending.get((session.group, session.member), ()):
+            if partition in before.partitions:
+                del before.partitions[partition]
+                self._give_back(before, partition)
+        key = ShareKey(session.group, *partition)
+        self._uses[key] = self._uses.get(key, 0) + 1
+        if key not in self._unused:
+            return 0
+        del self._unused[key]
+        share = self._held.get(key)
+        if share is None or share.state is not State.ACTIVE:
+            return 0
+        units = len(share.core.runs) // RUNS_PER_UNIT
+        if not share.core.is_any_held():
+            del self._held[key]
+            share.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return units
+
+    def unuse(self, session: ShareSession, partition: Partition, /) -> None:
+        key = ShareKey(session.group, *partition)
         uses = self._uses.get(key, 0) - 1
         if uses > 0:
             self._uses[key] = uses
@@ -142,15 +160,31 @@ class SharePartitions:
     def let_go(self, session: ShareSession, *, releases: bool) -> None:
         """A session is closed: its share partitions are used once less, and with `releases` what
         its member holds of them is free; some in each turn."""
-        group_id, member = session.group, session.member
+        if releases:
+            self._ending.setdefault((session.group, session.member), []).append(session)
+        self._let_go_some(session, releases=releases)
+
+    def _let_go_some(self, session: ShareSession, *, releases: bool) -> None:
         for _ in range(min(RELEASED_PER_TURN, len(session.partitions))):
             partition, _ = session.partitions.popitem()
-            share = self._held.get(ShareKey(group_id, *partition))
-            if releases and share is not None:
-                share.release(member)
-            self.unuse(group_id, partition)
+            if releases:
+                self._give_back(session, partition)
+            else:
+                self.unuse(session, partition)
         if session.partitions:
-            self.around.env.turn.later(partial(self.let_go, session, releases=releases))
+            self.around.env.turn.later(partial(self._let_go_some, session, releases=releases))
+        elif releases:
+            name = session.group, session.member
+            self._ending[name].remove(session)
+            if not self._ending[name]:
+                del self._ending[name]
+
+    def _give_back(self, session: ShareSession, partition: Partition) -> None:
+        """What its member holds of the partition; the session is over."""
+        share = self._held.get(ShareKey(session.group, *partition))
+        if share is not None:
+            share.release(session.member)
+        self.unuse(session, partition)
 
     # -- loading ---------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ the epoch that is due; 1 follows 2**31 - 1. So a request that was lost or came t
 
 A session belongs to its connection: whoever comes with its epoch by another one has none
 (SHARE_SESSION_NOT_FOUND) and begins anew. When the connection closes, the session is over. One that
-is opened again takes the old one's place; what the member holds it keeps then, as in Kafka.
+is opened again takes the old one's place; what the member holds it keeps then, as in Kafka
+(SharePartitionManager.newContext: the old one is removed, and nobody is told).
 
 There are at most `sessions_max`, of SESSION_PARTITIONS_MAX partitions altogether; one more is
 SHARE_SESSION_LIMIT_REACHED.
@@ -27,7 +28,7 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = (1 << 31) - 1
 SESSION_PARTITIONS_MAX = 200_000
-#: So many partitions are one step: some 0.1 ms.
+#: So many partitions are one step, or units of what they cost: some 0.1 ms.
 PARTITIONS_PER_STEP = 100
 
 
@@ -40,8 +41,10 @@ class Uses(Protocol):
     """Who is told which partitions sessions have. A session that was closed has still to be let go
     of."""
 
-    def use(self, group: str, partition: Partition, /) -> None: ...
-    def unuse(self, group: str, partition: Partition, /) -> None: ...
+    def use(self, session: ShareSession, partition: Partition, /) -> int:
+        """Gives what it took, in microseconds."""
+
+    def unuse(self, session: ShareSession, partition: Partition, /) -> None: ...
 
 
 class ShareSession:
@@ -125,15 +128,19 @@ class ShareSessions:
             for partition in some:
                 if not session.is_closed and session.partitions.pop(partition, self) is None:
                     self.partitions_count -= 1
-                    self._uses.unuse(session.group, partition)
+                    self._uses.unuse(session, partition)
             yield len(some)
-        for some in _some_of(added):
-            for partition in some:
-                if not session.is_closed and partition not in session.partitions:
-                    session.partitions[partition] = None
-                    self.partitions_count += 1
-                    self._uses.use(session.group, partition)
-            yield len(some)
+        units = 0
+        for partition in added:
+            units += 1
+            if not session.is_closed and partition not in session.partitions:
+                session.partitions[partition] = None
+                self.partitions_count += 1
+                units += self._uses.use(session, partition)
+            if units >= PARTITIONS_PER_STEP:
+                yield units
+                units = 0
+        yield units
 
     def close(self, session: ShareSession) -> None:
         """Its partitions stay with it, for whoever releases what the member holds of them."""

@@ -258,8 +258,7 @@ class ShareMember:
             for each in partition.acquired_records
         ]
 
-    async def acknowledge(self, *acks, version=2, epoch=None, renews=False, partition=0):
-        """The error of the partition, or that of all."""
+    def acknowledge_request(self, *acks, epoch=None, partition=0):
         if epoch is None:
             epoch = self.epoch
             self.epoch += 1
@@ -267,9 +266,13 @@ class ShareMember:
             partition_index=partition, acknowledgement_batches=self._batches(acks)
         )
         topic = AcknowledgeTopic(topic_id=self.topic_id, partitions=[each])
-        request = ShareAcknowledgeRequest(
+        return ShareAcknowledgeRequest(
             group_id="g", member_id=self.name, share_session_epoch=epoch, topics=[topic],
         )  # fmt: skip
+
+    async def acknowledge(self, *acks, version=2, epoch=None, renews=False, partition=0):
+        """The error of the partition, or that of all."""
+        request = self.acknowledge_request(*acks, epoch=epoch, partition=partition)
         if version >= 2:
             request.is_renew_ack = renews
         answer = await self.client.call(request, version)

@@ -2,6 +2,7 @@
 
 import trio
 
+from broker.api import ConnectionInfo, Request
 from wire.kafka.errors import ErrorCode
 
 E = ErrorCode
@@ -109,6 +110,32 @@ async def test_errors(share_member):
     assert await member.acknowledge(epoch=-1) == "NONE"
     assert await member.acknowledge(epoch=-1) == "SHARE_SESSION_NOT_FOUND"
     assert await other.take() == [(1, 1, 2)], "it was released"
+
+
+async def test_who_goes_away_while_it_is_acknowledged_holds_nothing(share_member, wait_until):
+    member, other = await share_member("one"), await share_member("two")
+    await member.admin.produce("t", [b"a"] * 100)
+    assert await member.take() == [(0, 99, 1)]
+    assert await other.take(max_wait_ms=1) == []
+    handler = member.client.server.parts["Dispatcher"]._apis[79].handle.__self__
+    session = handler.sessions.find("g", "one")
+    (share,) = handler.partitions._held.values()
+    request = Request(
+        key=79, version=2, correlation_id=1, client_id="test",
+        connection=ConnectionInfo(session.connection, "127.0.0.1", "PLAINTEXT"),
+        body=member.acknowledge_request((0, 99, *([1, 2] * 50)), (1_000, 1_999, *([1] * 1_000))),
+    )  # fmt: skip
+    steps = handler.share_acknowledge(request)
+    while len(share.core.runs) < 50:
+        next(steps)
+    await member.client.aclose()
+    await wait_until(lambda: handler.sessions.find("g", "one") is None)
+    steps.close()
+    given = 0
+    while given < 100:
+        found = await other.take(max_wait_ms=10_000)
+        assert found, "it is free"
+        given += sum(last - first + 1 for first, last, _ in found)
 
 
 async def test_a_hundred_thousand_types(share_member):

@@ -2,6 +2,7 @@
 
 import trio
 
+from broker.api import ConnectionInfo, Request
 from broker.share.ports import ShareKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.share_groups import ForgottenTopic, ShareFetchRequest
@@ -85,6 +86,71 @@ async def test_the_last_epoch_acknowledges_and_releases(share_member):
     assert (await member.fetch((0, 0, 1), epoch=-1)).error_code == 0
     assert await other.take() == [(1, 1, 1)]
     assert (await member.fetch(epoch=-1)).error_code == E.SHARE_SESSION_NOT_FOUND
+
+
+async def test_a_lone_member_that_opens_its_session_anew_keeps_what_it_holds(share_member):
+    member = await share_member("one")
+    await member.admin.produce("t", [b"a", b"b"])
+    assert await member.take() == [(0, 1, 1)]
+    assert (await member.fetch(epoch=0)).error_code == 0
+    assert await member.acknowledge((0, 0, 1), epoch=1) == "NONE"
+    assert (await member.fetch(epoch=0, partitions=(1,))).error_code == 0
+    assert (await member.fetch(epoch=1, partitions=(0,))).responses == []
+    assert await member.acknowledge((1, 1, 1), epoch=2) == "NONE"
+
+
+async def test_a_lone_member_that_forgets_a_partition_keeps_what_it_holds(share_member):
+    member = await share_member("one")
+    await member.admin.produce("t", [b"a", b"b"])
+    assert await member.take() == [(0, 1, 1)]
+    request = member.fetch_request(partitions=())
+    request.forgotten_topics_data = [ForgottenTopic(topic_id=member.topic_id, partitions=[0])]
+    assert (await member.client.call(request)).responses == []
+    assert await member.take(max_wait_ms=50) == []
+    assert await member.acknowledge((0, 1, 1)) == "NONE"
+
+
+async def test_what_ends_of_a_large_session_is_not_what_the_next_one_was_given(share_member):
+    member, other = await share_member("one"), await share_member("two")
+    member.topic_id = other.topic_id = await member.admin.create_topic("many", 300)
+    await member.admin.produce("many", [b"a"], partition=0)
+    await member.admin.produce("many", [b"b"], partition=5)
+    answer = await member.fetch(partitions=range(300), max_wait_ms=10_000, max_records=1)
+    assert [each.partition_index for each in answer.responses[0].partitions] == [0]
+    last = member.fetch_request(epoch=-1, partitions=())
+    first = member.fetch_request(epoch=0, partitions=(5,), max_wait_ms=10_000)
+    await member.client.send(last, first, version=2)
+    assert (await member.client.receive()).error_code == 0
+    answer = await member.client.receive()
+    assert [each.partition_index for each in answer.responses[0].partitions] == [5]
+    await trio.sleep(0.05)
+    answer = await other.fetch(partitions=(0, 5), max_wait_ms=10_000)
+    assert [each.partition_index for each in answer.responses[0].partitions] == [0]
+    assert await member.acknowledge((0, 0, 1), epoch=1, partition=5) == "NONE"
+
+
+async def test_who_goes_away_while_a_fetch_begins_to_wait_leaves_nothing(share_member):
+    member = await share_member("one")
+    member.topic_id = await member.admin.create_topic("many", 300)
+    handler = member.client.server.parts["Dispatcher"]._apis[78].handle.__self__
+    await member.fetch(partitions=range(300))
+    (session,) = handler.sessions._sessions.values()
+    request = Request(
+        key=78, version=2, correlation_id=1, client_id="test",
+        connection=ConnectionInfo(session.connection, "127.0.0.1", "PLAINTEXT"),
+        body=member.fetch_request(partitions=(), max_wait_ms=60_000),
+    )  # fmt: skip
+    steps = handler.share_fetch(request)
+    shares = [
+        share for key, share in handler.partitions._held.items() if key.topic_id == member.topic_id
+    ]
+    while not any(share._watchers for share in shares):
+        next(steps)
+    assert handler.waiting_partitions == 300
+    steps.close()
+    await trio.sleep(0.05)
+    assert handler.waiting_partitions == 0
+    assert not any(share._watchers for share in shares)
 
 
 async def test_session_limit(shares, share_member):

@@ -112,6 +112,45 @@ def test_who_leaves_while_it_is_stored():
     assert take(core, [(0, 4)], TWO) == [(0, 4, 2)]
 
 
+def test_who_leaves_with_very_much_does_not_leave_what_he_is_given_later():
+    core = SharePartitionCore(0)
+    settings = SETTINGS._replace(partition_max_record_locks=5_000)
+    log = [(offset, offset) for offset in range(ENDED_AT_ONCE + 50)]
+    taker = ONE._replace(records_max=5_000, batch_size=1)
+    take(core, log, taker, settings)
+    for offset in range(len(log)):  # cuts it into runs
+        _, change = acknowledge(core, "one", (offset, offset, 1), settings=settings)
+        core.fail(change, 0, settings)
+    batches, is_all = core.release("one", settings)
+    assert (batches, is_all) == ([StateBatch(0, ENDED_AT_ONCE - 1, 0, 0)], False)
+    assert take(core, log[:1], ONE, settings) == [(0, 0, 1)], "by the same name"
+    rest = StateBatch(ENDED_AT_ONCE, ENDED_AT_ONCE + 49, 0, 0)
+    assert core.expire(1, settings) == ([rest], True)
+    error, change = acknowledge(core, "one", (0, 0, 1), settings=settings)
+    assert error is E.NONE
+    core.commit(change)
+    assert core.start == 1
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_lock_that_ends_while_it_is_acknowledged_in_vain(is_closed):
+    core = SharePartitionCore(0)
+    take(core, [(0, 9)])
+    wanted = [Acknowledgement(0, 4, b"\1"), Acknowledgement(20, 29, b"\1")]
+    told = []
+    steps = core.acknowledge("one", wanted, 0, SETTINGS, told.append)
+    next(steps)
+    assert core.expire(100, SETTINGS) == ([StateBatch(5, 9, 0, 1)], True)
+    assert core.next_deadline_ms() is None
+    if is_closed:
+        steps.close()
+    else:
+        assert all_steps(steps)[0] is E.INVALID_REQUEST
+    assert told == [100], "somebody has to look at it again"
+    assert core.expire(100, SETTINGS) == ([StateBatch(0, 4, 0, 1)], True)
+    assert take(core, [(0, 9)], TWO) == [(0, 9, 2)]
+
+
 def test_locks_full():
     core = SharePartitionCore(0)
     settings = SETTINGS._replace(partition_max_record_locks=100)

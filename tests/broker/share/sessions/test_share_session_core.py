@@ -18,11 +18,13 @@ P = [Partition(TOPIC, number) for number in range(300)]
 
 
 class Uses(dict):
-    def use(self, group, partition):
-        self[group, partition] = self.get((group, partition), 0) + 1
+    def use(self, session, partition):
+        key = session.group, partition
+        self[key] = self.get(key, 0) + 1
+        return 0
 
-    def unuse(self, group, partition):
-        self[group, partition] -= 1
+    def unuse(self, session, partition):
+        self[session.group, partition] -= 1
 
 
 @pytest.fixture
