@@ -29,17 +29,21 @@ def server_context(
 
 def client_context(
     *,
-    trust_path: str,
+    trust_path: str | None,
     certificate_path: str | None = None,
     key_path: str | None = None,
     key_password: str | None = None,
     checks_hostname: bool = True,
 ) -> ssl.SSLContext:
-    """The certificate is the client's own, where the server asks for one. OSError."""
+    """`trust_path`: None for the authorities that this system believes. The certificate is the
+    client's own, where the server asks for one. OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _prepare(context)
     context.check_hostname = checks_hostname
-    _load_trust(context, trust_path)
+    if trust_path is None:
+        context.load_default_certs()
+    else:
+        _load_trust(context, trust_path)
     if certificate_path is not None:
         _load_chain(context, certificate_path, key_path or certificate_path, key_password)
     return context

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.cluster.config import BROKER_CONFIGS
+from broker.cluster.config_oauth import CALLBACK_CLASS, OAUTH_NAMES, VALIDATOR_CLASS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,9 @@ OF_A_LISTENER = (
     "sasl.enabled.mechanisms",
     "sasl.jaas.config",
     "sasl.server.max.receive.size",
+    *OAUTH_NAMES,
+    CALLBACK_CLASS,
+    VALIDATOR_CLASS,
 )
 
 

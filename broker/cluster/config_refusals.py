@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING
 
 from broker.cluster.config import BROKER_CONFIGS
+from broker.cluster.config_oauth import CALLBACK_CLASS, OAUTH_NAMES, VALIDATOR_CLASS
 from runtime.config import ConfigError, ConfigType
 
 if TYPE_CHECKING:
@@ -53,9 +54,22 @@ _LISTENER_LIMITS: Mapping[str, str] = {
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)", re.ASCII)
 #: Of one SASL mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config.
 _OF_A_MECHANISM = re.compile(r"(?P<mechanism>[^.]+)\.(?P<rest>(sasl|connections)\..+)", re.ASCII)
-#: Mechanisms whose users are there.
-_JAAS, _WITH_JAAS = "sasl.jaas.config", ("plain",)
-_SERVED = frozenset({"sasl.enabled.mechanisms", "sasl.server.max.receive.size"})
+#: What a mechanism's own settings may be; whoever makes the mechanism checks them.
+_OF_MECHANISMS = frozenset(
+    {
+        ("plain", "sasl.jaas.config"),
+        ("oauthbearer", "sasl.jaas.config"),
+        ("oauthbearer", CALLBACK_CLASS),
+    }
+)
+_SERVED = frozenset(
+    {
+        "sasl.enabled.mechanisms",
+        "sasl.server.max.receive.size",
+        VALIDATOR_CLASS,
+        *OAUTH_NAMES,
+    }
+)
 
 
 class RefusedConfigError(ConfigError):
@@ -70,7 +84,7 @@ def refusal(name: str, text: str) -> str | None:
         mechanism = _OF_A_MECHANISM.fullmatch(rest)
         if mechanism is not None:
             rest = mechanism["rest"]
-            if rest == _JAAS and mechanism["mechanism"] in _WITH_JAAS:
+            if (mechanism["mechanism"], rest) in _OF_MECHANISMS:
                 return None
         return _LISTENER_LIMITS.get(rest) or _reason(rest, text)
     return _reason(name, text)

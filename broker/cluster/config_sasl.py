@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.cluster.config_coordinators import CoordinatorsConfig
+from broker.cluster.config_oauth import OAuthConfig
 from runtime.config import ConfigType, at_least
 from runtime.settings import setting
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class SaslConfig(CoordinatorsConfig):
+class SaslConfig(OAuthConfig):
     """The broker's part. A chain of classes, as one with slots has one base."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = setting(

@@ -38,6 +38,8 @@ from broker.quotas.quotas import ClientQuotas, QuotaWindows
 from broker.quotas.rates import Windows
 from broker.security.listener import ListenerSecurity, SecurityProtocol
 from broker.security.sasl.composition import SaslServices, sasl_layer
+from broker.security.sasl.oauth.composition import OAuthParts
+from broker.security.sasl.oauth.mechanism import OAUTHBEARER
 from broker.security.sasl.plain import PLAIN as PLAIN_MECHANISM
 from broker.server import PLAIN, ConnectionLimits, KafkaServer, ServerSettings
 from broker.telemetry.clients import TelemetryClients
@@ -117,8 +119,27 @@ def _security(
             layer = sasl_layer(ListenerSettings(listener.name, texts), services)
             if PLAIN_MECHANISM in layer.mechanisms and not protocol.has_tls:
                 logger.warning("passwords_in_clear", kv(listener=listener.name))
+            if OAUTHBEARER in layer.mechanisms and not protocol.has_tls:
+                logger.warning("tokens_in_clear", kv(listener=listener.name))
             made[listener.name] = ListenerSecurity(protocol, sasl=layer)
     return made
+
+
+async def _start_security(
+    env: Env,
+    broker: BrokerConfig,
+    config: NodeConfig,
+    timers: Timers,
+    stack: AsyncExitStack,
+    *,
+    in_cluster: bool,
+) -> dict[str, ListenerSecurity]:
+    """ConfigError."""
+    oauth = OAuthParts(broker, env.clock)
+    services = SaslServices(broker, timers, env.clock, {OAUTHBEARER: oauth.make})
+    security = _security(config, services, in_cluster=in_cluster)
+    await oauth.start(stack)
+    return security
 
 
 @dataclass(slots=True)
@@ -215,7 +236,7 @@ async def start_broker(
     await stack.enter_async_context(running(timers.run))
     telemetry = TelemetryClients(registry, env)
     quotas = ClientQuotas(registry, env.clock, timers, _quota_windows(broker))
-    security = _security(config, SaslServices(broker, timers, env.clock), in_cluster=in_cluster)
+    security = await _start_security(env, broker, config, timers, stack, in_cluster=in_cluster)
     view = await _view_of(foundation, broker, catalog, logs, member)
     producer_ids = ProducerIds(store, str(env.new_uuid()))
     markers = TransactionMarkersHandler(logs, env.turn, coordinator.transactions)
