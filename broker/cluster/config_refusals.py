@@ -54,7 +54,7 @@ _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)", re.ASCII)
 #: Of one SASL mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config.
 _OF_A_MECHANISM = re.compile(r"(?P<mechanism>[^.]+)\.(?P<rest>(sasl|connections)\..+)", re.ASCII)
 #: Mechanisms whose users are there.
-_JAAS, _WITH_JAAS = "sasl.jaas.config", ("plain",)
+_JAAS, _WITH_JAAS = "sasl.jaas.config", ("plain", "scram-sha-256", "scram-sha-512")
 _SERVED = frozenset({"sasl.enabled.mechanisms", "sasl.server.max.receive.size"})
 
 
