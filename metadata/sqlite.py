@@ -319,6 +319,9 @@ class SqliteStore(TransactionSession):
 
     def _open(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = None
+        # Users' credentials are in it. SQLite gives the files beside it the same mode.
+        with suppress(OSError):
+            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         try:
             # One thread at a time has it, though not always the same one.
             connection = sqlite3.connect(

@@ -11,7 +11,8 @@ from functools import partial
 import click
 
 from quire.cli_options import Address, read_config, role_options
-from quire.options import StandaloneOptions
+from quire.options import AdminOptions, StandaloneOptions
+from quire.passwords import read_password
 from quire.role import run_role
 from quire.tools.bookie.command import bookie
 from quire.tools.cluster.command import cluster
@@ -19,6 +20,7 @@ from quire.tools.dump.command import dump
 from quire.tools.groups.command import groups
 from quire.tools.ledger.command import ledger
 from quire.tools.topics.command import topics
+from quire.tools.users.command import user
 from runtime.logs import setup_logging
 
 BOOKIES_MAX = 100
@@ -36,6 +38,7 @@ main.add_command(dump)
 main.add_command(groups)
 main.add_command(ledger)
 main.add_command(topics)
+main.add_command(user)
 
 
 @main.command()
@@ -67,6 +70,17 @@ main.add_command(topics)
     show_default=True,
     help="More than one: each is a process of its own, and topics have up to three copies.",
 )
+@click.option(
+    "--admin",
+    metavar="NAME[:MECHANISM]",
+    help="A user of SCRAM who is made if nobody has, or had, that name.",
+)
+@click.option(
+    "--admin-password-file",
+    metavar="FILE",
+    help="Its one line is that user's password; «-»: of standard input. Without it one is made,"
+    " and written to a file in the data directory.",
+)
 @role_options
 def standalone(
     listen: tuple[str, int],
@@ -75,6 +89,8 @@ def standalone(
     settings: dict[str, str],
     metrics: tuple[str, int] | None,
     bookies: int,
+    admin: str | None,
+    admin_password_file: str | None,
     log_level: str,
 ) -> None:
     """Runs broker, bookie and metadata in one process, or several bookies as processes."""
@@ -88,9 +104,27 @@ def standalone(
         overrides=settings,
         metrics=metrics,
         bookies=bookies,
+        admin=_admin(admin, admin_password_file),
         log_levels=log_level,
     )
     run_role(partial(run, options))
+
+
+def _admin(who: str | None, password_file: str | None) -> AdminOptions | None:
+    """UsageError."""
+    from broker.security.users.administrator import parse_user  # as in `standalone`
+
+    if who is None:
+        if password_file is not None:
+            raise click.UsageError("--admin-password-file: whose? --admin NAME tells")
+        return None
+    try:
+        name, mechanisms = parse_user(who)
+    except ValueError as error:
+        raise click.UsageError(f"--admin {error}") from None
+    option = "--admin-password-file"
+    password = None if password_file is None else read_password(password_file, option)
+    return AdminOptions(name, mechanisms, password)
 
 
 @main.command()

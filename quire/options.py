@@ -10,6 +10,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, frozen=True)
+class AdminOptions:
+    """The user who is made if nobody has or had the name. `mechanisms`: of SCRAM."""
+
+    name: str
+    mechanisms: tuple[str, ...]
+    #: None: one is made.
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True, frozen=True)
 class StandaloneOptions:
     """`quire standalone`: broker, bookie and metadata in one process, or with several bookies as
     processes of their own."""
@@ -25,5 +35,6 @@ class StandaloneOptions:
     metrics: tuple[str, int] | None = None
     #: 1: in this process. More: each a process, and topics have up to three copies.
     bookies: int = 1
+    admin: AdminOptions | None = None
     #: For the bookies' processes.
     log_levels: str = "info"

@@ -5,8 +5,8 @@ Composition only: every part is made here, given its neighbours, started in the 
 depend on each other, and stopped in the reverse order: a stop first closes the listeners, then the
 partitions' ledgers (which still need the bookie), then the bookie, then the metadata store.
 
-Data directory: `metadata.db`, `lock`; `bookie/journal`, `bookie/ledgers`, or `bookie-1`, `bookie-2`
-and so on, and `metadata.sock` while they run.
+Data directory: `metadata.db`, `lock`, perhaps `admin-password`; `bookie/journal`, `bookie/ledgers`,
+or `bookie-1`, `bookie-2` and so on, and `metadata.sock` while they run.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from ledger.placement import RandomPlacement
 from metadata.served import MetadataServer
 from metadata.sqlite import SqliteStore
 from quire import role_defaults
+from quire.administrator import ensure_administrator
 from quire.autorecovery_node import standalone_config, start_autorecovery
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
 from runtime.env import Env, real_env
@@ -256,6 +257,8 @@ async def _start_broker(
     foundation = Foundation(
         env, storage.store, storage.ledgers, storage.bookies, _data_directory(options)
     )
+    if options.admin is not None:
+        await ensure_administrator(storage.store, env, _data_directory(options), options.admin)
     parts = await start_broker(foundation, config, stack)
     if storage.watcher is not None:
         storage.watcher.subscribe(parts.logs.bookies_changed)

@@ -58,6 +58,8 @@ _OF_A_MECHANISM = re.compile(r"(?P<mechanism>[^.]+)\.(?P<rest>(sasl|connections)
 _OF_MECHANISMS = frozenset(
     {
         ("plain", "sasl.jaas.config"),
+        ("scram-sha-256", "sasl.jaas.config"),
+        ("scram-sha-512", "sasl.jaas.config"),
         ("oauthbearer", "sasl.jaas.config"),
         ("oauthbearer", CALLBACK_CLASS),
     }

@@ -37,6 +37,7 @@ from broker.handlers.offsets import OffsetsHandler
 from broker.handlers.produce import ProduceHandler
 from broker.handlers.quorum import QuorumHandler
 from broker.handlers.sasl import SaslHandler
+from broker.handlers.scram_users import ScramUsersHandler
 from broker.handlers.security import SecurityHandler
 from broker.handlers.share_groups import ShareGroupsHandler
 from broker.handlers.share_state import ShareStateHandler
@@ -116,6 +117,7 @@ def make_handlers(
         QuorumHandler(view),
         SaslHandler(),
         SecurityHandler(),
+        ScramUsersHandler(services.identities.users),
         TelemetryHandler(services.telemetry, env.disk, broker.telemetry_max_bytes),
         ClusterHandler(
             catalog,

@@ -28,6 +28,7 @@ from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
 from broker.node.apis import group_config, group_times, make_handlers, streams_times
 from broker.node.foundation import Services
+from broker.node.identities import Identities, start_identities
 from broker.node.member import ClusterMember
 from broker.node.share import start_share_groups
 from broker.node.shares import follow_connections, parts_of, start_shares
@@ -130,13 +131,15 @@ async def _start_security(
     broker: BrokerConfig,
     config: NodeConfig,
     timers: Timers,
+    identities: Identities,
     stack: AsyncExitStack,
     *,
     in_cluster: bool,
 ) -> dict[str, ListenerSecurity]:
     """ConfigError."""
     oauth = OAuthParts(broker, env.clock)
-    services = SaslServices(broker, timers, env.clock, {OAUTHBEARER: oauth.make})
+    makers = {**identities.mechanisms(), OAUTHBEARER: oauth.make}
+    services = SaslServices(broker, timers, env.clock, makers)
     security = _security(config, services, in_cluster=in_cluster)
     await oauth.start(stack)
     return security
@@ -201,7 +204,6 @@ async def start_broker(
 ) -> BrokerParts:
     """All but the listeners, before which the network has to run. None: no share groups."""
     env, store, ledgers = foundation.env, foundation.store, foundation.ledgers
-    bookies = foundation.bookies
     registry = ConfigRegistry(store, config.broker_texts)
     await registry.load()
     broker = registry.broker
@@ -226,7 +228,7 @@ async def start_broker(
         verifier=verifier,
     )
     if member is not None:
-        reach = member.reach(logs, ledgers, bookies)
+        reach = member.reach(logs, ledgers, foundation.bookies)
         await stack.enter_async_context(running(reach.run, needs_start=False))
     registry.subscribe(logs.refresh_configs)
     await stack.enter_async_context(running(logs.run))
@@ -236,7 +238,10 @@ async def start_broker(
     await stack.enter_async_context(running(timers.run))
     telemetry = TelemetryClients(registry, env)
     quotas = ClientQuotas(registry, env.clock, timers, _quota_windows(broker))
-    security = await _start_security(env, broker, config, timers, stack, in_cluster=in_cluster)
+    identities = await start_identities(store, env, stack, in_cluster=in_cluster)
+    security = await _start_security(
+        env, broker, config, timers, identities, stack, in_cluster=in_cluster
+    )
     view = await _view_of(foundation, broker, catalog, logs, member)
     producer_ids = ProducerIds(store, str(env.new_uuid()))
     markers = TransactionMarkersHandler(logs, env.turn, coordinator.transactions)
@@ -249,7 +254,7 @@ async def start_broker(
     )
     services = Services(
         registry, catalog, logs, coordinator, view, timers,
-        transactions, producer_ids, markers, quotas, telemetry, member, share,
+        transactions, producer_ids, markers, quotas, telemetry, identities, member, share,
     )  # fmt: skip
     shares = await start_shares(foundation, services, share_groups or parts_of(share), stack)
     dispatcher = await _start_dispatcher(foundation, services, shares, stack)

@@ -58,6 +58,7 @@ from wire.kafka.messages.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from wire.kafka.messages.security import ScramCredentialDeletion, ScramCredentialUpsertion
 from wire.kafka.messages.share_groups import AcknowledgementBatch as ShareAcknowledgement
 from wire.kafka.messages.share_groups import AcknowledgePartition as ShareAcknowledgePartition
 from wire.kafka.messages.share_groups import AcknowledgeTopic as ShareAcknowledgeTopic
@@ -964,6 +965,18 @@ async def sasl_authenticate(client, version, world):
 async def describe_user_scram_credentials(client, version, world):
     answer = await client.call(m.DescribeUserScramCredentialsRequest(None), version)
     assert (answer.error_code, answer.results) == (0, [])
+
+
+@case(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
+async def alter_user_scram_credentials(client, version, world):
+    made = ScramCredentialUpsertion("conformance", 1, 4096, b"salt", bytes(32))
+    gone = ScramCredentialDeletion("conformance", 1)
+    for body in (
+        m.AlterUserScramCredentialsRequest(upsertions=[made]),
+        m.AlterUserScramCredentialsRequest(deletions=[gone]),
+    ):
+        answer = await client.call(body, version)
+        assert [(one.user, one.error_code) for one in answer.results] == [("conformance", 0)]
 
 
 @case(ApiKey.DESCRIBE_QUORUM)

@@ -1,4 +1,4 @@
-"""What is said of rights, tokens and users that are not there: Kafka 4.3.1's words."""
+"""What is said of rights, and tokens that are not there: Kafka 4.3.1's words."""
 
 import pytest
 
@@ -9,12 +9,10 @@ from wire.kafka.messages import (
     DeleteAclsRequest,
     DescribeAclsRequest,
     DescribeDelegationTokenRequest,
-    DescribeUserScramCredentialsRequest,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
 from wire.kafka.messages.acls import AclCreation, DeleteAclsFilter
-from wire.kafka.messages.security import UserName
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -47,19 +45,3 @@ async def test_who_is_not_known_gets_no_tokens(client):
         DescribeDelegationTokenRequest(None),
     ):
         assert (await client.call(body)).error_code == refused
-
-
-async def test_nobody_has_credentials(client):
-    answer = await client.call(DescribeUserScramCredentialsRequest(None))
-    assert (answer.error_code, answer.results) == (0, [])
-    names = [UserName(name) for name in ("b", "a", "b", "")]
-    answer = await client.call(DescribeUserScramCredentialsRequest(names))
-    found = [(one.user, ErrorCode(one.error_code).name) for one in answer.results]
-    assert found == [
-        ("", "RESOURCE_NOT_FOUND"),
-        ("a", "RESOURCE_NOT_FOUND"),
-        ("b", "DUPLICATE_RESOURCE"),
-    ]
-    assert answer.results[1].error_message == (
-        "Attempt to describe a user credential that does not exist: a"
-    )

@@ -24,7 +24,7 @@ class Anything:
 def of_every_broker():
     foundation = Foundation(*[Anything()] * 4, data_directory="x")
     markers = TransactionMarkersHandler(Anything(), Anything(), Anything())
-    services = Services(*[Anything()] * 8, markers, Anything(), Anything(), share=Anything())
+    services = Services(*[Anything()] * 8, markers, *[Anything()] * 3, share=Anything())
     return make_handlers(foundation, services, of_share_partitions())
 
 

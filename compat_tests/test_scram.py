@@ -1,0 +1,128 @@
+"""Clients that log in by SCRAM, as users whom Java's kafka-configs makes."""
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from harness import servers, tools
+
+pytestmark = pytest.mark.skipif(
+    servers.target() == "control", reason="the control is started with one listener"
+)
+MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+#: By user: of SCRAM-SHA-256, and of SCRAM-SHA-512.
+PASSWORDS = {"alice": ("wonder land", "looking,glass"), "eve,=": ("apple", "snake")}
+COUNT = 300
+SESSION_MS = 2500
+
+
+@pytest.fixture(scope="module")
+def scram(scratch):
+    """The server, and the address of its listener with SCRAM; kafka-configs goes by the other."""
+    port = servers.free_port()
+    one = servers.make_server(scratch / "scram")
+    listeners = f"PLAINTEXT://{one.bootstrap},CLIENTS://{servers.HOST}:{port}"
+    one.settings |= {
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+        "listener.name.clients.sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "listener.name.clients.scram-sha-512.sasl.jaas.config": f"{MODULE} required;",
+        "listener.name.clients.scram-sha-512.connections.max.reauth.ms": str(SESSION_MS),
+    }
+    one.start()
+    for user, passwords in PASSWORDS.items():
+        set_credentials(one, user, passwords)
+    yield one, f"{servers.HOST}:{port}"
+    one.discard()
+
+
+def configs(server, *arguments, **options):
+    return tools.java(
+        "kafka-configs", "--bootstrap-server", server.bootstrap, *arguments, **options
+    )
+
+
+def set_credentials(server, user, passwords):
+    pairs = zip(MECHANISMS, passwords, strict=True)
+    given = ",".join(f"{name}=[iterations=4096,password={one}]" for name, one in pairs)
+    return configs(
+        server, "--alter", "--add-config", given, "--entity-type", "users", "--entity-name", user
+    )
+
+
+def librdkafka(address, user, mechanism, password=None):
+    return {
+        "bootstrap.servers": address,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password or PASSWORDS[user][MECHANISMS.index(mechanism)],
+    }
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_writes_and_reads(scram, mechanism, topic):
+    _, address = scram
+    options = librdkafka(address, "eve,=", mechanism)
+    failed = []
+    producer = Producer({**options, "enable.idempotence": True})
+    for number in range(COUNT):
+        producer.produce(topic, str(number), callback=lambda e, _: failed.append(e) if e else None)
+    assert producer.flush(30) == 0
+    assert not failed
+    consumer = Consumer({**options, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    got = []
+    while len(got) < COUNT:
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        got.append(int(message.value()))
+    consumer.close()
+    assert sorted(got) == list(range(COUNT))
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        ("alice", "SCRAM-SHA-512", "wonder land"),
+        ("alice", "SCRAM-SHA-256", "looking,glass"),
+        ("nobody", "SCRAM-SHA-256", "wonder land"),
+    ],
+)
+def test_librdkafka_is_refused(scram, who):
+    """A password of the other mechanism is as wrong as any."""
+    server, address = scram
+    errors = []
+    producer = Producer({**librdkafka(address, *who), "error_cb": errors.append})
+    with pytest.raises(KafkaException):
+        producer.list_topics(timeout=3)
+    producer.poll(0)
+    assert any("uthentication" in error.str() for error in errors)
+    said = server.log_since_start()
+    assert f"user={who[0]}" in said, "the log names who it was"
+    assert not [one for pair in PASSWORDS.values() for one in pair if one in said]
+
+
+def client_config(directory, mechanism, user, password, **options):
+    """A file for Java's tools."""
+    more = "".join(f' {name}="{value}"' for name, value in options.items())
+    path = directory / f"{mechanism}-{user}.properties"
+    path.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
+        f'sasl.jaas.config={MODULE} required username="{user}" password="{password}"{more};\n'
+    )
+    return path
+
+
+def test_javas_tools_log_in_and_anew(scram, topic, tmp_path):
+    """A producer that lives longer than its session logs in anew (KIP-368)."""
+    server, address = scram
+    config = client_config(tmp_path, "SCRAM-SHA-512", "alice", "looking,glass")
+    said = tools.java(
+        "kafka-producer-perf-test",
+        *("--topic", topic, "--num-records", "500", "--record-size", "100"),
+        *("--throughput", "100", "--bootstrap-server", address, "--command-config", str(config)),
+    )
+    assert "500 records sent" in said, said
+    assert "session_expired" not in server.log_since_start()
