@@ -13,6 +13,7 @@ from broker.groups.consumer.types import GroupTimes
 from broker.groups.share.settings import ShareSettings
 from broker.groups.streams.settings import StreamsSettings
 from broker.groups.streams.types import StreamsTimes
+from broker.handlers.acls import AclsHandler
 from broker.handlers.api_versions import ApiVersionsHandler
 from broker.handlers.client_quotas import ClientQuotasHandler
 from broker.handlers.cluster import ClusterHandler
@@ -115,6 +116,7 @@ def make_handlers(
         FeaturesHandler(services.transactions.features, view),
         QuorumHandler(view),
         SaslHandler(),
+        AclsHandler(None if services.acls is None else services.acls.store),
         SecurityHandler(),
         TelemetryHandler(services.telemetry, env.disk, broker.telemetry_max_bytes),
         ClusterHandler(

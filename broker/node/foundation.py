@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from broker.groups.coordinator import GroupCoordinator
     from broker.handlers.txn_markers import TransactionMarkersHandler
     from broker.log.manager import LogManager
+    from broker.node.acls import Acls
     from broker.node.member import ClusterMember
     from broker.node.share import ShareParts
     from broker.producer_ids import ProducerIds
@@ -75,3 +76,5 @@ class Services:
     member: ClusterMember | None = None
     #: None: share groups are not served.
     share: ShareParts | None = None
+    #: None: without an authorizer everybody may do everything.
+    acls: Acls | None = None

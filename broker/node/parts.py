@@ -26,6 +26,7 @@ from broker.log.compact.cleaner import CleanerSettings, LogCleaner
 from broker.log.life.chain import COMPACTED_FORMAT, new_document
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
+from broker.node.acls import start_acls
 from broker.node.apis import group_config, group_times, make_handlers, streams_times
 from broker.node.foundation import Services
 from broker.node.member import ClusterMember
@@ -226,9 +227,10 @@ async def start_broker(
     share = await start_share_groups(
         env, registry, catalog, logs, transactions.brokers, coordinator, stack
     )
+    acls = await start_acls(store, broker, catalog, stack, in_cluster=in_cluster)
     services = Services(
         registry, catalog, logs, coordinator, view, timers,
-        transactions, producer_ids, markers, quotas, telemetry, member, share,
+        transactions, producer_ids, markers, quotas, telemetry, member, share, acls,
     )  # fmt: skip
     shares = await start_shares(foundation, services, share_groups or parts_of(share), stack)
     dispatcher = await _start_dispatcher(foundation, services, shares, stack)
@@ -258,7 +260,8 @@ async def _start_dispatcher(
 ) -> Dispatcher:
     requests = await stack.enter_async_context(trio.open_nursery())
     apis = make_handlers(foundation, services, more)
-    dispatcher = Dispatcher(apis, requests, foundation.env.turn)
+    authorizer = None if services.acls is None else services.acls.authorizer
+    dispatcher = Dispatcher(apis, requests, foundation.env.turn, authorizer=authorizer)
     stack.callback(dispatcher.stop)
     return dispatcher
 
