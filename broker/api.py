@@ -16,7 +16,8 @@ A handler that gave a response or a Reply looks at the arrays of the request no 
 large request are emptied then, before the Reply is resolved.
 In every case the replies of one connection leave in the order of its requests.
 
-What of it needs authorised is data: `Api.authorised`, the API's row in broker/authorised.py.
+What of it needs authorised is data: `Api.authorised`, the API's row in broker/authorised.py. Its
+guard (broker/guards/) has asked for what the request names before the handler sees it.
 
 Errors: `KafkaError` is for a handler's own per-partition loop. A handler that lets anything else
 escape is a bug: dispatch logs it with the request id and answers UNKNOWN_SERVER_ERROR.
@@ -38,6 +39,7 @@ from wire.kafka.message import Array, Message, Struct, fields_of
 
 if TYPE_CHECKING:
     from broker.authorization import Need
+    from broker.rights import Rights
     from runtime.timers import Timers
     from runtime.turn import Turn
     from wire.buffers import Buffer
@@ -125,13 +127,15 @@ class Reply:
     object serves both, as every produce request needs one."""
 
     __slots__ = (
-        "correlation_id", "is_silent", "line", "message", "on_abandoned", "on_turn", "parts",
-        "parts_bytes", "route", "size_bytes",
+        "correlation_id", "finish", "is_silent", "line", "message", "on_abandoned", "on_turn",
+        "parts", "parts_bytes", "route", "size_bytes",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.message: Message | None = None
         self.on_abandoned: Callable[[], None] | None = None
+        #: What the client's rights change of the response: what it was refused is told beside.
+        self.finish: Callable[[Message], Steps[None]] | None = None
         #: acks=0: the request's memory is held until it is resolved, but nothing is sent.
         self.is_silent = False
         self.line: ReplyLine | None = None
@@ -145,6 +149,8 @@ class Reply:
 
     def resolve(self, message: Message) -> None:
         assert self.message is None, "a reply is resolved once"
+        if self.finish is not None:
+            all_steps(self.finish(message))
         self.message = message
         if self.line is not None:
             self.line.reply_resolved(self)
@@ -212,6 +218,8 @@ class Request:
     is_large: bool = False
     #: None while no client has a quota.
     account: Account | None = None
+    #: None without an authorizer: everybody may do everything.
+    rights: Rights | None = None
 
 
 T = TypeVar("T")
@@ -411,7 +419,7 @@ class Api:
         return AUTHORISED[self.key]
 
     def authorised_in(self, version: int) -> tuple[Need, ...]:
-        """The same for requests of one version."""
+        """The same for requests of one version. For tests, as `Need.named_in`."""
         request = request_class(self.key)
         needs = (need.in_version(request, version) for need in self.authorised)
         return tuple(need for need in needs if need is not None)

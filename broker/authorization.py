@@ -1,7 +1,8 @@
 """What a request needs authorised: Kafka's resources and operations.
 
 A `Need` is data: an operation on a kind of resource, and where the request names the resources.
-broker/authorised.py has those of every API that is served. broker/guard.py asks for them.
+broker/authorised.py has those of every API that is served, as docs/apis.md shows them. Whoever asks
+is broker/guards/; tests compare what it asks with the needs.
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ class AclOperation(IntEnum):
 
 
 #: `AclEntry.supportedOperations`: what each kind of resource knows.
-_OPERATIONS = {
-    ResourceType.TOPIC: (3, 4, 5, 6, 7, 8, 10, 11),
-    ResourceType.GROUP: (3, 6, 8, 10, 11),
-    ResourceType.CLUSTER: (5, 7, 8, 9, 10, 11, 12),
+OPERATIONS = {
+    ResourceType.TOPIC: tuple(map(AclOperation, (3, 4, 5, 6, 7, 8, 10, 11))),
+    ResourceType.GROUP: tuple(map(AclOperation, (3, 6, 8, 10, 11))),
+    ResourceType.CLUSTER: tuple(map(AclOperation, (5, 7, 8, 9, 10, 11, 12))),
 }
 
 #: The same as the bits that responses have (`authorized_operations`, KIP-430): all are allowed.
 ALL_OPERATIONS = {
-    resource: sum(1 << code for code in codes) for resource, codes in _OPERATIONS.items()
+    resource: sum(1 << code for code in codes) for resource, codes in OPERATIONS.items()
 }
 
 
@@ -121,7 +122,7 @@ class Need:
 
     def named_in(self, body: Message) -> Iterator[str | UUID | Extent]:
         """What `body` needs it for; a topic by its id, where the request has that. Of a need that
-        `in_version` gave."""
+        `in_version` gave. For tests, which compare with it what guards ask."""
         if not self.names:
             if self.where is None or self.where.holds(body):
                 yield self.whole

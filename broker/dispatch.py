@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from broker.api import Accounting, Served, Steps
     from broker.connection import KafkaConnection
-    from broker.guard import Authorizer
+    from broker.rights import Authorizer
     from runtime.turn import Turn
     from wire.buffers import Buffer
 
@@ -88,10 +88,10 @@ class ApiRoute:
     def __init__(
         self, api: Api, version: int, counts: list[int], authorizer: Authorizer | None
     ) -> None:
+        self.name = request_name(api.key)
         self.handle = api.handle
         if authorizer is not None:
-            self.handle = guarded(api.handle, api.authorised_in(version), authorizer)
-        self.name = request_name(api.key)
+            self.handle = guarded(api.key, self.name, api.handle, authorizer)
         self.counts = counts
         self._key = api.key
         self._version = version

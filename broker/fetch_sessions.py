@@ -7,7 +7,7 @@ used for EVICTION_MS (the one that was unused longest), else of one that was mad
 has fewer partitions than the new one (the smallest); else it is not made, and the client, told
 session 0, sends full fetches. So more consumers than slots do not evict each other for ever, whose
 every fetch would fail with FETCH_SESSION_ID_NOT_FOUND. A session that has forgotten all of its
-partitions is closed.
+partitions is closed. A session is its principal's: nobody else goes on with it or closes it.
 
 | request's (id, epoch) | meaning |
 |---|---|
@@ -21,17 +21,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from broker.api import FREED_PER_TURN, Steps
+from broker.security.principal import ANONYMOUS
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from broker.api import Account
+    from broker.security.principal import Principal
     from runtime.env import Clock, Rng
     from wire.kafka.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
@@ -69,12 +71,17 @@ class Session:
     next_epoch: int
     uses_topic_ids: bool
     partitions: Partitions
+    #: Whose it is: to everybody else it is not there.
+    owner: Principal
     #: On the clock that never goes back.
     created_seconds: float
     used_seconds: float
     #: As of when it was last used.
     size: int
     is_evictable: bool = False
+    #: Which topics its owner may read, as of a state of the rights.
+    verdicts: dict[TopicKey, bool] = field(default_factory=dict)
+    verdicts_state: tuple[object, ...] = ()
 
 
 @dataclass(slots=True)
@@ -87,6 +94,18 @@ class FetchContext:
     incremental: bool
     #: Of the request; None while no client has a quota.
     account: Account | None = None
+    #: What the client may not read.
+    refused: list[Wanted] = field(default_factory=list)
+
+    def verdicts(self, state: tuple[object, ...]) -> dict[TopicKey, bool]:
+        """Which topics the client may read, as far as it was asked while its rights were in this
+        state: of a session from one fetch to the next."""
+        session = self.session
+        if session is None:
+            return {}
+        if session.verdicts_state != state:
+            session.verdicts, session.verdicts_state = {}, state
+        return session.verdicts
 
     @property
     def session_id(self) -> int:
@@ -133,12 +152,14 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def context(self, request: FetchRequest, version: int) -> FetchContext:
+    def context(
+        self, request: FetchRequest, version: int, owner: Principal = ANONYMOUS
+    ) -> FetchContext:
         """Of a request that names few partitions. KafkaError: FETCH_SESSION_ID_NOT_FOUND,
         INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR; a request that is refused changes
         nothing."""
         by_id = version >= 13
-        session = self._begin(request, version, by_id)
+        session = self._begin(request, version, by_id, owner)
         if session is not None:
             for topic in request.forgotten_topics_data:
                 _forget(session, topic.topic_id if by_id else topic.topic, topic.partitions)
@@ -154,13 +175,15 @@ class FetchSessions:
             return FetchContext(named, None, incremental=False)
         partitions: Partitions = OrderedDict()
         _put(partitions, named)
-        return self._new_session(named, partitions, by_id)
+        return self._new_session(named, partitions, by_id, owner)
 
-    def steps(self, request: FetchRequest, version: int) -> Steps[FetchContext]:
+    def steps(
+        self, request: FetchRequest, version: int, owner: Principal = ANONYMOUS
+    ) -> Steps[FetchContext]:
         """`context` of a request that names many. Between two steps the session may be closed, and
         then it is not found."""
         by_id = version >= 13
-        session = self._begin(request, version, by_id)
+        session = self._begin(request, version, by_id, owner)
         if session is not None:
             for topic in request.forgotten_topics_data:
                 for numbers in _some_of(topic.partitions):
@@ -183,17 +206,21 @@ class FetchSessions:
         for news in _some_of(named):
             _put(partitions, news)
             yield 2 * len(news)
-        return self._new_session(named, partitions, by_id)
+        return self._new_session(named, partitions, by_id, owner)
 
-    def _begin(self, request: FetchRequest, version: int, by_id: bool) -> Session | None:
+    def _begin(
+        self, request: FetchRequest, version: int, by_id: bool, owner: Principal
+    ) -> Session | None:
         """The session that goes on. KafkaError."""
+        session = self._sessions.get(request.session_id)
+        is_own = session is not None and session.owner == owner
         if version < 7 or request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._close(request.session_id)
+            if is_own:
+                self._close(request.session_id)
             return None
         if request.session_epoch < 0:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or not is_own:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.next_epoch != request.session_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -234,7 +261,7 @@ class FetchSessions:
                 self.closed.pop()
 
     def _new_session(
-        self, wanted: list[Wanted], partitions: Partitions, by_id: bool
+        self, wanted: list[Wanted], partitions: Partitions, by_id: bool, owner: Principal
     ) -> FetchContext:
         if not wanted or self._slots_max <= 0:
             return FetchContext(wanted, None, incremental=False)
@@ -244,7 +271,7 @@ class FetchSessions:
         while session_id == 0 or session_id in self._sessions:
             session_id = self._rng.randrange(EPOCH_MAX)
         now = self._clock.monotonic()
-        session = Session(session_id, 1, by_id, partitions, now, now, 0)
+        session = Session(session_id, 1, by_id, partitions, owner, now, now, 0)
         self._sessions[session_id] = session
         self._touch(session)
         return FetchContext(list(partitions.values()), session, incremental=False)

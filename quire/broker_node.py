@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.node.foundation import Foundation
-from broker.node.parts import check_listeners, start_broker
+from broker.node.parts import start_broker
+from broker.node.security import check_listeners
 from joined.metadata_service import metadata_store
 from joined.node_configs import NODE_CONFIGS
 from joined.placement import start_placement, writable_of

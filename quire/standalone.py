@@ -27,7 +27,8 @@ from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.cluster.view import ensure_cluster_id
 from broker.node.foundation import Foundation
-from broker.node.parts import LISTENER, check_listeners, request_memory_bytes, start_broker
+from broker.node.parts import request_memory_bytes, start_broker
+from broker.node.security import PLAINTEXT, check_listeners
 from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from joined.local_bookie import LocalBookieClient
 from joined.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
@@ -106,7 +107,7 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
     shown = f"[{host}]" if ":" in host else host
     overrides = {
         "node.id": "0",
-        "listeners": f"{LISTENER}://{shown}:{port}",
+        "listeners": f"{PLAINTEXT}://{shown}:{port}",
         **options.overrides,
     }
     copies = role_defaults.copies(options.bookies) if options.bookies > 1 else {}

@@ -18,6 +18,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker.cluster.config_acls import AclConfig
 from broker.cluster.config_forms import (
     Listener,
     check_listeners,
@@ -26,7 +27,6 @@ from broker.cluster.config_forms import (
     parse_listener,
     parse_protocol_map,
 )
-from broker.cluster.config_sasl import SaslConfig
 from broker.cluster.config_topic import BROKER_NAMES, KNOWN_SETTINGS, TOPIC_DEFAULTS, TopicConfig
 from runtime.config import (
     INT_MAX,
@@ -64,7 +64,7 @@ _OF_TOPICS = {key.name: key for key in TOPIC_DEFAULTS}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class BrokerConfig(SaslConfig):
+class BrokerConfig(AclConfig):
     """Sizes in bytes, times as the names say. Made of texts or values by `parse` and `of`, which
     check what goes together."""
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _NO_TLS = "TLS is not served to Kafka's clients; a proxy in front of the listener can do it"
 _NO_SASL = "this part of SASL is not served"
-_NO_RIGHTS = "nobody is asked for rights: every client may do everything"
 _NO_POLICY = "policies are not asked: what it forbids would be done"
 _NO_PRINCIPALS = "clients have no principals"
 _NO_RATE = "the rate of new connections is not limited but by address (quotas of ips)"
@@ -30,7 +29,6 @@ _NO_TIERS = "tiered storage is not served: nothing would be copied, or deleted a
 
 _BY_NAME: Mapping[str, str] = {
     "alter.config.policy.class.name": _NO_POLICY,
-    "authorizer.class.name": _NO_RIGHTS,
     "client.quota.callback.class": "no class is asked: the quotas that are set are in force",
     "config.providers": "values are taken as they are written, and not looked up",
     "create.topic.policy.class.name": _NO_POLICY,

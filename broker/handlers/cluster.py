@@ -7,10 +7,10 @@
 | 60 DescribeCluster | 0-2 | KIP-700; controller endpoints are refused (KIP-919) |
 | 75 DescribeTopicPartitions | 0 | pages in order of names, with a cursor (KIP-966) |
 
-Behaviour was compared with Kafka 4.3.1. Without an authorizer every operation is allowed, which is
-what the authorized operations say. Known deviations: the size of a partition is that of its
-ledgers' payloads wherever they are, on whichever bookies; an invalid topic name is
-INVALID_TOPIC_EXCEPTION (Kafka: UNKNOWN_SERVER_ERROR).
+Behaviour was compared with Kafka 4.3.1. Of all topics DescribeTopicPartitions shows those that the
+client may describe; without an authorizer everybody may do everything. Known deviations: the size
+of a partition is that of its ledgers' payloads wherever they are, on whichever bookies; an invalid
+topic name is INVALID_TOPIC_EXCEPTION (Kafka: UNKNOWN_SERVER_ERROR).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import heapq
 from typing import TYPE_CHECKING, Protocol
 
 from broker.api import Api, Request, Steps
-from broker.authorization import ALL_OPERATIONS, ResourceType
+from broker.authorization import AclOperation, ResourceType
 from broker.cluster.catalog import Topic, check_name
+from broker.rights import operations_of_cluster, operations_of_topic
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.cluster import (
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from broker.cluster.catalog import TopicCatalog
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
+    from broker.rights import Rights
 
 _BROKERS, _CONTROLLERS = 1, 2
 
@@ -128,7 +130,7 @@ class ClusterHandler:
             ],
         )
         if body.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = ALL_OPERATIONS[ResourceType.CLUSTER]
+            response.cluster_authorized_operations = operations_of_cluster(request.rights)
         return response
 
     # -- DescribeTopicPartitions ------------------------------------------------------------------
@@ -152,7 +154,13 @@ class ClusterHandler:
                     )
                 )
             return response
+        rights = request.rights
         names: Iterable[str] = asked or (topic.name for topic in self._catalog.all())
+        if rights is not None and not asked:
+            # Not even the cursor names another.
+            names = yield from _describable(rights, names)
+        elif rights is not None:
+            names = yield from _allowed(rights, asked, response.topics)
         first_name = "" if cursor is None else cursor.topic_name
         limit = self._registry.broker.max_request_partition_size_limit
         room = max(1, min(limit, body.response_partition_limit))
@@ -163,6 +171,7 @@ class ClusterHandler:
                 break
             yield TOPIC_UNITS
             described, next_index = yield from self._describe_topic(name, first, room)
+            described.topic_authorized_operations = operations_of_topic(rights, name)
             response.topics.append(described)
             room -= len(described.partitions)
             if next_index is not None:
@@ -174,9 +183,7 @@ class ClusterHandler:
         self, name: str, first: int, room: int
     ) -> Steps[tuple[DescribeTopicPartitionsResponseTopic, int | None]]:
         """The topic with up to `room` partitions from `first`, and where the next page begins."""
-        described = DescribeTopicPartitionsResponseTopic(
-            name=name, topic_authorized_operations=ALL_OPERATIONS[ResourceType.TOPIC]
-        )
+        described = DescribeTopicPartitionsResponseTopic(name=name)
         try:
             check_name(name)
         except KafkaError as error:
@@ -291,3 +298,30 @@ def _in_order(names: Iterable[str], first: str) -> Steps[Iterator[str]]:
         yield SORTED_AT_ONCE
         run.sort()
     return heapq.merge(*runs)
+
+
+def _describable(rights: Rights, names: Iterable[str]) -> Steps[list[str]]:
+    kept = []
+    for name in names:
+        yield TOPIC_UNITS
+        if rights.describes_topic(name):
+            kept.append(name)
+    return kept
+
+
+def _allowed(
+    rights: Rights, names: Iterable[str], refused: list[DescribeTopicPartitionsResponseTopic]
+) -> Steps[list[str]]:
+    """Of names that the client knows; the others are told so."""
+    kept = []
+    for name in names:
+        yield TOPIC_UNITS
+        if rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            kept.append(name)
+        else:
+            refused.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), name=name
+                )
+            )
+    return kept

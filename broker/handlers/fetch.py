@@ -11,6 +11,8 @@ with its connection.
   batches did not all fit, its `partition_max_bytes`, for whole batches may fall short of that;
 - sessions: KIP-227 (broker/fetch_sessions.py); topic ids from version 13 on;
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), divergence is told (v12+);
+- a topic that the client may not read is TOPIC_AUTHORIZATION_FAILED, in each fetch of the session;
+  a change of an ACL counts from the next fetch on;
 - `records` is empty, never null;
 - read_committed (isolation level 1): batches up to the last stable offset, those of aborted
   transactions among them, and the list of these, sorted by first offset (franz-go passed aborted
@@ -34,11 +36,13 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 from broker.api import Abandonable, Api, Reply, Request, Steps, in_slices
+from broker.authorization import AclOperation, ResourceType
 from broker.handlers.fetch_watch import (
     PARTITION_UNITS,
     Collected,
@@ -71,6 +75,7 @@ if TYPE_CHECKING:
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog, ReadResult
     from broker.log.transactions.aborted_index import AbortedTransaction as Aborted
+    from broker.rights import Rights
     from runtime.timers import Timer, Timers
     from runtime.turn import Turn
 
@@ -128,11 +133,16 @@ class FetchHandler:
         if named > PARTITIONS_AT_ONCE:
             return self._fetch_many(request)
         try:
-            context = self._sessions.context(body, request.version)
+            context = self._sessions.context(body, request.version, request.connection.principal)
         except KafkaError as error:
             return FetchResponse(error_code=int(error.code))
         if request.account is not None:
             self._count_for(context, request.account, body)
+        if request.rights is not None:
+            asking = asked(context, request.rights, body)
+            if len(context.wanted) > PARTITIONS_AT_ONCE:
+                return self._ask_and_fetch(asking, body, context)
+            self._at_once(asking)
         return self._fetch(body, context)
 
     @staticmethod
@@ -147,12 +157,22 @@ class FetchHandler:
     def _fetch_many(self, request: Request) -> Steps[FetchResult]:
         """One that names many partitions: its session is made or changed in slices."""
         try:
-            context = yield from self._sessions.steps(request.body, request.version)
+            context = yield from self._sessions.steps(
+                request.body, request.version, request.connection.principal
+            )
         except KafkaError as error:
             return FetchResponse(error_code=int(error.code))
+        if request.rights is not None:
+            yield from asked(context, request.rights, request.body)
         if request.account is not None:
             self._count_for(context, request.account, request.body)
         return self._fetch(request.body, context)
+
+    def _ask_and_fetch(
+        self, asking: Steps[None], body: FetchRequest, context: FetchContext
+    ) -> Steps[FetchResult]:
+        yield from asking
+        return self._fetch(body, context)
 
     def _fetch(self, body: FetchRequest, context: FetchContext) -> FetchResult:
         if self._sessions.closed and not self._is_freeing:
@@ -392,7 +412,7 @@ class FetchHandler:
         topic: FetchableTopicResponse | None = None
         last: object = None
         sent = []
-        for wanted, data in collected.data:
+        for wanted, data in chain(collected.data, map(_refused, context.refused)):
             yield 2
             if not context.has_news(wanted, data):
                 continue
@@ -414,6 +434,43 @@ class FetchHandler:
             yield PARTITIONS_AT_ONCE
         context.rotate(sent)
         return response
+
+
+def asked(context: FetchContext, rights: Rights, body: FetchRequest) -> Steps[None]:
+    """Takes what the client may not read out of what is wanted. Who says that it is a broker has
+    to be one, too: else it reads nothing."""
+    state = body.replica_state
+    replica_id = body.replica_id if state is None else max(body.replica_id, state.replica_id)
+    yield 1
+    if replica_id >= 0 and not rights.allows_cluster(AclOperation.CLUSTER_ACTION):
+        context.wanted, context.refused = [], context.wanted
+        return
+    verdicts = context.verdicts(rights.state)
+    readable: list[Wanted] = []
+    for wanted in context.wanted:
+        topic = wanted.topic
+        may_read = verdicts.get(topic)
+        if may_read is None:
+            yield 5
+            name = topic if isinstance(topic, str) else rights.topic_name(topic)
+            # One that is not there is for the look-up to tell.
+            may_read = name is None or rights.allows(AclOperation.READ, ResourceType.TOPIC, name)
+            if name is not None:
+                verdicts[topic] = may_read
+        else:
+            yield 1
+        (readable if may_read else context.refused).append(wanted)
+    context.wanted = readable
+
+
+def _refused(wanted: Wanted) -> tuple[Wanted, PartitionData]:
+    return wanted, PartitionData(
+        partition_index=wanted.request.partition,
+        error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=EMPTY,
+    )
 
 
 def _listed(aborted: Sequence[Aborted]) -> list[AbortedTransaction]:

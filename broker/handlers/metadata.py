@@ -8,7 +8,10 @@
 - leader epochs are always known (KIP-320); that of a partition which another broker
   leads is the assigned one, and never above what its leader says;
 - a leader that is not registered is none: LEADER_NOT_AVAILABLE, leader -1;
-- authorized operations, if asked for: all of them, as Kafka without an authorizer.
+- of all topics those that the client may describe; one that it names and may not describe is
+  TOPIC_AUTHORIZATION_FAILED, there or not, without an id, and by id without a name. A missing topic
+  is created for who may describe and create it. Without an authorizer everybody may, and the
+  authorized operations, if asked for, are all of them.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.api import Api, Request, Steps, in_slices
-from broker.authorization import ALL_OPERATIONS, ResourceType
+from broker.authorization import AclOperation, ResourceType
 from broker.cluster.catalog import check_name
 from broker.log.partition import State
+from broker.rights import operations_of_cluster, operations_of_topic
 from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -41,12 +45,15 @@ if TYPE_CHECKING:
     from broker.cluster.view import ClusterView
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
+    from broker.rights import Rights
 
 LOAD_WAIT_SECONDS = 5.0
 LOGS_PER_TURN = 1000
 #: What a topic costs, and each of its partitions, in units of `Steps`.
 TOPIC_UNITS = 4
 PARTITION_UNITS = 15
+#: What a topic costs of which is told what the client may do with it.
+OPERATIONS_UNITS = 20
 
 #: From this version on a request says itself whether topics may be created.
 AUTO_CREATE_FIELD_VERSION = 4
@@ -77,6 +84,7 @@ class MetadataHandler:
         body: MetadataRequest = request.body
         wanted = self._wanted(body, request.version)
         missing: list[str] = []
+        refused: list[MetadataResponseTopic] = []
         once: dict[object, MetadataRequestTopic] = {}
         for item in wanted or ():
             yield 1
@@ -89,13 +97,18 @@ class MetadataHandler:
         if wanted is not None:
             wanted = list(once.values())  # as Kafka, which makes a set of them
             missing = list(dict.fromkeys(missing))
-        if missing and self._may_create(body, request.version):
-            return self._create_then_answer(request, wanted, missing)
+        may_create = self._may_create(body, request.version)
+        if request.rights is not None and wanted is not None:
+            refused = yield from _refused(request.rights, wanted, missing if may_create else [])
+            gone = {topic.name for topic in refused}
+            missing = [name for name in missing if name not in gone]
+        if missing and may_create:
+            return self._create_then_answer(request, wanted, refused, missing)
         for log in self._logs_of(wanted):
             yield 1
             if log.state is State.LOADING:
-                return self._wait_then_answer(request, wanted)
-        return (yield from self._answer(request, wanted))
+                return self._wait_then_answer(request, wanted, refused)
+        return (yield from self._answer(request, wanted, refused))
 
     # -- what is asked for ---------------------------------------------------------------------
 
@@ -130,7 +143,11 @@ class MetadataHandler:
                     continue
 
     async def _create_then_answer(
-        self, request: Request, wanted: list[MetadataRequestTopic] | None, missing: list[str]
+        self,
+        request: Request,
+        wanted: list[MetadataRequestTopic] | None,
+        refused: list[MetadataResponseTopic],
+        missing: list[str],
     ) -> MetadataResponse:
         errors: dict[str, ErrorCode] = {}
         for name in missing:
@@ -139,12 +156,13 @@ class MetadataHandler:
             except KafkaError as error:
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     errors[name] = error.code
-        return await self._wait_then_answer(request, wanted, errors)
+        return await self._wait_then_answer(request, wanted, refused, errors)
 
     async def _wait_then_answer(
         self,
         request: Request,
         wanted: list[MetadataRequestTopic] | None,
+        refused: list[MetadataResponseTopic],
         errors: dict[str, ErrorCode] | None = None,
     ) -> MetadataResponse:
         slices = Slices(LOGS_PER_TURN)
@@ -154,7 +172,7 @@ class MetadataHandler:
                     await slices.turn()
                 if log.state is State.LOADING:
                     await log.wait_loaded()
-        return await in_slices(self._answer(request, wanted, errors))
+        return await in_slices(self._answer(request, wanted, refused, errors))
 
     # -- answer --------------------------------------------------------------------------------
 
@@ -162,6 +180,7 @@ class MetadataHandler:
         self,
         request: Request,
         wanted: list[MetadataRequestTopic] | None,
+        refused: list[MetadataResponseTopic],
         errors: dict[str, ErrorCode] | None = None,
     ) -> Steps[MetadataResponse]:
         view = self._view
@@ -176,11 +195,9 @@ class MetadataHandler:
             ],
         )
         body: MetadataRequest = request.body
+        rights = request.rights
         if body.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = ALL_OPERATIONS[ResourceType.CLUSTER]
-        operations = (
-            ALL_OPERATIONS[ResourceType.TOPIC] if body.include_topic_authorized_operations else None
-        )
+            response.cluster_authorized_operations = operations_of_cluster(rights)
         asked = self._catalog.all() if wanted is None else wanted
         for item in asked:
             yield TOPIC_UNITS
@@ -188,11 +205,16 @@ class MetadataHandler:
             if topic is None:
                 assert isinstance(item, MetadataRequestTopic)
                 answer = self._missing(item, errors or {})
+            elif wanted is None and rights is not None and not rights.describes_topic(topic.name):
+                continue
             else:
                 answer = yield from self._topic(topic)
-            if operations is not None:
-                answer.topic_authorized_operations = operations
+            if body.include_topic_authorized_operations:
+                yield OPERATIONS_UNITS
+                name = answer.name or ""
+                answer.topic_authorized_operations = operations_of_topic(rights, name)
             response.topics.append(answer)
+        response.topics.extend(refused)
         return response
 
     def _refuse(
@@ -200,7 +222,7 @@ class MetadataHandler:
     ) -> Steps[MetadataResponse]:
         """Versions 10 and 11 can name an id, or neither name nor id, but their answer needs a name.
         As Kafka: INVALID_REQUEST for every topic."""
-        response = yield from self._answer(request, [])
+        response = yield from self._answer(request, [], [])
         for item in wanted:
             yield 1
             response.topics.append(
@@ -259,3 +281,32 @@ class MetadataHandler:
         if not is_served:
             answer.error_code = int(ErrorCode.LEADER_NOT_AVAILABLE)
         return answer
+
+
+def _refused(
+    rights: Rights, wanted: list[MetadataRequestTopic], to_create: list[str]
+) -> Steps[list[MetadataResponseTopic]]:
+    """Takes what the client may not describe, or create, out of `wanted`."""
+    create = AclOperation.CREATE
+    creates = set(to_create)
+    if creates and rights.allows_cluster(create, is_told=False):
+        creates = set()
+    kept, refused = [], []
+    for item in wanted:
+        yield 2
+        by_id = item.topic_id != ZERO_UUID
+        name = rights.topic_name(item.topic_id) if by_id else item.name
+        if name is None:
+            kept.append(item)  # an id that nothing has
+            continue
+        is_allowed = rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        if is_allowed and not by_id and name in creates:
+            is_allowed = rights.allows(create, ResourceType.TOPIC, name)
+        if is_allowed:
+            kept.append(item)
+        else:
+            code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            shown = None if by_id else name
+            refused.append(MetadataResponseTopic(code, name=shown, topic_id=item.topic_id))
+    wanted[:] = kept
+    return refused

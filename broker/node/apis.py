@@ -13,6 +13,7 @@ from broker.groups.consumer.types import GroupTimes
 from broker.groups.share.settings import ShareSettings
 from broker.groups.streams.settings import StreamsSettings
 from broker.groups.streams.types import StreamsTimes
+from broker.handlers.acls import AclsHandler
 from broker.handlers.api_versions import ApiVersionsHandler
 from broker.handlers.client_quotas import ClientQuotasHandler
 from broker.handlers.cluster import ClusterHandler
@@ -116,8 +117,9 @@ def make_handlers(
         FeaturesHandler(services.transactions.features, view),
         QuorumHandler(view),
         SaslHandler(),
+        AclsHandler(None if services.security.acls is None else services.security.acls.store),
         SecurityHandler(),
-        ScramUsersHandler(services.identities.users),
+        ScramUsersHandler(services.security.identities.users),
         TelemetryHandler(services.telemetry, env.disk, broker.telemetry_max_bytes),
         ClusterHandler(
             catalog,

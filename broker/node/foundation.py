@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from broker.groups.coordinator import GroupCoordinator
     from broker.handlers.txn_markers import TransactionMarkersHandler
     from broker.log.manager import LogManager
-    from broker.node.identities import Identities
     from broker.node.member import ClusterMember
+    from broker.node.security import Security
     from broker.node.share import ShareParts
     from broker.producer_ids import ProducerIds
     from broker.quotas.quotas import ClientQuotas
@@ -72,7 +72,7 @@ class Services:
     markers: TransactionMarkersHandler
     quotas: ClientQuotas
     telemetry: TelemetryClients
-    identities: Identities
+    security: Security
     #: None: this broker is the whole cluster.
     member: ClusterMember | None = None
     #: None: share groups are not served.

@@ -14,8 +14,7 @@ import trio
 
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.cluster_view import BrokersView
-from broker.cluster.config_forms import parse_connection_overrides, parse_protocol_map
-from broker.cluster.config_listener import ListenerSettings
+from broker.cluster.config_forms import parse_connection_overrides
 from broker.cluster.registry import ConfigRegistry
 from broker.cluster.topic_notes import note_at_start, note_event
 from broker.cluster.view import StandaloneView, ensure_cluster_id
@@ -28,8 +27,8 @@ from broker.log.manager import LogManager
 from broker.log.settings import LogSettings
 from broker.node.apis import group_config, group_times, make_handlers, streams_times
 from broker.node.foundation import Services
-from broker.node.identities import Identities, start_identities
 from broker.node.member import ClusterMember
+from broker.node.security import start_security
 from broker.node.share import start_share_groups
 from broker.node.shares import follow_connections, parts_of, start_shares
 from broker.node.transactions import start_transactions
@@ -37,17 +36,11 @@ from broker.producer_ids import ProducerIds
 from broker.quotas.account import Accounts
 from broker.quotas.quotas import ClientQuotas, QuotaWindows
 from broker.quotas.rates import Windows
-from broker.security.listener import ListenerSecurity, SecurityProtocol
-from broker.security.sasl.composition import SaslServices, sasl_layer
-from broker.security.sasl.oauth.composition import OAuthParts
-from broker.security.sasl.oauth.mechanism import OAUTHBEARER
-from broker.security.sasl.plain import PLAIN as PLAIN_MECHANISM
 from broker.server import PLAIN, ConnectionLimits, KafkaServer, ServerSettings
 from broker.telemetry.clients import TelemetryClients
 from broker.transactions.config import verification_of
 from broker.transactions.ports import Neighbours
 from broker.transactions.verifier import CoordinatorVerifier
-from runtime.config import ConfigError
 from runtime.logs import kv
 from runtime.running import running
 from runtime.timers import Timers
@@ -65,11 +58,11 @@ if TYPE_CHECKING:
     from broker.node.apis import Handler
     from broker.node.foundation import Foundation, Transactions
     from broker.node.shares import ShareGroupParts
+    from broker.security.listener import ListenerSecurity
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
 
-LISTENER = "PLAINTEXT"
 #: Where Kafka has no limit (queued.max.request.bytes=-1) we have one: memory is bounded.
 REQUEST_MEMORY_BYTES_DEFAULT = 128 << 20
 
@@ -77,72 +70,6 @@ REQUEST_MEMORY_BYTES_DEFAULT = 128 << 20
 def request_memory_bytes(broker: BrokerConfig) -> int:
     configured = broker.queued_max_request_bytes
     return configured if configured > 0 else REQUEST_MEMORY_BYTES_DEFAULT
-
-
-def check_listeners(config: NodeConfig) -> None:
-    """ConfigError if a listener asks for what is not served; notes go to the log."""
-    protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
-    for listener in config.broker.parsed_listeners():
-        if SecurityProtocol(protocols[listener.name]).has_tls:
-            raise ConfigError(
-                "listeners",
-                f"listeners: {listener.name} asks for {protocols[listener.name]};"
-                f" only {LISTENER} and SASL_PLAINTEXT are served",
-            )
-    for note in config.notes:
-        logger.warning("setting_without_effect", kv(note=note))
-
-
-def check_between_brokers(broker: BrokerConfig) -> None:
-    """ConfigError: brokers do not log in to each other."""
-    name = broker.listener_for_brokers
-    protocols = parse_protocol_map(broker.listener_security_protocol_map)
-    if SecurityProtocol(protocols[name]).has_sasl:
-        raise ConfigError(
-            "inter.broker.listener.name",
-            f"inter.broker.listener.name: {name} asks for {protocols[name]}, and brokers do not log"
-            f" in to each other: add a {LISTENER} listener for them",
-        )
-
-
-def _security(
-    config: NodeConfig, services: SaslServices, *, in_cluster: bool
-) -> dict[str, ListenerSecurity]:
-    """By listener, of those that are not PLAINTEXT. ConfigError."""
-    if in_cluster:
-        check_between_brokers(config.broker)
-    protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
-    texts = {**config.broker_texts, **config.listener_texts}
-    made = {}
-    for listener in config.broker.parsed_listeners():
-        protocol = SecurityProtocol(protocols[listener.name])
-        if protocol.has_sasl:
-            layer = sasl_layer(ListenerSettings(listener.name, texts), services)
-            if PLAIN_MECHANISM in layer.mechanisms and not protocol.has_tls:
-                logger.warning("passwords_in_clear", kv(listener=listener.name))
-            if OAUTHBEARER in layer.mechanisms and not protocol.has_tls:
-                logger.warning("tokens_in_clear", kv(listener=listener.name))
-            made[listener.name] = ListenerSecurity(protocol, sasl=layer)
-    return made
-
-
-async def _start_security(
-    env: Env,
-    broker: BrokerConfig,
-    config: NodeConfig,
-    timers: Timers,
-    identities: Identities,
-    stack: AsyncExitStack,
-    *,
-    in_cluster: bool,
-) -> dict[str, ListenerSecurity]:
-    """ConfigError."""
-    oauth = OAuthParts(broker, env.clock)
-    makers = {**identities.mechanisms(), OAUTHBEARER: oauth.make}
-    services = SaslServices(broker, timers, env.clock, makers)
-    security = _security(config, services, in_cluster=in_cluster)
-    await oauth.start(stack)
-    return security
 
 
 @dataclass(slots=True)
@@ -238,9 +165,8 @@ async def start_broker(
     await stack.enter_async_context(running(timers.run))
     telemetry = TelemetryClients(registry, env)
     quotas = ClientQuotas(registry, env.clock, timers, _quota_windows(broker))
-    identities = await start_identities(store, env, stack, in_cluster=in_cluster)
-    security = await _start_security(
-        env, broker, config, timers, identities, stack, in_cluster=in_cluster
+    security = await start_security(
+        store, env, config, broker, catalog, timers, stack, in_cluster=in_cluster
     )
     view = await _view_of(foundation, broker, catalog, logs, member)
     producer_ids = ProducerIds(store, str(env.new_uuid()))
@@ -254,7 +180,7 @@ async def start_broker(
     )
     services = Services(
         registry, catalog, logs, coordinator, view, timers,
-        transactions, producer_ids, markers, quotas, telemetry, identities, member, share,
+        transactions, producer_ids, markers, quotas, telemetry, security, member, share,
     )  # fmt: skip
     shares = await start_shares(foundation, services, share_groups or parts_of(share), stack)
     dispatcher = await _start_dispatcher(foundation, services, shares, stack)
@@ -262,7 +188,7 @@ async def start_broker(
     follow_connections(shares, dispatcher)
     return BrokerParts(
         broker, dispatcher, logs, server, view, quotas, telemetry, coordinator,
-        cleaner, member, transactions, security,
+        cleaner, member, transactions, security.listeners,
     )  # fmt: skip
 
 
@@ -284,7 +210,8 @@ async def _start_dispatcher(
 ) -> Dispatcher:
     requests = await stack.enter_async_context(trio.open_nursery())
     apis = make_handlers(foundation, services, more)
-    dispatcher = Dispatcher(apis, requests, foundation.env.turn)
+    authorizer = None if services.security.acls is None else services.security.acls.authorizer
+    dispatcher = Dispatcher(apis, requests, foundation.env.turn, authorizer=authorizer)
     stack.callback(dispatcher.stop)
     return dispatcher
 

@@ -103,15 +103,19 @@ class AccountedRoute:
         began = clock.monotonic()
         result: Any = self._route.handle(request)
         self._spent += clock.monotonic() - began
-        if type(result) is GeneratorType:
-            result = self._timed_steps(result)
-        elif isinstance(result, Abandonable):
-            result.through(self._timed)
-        elif isinstance(result, types.CoroutineType):
-            result = self._timed(result)
+        result = self._timed_rest(result)
         if self._request_key == ApiKey.PRODUCE and request.body.acks == 0:
             self._settle(None)
         return result  # type: ignore[no-any-return]
+
+    def _timed_rest(self, result: Any) -> Any:  # noqa: ANN401  # what a handler gave
+        if type(result) is GeneratorType:
+            return self._timed_steps(result)
+        if isinstance(result, Abandonable):
+            result.through(self._timed)
+        elif isinstance(result, types.CoroutineType):
+            return self._timed(result)
+        return result
 
     def _timed_steps(self, steps: Steps[Any]) -> Steps[Any]:
         clock = self.quotas.clock
@@ -121,7 +125,7 @@ class AccountedRoute:
                 try:
                     units = next(steps)
                 except StopIteration as end:
-                    return end.value
+                    return self._timed_rest(end.value)
                 finally:
                     self._spent += clock.monotonic() - began
                 yield units

@@ -15,6 +15,7 @@ from itertools import count
 import pytest
 import trio
 
+from broker.node import acls as broker_acls
 from broker.node import parts as broker_parts
 from quire import standalone
 from quire.options import StandaloneOptions
@@ -58,6 +59,7 @@ ANSWER_SECONDS = 15
 NAMED_FOR = driven.versions_by_test()
 #: Classes whose instance a server's `parts` have.
 REMEMBERED = (
+    "AclStore",
     "Bookie",
     "Dispatcher",
     "GroupCoordinator",
@@ -294,7 +296,7 @@ def start_server(nursery, tmp_path, monkeypatch, caplog):
     """start_server(settings, directory=...) -> Server; a second one on a directory is a restart."""
     parts = {}
     for name in REMEMBERED:
-        module = standalone if name == "Bookie" else broker_parts
+        module = {"Bookie": standalone, "AclStore": broker_acls}.get(name, broker_parts)
         monkeypatch.setattr(module, name, _remembering(getattr(module, name), parts))
 
     # Nobody waits a minute here to see that space comes back; there are two looks nevertheless.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.api import Api, ConnectionInfo, Reply, Request, all_steps
+from broker.api import Api
 from broker.authorised import AUTHORISED
 from broker.authorization import (
     ALL_OPERATIONS,
@@ -18,8 +18,6 @@ from broker.authorization import (
     Where,
     is_carried,
 )
-from broker.dispatch import ApiRoute
-from broker.guard import guarded
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import request_class
 from wire.kafka.message import Array, fields_of
@@ -27,9 +25,6 @@ from wire.kafka.messages.configs import DescribeConfigsRequest, DescribeConfigsR
 from wire.kafka.messages.fetch import FetchRequest, ReplicaState
 from wire.kafka.messages.groups import (
     FindCoordinatorRequest,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    ListGroupsRequest,
 )
 from wire.kafka.messages.metadata import (
     DescribeTopicPartitionsRequest,
@@ -42,8 +37,6 @@ from wire.kafka.messages.offsets import (
     OffsetFetchRequestTopics,
 )
 from wire.kafka.messages.produce import ProduceRequest, TopicProduceData
-from wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
-from wire.kafka.messages.transactions import InitProducerIdRequest
 
 PAGE = Path(__file__).parents[2] / "docs" / "apis.md"
 HANDLERS = Path(__file__).parents[2] / "broker" / "handlers"
@@ -211,87 +204,6 @@ def test_a_follower_needs_the_cluster():
     assert asked(ApiKey.FETCH, 18, FetchRequest(replica_state=state)) == needed
 
 
-# -- who is asked --------------------------------------------------------------------------------
-
-
-class Rules:
-    """Allows what it was given, and notes what it was asked."""
-
-    def __init__(self, *allowed):
-        self.allowed = allowed
-        self.asked = []
-
-    def allows(self, connection, operation, resource, name):
-        question = (operation.name, resource.name, name)
-        self.asked.append(question)
-        return question in self.allowed
-
-
-def run(key, version, body, rules, handle):
-    """(what came of it, whether the connection was closed)."""
-    closed = []
-    connection = ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", close=lambda: closed.append(True))
-    api = Api(key, 0, version, handle)
-    request = Request(key, version, 1, "", connection, body)
-    result = guarded(handle, api.authorised_in(version), rules)(request)
-    return all_steps(result), bool(closed)
-
-
-def test_the_handler_hears_of_what_is_allowed_only():
-    body = HeartbeatRequest(group_id="g")
-    rules = Rules(("READ", "GROUP", "g"))
-    reply = Reply()
-    assert run(ApiKey.HEARTBEAT, 4, body, rules, lambda request: reply) == (reply, False)
-    response, _ = run(ApiKey.HEARTBEAT, 4, body, Rules(), lambda request: 1 // 0)
-    assert response == HeartbeatResponse(error_code=30)
-
-
-def test_steps_of_a_handler_go_on_after_the_questions():
-    def handle(request):
-        yield 7
-        return request.body
-
-    body = HeartbeatRequest(group_id="g")
-    rules = Rules(("READ", "GROUP", "g"))
-    assert run(ApiKey.HEARTBEAT, 4, body, rules, handle) == (body, False)
-
-
-def test_a_response_without_a_place_for_the_refusal_closes():
-    body = ProduceRequest(topic_data=[TopicProduceData(name="a"), TopicProduceData(name="b")])
-    rules = Rules(("WRITE", "TOPIC", "a"))
-    assert run(ApiKey.PRODUCE, 9, body, rules, lambda request: 1 // 0) == (None, True)
-    assert rules.asked == [("WRITE", "TOPIC", "a"), ("WRITE", "TOPIC", "b")]
-
-
-def test_a_version_without_a_place_for_the_refusal_closes():
-    """An empty list of groups without an error would be a success to the client."""
-    groups = [OffsetFetchRequestGroup(group_id="g", topics=[])]
-    new = OffsetFetchRequest(groups=groups)
-    assert run(ApiKey.OFFSET_FETCH, 9, new, Rules(), lambda request: 1 // 0) == (None, True)
-    old = OffsetFetchRequest(group_id="g", topics=[])
-    response, is_closed = run(ApiKey.OFFSET_FETCH, 7, old, Rules(), lambda request: 1 // 0)
-    assert (response.error_code, is_closed) == (30, False)
-
-
-def test_another_need_is_as_good():
-    body = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")])
-    cluster = ("CREATE", "CLUSTER", CLUSTER_NAME)
-    one, other = ("CREATE", "TOPIC", "a"), ("CREATE", "TOPIC", "b")
-    for allowed, is_served in [((cluster,), True), ((one, other), True), ((one,), False)]:
-        served = []
-        run(ApiKey.CREATE_TOPICS, 7, body, Rules(*allowed), served.append)
-        assert bool(served) is is_served
-    anybody = InitProducerIdRequest(transactional_id=None)
-    rules = Rules(("WRITE", "TOPIC", Extent.ANY))
-    served = []
-    run(ApiKey.INIT_PRODUCER_ID, 5, anybody, rules, served.append)
-    assert served
-    assert rules.asked[0] == ("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER_NAME)
-    rules = Rules(("DESCRIBE", "GROUP", Extent.ALL))
-    run(ApiKey.LIST_GROUPS, 5, ListGroupsRequest(), rules, served.append)
-    assert len(served) == 2
-
-
 def test_with_default_deny_nothing_passes_but_what_needs_nothing():
     """Each API in each version, with as little in the request as it can have."""
     free = {key for key, row in AUTHORISED.items() if not row}
@@ -314,14 +226,6 @@ def test_with_default_deny_nothing_passes_but_what_needs_nothing():
         for version in range(20):
             needs = Api(key, 0, 20, lambda request: None).authorised_in(version)
             assert needs or key in free, (key, version)
-
-
-def test_without_an_authorizer_nothing_is_asked_or_called():
-    """The route has the handler's own function: produce and fetch pay nothing, not one look-up."""
-    for key in (ApiKey.PRODUCE, ApiKey.FETCH):
-        api = Api(key, 9, 9, lambda request: None)
-        assert ApiRoute(api, 9, [0, 0], None).handle is api.handle
-        assert ApiRoute(api, 9, [0, 0], Rules()).handle is not api.handle
 
 
 # -- the page ------------------------------------------------------------------------------------

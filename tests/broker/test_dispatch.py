@@ -18,9 +18,11 @@ from broker.dispatch import (
     Dispatcher,
 )
 from broker.handlers.api_versions import ApiVersionsHandler
+from broker.security.acls.index_core import Decision, Reason
 from runtime.receive import ReceiveChunks
 from runtime.request_memory import RequestMemory
 from runtime.turn import SPENT_UNITS, Turn
+from tests.broker.rules import Rules
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.headers import decode_response, encode_request
@@ -488,14 +490,16 @@ async def test_a_task_may_end_with_its_connection(world):
 # -- long requests ------------------------------------------------------------------------------
 
 
-class OnlyGroup:
+class OnlyGroup(Rules):
     """An authorizer: everybody may read one group and describe any."""
 
     def __init__(self, group):
+        super().__init__()
         self.group = group
 
-    def allows(self, connection, operation, resource, name):
-        return name == self.group or (operation.name, resource.name) == ("DESCRIBE", "GROUP")
+    def decide(self, principal, host, operation, resource, name):
+        may = name == self.group or (operation.name, resource.name) == ("DESCRIBE", "GROUP")
+        return Decision(may, Reason.DEFAULT_ALLOW if may else Reason.DEFAULT_DENY)
 
 
 async def test_an_authorizer_is_asked_before_the_handler(nursery):

@@ -24,8 +24,6 @@ CHARACTERS_MAX = 249
 
 
 class Decisions:
-    """Until dispatch has an authorizer it is for tests alone."""
-
     def __init__(self, index: AclIndex, decisions_max: int = DECISIONS_MAX) -> None:
         self._index = index
         self._decisions_max = decisions_max

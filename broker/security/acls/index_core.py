@@ -264,6 +264,19 @@ class AclIndex:
                     found.extend(grants.acls)
         return found
 
+    def may_from_somewhere(
+        self, principal: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> bool:
+        """Whether some ALLOW is about it, from whichever host, and from anywhere no DENY."""
+        if self.decide(principal, WILDCARD, operation, resource_type, name).is_allowed:
+            return True
+        return any(
+            grants.allowed & _ALLOWING[operation]
+            for entry in self._types[resource_type].matching(name)
+            for (who, _), grants in entry.items()
+            if who in (principal, EVERYBODY)
+        )
+
     # -- decisions --------------------------------------------------------------------------------
 
     def is_super_user(self, principal: str) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from bookie.config_definitions import BOOKIE_CONFIGS
 from broker.cluster.config import BROKER_CONFIGS
+from broker.cluster.config_acls import STANDARD_AUTHORIZER
 from broker.cluster.config_file import load
 from broker.cluster.config_refusals import RefusedConfigError, refusal
 from broker.cluster.config_topic import BROKER_NAMES
@@ -43,7 +44,6 @@ log.retention.check.interval.ms=300000
 
 #: A value that is not the default, and is right.
 REFUSED = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "alter.config.policy.class.name": "com.example.Policy",
     "create.topic.policy.class.name": "com.example.Policy",
     "client.quota.callback.class": "com.example.Quotas",
@@ -107,7 +107,8 @@ def other_value(key):
         ConfigType.LIST: ("x", "classic", "uniform", "PLAINTEXT://127.0.0.1:1", "delete"),
         ConfigType.DOUBLE: ("0.25", "0.75"),
     }.get(key.type, ("7", "8", "x", "4096", "2097152", "50000", "zstd", "LogAppendTime", "upgrade"))
-    for text in (*candidates, "A:PLAINTEXT", "127.0.0.1:5", "compact", "gzip", "1"):
+    more = ("A:PLAINTEXT", "127.0.0.1:5", "compact", "gzip", "1", STANDARD_AUTHORIZER, "User:x")
+    for text in (*candidates, *more):
         try:
             if key.parse(text) != key.parse_default():
                 return text

@@ -6,7 +6,7 @@ from bookie.config_definitions import BOOKIE_CONFIGS
 from broker.cluster.config import BrokerConfig
 from broker.cluster.config_file import load
 from broker.cluster.config_listener import ListenerSettings
-from broker.node.parts import check_between_brokers
+from broker.node.security import check_between_brokers
 from broker.security.sasl.composition import SaslServices, sasl_layer
 from runtime.config import ConfigError
 
