@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from broker.cluster.config_oauth import CALLBACK_CLASS, VALIDATOR_CLASS
 from broker.security.sasl.oauth.key_source import KeySource, KeyTimes
-from broker.security.sasl.oauth.keys_core import JWKS_BYTES_MAX, JwksError
+from broker.security.sasl.oauth.keys_core import JWKS_BYTES_MAX, JwksError, load_libraries
 from broker.security.sasl.oauth.mechanism import OAUTHBEARER, OAuthMechanism
 from broker.security.sasl.oauth.token_core import TokenRules
 from runtime.config import ConfigError
@@ -60,6 +60,7 @@ class OAuthParts:
 
     def make(self, settings: ListenerSettings) -> OAuthMechanism:
         """ConfigError."""
+        load_libraries()
         _check_classes(settings)
         url, name = _url(settings, self._broker)
         tls = _tls(settings) if url.scheme == "https" else None

@@ -64,6 +64,12 @@ class Keys:
         return fitting[0] if len(fitting) == 1 else None
 
 
+def load_libraries() -> None:
+    """At a start, as it takes 0.1 s; a server without OAUTHBEARER does without."""
+    import joserfc.jwk
+    import joserfc.jws  # noqa: F401  # both for `_verifiers`
+
+
 def parse_jwks(data: bytes) -> Keys:
     """JwksError."""
     if len(data) > JWKS_BYTES_MAX:
@@ -130,7 +136,7 @@ def _verifiers(
     text: Mapping[str, Any], algorithms: tuple[str, ...]
 ) -> dict[str, Callable[[bytes, bytes], bool]]:
     """ValueError."""
-    # Only here, as it takes 0.1 s: a server without OAUTHBEARER does not need it.
+    # Not before somebody needs it (`load_libraries`).
     from cryptography.exceptions import UnsupportedAlgorithm
     from joserfc.errors import JoseError
     from joserfc.jwk import ECKey, OKPKey, RSAKey
