@@ -19,6 +19,7 @@ from broker.cluster.config_listener import ListenerSettings
 from broker.cluster.registry import ConfigRegistry
 from broker.cluster.topic_notes import note_at_start, note_event
 from broker.cluster.view import StandaloneView, ensure_cluster_id
+from broker.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.dispatch import Dispatcher
 from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.txn_markers import TransactionMarkersHandler
@@ -39,7 +40,7 @@ from broker.quotas.rates import Windows
 from broker.security.listener import ListenerSecurity, SecurityProtocol
 from broker.security.sasl.composition import SaslServices, sasl_layer
 from broker.security.sasl.plain import PLAIN as PLAIN_MECHANISM
-from broker.server import PLAIN, ConnectionLimits, KafkaServer, ServerSettings
+from broker.server import PLAIN, KafkaServer, ServerSettings
 from broker.telemetry.clients import TelemetryClients
 from broker.transactions.config import verification_of
 from broker.transactions.ports import Neighbours
@@ -181,7 +182,7 @@ async def start_broker(
     """All but the listeners, before which the network has to run. None: no share groups."""
     env, store, ledgers = foundation.env, foundation.store, foundation.ledgers
     bookies = foundation.bookies
-    registry = ConfigRegistry(store, config.broker_texts)
+    registry = ConfigRegistry(store, {**config.broker_texts, **config.listener_texts})
     await registry.load()
     broker = registry.broker
     catalog = TopicCatalog(store, env, registry, initial_partition_document=new_document)
@@ -347,9 +348,9 @@ async def _start_server(
 ) -> KafkaServer:
     _count_for(quotas, dispatcher)
     server = KafkaServer(
-        env.net, dispatcher, _server_settings(config), _connection_limits(registry.broker), quotas
+        env.net, dispatcher, _server_settings(config), _connection_limits(registry), quotas
     )
-    registry.subscribe(lambda: server.set_limits(_connection_limits(registry.broker)))
+    registry.subscribe(lambda: server.set_limits(_connection_limits(registry)))
     await stack.enter_async_context(running(server.reap_idle, needs_start=False))
     await stack.enter_async_context(running(server.reap_unfinished, needs_start=False))
     return server
@@ -385,12 +386,24 @@ def _server_settings(config: NodeConfig) -> ServerSettings:
         request_memory_bytes=request_memory_bytes(broker),
         connections_idle_ms=broker.connections_max_idle_ms,
         protected_listener=broker.listener_for_brokers,
+        windows=_quota_windows(broker).clients,
     )
 
 
-def _connection_limits(broker: BrokerConfig) -> ConnectionLimits:
+def _connection_limits(registry: ConfigRegistry) -> ConnectionLimits:
+    broker = registry.broker
+    listeners = {}
+    for listener in broker.parsed_listeners():
+        settings = ListenerSettings(listener.name, registry.listener_texts)
+        most, rate = broker.max_connections, broker.max_connection_creation_rate
+        listeners[listener.name] = ListenerLimits(
+            settings.number("max.connections", most),
+            settings.number("max.connection.creation.rate", rate),
+        )
     return ConnectionLimits(
         broker.max_connections,
         broker.max_connections_per_ip,
         parse_connection_overrides(broker.max_connections_per_ip_overrides),
+        broker.max_connection_creation_rate,
+        listeners,
     )
