@@ -59,6 +59,7 @@ NAMED_FOR = driven.versions_by_test()
 #: Classes whose instance a server's `parts` have.
 REMEMBERED = (
     "Bookie",
+    "ClientQuotas",
     "Dispatcher",
     "GroupCoordinator",
     "KafkaServer",
