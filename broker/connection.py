@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from itertools import count
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ REQUESTS_IN_FLIGHT_MAX = 1000
 #: Bytes of replies that a slow reader may leave with us before it is read no further.
 UNSENT_BYTES_MAX = 16 << 20
 
+#: The order in which connections were last heard of, of all in the process.
+_USES = count(1)
+
 #: API key and version, at the front of every request.
 _KEY_AND_VERSION = Struct(">hh")
 
@@ -40,7 +44,7 @@ class KafkaConnection:
         "_holds", "_is_closing", "_is_paused", "_is_sending", "_line", "_line_bytes", "_muted",
         "_receiver",
         "_resume_deferred", "_send_deferred", "_transport", "active", "dispatcher", "info",
-        "is_closed", "is_known", "memory",
+        "is_closed", "is_known", "last_use", "memory",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +79,8 @@ class KafkaConnection:
         self.is_known = False
         #: Set by every byte, cleared by the reaper of idle connections.
         self.active = True
+        #: The greater, the later it was that bytes came.
+        self.last_use = next(_USES)
 
     # -- the driver's side ---------------------------------------------------------------------
 
@@ -83,6 +89,7 @@ class KafkaConnection:
 
     def received(self, count: int) -> None:
         self.active = True
+        self.last_use = next(_USES)
         try:
             self._receiver.received(count)
         except FrameTooLargeError as error:

@@ -3,14 +3,15 @@
 Sees to what no single connection can: the number of them, in all and by address, those that went
 idle (connections.max.idle.ms), the memory that all requests together may hold.
 
-At max.connections new ones wait in the listener's backlog; beyond max.connections.per.ip they are
-closed (Kafka's `ConnectionQuotas`).
+How many there may be, and how fast they may come, is broker/connection_quotas.py: beyond
+max.connections and max.connection.creation.rate new ones wait in the listener's backlog; beyond
+max.connections.per.ip they are closed.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
-from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
@@ -19,14 +20,14 @@ import trio
 
 from broker.api import ConnectionInfo
 from broker.connection import KafkaConnection
+from broker.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.quotas.rates import Windows
 from broker.security.listener import ListenerSecurity
 from runtime.logs import kv
 from runtime.receive import ReceiveChunks
 from runtime.request_memory import RequestMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from broker.dispatch import Dispatcher
     from runtime.net import Listener, Net, Transport
     from runtime.timers import Timers
@@ -38,33 +39,23 @@ PLAIN = ListenerSecurity()
 UNFINISHED_LOOK_SECONDS = 1.0
 #: Connections that nothing is read from, and that wait to be closed.
 DELAYED_MAX = 1000
+#: That a listener is full is said this often.
+TELL_SECONDS = 60.0
 #: Idle connections are looked for this many times within connections.max.idle.ms.
 IDLE_LOOKS = 4
-
-
-@dataclass(slots=True, frozen=True)
-class ConnectionLimits:
-    """Kafka's names: max.connections, max.connections.per.ip, max.connections.per.ip.overrides
-    (address -> count). All may be changed while the broker runs."""
-
-    connections_max: int = (1 << 31) - 1
-    per_ip_max: int = (1 << 31) - 1
-    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
-
-    def of(self, host: str) -> int:
-        return self.per_ip_overrides.get(host, self.per_ip_max)
 
 
 @dataclass(slots=True, frozen=True)
 class ServerSettings:
     """Kafka's names: socket.request.max.bytes, queued.max.request.bytes, connections.max.idle.ms
     (<= 0: never). `protected_listener`: where brokers meet; if there are others, it accepts
-    whatever max.connections says."""
+    whatever max.connections says. `windows`: what rates of connections are measured over."""
 
     frame_bytes_max: int = 100 << 20
     request_memory_bytes: int = 128 << 20
     connections_idle_ms: int = 600_000
     protected_listener: str = ""
+    windows: Windows = field(default_factory=Windows)
 
 
 class ConnectionRates(Protocol):
@@ -94,17 +85,25 @@ class KafkaServer:
         self._net = net
         self._dispatcher = dispatcher
         self._settings = settings
-        self._limits = ConnectionLimits() if limits is None else limits
+        self.quotas = ConnectionQuotas(
+            limits or ConnectionLimits(), settings.windows, settings.protected_listener
+        )
         self._rates = rates
         self._delayed_count = 0
         self._chunks = ReceiveChunks()
         self._numbers = count()
         self._listeners: dict[str, Listener] = {}
-        self._by_host: Counter[str] = Counter()
-        self._is_full = False
+        #: Those that accept nobody now, and of these who do so for the rate.
+        self._paused: set[str] = set()
+        self._slowed: set[str] = set()
+        self._is_making_room = False
+        #: When it was said last that a listener is full.
+        self._told: dict[str, float] = {}
         self.memory = RequestMemory(settings.request_memory_bytes)
         self.refused_count = 0
         self.throttled_count = 0
+        self.slowed_count = 0
+        self.excess_closed_count = 0
         self.idle_closed_count = 0
         self.overdue_closed_count = 0
         dispatcher.on_closed = self._closed
@@ -122,13 +121,15 @@ class KafkaServer:
         def make(transport: Transport) -> KafkaConnection:
             return self._connected(transport, listener, security)
 
+        self.quotas.add_listener(listener)
         opened = self._listeners[listener] = self._net.listen(host, port, make)
         self._look_at_room()
         return opened
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """From now on. Nobody who is connected is sent away, as in Kafka."""
-        self._limits = limits
+        """From now on. As in Kafka those that are beyond the broker's max.connections go; nobody
+        does for another limit."""
+        self.quotas.limits = limits
         self._look_at_room()
 
     def _connected(
@@ -152,24 +153,27 @@ class KafkaServer:
         )
         if security.sasl is not None:
             connection.dispatcher = security.sasl.begin(connection, self._dispatcher)
+        self._slow_down(listener)
         if self._rates is not None and self._rates.is_for_addresses:
             wait = self._rates.connection_wait(host)
             if wait > 0:
                 self._close_later(connection, wait, self._rates.timers)
                 return connection
-        if self._by_host[host] >= self._limits.of(host):
+        if self.quotas.is_host_full(host):
             # As Kafka: counted by address, whatever the listener, and told.
             self.refused_count += 1
             logger.info(
                 "connection_refused",
-                kv(peer=transport.peer, reason="max.connections.per.ip", max=self._limits.of(host)),
+                kv(
+                    peer=transport.peer,
+                    reason="max.connections.per.ip",
+                    max=self.quotas.limits.of(host),
+                ),
             )
             connection.refuse()
             return connection
-        self._by_host[host] += 1
+        self.quotas.opened(host, listener)
         self._dispatcher.connection_opened(connection)
-        if self._is_full and self._is_protected(listener):
-            self._make_room()
         self._look_at_room()
         return connection
 
@@ -190,43 +194,77 @@ class KafkaServer:
         connection.rest()
         timers.after(seconds, close)
 
-    # -- max.connections -------------------------------------------------------------------------
+    # -- room for connections ----------------------------------------------------------------------
 
-    def _is_protected(self, listener: str) -> bool:
-        return len(self._listeners) > 1 and listener == self._settings.protected_listener
+    def _slow_down(self, listener: str) -> None:
+        """One came; those behind it wait if that was faster than max.connection.creation.rate."""
+        wait = self.quotas.accepted(listener, trio.current_time())
+        if wait <= 0 or self._rates is None:
+            return
+
+        def go_on() -> None:
+            self._slowed.discard(listener)
+            self._look_at_room()
+
+        self.slowed_count += 1
+        if listener not in self._slowed:
+            self._slowed.add(listener)
+            self._rates.timers.after(wait, go_on)
+        self._look_at_room()
 
     def _look_at_room(self) -> None:
-        """At max.connections the listeners rest: who connects waits until somebody leaves."""
-        is_full = len(self._dispatcher.connections) >= self._limits.connections_max
-        if is_full and not self._is_full:
-            logger.warning("connections_full", kv(max_connections=self._limits.connections_max))
-        self._is_full = is_full
+        """Listeners without room rest: who connects waits until somebody leaves."""
+        quotas = self.quotas
         for name, listener in self._listeners.items():
-            if is_full and not self._is_protected(name):
+            has_slot = quotas.has_slot(name)
+            if has_slot and name not in self._slowed:
+                if name in self._paused:
+                    self._paused.discard(name)
+                    listener.resume_accepting()
+            elif name not in self._paused:
+                self._paused.add(name)
                 listener.pause_accepting()
-            else:
-                listener.resume_accepting()
+                if not has_slot:
+                    self._tell_full(name)
+        if quotas.excess and not self._is_making_room:
+            self._is_making_room = True
+            self._dispatcher.turn.defer(self._make_room)
+
+    def _tell_full(self, listener: str) -> None:
+        """Not each time: at the limit one comes for each that leaves."""
+        now, quotas = trio.current_time(), self.quotas
+        if now - self._told.get(listener, -TELL_SECONDS) < TELL_SECONDS:
+            return
+        self._told[listener] = now
+        logger.warning(
+            "connections_full",
+            kv(
+                listener=listener,
+                connections=quotas.count,
+                max_connections=quotas.limits.connections_max,
+                of_listener=quotas.connections_of(listener),
+                max_of_listener=quotas.limits.of_listener(listener).connections_max,
+            ),
+        )
 
     def _make_room(self) -> None:
-        """A broker came although there are too many: somebody else goes, one who is silent if
-        there is one."""
+        """A broker came although there are too many, or the limit was lowered: others go, those who
+        were silent for longest."""
+        self._is_making_room = False
         others = [
             connection
             for connection in self._dispatcher.connections
-            if not self._is_protected(connection.info.listener)
+            if not self.quotas.is_protected(connection.info.listener)
         ]
-        quiet = (each for each in others if not each.active and not each.waiting_count)
-        chosen = next(quiet, others[0] if others else None)
-        if chosen is not None:
-            chosen.close()
+        for connection in heapq.nsmallest(
+            self.quotas.excess, others, key=lambda connection: connection.last_use
+        ):
+            self.excess_closed_count += 1
+            connection.close()
 
     def _closed(self, connection: KafkaConnection) -> None:
-        host = connection.info.peer_host
-        self._by_host[host] -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
-        if self._is_full:
-            self._look_at_room()
+        self.quotas.closed(connection.info.peer_host, connection.info.listener)
+        self._look_at_room()
 
     # -- connections that are given up -------------------------------------------------------------
 

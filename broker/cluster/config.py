@@ -162,7 +162,16 @@ class BrokerConfig(AclConfig):
         str(INT_MAX),
         at_least(0),
         CLUSTER_WIDE,
-        doc="Connections that this broker keeps at a time.",
+        doc="Connections that this broker keeps at a time; also of a single listener.",
+    )
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate",
+        INT,
+        str(INT_MAX),
+        at_least(0),
+        CLUSTER_WIDE,
+        doc="Connections that this broker accepts in a second; also of a single listener.",
+        unit="connections",
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip",

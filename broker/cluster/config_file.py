@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.cluster.config import BROKER_CONFIGS, BrokerConfig
-from broker.cluster.config_listener import LISTENER_PREFIX, is_read
+from broker.cluster.config_listener import check_listener_texts, is_read, split_listener_texts
 from broker.cluster.config_refusals import check_refusals
 from runtime.config import ConfigTable, ConfigValue, load_tables, parse_properties
 
@@ -44,13 +44,13 @@ def load(
     texts = {**parse_properties(properties_text), **overrides}
     check_refusals(texts)
     broker_texts, bookie_texts = loaded.texts
+    listener_texts = split_listener_texts(texts)[1]
+    check_listener_texts(listener_texts)
     return NodeConfig(
         broker=BrokerConfig.parse(broker_texts),
         broker_texts=broker_texts,
         bookie_values=bookie_table.parse(bookie_texts),
         bookie_texts=bookie_texts,
         notes=tuple(loaded.notes),
-        listener_texts={
-            name: text for name, text in texts.items() if name.startswith(LISTENER_PREFIX)
-        },
+        listener_texts=listener_texts,
     )

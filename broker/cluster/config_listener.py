@@ -7,6 +7,8 @@ there.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.cluster.config import BROKER_CONFIGS
@@ -15,12 +17,14 @@ from broker.cluster.config_oauth import CALLBACK_CLASS, OAUTH_NAMES, VALIDATOR_C
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runtime.config import ConfigValue
+    from runtime.config import ConfigKey, ConfigValue
 
 LISTENER_PREFIX = "listener.name."
 #: What is read of one listener; other settings are the broker's alone.
 OF_A_LISTENER = (
     "connections.max.reauth.ms",
+    "max.connection.creation.rate",
+    "max.connections",
     "sasl.enabled.mechanisms",
     "sasl.jaas.config",
     "sasl.server.max.receive.size",
@@ -28,6 +32,41 @@ OF_A_LISTENER = (
     CALLBACK_CLASS,
     VALIDATOR_CLASS,
 )
+#: What of it may be changed while the broker runs.
+DYNAMIC_OF_A_LISTENER = frozenset({"max.connection.creation.rate", "max.connections"})
+_FULL_NAME = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<rest>.+)", re.ASCII)
+
+
+def setting_key(name: str) -> ConfigKey | None:
+    """What is known of a setting by its full name: a broker's, or one of a listener (and of a SASL
+    mechanism there), which is as the broker's. None: no such setting."""
+    match = _FULL_NAME.fullmatch(name)
+    if match is None:
+        return BROKER_CONFIGS.get(name)
+    rest = match["rest"]
+    key = BROKER_CONFIGS.get(rest) or BROKER_CONFIGS.get(rest.partition(".")[2])
+    return None if key is None else replace(key, name=name)
+
+
+def is_dynamic_of_listener(name: str) -> bool:
+    match = _FULL_NAME.fullmatch(name)
+    return match is not None and match["rest"] in DYNAMIC_OF_A_LISTENER
+
+
+def split_listener_texts(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(those of the broker, those of single listeners), by full names."""
+    broker: dict[str, str] = {}
+    of_listeners: dict[str, str] = {}
+    for name, text in texts.items():
+        (of_listeners if name.startswith(LISTENER_PREFIX) else broker)[name] = text
+    return broker, of_listeners
+
+
+def check_listener_texts(texts: Mapping[str, str]) -> None:
+    """ConfigError for the first that is read and has no right value."""
+    for name, text in texts.items():
+        if is_read(name) and (key := setting_key(name)) is not None:
+            key.parse(text)
 
 
 def is_read(name: str) -> bool:
@@ -59,3 +98,11 @@ class ListenerSettings:
         key = BROKER_CONFIGS[name]
         found = self.find(name, mechanism)
         return key.parse_default() if found is None else key.parse(found[1])
+
+    def number(self, name: str, of_broker: int, mechanism: str | None = None) -> int:
+        """The listener's own, or the broker's that is handed in: a default, or a dynamic one."""
+        if self.find(name, mechanism) is None:
+            return of_broker
+        value = self.value(name, mechanism)
+        assert isinstance(value, int)
+        return value

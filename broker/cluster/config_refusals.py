@@ -24,7 +24,6 @@ _NO_TLS = "TLS is not served to Kafka's clients; a proxy in front of the listene
 _NO_SASL = "this part of SASL is not served"
 _NO_POLICY = "policies are not asked: what it forbids would be done"
 _NO_PRINCIPALS = "clients have no principals"
-_NO_RATE = "the rate of new connections is not limited but by address (quotas of ips)"
 _NO_TIERS = "tiered storage is not served: nothing would be copied, or deleted after it was"
 
 _BY_NAME: Mapping[str, str] = {
@@ -33,7 +32,6 @@ _BY_NAME: Mapping[str, str] = {
     "config.providers": "values are taken as they are written, and not looked up",
     "create.topic.policy.class.name": _NO_POLICY,
     "delegation.token.secret.key": "delegation tokens are not served",
-    "max.connection.creation.rate": _NO_RATE,
     "principal.builder.class": _NO_PRINCIPALS,
     "remote.log.storage.system.enable": _NO_TIERS,
     "security.inter.broker.protocol": "brokers speak with bookies and the metadata only, whose"
@@ -44,11 +42,6 @@ _BY_NAME: Mapping[str, str] = {
 }
 _BY_PREFIX: Mapping[str, str] = {"sasl.": _NO_SASL, "ssl.": _NO_TLS}
 _NUMBERS = (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE)
-#: What Kafka lets be said of one listener only, and limits connections to it.
-_LISTENER_LIMITS: Mapping[str, str] = {
-    "max.connections": "max.connections limits the connections of all listeners together only",
-    "max.connection.creation.rate": _NO_RATE,
-}
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)", re.ASCII)
 #: Of one SASL mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config.
 _OF_A_MECHANISM = re.compile(r"(?P<mechanism>[^.]+)\.(?P<rest>(sasl|connections)\..+)", re.ASCII)
@@ -86,7 +79,7 @@ def refusal(name: str, text: str) -> str | None:
             rest = mechanism["rest"]
             if (mechanism["mechanism"], rest) in _OF_MECHANISMS:
                 return None
-        return _LISTENER_LIMITS.get(rest) or _reason(rest, text)
+        return _reason(rest, text)
     return _reason(name, text)
 
 

@@ -43,6 +43,13 @@ from broker.cluster.config_group import (
     GROUP_LIMITS,
     GROUP_MOST,
 )
+from broker.cluster.config_listener import (
+    LISTENER_PREFIX,
+    check_listener_texts,
+    is_dynamic_of_listener,
+    setting_key,
+    split_listener_texts,
+)
 from broker.cluster.config_refusals import check_dynamic, refusal
 from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
 from broker.cluster.group_levels import consumer_in_force, share_in_force, streams_in_force
@@ -134,7 +141,8 @@ _NAMED_TABLES = {Room.GROUPS: GROUP_CONFIGS, Room.CLIENT_METRICS: CLIENT_METRICS
 
 class ConfigRegistry:
     def __init__(self, store: MetadataStore, static_texts: Mapping[str, str]) -> None:
-        """`static_texts`: the broker settings of the file and the command line. ConfigError."""
+        """`static_texts`: the broker settings of the file and the command line, with those of
+        single listeners. ConfigError."""
         self._store = store
         self._static = dict(static_texts)
         self._listeners: list[Callable[[], None]] = []
@@ -153,7 +161,9 @@ class ConfigRegistry:
         self._streams_groups: dict[
             str, tuple[dict[str, str] | None, BrokerConfig, StreamsGroupConfig]
         ] = {}
-        self.broker = BrokerConfig.parse(self._static)
+        self.broker = BrokerConfig.parse(split_listener_texts(self._static)[0])
+        #: What is in force of single listeners beside it, by full names.
+        self.listener_texts: Mapping[str, str] = {}
         self._node = str(self.broker.node_id)
         self._topic_defaults: dict[str, ConfigValue] = {}
         self._refresh()
@@ -312,10 +322,13 @@ class ConfigRegistry:
         effective: dict[str, str] = {}
         for texts, _ in reversed(self._levels()):
             effective.update(texts)
-        broker = BrokerConfig.parse(effective)
+        broker_texts, listener_texts = split_listener_texts(effective)
+        broker = BrokerConfig.parse(broker_texts)
+        check_listener_texts(listener_texts)
         defaults = {key.name: self._topic_default(key.name) for key in TOPIC_CONFIGS}
         check_compaction_lags(defaults)
         self.broker = broker
+        self.listener_texts = listener_texts
         self._topic_defaults = defaults
 
     def _topic_default(self, name: str) -> ConfigValue:
@@ -387,10 +400,13 @@ class ConfigRegistry:
         """`texts` as all dynamic settings of broker `name` (or DEFAULT_BROKER); `changed` are
         those that differ from now. ConfigError."""
         for setting in sorted(changed):
-            key = BROKER_CONFIGS.get(setting)
+            key = setting_key(setting)
             if key is None:
                 raise unknown_name(setting, [BROKER_CONFIGS])
-            if key.scope is Scope.READ_ONLY:
+            is_fixed = key.scope is Scope.READ_ONLY
+            if setting.startswith(LISTENER_PREFIX):
+                is_fixed = not is_dynamic_of_listener(setting)
+            if is_fixed:
                 raise ConfigError(setting, f"{setting} cannot be changed while the broker runs")
             if key.scope is Scope.PER_BROKER and name == DEFAULT_BROKER:
                 raise ConfigError(setting, f"{setting} is set per broker: name a broker")
@@ -404,14 +420,14 @@ class ConfigRegistry:
         if name not in (DEFAULT_BROKER, self._node):
             return
         before = self._dynamic[Room.BROKERS]
-        in_force = (self.broker, self._topic_defaults)
+        in_force = (self.broker, self.listener_texts, self._topic_defaults)
         self._dynamic[Room.BROKERS] = {**before, name: dict(texts)}
         try:
             self._refresh()
             check_cleaner_threads(in_force[0].log_cleaner_threads, self.broker.log_cleaner_threads)
         finally:
             self._dynamic[Room.BROKERS] = before
-            self.broker, self._topic_defaults = in_force
+            self.broker, self.listener_texts, self._topic_defaults = in_force
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -479,13 +495,17 @@ class ConfigRegistry:
         return Described(key, value, source, read_only=False, synonyms=tuple(synonyms))
 
     def describe_broker(self) -> Iterator[Described]:
-        """Every broker setting, as it is in force in this broker."""
-        return (self._describe_broker(key) for key in BROKER_CONFIGS)
+        """Every broker setting, as it is in force in this broker, and what is set of listeners."""
+        for key in BROKER_CONFIGS:
+            yield self._describe_broker(key)
+        for name in sorted({name for texts, _ in self._levels() for name in texts}):
+            if name.startswith(LISTENER_PREFIX) and (found := setting_key(name)) is not None:
+                yield self._describe_broker(found)
 
     def describe_broker_default(self) -> Iterator[Described]:
         """Only what is set for all brokers."""
         for name, text in list(self.stored(Room.BROKERS, DEFAULT_BROKER).items()):
-            key = BROKER_CONFIGS.get(name)
+            key = setting_key(name)
             if key is None:
                 continue
             source = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
@@ -494,22 +514,30 @@ class ConfigRegistry:
             yield Described(key, value, source, read_only=False, synonyms=(synonym,))
 
     def _describe_broker(self, key: ConfigKey) -> Described:
-        synonyms = self._broker_synonyms(key.name)
+        is_of_listener = key.name.startswith(LISTENER_PREFIX)
+        synonyms = self._synonyms_of(key) if is_of_listener else self._broker_synonyms(key.name)
         value, source = None, Source.DEFAULT_CONFIG
         if synonyms:
             value, source = synonyms[0].value, synonyms[0].source
             for other in _WEAKER_NAMES.get(key.name, ()):
                 synonyms += self._broker_synonyms(other)
         read_only = key.scope is Scope.READ_ONLY
+        if is_of_listener:
+            read_only = not is_dynamic_of_listener(key.name)
         return Described(key, value, source, read_only=read_only, synonyms=tuple(synonyms))
 
-    def _broker_synonyms(self, name: str) -> list[Synonym]:
-        key = BROKER_CONFIGS[name]
-        synonyms = [
+    def _synonyms_of(self, key: ConfigKey) -> list[Synonym]:
+        """Where it is set."""
+        name = key.name
+        return [
             Synonym(name, None if key.sensitive else format_value(key.parse(texts[name])), source)
             for texts, source in self._levels()
             if name in texts
         ]
+
+    def _broker_synonyms(self, name: str) -> list[Synonym]:
+        key = BROKER_CONFIGS[name]
+        synonyms = self._synonyms_of(key)
         default = BROKER_CONFIGS.default(name)
         if default is not None:
             shown = None if key.sensitive else format_value(default)

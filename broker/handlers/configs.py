@@ -25,6 +25,7 @@ from broker.api import Api, Request, Steps
 from broker.cluster.catalog import Topic, check_name
 from broker.cluster.config import BROKER_CONFIGS
 from broker.cluster.config_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from broker.cluster.config_listener import is_read
 from broker.cluster.config_refusals import RefusedConfigError
 from broker.cluster.config_topic import TOPIC_CONFIGS
 from broker.cluster.internal_topics import configs_in_force
@@ -288,7 +289,9 @@ class ConfigsHandler:
         idle = [
             setting
             for setting, text in after.items()
-            if before.get(setting) != text and table.knows_without_meaning(setting)
+            if before.get(setting) != text
+            and table.knows_without_meaning(setting)
+            and not is_read(setting)
         ]
         if idle:
             owner = f"{room.value}/{name}"

@@ -15,9 +15,11 @@ import trio
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.cluster_view import BrokersView
 from broker.cluster.config_forms import parse_connection_overrides
+from broker.cluster.config_listener import ListenerSettings
 from broker.cluster.registry import ConfigRegistry
 from broker.cluster.topic_notes import note_at_start, note_event
 from broker.cluster.view import StandaloneView, ensure_cluster_id
+from broker.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.dispatch import Dispatcher
 from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.txn_markers import TransactionMarkersHandler
@@ -36,7 +38,7 @@ from broker.producer_ids import ProducerIds
 from broker.quotas.account import Accounts
 from broker.quotas.quotas import ClientQuotas, QuotaWindows
 from broker.quotas.rates import Windows
-from broker.server import PLAIN, ConnectionLimits, KafkaServer, ServerSettings
+from broker.server import PLAIN, KafkaServer, ServerSettings
 from broker.telemetry.clients import TelemetryClients
 from broker.transactions.config import verification_of
 from broker.transactions.ports import Neighbours
@@ -131,7 +133,7 @@ async def start_broker(
 ) -> BrokerParts:
     """All but the listeners, before which the network has to run. None: no share groups."""
     env, store, ledgers = foundation.env, foundation.store, foundation.ledgers
-    registry = ConfigRegistry(store, config.broker_texts)
+    registry = ConfigRegistry(store, {**config.broker_texts, **config.listener_texts})
     await registry.load()
     broker = registry.broker
     catalog = TopicCatalog(store, env, registry, initial_partition_document=new_document)
@@ -300,9 +302,9 @@ async def _start_server(
 ) -> KafkaServer:
     _count_for(quotas, dispatcher)
     server = KafkaServer(
-        env.net, dispatcher, _server_settings(config), _connection_limits(registry.broker), quotas
+        env.net, dispatcher, _server_settings(config), _connection_limits(registry), quotas
     )
-    registry.subscribe(lambda: server.set_limits(_connection_limits(registry.broker)))
+    registry.subscribe(lambda: server.set_limits(_connection_limits(registry)))
     await stack.enter_async_context(running(server.reap_idle, needs_start=False))
     await stack.enter_async_context(running(server.reap_unfinished, needs_start=False))
     return server
@@ -338,12 +340,24 @@ def _server_settings(config: NodeConfig) -> ServerSettings:
         request_memory_bytes=request_memory_bytes(broker),
         connections_idle_ms=broker.connections_max_idle_ms,
         protected_listener=broker.listener_for_brokers,
+        windows=_quota_windows(broker).clients,
     )
 
 
-def _connection_limits(broker: BrokerConfig) -> ConnectionLimits:
+def _connection_limits(registry: ConfigRegistry) -> ConnectionLimits:
+    broker = registry.broker
+    listeners = {}
+    for listener in broker.parsed_listeners():
+        settings = ListenerSettings(listener.name, registry.listener_texts)
+        most, rate = broker.max_connections, broker.max_connection_creation_rate
+        listeners[listener.name] = ListenerLimits(
+            settings.number("max.connections", most),
+            settings.number("max.connection.creation.rate", rate),
+        )
     return ConnectionLimits(
         broker.max_connections,
         broker.max_connections_per_ip,
         parse_connection_overrides(broker.max_connections_per_ip_overrides),
+        broker.max_connection_creation_rate,
+        listeners,
     )

@@ -117,8 +117,8 @@ class ClientQuotas:
     # -- connections ------------------------------------------------------------------------------
 
     def connection_wait(self, host: str) -> float:
-        """Of one more connection from there: 0.0, or the seconds after which it is closed. One that
-        is refused does not count."""
+        """Of one more connection from there: 0.0, or the seconds after which it is closed, at most
+        one window. One that is refused does not count."""
         try:
             address = str(_canonical(host.strip("[]")))
         except ValueError:
@@ -139,7 +139,7 @@ class ClientQuotas:
         if wait:
             meter.rate.record(-1, now)
             meter.throttled(wait, now)
-        return min(wait, self._windows.count * self._windows.seconds)
+        return min(wait, float(self._windows.seconds))
 
     def connection_meters(self) -> Iterator[tuple[str, Meter]]:
         """Those used last come first; not to be gone on with after one is made."""

@@ -64,8 +64,27 @@ def quota_collector(quotas: ClientQuotas, server: KafkaServer) -> Collector:
             "Connections closed, as their address has connected too often.",
             server.throttled_count,
         )
+        yield from _connections(server)
 
     return collect
+
+
+def _connections(server: KafkaServer) -> Iterator[Metric]:
+    yield counter(
+        "quire_connections_slowed",
+        "Connections after which a listener rested, for max.connection.creation.rate.",
+        server.slowed_count,
+    )
+    yield counter(
+        "quire_connections_refused",
+        "Connections closed at once, for max.connections.per.ip.",
+        server.refused_count,
+    )
+    yield counter(
+        "quire_connections_excess_closed",
+        "Connections closed to make room for others, at max.connections.",
+        server.excess_closed_count,
+    )
 
 
 def _shown(meters: Meters) -> list[tuple[tuple[str, str], Meter]]:

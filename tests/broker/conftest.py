@@ -61,6 +61,7 @@ NAMED_FOR = driven.versions_by_test()
 REMEMBERED = (
     "AclStore",
     "Bookie",
+    "ClientQuotas",
     "Dispatcher",
     "GroupCoordinator",
     "KafkaServer",

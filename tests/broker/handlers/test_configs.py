@@ -348,7 +348,7 @@ async def test_list_resources(admin):
 @pytest.mark.parametrize(
     ("setting", "value", "reason"),
     [
-        ("max.connection.creation.rate", "5", "is not limited"),
+        ("config.providers", "file", "not looked up"),
     ],
 )
 async def test_a_change_that_would_not_be_done_is_refused(admin, setting, value, reason, name):

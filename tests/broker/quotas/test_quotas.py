@@ -85,6 +85,17 @@ async def test_an_address_may_connect_so_often(registry, store):
     assert quotas.connection_wait("10.0.0.1") == 0.0
 
 
+async def test_nobody_waits_longer_than_a_window_to_be_closed(registry, store):
+    quotas = ClientQuotas(registry, Clock(), Timers(), QuotaWindows())
+    for _ in range(100):
+        quotas.connection_wait("10.0.0.1")
+    await store({"ip": None}, connection_creation_rate=100.0)
+    for _ in range(1000):
+        assert quotas.connection_wait("10.0.0.1") == 0.0
+    await store({"ip": None}, connection_creation_rate=1.0)
+    assert quotas.connection_wait("10.0.0.1") == 1.0, "and not the 990 s until the rate is that"
+
+
 async def test_addresses_are_compared_as_such(registry, store):
     quotas = ClientQuotas(registry, Clock(), Timers(), QuotaWindows())
     await store({"ip": "0:0::1"}, connection_creation_rate=1.0)

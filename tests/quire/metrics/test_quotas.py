@@ -20,6 +20,9 @@ class Clock:
 
 class Server:
     throttled_count = 7
+    slowed_count = 3
+    refused_count = 2
+    excess_closed_count = 1
 
 
 @pytest.fixture
@@ -60,6 +63,9 @@ async def test_rates_and_waits_are_shown_by_who_shares_them(quotas):
     assert found[prefix + "rate", ("10.0.0.1",)] == 1.0
     assert found[prefix + "throttle_time", ("10.0.0.1",)] == pytest.approx(1000.0)
     assert found["quire_connections_throttled_total", ()] == 7
+    assert found["quire_connections_slowed_total", ()] == 3
+    assert found["quire_connections_refused_total", ()] == 2
+    assert found["quire_connections_excess_closed_total", ()] == 1
 
 
 async def test_of_very_many_those_are_shown_that_were_used_last(quotas, monkeypatch):
