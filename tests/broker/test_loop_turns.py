@@ -47,6 +47,10 @@ from wire.kafka.messages.configs import (
 from wire.kafka.messages.configs import (
     IncrementalAlterConfigsRequestAlterConfigsResource as AlterConfigsResource,
 )
+from wire.kafka.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+)
 from wire.kafka.messages.fetch import ForgottenTopic
 from wire.kafka.messages.groups import FindCoordinatorRequest
 from wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
@@ -59,6 +63,7 @@ from wire.kafka.messages.offsets import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from wire.kafka.messages.share_groups import ShareGroupHeartbeatRequest
 from wire.kafka.messages.streams_groups import (
     Endpoint,
     KeyValue,
@@ -707,3 +712,32 @@ async def test_streams_tasks_and_endpoints(turns):
     tags = [KeyValue(str(n), "v") for n in range(100_000)]
     beat = streams_beat("tasks", "one", 3, client_tags=tags)
     await turns("client tags", [streams_frame(beat)], rounds=2)
+
+
+@pytest.mark.timeout(300)
+async def test_subscriptions_of_very_many_names(turns):
+    await coordinated(turns)
+    there = [f"topic-{n}" for n in range(1_000)]
+    for at in range(0, len(there), 500):
+        topics = [CreatableTopic(name, 1, 1) for name in there[at : at + 500]]
+        await turns.client.call(CreateTopicsRequest(topics=topics, timeout_ms=60_000))
+    for count, error in ((1_001, 0), (3_000, 0), (30_000, ErrorCode.INVALID_REQUEST)):
+        names = [*there, *(f"none-{n}" for n in range(count - len(there)))]
+        request = ConsumerGroupHeartbeatRequest(f"g{count}", "m", 0)
+        request.subscribed_topic_names = names
+        request.rebalance_timeout_ms, request.topic_partitions = 60_000, []
+        frame = encode_request(request, 1, 1, "c")
+        [answer] = await turns(f"consumers: {count} names", [frame])
+        answer = decode_response(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, answer)[1]
+        assert answer.error_code == error
+        request = ShareGroupHeartbeatRequest(f"s{count}", "m", 0, subscribed_topic_names=names)
+        frame = encode_request(request, 1, 1, "c")
+        [answer] = await turns(f"share: {count} names", [frame])
+        answer = decode_response(ApiKey.SHARE_GROUP_HEARTBEAT, 1, answer)[1]
+        assert answer.error_code == error
+    request = ConsumerGroupHeartbeatRequest("g3000", "m", 1)
+    owned = ConsumerGroupHeartbeatRequestTopicPartitions(
+        turns.server.topic_id, list(range(200_000))
+    )
+    request.topic_partitions = [owned]
+    await turns("consumers: partitions", [encode_request(request, 1, 1, "c")], rounds=2)

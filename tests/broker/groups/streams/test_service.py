@@ -555,7 +555,13 @@ async def test_classic_members_are_refused_until_it_is_empty(world):
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="a")
     assert (await world.ask(3, beat)).error_code == E.UNKNOWN_MEMBER_ID
     leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity("a")])
-    assert (await world.ask(4, leave)).error_code == E.UNKNOWN_MEMBER_ID
+    left = await world.ask(4, leave)
+    assert (left.error_code, [(each.member_id, each.error_code) for each in left.members]) == (
+        E.NONE,
+        [("a", E.UNKNOWN_MEMBER_ID)],
+    )
+    old = LeaveGroupRequest(group_id="g", member_id="a")
+    assert (await world.ask(2, old)).error_code == E.UNKNOWN_MEMBER_ID
     described = await world.ask(6, DescribeGroupsRequest(groups=["g"]))
     assert described.groups[0].error_code == E.GROUP_ID_NOT_FOUND
     await client.leave()
