@@ -241,6 +241,19 @@ def all_steps(steps: Steps[T]) -> T:
         return result
 
 
+def run_steps(turn: Turn, steps: Steps[None], then: Callable[[], None]) -> None:
+    """All steps, and then `then`: as much as is cheap at once, the rest in later turns."""
+    units = 0
+    for cost in steps:
+        units += cost
+        if units > STEP_UNITS:
+            turn.spent_units += units
+            turn.later(lambda: run_steps(turn, steps, then))
+            return
+    turn.spent_units += units
+    then()
+
+
 async def in_slices(steps: Steps[T]) -> T:
     """All steps, from a task: others have the loop in between."""
     slices = Slices(STEP_UNITS)
@@ -289,7 +302,7 @@ async def let_go(message: Message) -> None:
     while lists:
         elements = lists.pop()
         while elements:
-            if not _list_names(type(elements[-1])):
+            if not any(_names_of(type(elements[-1]))):
                 if slices.due(FREED_PER_TURN):
                     await slices.turn()
                 del elements[-FREED_PER_TURN:]
@@ -305,20 +318,30 @@ async def let_go(message: Message) -> None:
 
 
 def _lists_of(value: object) -> list[list[Any]]:
-    found = [getattr(value, name) for name in _list_names(type(value))]
-    return [each for each in found if type(each) is list]
+    """With those of the structs in it."""
+    arrays, structs = _names_of(type(value))
+    found = [getattr(value, name) for name in arrays]
+    lists = [each for each in found if type(each) is list]
+    for name in structs:
+        lists += _lists_of(getattr(value, name))
+    return lists
 
 
-_LIST_NAMES: dict[type[object], tuple[str, ...]] = {}
+_NAMES: dict[type[object], tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
 
-def _list_names(kind: type[object]) -> tuple[str, ...]:
-    """The fields that are arrays, if it is a struct."""
-    names = _LIST_NAMES.get(kind)
+def _names_of(kind: type[object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields that are arrays, and those that are structs which hold some."""
+    names = _NAMES.get(kind)
     if names is None:
         fields = fields_of(kind) if issubclass(kind, Struct) else ()
-        names = tuple(name for name, spec in fields if isinstance(spec.kind, Array))
-        _LIST_NAMES[kind] = names
+        arrays = tuple(name for name, spec in fields if isinstance(spec.kind, Array))
+        structs = tuple(
+            name
+            for name, spec in fields
+            if isinstance(spec.kind, type) and any(_names_of(spec.kind))
+        )
+        names = _NAMES[kind] = arrays, structs
     return names
 
 

@@ -313,11 +313,9 @@ class GroupCoordinator:
         if isinstance(entry.group, LiveGroup):
             self.mixed.leave(entry, entry.group, members, reply)
             return
-        if isinstance(entry.group, LiveShareGroup):
+        if isinstance(entry.group, LiveShareGroup | LiveStreamsGroup):
+            # As of a group that is not there (GroupCoordinatorService.leaveGroup).
             reply(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
-            return
-        if isinstance(entry.group, LiveStreamsGroup):
-            reply(ErrorCode.UNKNOWN_MEMBER_ID, [])
             return
         errors, effects = group_core.leave(entry.group, members, self.timers.now_ms())
 

@@ -17,17 +17,19 @@ ConsumerGroupDescribe tells what is stored. An empty group id is INVALID_GROUP_I
 not there, or of another type, GROUP_ID_NOT_FOUND.
 
 Known deviations: the authorized operations of a group are all that groups have, and a pattern is
-matched with all topics, as of a broker without an authorizer.
+matched with all topics, as of a broker without an authorizer. A member, and all members of a group
+together, can name NAMES_MAX topics (INVALID_REQUEST); Kafka has no limit but that of a record.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request, Steps
+from broker.api import Api, Reply, Request, Steps, all_steps
 from broker.authorization import ALL_OPERATIONS, ResourceType
 from broker.groups.consumer.group import NOTHING_ASSIGNED
 from broker.groups.consumer.live import LiveGroup
+from broker.groups.consumer.names import names_problem
 from broker.groups.consumer.types import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -62,6 +64,11 @@ if TYPE_CHECKING:
 GROUP_UNITS = 8
 MEMBER_UNITS = 20
 CHARACTERS_PER_UNIT = 20
+#: Topics and partitions of a heartbeat; with more it is handled in slices.
+ELEMENTS_AT_ONCE = 500
+#: Of the former so many are sorted in a microsecond; the others are looked at so many at a time.
+NAMES_PER_UNIT = 1
+NUMBERS_AT_ONCE, NUMBERS_UNITS = 1_000, 100
 
 _MEMBER_TYPE_CLASSIC, _MEMBER_TYPE_CONSUMER = 0, 1
 
@@ -89,7 +96,9 @@ class ConsumerGroupsHandler:
 
     # --- ConsumerGroupHeartbeat
 
-    def heartbeat(self, request: Request) -> ConsumerGroupHeartbeatResponse | Reply:
+    def heartbeat(
+        self, request: Request
+    ) -> ConsumerGroupHeartbeatResponse | Reply | Steps[ConsumerGroupHeartbeatResponse | Reply]:
         body: ConsumerGroupHeartbeatRequest = request.body
         if not self._is_on():
             return ConsumerGroupHeartbeatResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
@@ -105,7 +114,24 @@ class ConsumerGroupsHandler:
                 error_message=f"ServerAssignor {body.server_assignor} is not supported."
                 f" Supported assignors: {', '.join(offered)}.",
             )
+        steps = self._heartbeat(request)
+        return steps if _is_long(body) else all_steps(steps)
+
+    def _heartbeat(self, request: Request) -> Steps[Reply]:
+        body: ConsumerGroupHeartbeatRequest = request.body
         reply = Reply()
+        names, owned = body.subscribed_topic_names, body.topic_partitions
+        topics = None
+        if names is not None:
+            topics = tuple(sorted(set(names)))
+            yield len(names) // NAMES_PER_UNIT
+        numbers: dict[UUID, set[int]] = {}
+        for each in owned or ():
+            mine, told = numbers.setdefault(each.topic_id, set()), each.partitions
+            yield 1
+            for start in range(0, len(told), NUMBERS_AT_ONCE):
+                mine.update(told[start : start + NUMBERS_AT_ONCE])
+                yield NUMBERS_UNITS
         given = HeartbeatInput(
             body.member_id or str(self._coordinator.env.new_uuid()),
             body.member_epoch,
@@ -114,12 +140,10 @@ class ConsumerGroupsHandler:
             body.instance_id,
             body.rack_id,
             body.rebalance_timeout_ms,
-            None if body.subscribed_topic_names is None else tuple(body.subscribed_topic_names),
+            topics,
             body.subscribed_topic_regex,
             body.server_assignor,
-            None
-            if body.topic_partitions is None
-            else {each.topic_id: set(each.partitions) for each in body.topic_partitions},
+            None if owned is None else numbers,
         )
         self._coordinator.consumer_heartbeat(
             body.group_id, given, lambda result: reply.resolve(_heartbeat_response(result))
@@ -204,6 +228,14 @@ class ConsumerGroupsHandler:
         )
 
 
+def _is_long(body: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether it is to be handled in slices."""
+    names, owned = body.subscribed_topic_names or (), body.topic_partitions or ()
+    if len(names) + len(owned) > ELEMENTS_AT_ONCE:
+        return True
+    return sum(len(each.partitions) for each in owned) > ELEMENTS_AT_ONCE
+
+
 def _form_problem(body: ConsumerGroupHeartbeatRequest, version: int) -> str | None:
     """What is wrong with a request whatever the group is."""
     if not body.group_id:
@@ -215,6 +247,9 @@ def _form_problem(body: ConsumerGroupHeartbeatRequest, version: int) -> str | No
     ):
         if value is not None and not value.strip():
             return f"{name} can't be empty."
+    problem = names_problem(body.subscribed_topic_names)
+    if problem is not None:
+        return problem
     epoch = body.member_epoch
     if not body.member_id and (version >= 1 or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH):
         return "MemberId can't be empty."

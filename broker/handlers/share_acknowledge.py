@@ -18,13 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request, Steps
+from broker.api import Api, Reply, Request, Steps, run_steps
 from broker.handlers.share_answers import (
     ANSWER_UNITS,
     Acknowledging,
     at_once,
     check_names,
-    run_steps,
 )
 from broker.share.sessions.share_session_core import FINAL_EPOCH
 from wire.kafka.api_keys import ApiKey

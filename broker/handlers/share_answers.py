@@ -11,14 +11,14 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from broker.api import STEP_UNITS, Reply, Steps
+from broker.api import Reply, Steps
 from broker.share.partition.acknowledgements import checked
 from broker.share.sessions.share_session_core import Partition
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.share_groups import LeaderIdAndEpoch, NodeEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from broker.api import Request
     from broker.cluster.catalog import TopicCatalog
@@ -63,19 +63,6 @@ def at_once(turn: Turn, steps: Steps[T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
-
-
-def run_steps(turn: Turn, steps: Steps[None], then: Callable[[], None]) -> None:
-    """All steps, and then `then`: as much as is cheap at once, the rest in later turns."""
-    units = 0
-    for cost in steps:
-        units += cost
-        if units > STEP_UNITS:
-            turn.spent_units += units
-            turn.later(partial(run_steps, turn, steps, then))
-            return
-    turn.spent_units += units
-    then()
 
 
 class _Answer(Protocol):

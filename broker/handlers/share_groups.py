@@ -26,15 +26,17 @@ while not every broker of the cluster serves share groups.
 
 Known deviations: AlterShareGroupOffsets refuses start offsets below -1 (INVALID_REQUEST), and
 raises the group's epoch, so that whoever reads by the old state is fenced. The authorized
-operations of a group are all that groups have, as of a broker without an authorizer.
+operations of a group are all that groups have, as of a broker without an authorizer. A member, and
+all members of a group together, can name NAMES_MAX topics (INVALID_REQUEST).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import STEP_UNITS, Api, Reply, Request, Steps
+from broker.api import STEP_UNITS, Api, Reply, Request, Steps, all_steps
 from broker.authorization import ALL_OPERATIONS, ResourceType
+from broker.groups.consumer.names import names_problem
 from broker.groups.share.group import NOTHING_ASSIGNED
 from broker.groups.share.state_core import UNKNOWN_START
 from broker.groups.share.types import (
@@ -87,6 +89,8 @@ GROUP_UNITS = 8
 MEMBER_UNITS = 20
 PARTITION_UNITS = 5
 CHARACTERS_PER_UNIT = 20
+#: With more the request is handled in slices.
+NAMES_AT_ONCE = 500
 
 
 class ShareGroupsHandler:
@@ -114,7 +118,9 @@ class ShareGroupsHandler:
 
     # --- ShareGroupHeartbeat
 
-    def heartbeat(self, request: Request) -> ShareGroupHeartbeatResponse | Reply:
+    def heartbeat(
+        self, request: Request
+    ) -> ShareGroupHeartbeatResponse | Reply | Steps[ShareGroupHeartbeatResponse | Reply]:
         body: ShareGroupHeartbeatRequest = request.body
         if not self._is_on():
             return ShareGroupHeartbeatResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
@@ -123,15 +129,23 @@ class ShareGroupsHandler:
             return ShareGroupHeartbeatResponse(
                 error_code=int(ErrorCode.INVALID_REQUEST), error_message=problem
             )
+        steps = self._heartbeat(request)
+        return steps if len(body.subscribed_topic_names or ()) > NAMES_AT_ONCE else all_steps(steps)
+
+    def _heartbeat(self, request: Request) -> Steps[Reply]:
+        body: ShareGroupHeartbeatRequest = request.body
         reply = Reply()
-        names = body.subscribed_topic_names
+        names, topics = body.subscribed_topic_names, None
+        if names is not None:
+            topics = tuple(sorted(set(names)))
+            yield len(names)
         given = HeartbeatInput(
             body.member_id,
             body.member_epoch,
             request.client_id,
             f"/{request.connection.peer_host}",
             body.rack_id,
-            None if names is None else tuple(names),
+            topics,
         )
         self._groups.heartbeat(
             body.group_id, given, lambda result: reply.resolve(_heartbeat_response(result))
@@ -354,6 +368,9 @@ def _form_problem(body: ShareGroupHeartbeatRequest) -> str | None:
         return "RackId can't be empty."
     if body.member_epoch < LEAVE_EPOCH:
         return "MemberEpoch is invalid."
+    problem = names_problem(body.subscribed_topic_names)
+    if problem is not None:
+        return problem
     if body.member_epoch == JOIN_EPOCH and not body.subscribed_topic_names:
         return "SubscribedTopicNames must be set in first request."
     return None

@@ -15,7 +15,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from broker.handlers.share_answers import ANSWER_UNITS, Acknowledging, run_steps
+from broker.api import run_steps
+from broker.handlers.share_answers import ANSWER_UNITS, Acknowledging
 from broker.share.partition.acquiring import Taker
 from broker.share.partition.share_partition import State
 from wire.kafka.errors import ErrorCode, KafkaError

@@ -23,21 +23,27 @@ not there, or of another type, GROUP_ID_NOT_FOUND.
 
 Known deviations: the authorized operations of a group are all that groups have. A topology has at
 most ELEMENTS_MAX topics and groups of them, and TOPOLOGY_BYTES_MAX as a record; Kafka has no limit
-but that of a record. Of a topology that is not ready the describing answer has what the members
-said, where Kafka's has no subtopologies.
+but that of a record. A heartbeat that lists more tasks than a topology may come to, or very many
+client tags, is INVALID_REQUEST. Of a topology that is not ready the describing answer has what the
+members said, where Kafka's has no subtopologies.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request, Steps
+from broker.api import Api, Reply, Request, Steps, run_steps
 from broker.authorization import ALL_OPERATIONS, ResourceType
 from broker.cluster.topic import INTERNAL_TOPICS, check_name
 from broker.groups.streams.group import NO_TARGET, NOTHING_HELD
 from broker.groups.streams.live import LiveStreamsGroup
 from broker.groups.streams.records import topology_value
-from broker.groups.streams.topology_core import Configured, configure, element_count
+from broker.groups.streams.topology_core import (
+    TASKS_MAX,
+    Configured,
+    configure,
+    element_count,
+)
 from broker.groups.streams.types import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -69,6 +75,7 @@ from wire.kafka.messages.streams_groups import (
     StreamsGroupDescribeResponseSubtopology,
     StreamsGroupDescribeResponseTopology,
     StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatRequestSubtopology,
     StreamsGroupHeartbeatRequestTopology,
     StreamsGroupHeartbeatResponse,
     TaskIds,
@@ -84,13 +91,18 @@ if TYPE_CHECKING:
     from broker.coordinator.ports import Catalog
     from broker.groups.coordinator import GroupCoordinator
     from broker.groups.streams.group import StreamsGroup
+    from runtime.turn import Turn
 
 #: What a group costs, in units of `Steps`, and characters of its id that cost one: it is hashed.
 GROUP_UNITS = 8
 MEMBER_UNITS = 20
 CHARACTERS_PER_UNIT = 20
-#: Topics of a topology's subtopologies, and groups of them: configuring it takes about 3 ms.
-ELEMENTS_MAX = 2_000
+#: Topics of a topology's subtopologies, and groups of them: configuring it takes about 2 ms.
+ELEMENTS_MAX = 1_000
+#: Settings of its internal topics, altogether.
+CONFIGS_MAX = 10_000
+#: A Java client has at most five.
+CLIENT_TAGS_MAX = 100
 #: Of a topology as a record: a batch must hold it beside others.
 TOPOLOGY_BYTES_MAX = 250_000
 
@@ -102,6 +114,7 @@ class StreamsGroupsHandler:
         self,
         coordinator: GroupCoordinator,
         catalog: Catalog,
+        turn: Turn,
         is_on: Callable[[], bool] = lambda: True,
         may_create: Callable[[ConnectionInfo, str], bool] = lambda connection, topic: True,
     ) -> None:
@@ -110,6 +123,7 @@ class StreamsGroupsHandler:
         connection may create a topic of that name."""
         self._coordinator = coordinator
         self._catalog = catalog
+        self._turn = turn
         self._is_on = is_on
         self._may_create = may_create
 
@@ -136,7 +150,12 @@ class StreamsGroupsHandler:
         def answer(result: HeartbeatResult) -> None:
             if result.to_create and not result.error:
                 self._create(body.group_id, request, result)
-            reply.resolve(_heartbeat_response(result))
+            response = _heartbeat_response(result)
+            if result.endpoints is None:
+                reply.resolve(response)
+            else:
+                steps = _tell_endpoints(response, result.endpoints)
+                run_steps(self._turn, steps, lambda: reply.resolve(response))
 
         self._coordinator.streams_heartbeat(body.group_id, given, answer)
         return reply
@@ -254,6 +273,7 @@ def _topic_info(topic: InternalTopic) -> TopicInfo:
 
 def _input(body: StreamsGroupHeartbeatRequest, request: Request) -> Steps[HeartbeatInput]:
     """GroupError: it is malformed."""
+    _check_lengths(body)
     problem = _form_problem(body)
     if problem is not None:
         raise GroupError(ErrorCode.INVALID_REQUEST, problem)
@@ -280,6 +300,47 @@ def _input(body: StreamsGroupHeartbeatRequest, request: Request) -> Steps[Heartb
         None if endpoint is None else (endpoint.host, endpoint.port),
         None if tags is None else tuple(sorted({each.key: each.value for each in tags}.items())),
         body.shutdown_application,
+    )
+
+
+def _check_lengths(body: StreamsGroupHeartbeatRequest) -> None:
+    """Of lists, before anything walks over them. GroupError."""
+    for tasks in (body.active_tasks, body.standby_tasks):
+        if tasks is None:
+            continue
+        if len(tasks) > TASKS_MAX or sum(len(each.partitions) for each in tasks) > TASKS_MAX:
+            raise GroupError(
+                ErrorCode.INVALID_REQUEST, f"A member has {TASKS_MAX} tasks of a kind at most."
+            )
+    if len(body.client_tags or ()) > CLIENT_TAGS_MAX:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST, f"A member has {CLIENT_TAGS_MAX} client tags at most."
+        )
+    told = body.topology
+    if told is None:
+        return
+    is_long = len(told.subtopologies) > ELEMENTS_MAX
+    if is_long or sum(map(_told_elements, told.subtopologies)) > ELEMENTS_MAX:
+        raise _invalid(f"A topology may have {ELEMENTS_MAX} topics and groups of them at most.")
+    configs = sum(
+        len(topic.topic_configs)
+        for each in told.subtopologies
+        for topic in (*each.repartition_source_topics, *each.state_changelog_topics)
+    )
+    if configs > CONFIGS_MAX:
+        raise _invalid(f"Internal topics may have {CONFIGS_MAX} settings at most.")
+
+
+def _told_elements(told: StreamsGroupHeartbeatRequestSubtopology) -> int:
+    """As `element_count` has it."""
+    groups = told.copartition_groups
+    return (
+        1
+        + len(told.source_topics)
+        + len(told.repartition_sink_topics)
+        + len(told.repartition_source_topics)
+        + len(told.state_changelog_topics)
+        + sum(1 + len(each.source_topics) + len(each.repartition_source_topics) for each in groups)
     )
 
 
@@ -329,19 +390,18 @@ def _unserved(body: StreamsGroupHeartbeatRequest) -> str | None:
 
 
 def _tasks(ids: Iterable[TaskIds]) -> Steps[Tasks]:
-    tasks: Tasks = {}
+    found: dict[str, set[int]] = {}
     for each in ids:
         yield 1 + len(each.partitions) // 10
         if each.partitions:
-            numbers = frozenset(each.partitions)
-            tasks[each.subtopology_id] = tasks.get(each.subtopology_id, frozenset()) | numbers
-    return tasks
+            found.setdefault(each.subtopology_id, set()).update(each.partitions)
+    return {subtopology_id: frozenset(numbers) for subtopology_id, numbers in found.items()}
 
 
 def _topology(told: StreamsGroupHeartbeatRequestTopology) -> Steps[Topology]:
     subtopologies: dict[str, Subtopology] = {}
     for each in told.subtopologies:
-        yield 2
+        yield 2 + len(each.repartition_source_topics) + len(each.state_changelog_topics)
         if each.subtopology_id in subtopologies:
             raise _invalid(f"Subtopology {each.subtopology_id} is there twice.")
         subtopologies[each.subtopology_id] = Subtopology(
@@ -357,13 +417,13 @@ def _topology(told: StreamsGroupHeartbeatRequestTopology) -> Steps[Topology]:
         )
     topology = Topology(told.epoch, tuple(subtopologies[each] for each in sorted(subtopologies)))
     elements = element_count(topology)
-    if elements > ELEMENTS_MAX:
-        raise _invalid(f"A topology may have {ELEMENTS_MAX} topics and groups of them at most.")
     yield elements
     size = len(encode_value(topology_value(topology)))
     if size > TOPOLOGY_BYTES_MAX:
         raise _invalid(f"A topology may have {TOPOLOGY_BYTES_MAX} bytes at most, and has {size}.")
+    yield elements
     _check_names(topology)
+    yield elements
     return topology
 
 
@@ -438,9 +498,17 @@ def _heartbeat_response(result: HeartbeatResult) -> StreamsGroupHeartbeatRespons
         response.active_tasks = _task_ids(result.tasks.active)
         response.standby_tasks = _task_ids(result.tasks.standby)
         response.warmup_tasks = _task_ids(result.tasks.warmup)
-    if result.endpoints is not None:
-        response.partitions_by_user_endpoint = [_endpoint(each) for each in result.endpoints]
     return response
+
+
+def _tell_endpoints(
+    response: StreamsGroupHeartbeatResponse, steps: Steps[list[GroupEndpoint]]
+) -> Steps[None]:
+    found = yield from steps
+    response.partitions_by_user_endpoint = told = []
+    for each in found:
+        yield len(each.active) + len(each.standby)
+        told.append(_endpoint(each))
 
 
 def _task_ids(tasks: Mapping[str, Collection[int]]) -> list[TaskIds]:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from broker.cluster.registry import ConfigRegistry
     from broker.groups.streams.types import InternalTopic
     from broker.node.foundation import Foundation, Services
+    from runtime.turn import Turn
 
 
 class Handler(Protocol):
@@ -106,7 +107,7 @@ def make_handlers(
         FindCoordinatorHandler(_key_types(services), view),
         GroupsHandler(coordinator),
         ConsumerGroupsHandler(coordinator, catalog, serves_consumer_groups),
-        _streams_groups(services, topics),
+        _streams_groups(services, topics, env.turn),
         OffsetsHandler(coordinator, catalog),
         TxnOffsetsHandler(coordinator, catalog),
         TransactionsHandler(transactions, catalog, coordinator.topic),
@@ -168,7 +169,7 @@ def _share_handlers(services: Services) -> list[Handler]:
     ]
 
 
-def _streams_groups(services: Services, topics: TopicsHandler) -> StreamsGroupsHandler:
+def _streams_groups(services: Services, topics: TopicsHandler, turn: Turn) -> StreamsGroupsHandler:
     catalog, coordinator = services.catalog, services.coordinator
     features = services.transactions.features
     protocols = services.registry.broker.group_coordinator_rebalance_protocols
@@ -182,7 +183,7 @@ def _streams_groups(services: Services, topics: TopicsHandler) -> StreamsGroupsH
         return features.levels[STREAMS_VERSION] >= 1 and "streams" in protocols
 
     coordinator.streams.create_topic = create
-    return StreamsGroupsHandler(coordinator, catalog, is_on)
+    return StreamsGroupsHandler(coordinator, catalog, turn, is_on)
 
 
 def group_config(broker: BrokerConfig) -> GroupConfig:

@@ -30,6 +30,7 @@ from wire.kafka.codec import (
     response_class,
     sliced_decoder_of,
 )
+from wire.kafka.errors import ErrorCode
 from wire.kafka.headers import decode_response, encode_request
 from wire.kafka.message import Array, Primitive, fields_of
 from wire.kafka.messages import (
@@ -46,6 +47,10 @@ from wire.kafka.messages.configs import (
 from wire.kafka.messages.configs import (
     IncrementalAlterConfigsRequestAlterConfigsResource as AlterConfigsResource,
 )
+from wire.kafka.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+)
 from wire.kafka.messages.fetch import ForgottenTopic
 from wire.kafka.messages.groups import FindCoordinatorRequest
 from wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
@@ -54,6 +59,20 @@ from wire.kafka.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from wire.kafka.messages.share_groups import ShareGroupHeartbeatRequest
+from wire.kafka.messages.streams_groups import (
+    Endpoint,
+    KeyValue,
+    StreamsGroupDescribeRequest,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatRequestSubtopology,
+    StreamsGroupHeartbeatRequestTopology,
+    TaskIds,
+    TopicInfo,
 )
 from wire.kafka.messages.topics import CreatableTopic, DeleteTopicState
 from wire.kafka.messages.transactions import (
@@ -563,3 +582,162 @@ def test_the_filler_knows_only_fields_that_there_are():
         except Exception:
             continue
     assert set(VALUES) <= known
+
+
+# --- groups
+
+
+async def coordinated(turns):
+    """Somebody has asked for the coordinator of groups, and it is there."""
+    await turns.client.call(FindCoordinatorRequest(coordinator_keys=["g"]), 6)
+    beat = streams_frame(streams_beat("none", "m", 7))
+    while True:
+        [answer] = await turns("nobody's heartbeat", [beat])
+        if streams_answer(answer).error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return
+        await trio.sleep(0.05)
+
+
+def streams_beat(group, member, epoch, subtopologies=None, **given):
+    message = StreamsGroupHeartbeatRequest(group, member, epoch, 0, process_id=member)
+    message.active_tasks, message.standby_tasks, message.warmup_tasks = [], [], []
+    if subtopologies is not None:
+        message.topology = StreamsGroupHeartbeatRequestTopology(0, subtopologies)
+        message.rebalance_timeout_ms = 60_000
+    for name, value in given.items():
+        setattr(message, name, value)
+    return message
+
+
+def streams_frame(message):
+    return encode_request(message, 0, 1, "c")
+
+
+def streams_answer(frame):
+    return decode_response(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, frame)[1]
+
+
+def subtopology(number, sources=(), sinks=(), repartition=(), changelogs=()):
+    made = StreamsGroupHeartbeatRequestSubtopology(str(number), list(sources))
+    made.repartition_sink_topics = list(sinks)
+    made.repartition_source_topics = [TopicInfo(each) for each in repartition]
+    made.state_changelog_topics = [TopicInfo(each) for each in changelogs]
+    return made
+
+
+#: As large as they may be, each of another form; and what is said of them.
+TOPOLOGIES = {
+    "a circle of one": (
+        [subtopology(0, ["many"], [f"r{n}" for n in range(499)], [f"r{n}" for n in range(499)])],
+        ErrorCode.NONE,
+    ),
+    "a circle of many": (
+        [
+            subtopology(n, [] if n else ["many"], [f"r{(n + 1) % 333}"], [f"r{n}"])
+            for n in range(333)
+        ],
+        ErrorCode.NONE,
+    ),
+    "one sink repeated": (
+        [subtopology(0, ["many"], ["r"] * 490, ["r", *(f"q{n}" for n in range(490))])],
+        ErrorCode.STREAMS_INVALID_TOPOLOGY,
+    ),
+    "changelogs": (
+        [subtopology(0, ["many"] * 490, changelogs=[f"c{n}" for n in range(490)])],
+        ErrorCode.NONE,
+    ),
+    "only changelogs": (
+        [subtopology(0, ["many"], changelogs=[f"c{n}" for n in range(990)])],
+        ErrorCode.NONE,
+    ),
+    "too many": (
+        [subtopology(n, ["many"], changelogs=[f"c{n}"]) for n in range(30_000)],
+        ErrorCode.STREAMS_INVALID_TOPOLOGY,
+    ),
+    "too many in one": (
+        [subtopology(0, ["many"], changelogs=[f"c{n}" for n in range(50_000)])],
+        ErrorCode.STREAMS_INVALID_TOPOLOGY,
+    ),
+}
+
+
+@pytest.mark.timeout(300)
+async def test_streams_topologies(turns):
+    await coordinated(turns)
+    for name, (subtopologies, error) in TOPOLOGIES.items():
+        frame = streams_frame(streams_beat(name, "m", 0, subtopologies))
+        [answer] = await turns(f"topology: {name}", [frame], rounds=2)
+        assert streams_answer(answer).error_code == error, name
+        describe = encode_request(StreamsGroupDescribeRequest([name]), 0, 1, "c")
+        await turns(f"describe: {name}", [describe], rounds=2)
+        partitions = [OffsetDeleteRequestPartition(0)]
+        topics = [OffsetDeleteRequestTopic(f"t{n}", partitions) for n in range(5_000)]
+        delete = encode_request(OffsetDeleteRequest(name, topics), 0, 1, "c")
+        await turns(f"offsets: {name}", [delete], rounds=2)
+
+
+@pytest.mark.timeout(300)
+async def test_streams_tasks_and_endpoints(turns):
+    await coordinated(turns)
+    await turns.client.create_topic("wide", 2_500)
+    subtopologies = [subtopology(n, ["wide"]) for n in range(4)]
+    where = Endpoint("h", 1)
+    one = streams_beat("tasks", "one", 0, subtopologies, user_endpoint=where)
+    found = streams_answer((await turns("join", [streams_frame(one)]))[0])
+    while not (found.active_tasks or ()):
+        await trio.sleep(0.3)
+        beat = streams_beat("tasks", "one", found.member_epoch, user_endpoint=where)
+        found = streams_answer((await turns("many tasks, given", [streams_frame(beat)]))[0])
+        assert not found.error_code, found
+    owned = found.active_tasks
+    assert sum(len(each.partitions) for each in owned) == 10_000
+    beat = streams_beat("tasks", "one", found.member_epoch, active_tasks=owned)
+    await turns("many tasks, owned", [streams_frame(beat)], rounds=2)
+    other = streams_beat("tasks", "two", 0, subtopologies)
+    found = streams_answer((await turns("another member joins", [streams_frame(other)]))[0])
+    assert found.partitions_by_user_endpoint
+    for _ in range(10):
+        await trio.sleep(0.3)
+        await turns("many tasks, owned", [streams_frame(beat)])
+    describe = encode_request(StreamsGroupDescribeRequest(["tasks"]), 0, 1, "c")
+    await turns("describe tasks", [describe])
+    lists = {
+        "the same subtopology": [TaskIds("0", [n]) for n in range(10_000)],
+        "numbers": [TaskIds("0", list(range(2_000_000)))],
+        "subtopologies": [TaskIds(str(n), [0]) for n in range(100_000)],
+    }
+    for name, active in lists.items():
+        beat = streams_beat("tasks", "one", 3, active_tasks=active)
+        await turns(f"tasks: {name}", [streams_frame(beat)], rounds=2)
+    tags = [KeyValue(str(n), "v") for n in range(100_000)]
+    beat = streams_beat("tasks", "one", 3, client_tags=tags)
+    await turns("client tags", [streams_frame(beat)], rounds=2)
+
+
+@pytest.mark.timeout(300)
+async def test_subscriptions_of_very_many_names(turns):
+    await coordinated(turns)
+    there = [f"topic-{n}" for n in range(1_000)]
+    for at in range(0, len(there), 500):
+        topics = [CreatableTopic(name, 1, 1) for name in there[at : at + 500]]
+        await turns.client.call(CreateTopicsRequest(topics=topics, timeout_ms=60_000))
+    for count, error in ((1_001, 0), (3_000, 0), (30_000, ErrorCode.INVALID_REQUEST)):
+        names = [*there, *(f"none-{n}" for n in range(count - len(there)))]
+        request = ConsumerGroupHeartbeatRequest(f"g{count}", "m", 0)
+        request.subscribed_topic_names = names
+        request.rebalance_timeout_ms, request.topic_partitions = 60_000, []
+        frame = encode_request(request, 1, 1, "c")
+        [answer] = await turns(f"consumers: {count} names", [frame])
+        answer = decode_response(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, answer)[1]
+        assert answer.error_code == error
+        request = ShareGroupHeartbeatRequest(f"s{count}", "m", 0, subscribed_topic_names=names)
+        frame = encode_request(request, 1, 1, "c")
+        [answer] = await turns(f"share: {count} names", [frame])
+        answer = decode_response(ApiKey.SHARE_GROUP_HEARTBEAT, 1, answer)[1]
+        assert answer.error_code == error
+    request = ConsumerGroupHeartbeatRequest("g3000", "m", 1)
+    owned = ConsumerGroupHeartbeatRequestTopicPartitions(
+        turns.server.topic_id, list(range(200_000))
+    )
+    request.topic_partitions = [owned]
+    await turns("consumers: partitions", [encode_request(request, 1, 1, "c")], rounds=2)

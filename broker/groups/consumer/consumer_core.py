@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from broker.groups.consumer.changes import Changes, fence
 from broker.groups.consumer.events import CurrentSet, GroupEpoch, MemberSet, TargetEpoch, TargetSet
 from broker.groups.consumer.group import NOTHING_ASSIGNED, ConsumerGroup
+from broker.groups.consumer.names import check_names
 from broker.groups.consumer.reconcile_core import reconcile
 from broker.groups.consumer.target_core import is_target_due, make_target, takes_long
 from broker.groups.consumer.types import (
@@ -55,6 +56,8 @@ def heartbeat(
         _check_epoch(group, request)
     before = Member(request.member_id) if known_id is None else group.members[known_id]
     member = _updated(before, request)
+    if member.topics is not before.topics:
+        check_names(member.topics, group.topic_members)
     _check_regex(group, before, member, context)
     # From here on nothing is refused.
     changes = Changes(group)
@@ -172,9 +175,7 @@ def _check_regex(group: ConsumerGroup, before: Member, member: Member, context: 
 
 def _updated(before: Member, request: HeartbeatInput) -> Member:
     """`before` itself if it says nothing new."""
-    topics = before.topics
-    if request.topics is not None:
-        topics = tuple(sorted(set(request.topics)))
+    topics = before.topics if request.topics is None else request.topics
     regex = before.regex if request.regex is None else request.regex
     if before.classic is not None and request.regex is None:
         regex = ""

@@ -26,6 +26,7 @@ from broker.groups.consumer.events import (
     TargetSet,
 )
 from broker.groups.consumer.group import NOTHING_ASSIGNED
+from broker.groups.consumer.names import NAMES_MAX
 from broker.groups.consumer.types import (
     Assigned,
     ClassicPart,
@@ -113,6 +114,8 @@ def upgraded(classic: ClassicGroup, members_max: int, topics: Topics) -> list[Ev
     for old in classic.members.by_id.values():
         member, owned = _upgraded_member(classic, old, topics)
         names.update(member.topics)
+        if len(names) > NAMES_MAX:
+            raise _refused(classic, f"its members subscribe to more than {NAMES_MAX} topics")
         assigned: Assigned = {}
         for topic_id, partitions in owned.items():
             mine = {p: epoch for p in sorted(partitions) if (topic_id, p) not in taken}

@@ -22,6 +22,7 @@ from broker.groups.consumer.migration_core import (
     owned_by,
     subscription_of,
 )
+from broker.groups.consumer.names import NAMES_MAX, check_names
 from broker.groups.consumer.types import ClassicPart, Context, GroupError, Member, MemberState
 from wire.kafka.errors import ErrorCode
 
@@ -39,7 +40,10 @@ def join(group: ConsumerGroup, request: JoinInput, context: Context) -> tuple[Ch
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
         raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     subscription = subscription_of(request.protocols[0][1])
+    if len(subscription.topics) > NAMES_MAX:
+        raise GroupError(ErrorCode.INVALID_REQUEST)
     member = _member(member_id, request, subscription)
+    check_names(member.topics, group.topic_members)
     others = [each for each_id, each in group.members.items() if each_id != known_id]
     if common_protocol([member, *others]) is None:
         raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -132,7 +132,7 @@ class Context:
 
 @dataclass(slots=True)
 class HeartbeatInput:
-    """One ConsumerGroupHeartbeat. None: as it was told before."""
+    """One ConsumerGroupHeartbeat. None: as it was told before. `topics` are sorted, each once."""
 
     member_id: str
     epoch: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.groups.consumer.names import check_names
 from broker.groups.consumer.types import GroupError
 from broker.groups.share.changes import Changes, fence
 from broker.groups.share.events import CurrentSet, MemberSet, TargetEpoch
@@ -45,6 +46,8 @@ def heartbeat(
     else:
         _check_epoch(group, request)
     member = _updated(before, request)
+    if member.topics is not before.topics:
+        check_names(member.topics, group.topic_members)
     # From here on nothing is refused.
     changes = Changes(group)
     if member is not before:
@@ -100,9 +103,7 @@ def _check_epoch(group: ShareGroup, request: HeartbeatInput) -> None:
 
 def _updated(before: Member, request: HeartbeatInput) -> Member:
     """`before` itself if it says nothing new."""
-    topics = before.topics
-    if request.topics is not None:
-        topics = tuple(sorted(set(request.topics)))
+    topics = before.topics if request.topics is None else request.topics
     member = Member(
         request.member_id,
         before.rack_id if request.rack_id is None else request.rack_id,
@@ -153,9 +154,10 @@ def _reachable_target(group: ShareGroup, member: Member, context: Context) -> Ta
     """A member's target without what it is no longer subscribed to, or what is gone."""
     target = group.targets.get(member.member_id, {})
     left = {}
+    subscribed = frozenset(member.topics)
     for topic_id, partitions in target.items():
         topic = context.topics.get_by_id(topic_id)
-        if topic is not None and topic.name in member.topics:
+        if topic is not None and topic.name in subscribed:
             left[topic_id] = partitions
     return target if len(left) == len(target) else left
 

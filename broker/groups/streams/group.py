@@ -33,7 +33,7 @@ from broker.groups.streams.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
 V = TypeVar("V")
 #: (subtopology id, number)
@@ -58,6 +58,7 @@ class StreamsGroup:
         "metadata",
         "owners",
         "processes",
+        "readers",
         "targets",
         "topology",
     )
@@ -80,11 +81,14 @@ class StreamsGroup:
         self.copies: dict[TaskId, frozenset[str]] = {}
         #: How many members a process has.
         self.processes: dict[str, int] = {}
+        #: Topic -> the subtopology that reads it; a topology has one for each.
+        self.readers: Mapping[str, str] = {}
         self._state: StreamsState | None = None
 
     def copy(self) -> StreamsGroup:
         other = StreamsGroup(self.group_id)
         other.metadata, other.topology = self.metadata, self.topology
+        other.readers = self.readers
         other.assignment_epoch = self.assignment_epoch
         other.assignment_timestamp_ms = self.assignment_timestamp_ms
         other.members, other.current = dict(self.members), dict(self.current)
@@ -120,35 +124,43 @@ class StreamsGroup:
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Of a group without members Kafka counts no topic: its offsets expire."""
-        if self.topology is None or not self.members:
-            return False
-        return any(
-            topic in each.source_topics
-            or any(topic == other.name for other in each.repartition_source_topics)
-            for each in self.topology.subtopologies
-        )
+        return bool(self.members) and topic in self.readers
 
     def process_of(self, member_id: str) -> str:
         """A member that is gone, or of which no record was left, is a process of its own."""
         member = self.members.get(member_id)
         return member_id if member is None else member.process_id
 
-    def is_active_taken(self, member_id: str, task: TaskId) -> bool:
-        """Another member computes it, or has not said yet that it no longer does; or another of the
-        same process has a copy of it."""
-        owner = self.owners.get(task)
-        if owner is not None and owner != member_id:
-            return True
-        return self._is_copied_beside(member_id, task)
+    def free_active(
+        self, member_id: str, subtopology_id: str, numbers: Collection[int]
+    ) -> list[int]:
+        """Of these tasks, ascending, those that no other member computes, or has not said yet that
+        it no longer does, and that no other one of the same process has a copy of."""
+        owners, copies = self.owners, self.copies
+        free = []
+        for number in sorted(numbers):
+            task = subtopology_id, number
+            if owners.get(task, member_id) == member_id and (
+                task not in copies or not self._is_copied_beside(member_id, task)
+            ):
+                free.append(number)
+        return free
 
-    def is_copy_taken(self, member_id: str, task: TaskId) -> bool:
-        """Another member of the same process has it, whatever it is there."""
-        owner = self.owners.get(task)
-        if owner is not None and owner != member_id:
-            process_id = self.process_of(member_id)
-            if self.process_of(owner) == process_id:
-                return True
-        return self._is_copied_beside(member_id, task)
+    def free_copies(
+        self, member_id: str, subtopology_id: str, numbers: Collection[int]
+    ) -> list[int]:
+        """Of these tasks, ascending, those that no other member of the same process has, whatever
+        they are there."""
+        process_id = self.process_of(member_id)
+        free = []
+        for number in sorted(numbers):
+            task = subtopology_id, number
+            owner = self.owners.get(task, member_id)
+            if owner != member_id and self.process_of(owner) == process_id:
+                continue
+            if task not in self.copies or not self._is_copied_beside(member_id, task):
+                free.append(number)
+        return free
 
     def _is_copied_beside(self, member_id: str, task: TaskId) -> bool:
         process_id = self.process_of(member_id)
@@ -174,6 +186,7 @@ class StreamsGroup:
                 self.assignment_epoch, self.assignment_timestamp_ms = event.value or (0, 0)
             case TopologySet():
                 self.topology = event.value
+                self.readers = _readers(event.value)
 
     def _set_member(self, member_id: str, member: Member | None) -> None:
         before = self.members.get(member_id)
@@ -224,6 +237,14 @@ def copied_tasks(held: Held) -> Iterator[TaskId]:
         for subtopology_id, numbers in part.items():
             for number in numbers:
                 yield subtopology_id, number
+
+
+def _readers(topology: Topology | None) -> dict[str, str]:
+    if topology is None:
+        return {}
+    return {
+        name: each.subtopology_id for each in topology.subtopologies for name in each.read_topics()
+    }
 
 
 def _put(table: dict[str, V], key: str, value: V | None) -> None:

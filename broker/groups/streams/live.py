@@ -148,7 +148,7 @@ class LiveStreamsGroup:
             return ErrorCode.NONE
         if epoch > current.epoch or epoch < 0:
             return ErrorCode.STALE_MEMBER_EPOCH
-        readers = self._readers()
+        readers = group.readers
         for topic_id, partition in partitions:
             topic = None if topic_id is None else self.topics.get_by_id(topic_id)
             since = None
@@ -157,17 +157,6 @@ class LiveStreamsGroup:
             if since is None or epoch < since:
                 return ErrorCode.STALE_MEMBER_EPOCH
         return ErrorCode.NONE
-
-    def _readers(self) -> dict[str, str]:
-        """Topic -> the subtopology that reads it; a topology has one for each."""
-        topology = self.applied.topology
-        if topology is None:
-            return {}
-        return {
-            name: each.subtopology_id
-            for each in topology.subtopologies
-            for name in each.read_topics()
-        }
 
     def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether this member may read the group's offsets."""

@@ -23,10 +23,8 @@ from broker.groups.streams.types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from broker.groups.streams.group import TaskId
-
-    #: Whether a task may not be given to the member yet.
-    IsTaken = Callable[[TaskId], bool]
+    #: Of tasks of a subtopology, those that may be given to the member now, ascending.
+    Free = Callable[[str, Collection[int]], list[int]]
 
 
 def reconcile(
@@ -34,15 +32,15 @@ def reconcile(
     target_epoch: int,
     target: Target,
     owned: Target | None,
-    is_active_taken: IsTaken,
-    is_copy_taken: IsTaken,
+    free_active: Free,
+    free_copies: Free,
 ) -> Current:
     """What the member has after this step; `current` itself if nothing changed.
 
-    `owned` is what it said in this heartbeat, None if nothing. `is_active_taken`: another member
-    computes the task, or another one of the process has a copy of it; `is_copy_taken`: another one
-    of the process has it in any way. A member of state UNKNOWN must have said that it owns
-    nothing."""
+    `owned` is what it said in this heartbeat, None if nothing. `free_active`: not those that
+    another member computes, or that another one of the process has a copy of; `free_copies`: not
+    those that another one of the process has in any way. A member of state UNKNOWN must have said
+    that it owns nothing."""
     if current.state is MemberState.STABLE and current.epoch == target_epoch:
         return current
     if current.state is MemberState.UNREVOKED_TASKS and (
@@ -54,9 +52,9 @@ def reconcile(
         return Current(
             current.epoch, current.previous_epoch, MemberState.UNREVOKED_TASKS, keep, revoke
         )
-    active, is_short = _added_active(keep.active, target.active, target_epoch, is_active_taken)
-    standby, lacks_standby = _added(keep.standby, target.standby, is_copy_taken)
-    warmup, lacks_warmup = _added(keep.warmup, target.warmup, is_copy_taken)
+    active, is_short = _added_active(keep.active, target.active, target_epoch, free_active)
+    standby, lacks_standby = _added(keep.standby, target.standby, free_copies)
+    warmup, lacks_warmup = _added(keep.warmup, target.warmup, free_copies)
     state = MemberState.STABLE
     if is_short or lacks_standby or lacks_warmup:
         state = MemberState.UNRELEASED_TASKS
@@ -124,26 +122,26 @@ def _file(table: DatedTasks, subtopology_id: str, dated: dict[int, int]) -> None
 
 
 def _added_active(
-    keep: DatedTasks, target: Tasks, epoch: int, is_taken: IsTaken
+    keep: DatedTasks, target: Tasks, epoch: int, free_of: Free
 ) -> tuple[DatedTasks, bool]:
     """(what it has with all that is free, whether something was not)."""
     active: DatedTasks = dict(keep)
     is_short = False
     for each, wanted in target.items():
         had = keep.get(each, {})
-        free = {n: epoch for n in sorted(wanted) if n not in had and not is_taken((each, n))}
+        free = dict.fromkeys(free_of(each, wanted - had.keys()), epoch)
         is_short = is_short or len(had) + len(free) < len(wanted)
         if free:
             active[each] = {**had, **free}
     return active, is_short
 
 
-def _added(keep: Tasks, target: Tasks, is_taken: IsTaken) -> tuple[Tasks, bool]:
+def _added(keep: Tasks, target: Tasks, free_of: Free) -> tuple[Tasks, bool]:
     copies: Tasks = dict(keep)
     is_short = False
     for each, wanted in target.items():
         had = keep.get(each, frozenset())
-        free = frozenset(n for n in wanted - had if not is_taken((each, n)))
+        free = frozenset(free_of(each, wanted - had))
         is_short = is_short or len(had) + len(free) < len(wanted)
         if free:
             copies[each] = had | free

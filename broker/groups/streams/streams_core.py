@@ -12,6 +12,7 @@ client would go on with what it had.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.groups.streams.changes import (
@@ -288,8 +289,8 @@ def _step(changes: Changes, member: Member, owned: Target | None) -> Current:
         group.assignment_epoch,
         group.targets.get(member_id, NO_TARGET),
         owned,
-        lambda task: group.is_active_taken(member_id, task),
-        lambda task: group.is_copy_taken(member_id, task),
+        partial(group.free_active, member_id),
+        partial(group.free_copies, member_id),
     )
     if after is not current:
         changes.add(CurrentSet(member_id, after))

@@ -10,15 +10,17 @@ which internal topics are missing and with how many partitions, or why nothing c
 - A changelog topic has as many as the widest topic that its subtopology reads, and so many tasks
   there are.
 
-Deviation: Kafka decides repartition topics in passes over the subtopologies, so that a topic with
-several writers may be decided by the first that is known; here it waits for all of them.
+Deviations: a topology that comes to more than TASKS_MAX tasks, or READ_MAX partitions that are
+read, is INCORRECTLY_PARTITIONED_TOPICS; Kafka has no limit. Kafka decides repartition topics in
+passes over the subtopologies, so that a topic with several writers may be decided by the first that
+is known; here it waits for all of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.groups.streams.types import (
@@ -33,10 +35,14 @@ from broker.groups.streams.types import (
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 #: Names of topics that a message tells, at most.
 NAMES_TOLD = 10
+#: Tasks that a topology may come to: a member that has all of them is brought to its target in some
+#: 3 ms. And partitions that they read.
+TASKS_MAX = 10_000
+READ_MAX = 100_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -124,6 +130,7 @@ def configure(topology: Topology, topics: Topics) -> Configured:
         subtopologies = {
             each.subtopology_id: _configured(each, counts) for each in topology.subtopologies
         }
+        _check_size(subtopologies.values())
         to_create = _missing_internal(subtopologies.values(), topics)
     except _WronglyPartitionedError as error:
         return _problem(topology, found, StatusCode.INCORRECTLY_PARTITIONED_TOPICS, str(error))
@@ -154,9 +161,9 @@ class _Counts:
             for names in _copartitioned(each):
                 self._even(names, repartition, fixed)
         for each in topology.subtopologies:
-            for topic in each.changelog_topics:
-                if topic.name not in each.source_topics:
-                    self.decided[topic.name] = self.widest(each)
+            if each.changelog_topics:
+                own = _own_changelog(each)
+                self.decided.update(dict.fromkeys((topic.name for topic in own), self.widest(each)))
 
     @staticmethod
     def decided_by_hand(repartition: Mapping[str, int]) -> list[str]:
@@ -177,32 +184,18 @@ class _Counts:
         return max(self.of(name) or 0 for name in names)
 
     def _decide(self, topology: Topology, repartition: Mapping[str, int]) -> None:
-        """Of repartition topics that do not say how many, along the topology."""
-        writers: dict[str, list[Subtopology]] = {}
-        readers: dict[str, list[Subtopology]] = {}
+        """Of repartition topics that do not say how many, along the topology. Each subtopology is
+        looked at when it is known of all topics that it reads, or of the first one."""
+        order = _Order(topology, repartition)
+        for name, count in self.decided.items():
+            order.decided(name, count)
         for each in topology.subtopologies:
-            for name in each.repartition_sink_topics:
-                writers.setdefault(name, []).append(each)
-            for topic in each.repartition_source_topics:
-                readers.setdefault(topic.name, []).append(each)
-        #: How many topics a topic still waits for.
-        waits: dict[str, int] = {}
-        for name, count in repartition.items():
-            if count <= 0:
-                waits[name] = sum(
-                    1
-                    for writer in writers.get(name, ())
-                    for other in writer.repartition_source_topics
-                    if other.partitions <= 0
-                )
-        ready = deque(name for name, count in waits.items() if not count)
-        #: Topics in a circle of which something is known.
-        begun = deque(name for name in waits if self._from_writers(writers.get(name, ())))
-        while waits:
-            name = ready.popleft() if ready else _next(begun, waits)
-            if name not in waits:
-                continue
-            count = self._from_writers(writers.get(name, ()))
+            for name in each.source_topics:
+                order.knows(each.subtopology_id, self.of(name) or 0)
+        order.begin()
+        while order.waiting:
+            name = order.next()
+            count = order.count_of(name)
             if not count:
                 raise GroupError(
                     ErrorCode.STREAMS_INVALID_TOPOLOGY,
@@ -210,24 +203,7 @@ class _Counts:
                     " anything: no subtopology that reads a topic writes to it.",
                 )
             self.decided[name] = count
-            del waits[name]
-            for reader in readers.get(name, ()):
-                for sink in reader.repartition_sink_topics:
-                    if sink in waits:
-                        begun.append(sink)
-                        waits[sink] -= 1
-                        if not waits[sink]:
-                            ready.append(sink)
-
-    def _from_writers(self, writers: Iterable[Subtopology]) -> int:
-        """The most of what is known; 0: nothing is."""
-        most = 0
-        for writer in writers:
-            for topic in writer.repartition_source_topics:
-                most = max(most, self.decided.get(topic.name, 0))
-            for name in writer.source_topics:
-                most = max(most, self.of(name) or 0)
-        return most
+            order.decided(name, count)
 
     def _even(self, names: set[str], repartition: Mapping[str, int], fixed: set[str]) -> None:
         """Equally many partitions for topics that are joined."""
@@ -246,13 +222,80 @@ class _Counts:
         self.decided.update(dict.fromkeys(ours, count))
 
 
-def _next(begun: deque[str], waits: Mapping[str, int]) -> str:
-    """Of a circle the first topic that anything is known of; of none, the first there is."""
-    while begun:
-        name = begun.popleft()
-        if name in waits:
-            return name
-    return next(iter(waits))
+class _Order:
+    """In which order repartition topics are decided. Every reading and every writing is looked at
+    once, so the time is that of the topology's size, whatever its form."""
+
+    def __init__(self, topology: Topology, repartition: Mapping[str, int]) -> None:
+        self._writers: dict[str, list[str]] = {}
+        self._readers: dict[str, list[str]] = {}
+        self._sinks: dict[str, list[str]] = {}
+        #: Of a subtopology: how many topics it reads that are not decided, the most partitions of
+        #: those that are, and whether what it writes has `_begun`.
+        self._lacks: dict[str, int] = {}
+        self._widest: dict[str, int] = {}
+        self._is_begun: set[str] = set()
+        for each in topology.subtopologies:
+            name_of = each.subtopology_id
+            sinks = [name for name in dict.fromkeys(each.repartition_sink_topics)
+                     if name in repartition]  # fmt: skip
+            sources = dict.fromkeys(topic.name for topic in each.repartition_source_topics)
+            self._sinks[name_of], self._lacks[name_of], self._widest[name_of] = sinks, 0, 0
+            for sink in sinks:
+                self._writers.setdefault(sink, []).append(name_of)
+            for source in sources:
+                self._readers.setdefault(source, []).append(name_of)
+            self._lacks[name_of] = len(sources)
+        #: Those that are not decided, and how many of their writers lack something.
+        self.waiting = {
+            name: sum(1 for writer in self._writers.get(name, ()) if self._lacks[writer])
+            for name, count in repartition.items()
+            if count <= 0
+        }
+        self._ready: deque[str] = deque()
+        #: Topics in a circle of which something is known.
+        self._begun: deque[str] = deque()
+
+    def knows(self, subtopology_id: str, count: int) -> None:
+        """It reads a topic with so many partitions."""
+        self._widest[subtopology_id] = max(self._widest[subtopology_id], count)
+
+    def begin(self) -> None:
+        self._ready.extend(name for name, count in self.waiting.items() if not count)
+        self._begun.extend(name for name in self.waiting if self.count_of(name))
+        self._is_begun.update(each for each, count in self._widest.items() if count)
+
+    def count_of(self, name: str) -> int:
+        """The most of what is known; 0: nothing is."""
+        return max((self._widest[each] for each in self._writers.get(name, ())), default=0)
+
+    def next(self) -> str:
+        """One that waits for nothing; of a circle the first topic that anything is known of; of
+        none, the first there is."""
+        for names in (self._ready, self._begun):
+            while names:
+                name = names.popleft()
+                if name in self.waiting:
+                    return name
+        return next(iter(self.waiting))
+
+    def decided(self, name: str, count: int) -> None:
+        self.waiting.pop(name, None)
+        for reader in self._readers.get(name, ()):
+            self.knows(reader, count)
+            self._lacks[reader] -= 1
+            if reader not in self._is_begun:
+                self._is_begun.add(reader)
+                self._begun.extend(self._sinks[reader])
+            if not self._lacks[reader]:
+                self._is_complete(reader)
+
+    def _is_complete(self, subtopology_id: str) -> None:
+        for sink in self._sinks[subtopology_id]:
+            if sink in self.waiting:
+                self.waiting[sink] -= 1
+                if not self.waiting[sink]:
+                    self._ready.append(sink)
 
 
 def _copartitioned(subtopology: Subtopology) -> list[set[str]]:
@@ -278,19 +321,32 @@ def _copartitioned(subtopology: Subtopology) -> list[set[str]]:
 
 def _configured(subtopology: Subtopology, counts: _Counts) -> ConfiguredSubtopology:
     def of(topic: InternalTopic) -> InternalTopic:
-        return replace(topic, partitions=counts.decided[topic.name])
+        count = counts.decided[topic.name]
+        return InternalTopic(topic.name, count, topic.replication_factor, topic.configs)
 
     return ConfiguredSubtopology(
         subtopology,
         counts.widest(subtopology),
         {name: counts.of(name) or 0 for name in subtopology.read_topics()},
         tuple(of(topic) for topic in subtopology.repartition_source_topics),
-        tuple(
-            of(topic)
-            for topic in subtopology.changelog_topics
-            if topic.name not in subtopology.source_topics
-        ),
+        tuple(of(topic) for topic in _own_changelog(subtopology)),
     )
+
+
+def _own_changelog(subtopology: Subtopology) -> list[InternalTopic]:
+    """Without those that are read: a table's source may be its changelog."""
+    read = set(subtopology.source_topics)
+    return [topic for topic in subtopology.changelog_topics if topic.name not in read]
+
+
+def _check_size(subtopologies: Collection[ConfiguredSubtopology]) -> None:
+    tasks = sum(each.task_count for each in subtopologies)
+    read = sum(sum(each.read.values()) for each in subtopologies)
+    if tasks > TASKS_MAX or read > READ_MAX:
+        raise _WronglyPartitionedError(
+            f"The topology comes to {tasks} tasks that read {read} partitions, and this server"
+            f" assigns {TASKS_MAX} tasks and {READ_MAX} partitions at most."
+        )
 
 
 def _missing_internal(

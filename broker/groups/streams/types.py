@@ -12,9 +12,10 @@ task is on a process once, whatever it is there.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from wire.kafka.errors import ErrorCode
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 Tasks = dict[str, frozenset[int]]
 #: Subtopology id -> number -> the epoch in which its member was given the task. Likewise.
 DatedTasks = dict[str, dict[int, int]]
+
+T = TypeVar("T")
+#: Work in steps: yields what each cost, in units of about a microsecond.
+Steps = Generator[int, None, T]
 
 #: Epochs of a request that are none.
 JOIN_EPOCH = 0
@@ -265,8 +270,8 @@ class Endpoint:
 
 @dataclass(slots=True)
 class HeartbeatResult:
-    """`tasks` None: as it was told before; `endpoints` likewise. `to_create`: internal topics that
-    are missing, with their partition counts."""
+    """`tasks` None: as it was told before; `endpoints`, which are made in steps, likewise.
+    `to_create`: internal topics that are missing, with their partition counts."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -276,7 +281,7 @@ class HeartbeatResult:
     tasks: Held | None = None
     statuses: list[Status] = field(default_factory=list)
     endpoint_epoch: int = 0
-    endpoints: list[Endpoint] | None = None
+    endpoints: Steps[list[Endpoint]] | None = None
     to_create: Mapping[str, InternalTopic] = field(default_factory=dict)
 
 

@@ -459,6 +459,7 @@ class World:
             StreamsGroupsHandler(
                 self.coordinator,
                 self.catalog,
+                self.turn,
                 may_create=lambda connection, topic: topic not in self.not_to_create,
             ),
             TxnOffsetsHandler(self.coordinator, self.catalog),

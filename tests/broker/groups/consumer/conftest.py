@@ -104,6 +104,8 @@ class Driver:
         given.setdefault("client_host", "/h")
         if epoch is None:
             epoch = self.epochs.get(member_id, 0)
+        if given.get("topics") is not None:
+            given["topics"] = tuple(sorted(set(given["topics"])))
         before = {each: current.epoch for each, current in self.group.current.items()}
         changes, result = consumer_core.heartbeat(
             self.group, HeartbeatInput(member_id, epoch, **given), self.context()

@@ -650,3 +650,43 @@ async def test_form(world, autojump_clock):
     assert await refused(member_epoch=1) is E.GROUP_ID_NOT_FOUND
     assert await refused(member_epoch=-1) is E.GROUP_ID_NOT_FOUND
     assert await refused(version=0, member_id="") is E.NONE
+
+
+async def test_very_many_names(world):
+    many = [f"t{n}" for n in range(3_001)]
+    assert await Client(world, "a", *many).beat() is E.INVALID_REQUEST
+    one = Client(world, "a", *many[:2_000])
+    assert await one.beat() is E.NONE
+    assert await Client(world, "b", *many[1_999:]).beat() is E.INVALID_REQUEST, "together"
+    assert await Client(world, "b", *many[1_999:3_000]).beat() is E.NONE
+    assert await Client(world, "c", "another").beat() is E.INVALID_REQUEST
+    assert await Client(world, "c", *many[:3_000]).beat() is E.NONE, "the same"
+    assert await one.beat(subscribed_topic_names=many[:3_000]) is E.NONE
+    assert await one.beat(subscribed_topic_names=[*many[:10], "another"]) is E.INVALID_REQUEST
+
+
+async def test_names_in_any_order_and_twice(world):
+    client = Client(world, "a", "b", "a", "b")
+    assert await client.beat() is E.NONE
+    epoch = client.epoch
+    assert await client.beat(subscribed_topic_names=["a", "b", "a"]) is E.NONE
+    assert client.epoch == epoch
+    [described] = (await world.ask(0, ConsumerGroupDescribeRequest(["g"]))).groups
+    assert described.members[0].subscribed_topic_names == ["a", "b"]
+
+
+async def test_a_topic_that_is_owned_twice(world):
+    """The lists of one topic are put together; the last one was all that counted."""
+    world.catalog.add("u", 4)
+    client = Client(world, "a", "u")
+    while not client.owned:
+        assert await client.beat() is E.NONE
+    [(topic_id, partitions)] = client.owned.items()
+    assert len(partitions) == 4
+    owned = [
+        ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, [9]),
+        ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, sorted(partitions)),
+    ]
+    version, request = client.request(topic_partitions=owned)
+    request.member_epoch -= 1
+    assert E((await world.ask(version, request)).error_code) is E.FENCED_MEMBER_EPOCH

@@ -192,6 +192,8 @@ class Driver:
             epoch = self.epochs.get(member_id, 0)
         given.setdefault("client_id", "c")
         given.setdefault("client_host", "/h")
+        if given.get("topics") is not None:
+            given["topics"] = tuple(sorted(set(given["topics"])))
         before = {each: current.epoch for each, current in self.group.current.items()}
         changes, result = share_group_core.heartbeat(
             self.group, HeartbeatInput(member_id, epoch, **given), self.context()

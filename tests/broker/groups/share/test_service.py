@@ -608,3 +608,12 @@ async def test_who_waits_for_whom_is_not_asked_of_it(share_world, autojump_clock
     assert await Client(share_world, "m", "t").beat() is E.NONE
     with pytest.raises(HttpError, match="group g is a share group"):
         GroupPages(share_world.coordinator).respond(SimpleNamespace(method="GET"), "g")
+
+
+async def test_very_many_names(share_world):
+    world = share_world
+    many = [f"t{n}" for n in range(3_001)]
+    assert await Client(world, "a", *many).beat() is E.INVALID_REQUEST
+    assert await Client(world, "a", *many[:2_000]).beat() is E.NONE
+    assert await Client(world, "b", *many[1_999:]).beat() is E.INVALID_REQUEST, "together"
+    assert await Client(world, "b", *many[:3_000]).beat() is E.NONE

@@ -8,6 +8,7 @@ import trio
 
 from broker.groups.streams.settings import StreamsSettings
 from broker.groups.streams.types import StreamsTimes
+from runtime.turn import Turn
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.errors import KafkaError
 from wire.kafka.messages.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -55,6 +56,13 @@ def topology(epoch=0, source="in", changelog=STORE):
         "0", [source], state_changelog_topics=[TopicInfo(changelog, topic_configs=configs)]
     )
     return StreamsGroupHeartbeatRequestTopology(epoch, [subtopology])
+
+
+def topology_of_many_settings():
+    told = topology()
+    configs = [KeyValue(str(n), "") for n in range(10_001)]
+    told.subtopologies[0].state_changelog_topics[0].topic_configs = configs
+    return told
 
 
 class Client:
@@ -385,6 +393,34 @@ async def test_endpoints_are_told_to_all(world):
     assert mute.endpoints is None, "it knows them"
 
 
+async def test_very_many_endpoints_are_told_in_slices(world, monkeypatch):
+    world.catalog.remove("in")
+    for number in range(20):
+        world.catalog.add(f"in-{number}", 4_000)
+    told = topology()
+    told.subtopologies[0] = StreamsGroupHeartbeatRequestSubtopology(
+        "0", [f"in-{number}" for number in range(20)]
+    )
+    one = Client(world, "a", user_endpoint=Endpoint("one", 1), topology=told)
+    await one.beat()
+    await world.settle()
+    await one.beat()
+    assert len(one.active["0"]) == 4_000
+    turns, later = [], Turn.later
+
+    def noted(turn, function):
+        turns.append(function)
+        later(turn, function)
+
+    monkeypatch.setattr(Turn, "later", noted)
+    one.endpoint_epoch = 0
+    await one.beat()
+    assert len(turns) >= 20 * 4_000 // (5 * 2_000) - 1
+    [endpoint] = one.endpoints
+    told = {each.topic: each.partitions for each in endpoint.active_partitions}
+    assert told == {f"in-{number}": list(range(4_000)) for number in range(20)}
+
+
 # --- refusals
 
 
@@ -411,6 +447,22 @@ async def test_endpoints_are_told_to_all(world):
         ),
         ({"task_offsets": [TaskOffset("0", 1, 1)]}, "TaskOffsets are not supported yet."),
         ({"task_end_offsets": []}, "TaskEndOffsets are not supported yet."),
+        (
+            {"client_tags": [KeyValue(str(n), "v") for n in range(101)]},
+            "A member has 100 client tags at most.",
+        ),
+        (
+            {"member_epoch": 1, "topology": None, "active_tasks": ids({"0": range(10_001)})},
+            "A member has 10000 tasks of a kind at most.",
+        ),
+        (
+            {
+                "member_epoch": 1,
+                "topology": None,
+                "standby_tasks": [TaskIds("0", [])] * 10_001,
+            },
+            "A member has 10000 tasks of a kind at most.",
+        ),
         ({"member_epoch": -2}, "MemberEpoch is -2, but must be greater than or equal to -1."),
     ],
 )
@@ -445,11 +497,15 @@ async def test_patterns_are_not_served(world):
             ],
         ),
         StreamsGroupHeartbeatRequestTopology(
-            0, [StreamsGroupHeartbeatRequestSubtopology("0", [f"t{n}" for n in range(2_001)])]
+            0, [StreamsGroupHeartbeatRequestSubtopology("0", [f"t{n}" for n in range(1_000)])]
         ),
         StreamsGroupHeartbeatRequestTopology(
+            0, [StreamsGroupHeartbeatRequestSubtopology(str(n)) for n in range(1_001)]
+        ),
+        topology_of_many_settings(),
+        StreamsGroupHeartbeatRequestTopology(
             0,
-            [StreamsGroupHeartbeatRequestSubtopology("0", [f"{n:0200}"]) for n in range(1_000)]
+            [StreamsGroupHeartbeatRequestSubtopology("0", [f"{n:0200}"]) for n in range(400)]
             + [StreamsGroupHeartbeatRequestSubtopology("x" * 30_000, ["in"])] * 2,
         ),
     ],
@@ -499,7 +555,13 @@ async def test_classic_members_are_refused_until_it_is_empty(world):
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="a")
     assert (await world.ask(3, beat)).error_code == E.UNKNOWN_MEMBER_ID
     leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity("a")])
-    assert (await world.ask(4, leave)).error_code == E.UNKNOWN_MEMBER_ID
+    left = await world.ask(4, leave)
+    assert (left.error_code, [(each.member_id, each.error_code) for each in left.members]) == (
+        E.NONE,
+        [("a", E.UNKNOWN_MEMBER_ID)],
+    )
+    old = LeaveGroupRequest(group_id="g", member_id="a")
+    assert (await world.ask(2, old)).error_code == E.UNKNOWN_MEMBER_ID
     described = await world.ask(6, DescribeGroupsRequest(groups=["g"]))
     assert described.groups[0].error_code == E.GROUP_ID_NOT_FOUND
     await client.leave()

@@ -168,6 +168,37 @@ def test_no_topics_could_make_it_work(subtopologies):
     assert refused.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
 
 
+@pytest.mark.parametrize(
+    ("count", "topics", "partitions"), [(11, 1, 1_000), (2, 11, 5_000), (10, 2, 1_000)]
+)
+def test_a_topology_that_comes_to_too_much(count, topics, partitions):
+    names = [f"t{n}" for n in range(topics)]
+    found = configured(
+        *(sub(str(n), names) for n in range(count)), **dict.fromkeys(names, partitions)
+    )
+    is_fine = (count, topics) == (10, 2)
+    assert found.is_ready is is_fine
+    if not is_fine:
+        assert found.problem.code is StatusCode.INCORRECTLY_PARTITIONED_TOPICS
+        assert f"{count * partitions} tasks" in found.problem.detail
+        assert not found.missing
+
+
+def test_a_sink_that_is_there_twice():
+    found = configured(sub("0", ["a"], sinks=["r", "r"]), sub("1", reads=["r"]), a=3)
+    assert missing(found) == {"r": 3}
+
+
+def test_a_topic_that_is_read_twice():
+    found = configured(
+        sub("0", ["a"], sinks=["r"]),
+        sub("1", reads=["r", "r"], sinks=["s"]),
+        sub("2", reads=["s", "r"]),
+        a=3,
+    )
+    assert missing(found) == {"r": 3, "s": 3}
+
+
 def test_a_table_whose_changelog_is_its_source():
     found = configured(sub("0", ["a"], changelog=["a"]), a=2)
     assert found.is_ready
