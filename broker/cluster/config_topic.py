@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from runtime.config import (
     LONG_MAX,
+    ConfigError,
     ConfigKey,
     ConfigTable,
     ConfigType,
@@ -254,6 +255,32 @@ class TopicConfig:
         broker="quire.ledger.write.quorum",
         doc="Bookies to which each entry is written (at new ledgers).",
     )
+    quire_locks: str = _setting(
+        "quire.locks",
+        STRING,
+        "off",
+        one_of("off", "optional", "required"),
+        broker=(),
+        doc="Optimistic locks in headers of records (docs/locks.md): off ignores them, optional"
+        " tests the records that have any, required refuses those that have none.",
+    )
+    quire_locks_max_per_record: int = _setting(
+        "quire.locks.max.per.record",
+        INT,
+        "64",
+        between(1, 1_000),
+        broker=(),
+        doc="Optimistic locks that one record may have.",
+    )
+    quire_locks_table_size: int = _setting(
+        "quire.locks.table.size",
+        INT,
+        "30000",
+        between(1_009, 10_000_000),
+        broker=(),
+        doc="Slots of a partition's table of optimistic locks, 8 bytes each: more are needed for"
+        " fewer false conflicts. A change makes every client catch up once.",
+    )
     retention_bytes: int = _setting(
         "retention.bytes",
         LONG,
@@ -321,6 +348,22 @@ class TopicConfig:
         return cls(**field_values(cls, values))
 
 
+#: The setting of optimistic locks, and what it is without any.
+LOCKS, LOCKS_OFF = "quire.locks", "off"
+
+
+def check_locks(config: TopicConfig) -> None:
+    """ConfigError for locks on a topic that is compacted: a client that applies it from the start
+    would miss writes."""
+    if "compact" in config.cleanup_policy:
+        raise ConfigError(
+            LOCKS,
+            f"{LOCKS}={config.quire_locks} cannot be kept with cleanup.policy="
+            f"{','.join(config.cleanup_policy)}: compaction drops records that clients have to"
+            " apply",
+        )
+
+
 _KNOWN = read_known(
     KNOWN_SETTINGS / "topic.txt",
     "A topic's setting without effect here.",
@@ -356,6 +399,7 @@ BROKER_NAMES: dict[str, tuple[BrokerName, ...]] = {
     **{
         name: tuple(BrokerName(key.name, factor) for key, factor in of_broker)
         for name, of_broker in _OF_BROKER.items()
+        if of_broker
     },
 }
 """Broker settings that give a topic setting's default, strongest first."""

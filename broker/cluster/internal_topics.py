@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from broker.cluster.config_topic import LOCKS, LOCKS_OFF
 from broker.cluster.topic import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -101,7 +102,13 @@ def configs_in_force(topic: Topic) -> Mapping[str, str]:
 
 
 def check_configs(name: str, configs: Mapping[str, str]) -> None:
-    """KafkaError INVALID_CONFIG if an internal topic's override would delete records."""
+    """KafkaError INVALID_CONFIG if an internal topic's override would delete records, or ask those
+    of coordinators for locks."""
+    if name in INTERNAL_TOPICS and configs.get(LOCKS, LOCKS_OFF).strip() != LOCKS_OFF:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{LOCKS}={configs[LOCKS]!r} is not for {name}, which brokers write",
+        )
     for setting, text in _FIXED.get(name, {}).items():
         if setting in configs and configs[setting].strip() != text:
             raise KafkaError(

@@ -8,7 +8,7 @@ acks: 0 gets no reply, and an error closes the connection, as in Kafka: the prod
 1 and -1 mean the same here: a batch is acknowledged when it is durable on the ack quorum; there is
 no weaker promise to give. But only -1 is refused, with NOT_ENOUGH_REPLICAS, while fewer bookies
 take writes than min.insync.replicas says (broker/cluster/durability.py). Anything else is
-INVALID_REQUIRED_ACKS.
+INVALID_REQUIRED_ACKS. So is 0 on a topic with quire.locks=required.
 
 Transactional batches of a request have one producer id and epoch, else INVALID_PRODUCER_ID_MAPPING
 for all of it. The first of a transaction in a partition waits there for the coordinator's word:
@@ -23,11 +23,13 @@ client's own request timeout ends it).
 
 from __future__ import annotations
 
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
 from broker.log.append.queue import Append
+from broker.log.locks.lock_headers_core import REQUIRED
 from broker.log.transactions.origin import Origin
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -131,9 +133,10 @@ class _ProduceAppend(Append):
         if self.error:
             result.error_code = int(self.error)
             result.error_message = self.error_message
+            messages = self.record_messages or repeat(self.error_message)
             result.record_errors = [
-                BatchIndexAndErrorMessage(index, self.error_message)
-                for index in self.record_indexes
+                BatchIndexAndErrorMessage(index, message)
+                for index, message in zip(self.record_indexes, messages, strict=False)
             ]
         result.base_offset = self.base_offset
         result.log_append_time_ms = self.log_append_time_ms
@@ -247,6 +250,11 @@ class ProduceHandler:
             log = self._logs.get_by_id(topic.topic_id, partition)
         else:
             log = self._logs.get(topic.name, partition)
+        if not request.body.acks and log.config.quire_locks == REQUIRED:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUIRED_ACKS,
+                f"{log.topic.name} has quire.locks=required: acks=0 hears of no conflict",
+            )
         if log.topic.internal and request.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic.name} is written by brokers only"

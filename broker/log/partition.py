@@ -41,6 +41,7 @@ from broker.log.append.producer_state import ProducerState
 from broker.log.append.producer_store import Room
 from broker.log.append.queue import NO_LIMIT, Append, AppendQueue, CallbackAppend
 from broker.log.life.chain import Chain
+from broker.log.locks.partition_locks import PartitionLocks
 from broker.log.read.batch_walk import NO_END
 from broker.log.transactions.aborted_list import AbortedCache, is_sealed
 from broker.log.transactions.acceptance import TransactionAcceptance
@@ -152,6 +153,8 @@ class PartitionLog:
         self.swap_count = 0
         self.producers = ProducerState(producers_max=settings.producers_max)
         shared = SharedParts.of(env, settings) if shared is None else shared
+        #: Who wrote what last, of optimistic locks (quire.locks).
+        self.locks = PartitionLocks(shared.checks.lock_counts)
         self._room = shared.room
         self._copies = topic, config, copies_of(topic, config)
         self._env = env
@@ -375,7 +378,28 @@ class PartitionLog:
             return
         if self.is_suspended and not self.has_bookies(append, checked):
             return
+        if (checked.locks is not None or self.locks.table is not None) and not self._are_locks_free(
+            append, checked
+        ):
+            return
         self.put(append, checked)
+
+    def _are_locks_free(self, append: Append, checked: Checked) -> bool:
+        """Whether the batch's locks let it pass; else it is taken care of. Asked of what is no
+        duplicate: a batch that is here already would conflict with itself."""
+        refusal = self.locks.refusal(
+            checked.locks, self.config, self.next_offset, self.queue.high_watermark
+        )
+        if refusal is None:
+            return True
+        error, wait_for, is_doubted = refusal
+        if is_doubted:  # a deposed owner's end may be an old one
+            self.doubt(append, error)
+        elif wait_for >= 0:
+            self.queue.put_refused(append, error, wait_for)
+        else:
+            append.fail(error)
+        return False
 
     def is_new(self, append: Append, checked: Checked, *, is_asked: bool = True) -> bool:
         """Whether the producers' state lets the batch pass; else it is taken care of. Not
@@ -441,6 +465,8 @@ class PartitionLog:
                 log_append_time_ms=append_time_ms,
                 marker=marker,
             )
+        if self.locks.table is not None:
+            self.locks.numbered(checked, base_offset)
         self.next_offset = append.last_offset + 1
         self.batches_in += 1
         self.bytes_in += len(append.records)

@@ -80,6 +80,9 @@ def partition_collector(logs: LogManager) -> Collector:
         yield from _topics(partitions)
         yield from _states(partitions)
         yield from _guards(logs)
+        tables = [log.locks.table for log in partitions if log.locks.table is not None]
+        size_bytes = sum(table.size_bytes for table in tables)
+        yield untyped("quire_locks_table_bytes", "Memory of all tables of locks.", size_bytes)
 
     return collect
 
@@ -103,6 +106,19 @@ def _guards(logs: LogManager) -> Iterator[Metric]:
     )
     text = "Batches checked, by where: on the loop at once, in a later turn, on the worker thread."
     yield counters("quire_batches_checked", text, ("where",), counts)
+    locks = checks.lock_counts
+    results = (
+        (("accepted",), locks.accepted),
+        (("conflict",), locks.conflicts),
+        (("in_flight_conflict",), locks.in_flight_conflicts),
+        (("ahead",), locks.ahead),
+        (("malformed",), locks.malformed),
+    )
+    text = (
+        "Records with optimistic locks, by result; of an in_flight_conflict the answer waited for"
+        " what it conflicts with. Of malformed ones batches."
+    )
+    yield counters("quire_locks_records", text, ("result",), results)
 
 
 def _topics(partitions: list[PartitionLog]) -> Iterator[Metric]:

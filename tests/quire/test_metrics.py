@@ -15,6 +15,8 @@ from bookie.config import BookieConfig
 from broker.api import Api
 from broker.dispatch import Dispatcher
 from broker.log.append.producer_store import Room
+from broker.log.locks.lock_table_core import LockTable
+from broker.log.locks.partition_locks import LockCounts
 from broker.log.partition import State
 from ledger.statistics import LedgerStatistics
 from quire.metrics.bookie import bookie_collector
@@ -124,6 +126,7 @@ async def test_requests_and_partitions():
             bytes_in=1000,
             batches_in=4,
             state=state,
+            locks=SimpleNamespace(table=LockTable(1024, -1)),
         )
         for topic, partition, state in (
             ("a", 0, State.ONLINE),
@@ -135,7 +138,8 @@ async def test_requests_and_partitions():
     metrics.register(request_collector(dispatcher))
     room = Room(100)
     room.count, room.refused_count = 7, 3
-    checks = SimpleNamespace(inline_count=50, delayed_count=4, threaded_count=2)
+    counts = LockCounts(accepted=6, conflicts=5, malformed=1)
+    checks = SimpleNamespace(inline_count=50, delayed_count=4, threaded_count=2, lock_counts=counts)
     logs = SimpleNamespace(all=lambda: iter(held), producers_room=room, checks=checks)
     metrics.register(partition_collector(logs))
     text = await metrics.render()
@@ -157,6 +161,10 @@ async def test_requests_and_partitions():
         ("quire_producers_refused_total",): 3,
         ("quire_batches_checked_total", "inline"): 50,
         ("quire_batches_checked_total", "worker"): 2,
+        ("quire_locks_records_total", "accepted"): 6,
+        ("quire_locks_records_total", "conflict"): 5,
+        ("quire_locks_records_total", "malformed"): 1,
+        ("quire_locks_table_bytes",): 3 * 8,
         ("kafka_server_socketservermetrics_connection_count",): 0,
     }
     assert expected.items() <= values.items()

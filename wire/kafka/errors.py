@@ -226,13 +226,20 @@ class KafkaError(Exception):
     """An answer that is an error code, with an optional message for the client's log."""
 
     def __init__(
-        self, code: ErrorCode, message: str | None = None, *, record_indexes: Sequence[int] = ()
+        self,
+        code: ErrorCode,
+        message: str | None = None,
+        *,
+        record_indexes: Sequence[int] = (),
+        record_messages: Sequence[str] = (),
     ) -> None:
-        """`record_indexes`: the records of a batch that are to blame (KIP-467)."""
+        """`record_indexes`: the records of a batch that are to blame (KIP-467). `record_messages`:
+        what to say of each of them, if that is not `message`."""
         super().__init__(code, message)
         self.code = code
         self.message = message
         self.record_indexes = record_indexes
+        self.record_messages = record_messages
 
     def __str__(self) -> str:
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"

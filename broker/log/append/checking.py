@@ -31,6 +31,8 @@ from broker.log.append.validation import (
     checked_batch,
     codec_of,
 )
+from broker.log.locks.lock_headers_core import OFF, LockBudgetError, LockHeadersError
+from broker.log.locks.partition_locks import LockCounts
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import BATCH_OVERHEAD
@@ -51,6 +53,8 @@ BATCH_NS = 2_000
 #: A record that is walked, and a byte of the checksum.
 RECORD_NS = 15 if IS_COMPILED else 1_500
 BYTE_EIGHTHS_NS = 1
+#: A byte that is looked at for headers with locks; what is found there is counted when it is read.
+LOCK_SEARCH_EIGHTHS_NS = 4
 #: A byte that comes out of a codec, and one that goes into it; on the slow side.
 _DECOMPRESSED_NS = {
     Compression.NONE: 0,
@@ -93,6 +97,7 @@ class BatchChecks:
         self._called = trio.Event()
         #: Batches checked on the loop in their own turn, in a later one, and on a worker thread.
         self.inline_count = self.delayed_count = self.threaded_count = 0
+        self.lock_counts = LockCounts()
 
     def check_now(
         self, records: memoryview, config: TopicConfig, *, internal: bool
@@ -114,12 +119,22 @@ class BatchChecks:
         now_ms = self._env.clock.time_ms()
         try:
             checked = checked_batch(
-                records, config, now_ms, internal=internal, decompressed_bytes_max=bytes_max
+                records,
+                config,
+                now_ms,
+                internal=internal,
+                decompressed_bytes_max=bytes_max,
+                locks_ns_max=self._left_ns,
             )
-        except SizeLimitError:
+        except (SizeLimitError, LockBudgetError):
             self._left_ns = 0
             return None
+        except LockHeadersError:
+            self.lock_counts.malformed += 1
+            raise
         self._left_ns -= max(checked.walked_bytes - size, 0) * byte_ns
+        if checked.locks is not None:
+            self._left_ns -= checked.locks.cost_ns
         self.inline_count += 1
         return checked
 
@@ -161,14 +176,23 @@ class BatchChecks:
                 self.inline_count -= 1
                 self.delayed_count += 1
                 return checked
-            self.threaded_count += 1
-            now_ms = self._env.clock.time_ms()
-            return await self._env.disk.run(_check_whole, records, config, now_ms, internal)
+            return await self._check_on_thread(records, config, internal)
         except KafkaError as error:
             return error
         except Exception:  # a codec's bug, or no memory: as in dispatch, one client's affair
             logger.exception("check_failed", kv(size=len(records)))
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    async def _check_on_thread(
+        self, records: memoryview, config: TopicConfig, internal: bool
+    ) -> Checked:
+        self.threaded_count += 1
+        now_ms = self._env.clock.time_ms()
+        try:
+            return await self._env.disk.run(_check_whole, records, config, now_ms, internal)
+        except LockHeadersError:
+            self.lock_counts.malformed += 1
+            raise
 
 
 def _check_whole(records: memoryview, config: TopicConfig, now_ms: int, internal: bool) -> Checked:
@@ -182,6 +206,8 @@ def _costs(records: memoryview, config: TopicConfig, *, internal: bool) -> tuple
     base_ns = BATCH_NS + (size * BYTE_EIGHTHS_NS >> 3)
     if internal or size < BATCH_OVERHEAD:
         return 0, base_ns
+    if config.quire_locks != OFF:
+        base_ns += size * LOCK_SEARCH_EIGHTHS_NS >> 3
     codec_number = records[_ATTRIBUTES_LOW_BYTE] & COMPRESSION_MASK
     wanted = config.compression_type
     if not codec_number and wanted == COMPRESSION_OF_PRODUCER:  # the usual case, made short

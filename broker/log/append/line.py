@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Batches that waited and are taken in one turn of the loop.
 RELEASE_COUNT = 64
+#: … or until the locks of those that were checked before cost so much.
+RELEASE_LOCKS_NS = 2_000_000
 
 
 class Numbering(Protocol):
@@ -100,11 +102,16 @@ class AppendLine:
 
     def release(self) -> bool:
         """Takes up some of what waited, in order; True: there are more, and room."""
+        locks_ns = 0
         for _ in range(RELEASE_COUNT):
             if not self.is_held or not self._log.has_room():
                 return False
             if self._checked:
-                self._log.accept(*self._checked.popleft())
+                append, checked = self._checked.popleft()
+                self._log.accept(append, checked)
+                locks_ns += 0 if checked.locks is None else checked.locks.cost_ns
+                if locks_ns >= RELEASE_LOCKS_NS:
+                    break
             else:
                 self.check(*self._held.popleft())
         return self.is_held

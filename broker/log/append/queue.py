@@ -65,7 +65,7 @@ class Append(ABC):
 
     __slots__ = (
         "base_offset", "error", "error_message", "last_offset", "log_append_time_ms",
-        "max_timestamp", "record_indexes", "records",
+        "max_timestamp", "record_indexes", "record_messages", "records",
     )  # fmt: skip
 
     #: Of a batch that may be part of a transaction; whoever sends such has it.
@@ -80,12 +80,18 @@ class Append(ABC):
         self.error = ErrorCode.NONE
         self.error_message: str | None = None
         self.record_indexes: Sequence[int] = ()  # which records of the batch are to blame
+        self.record_messages: Sequence[str] = ()  # and for what, if it is not the same for all
 
     def fail(self, error: KafkaError) -> None:
+        self.refuse(error)
+        self.finished()
+
+    def refuse(self, error: KafkaError) -> None:
+        """What it will be told when it is finished."""
         self.error, self.error_message = error.code, error.message
         self.record_indexes = error.record_indexes
+        self.record_messages = error.record_messages
         self.base_offset = -1
-        self.finished()
 
     @abstractmethod
     def finished(self) -> None:
@@ -206,7 +212,7 @@ class AppendQueue:
             self._turn.defer(self._flush)
 
     def put_duplicate(self, append: Append) -> None:
-        """A batch that is here already: answered when its original is."""
+        """A batch that is here already: answered when its original is, at its last offset."""
         append.records = _NOTHING
         if append.last_offset < self.high_watermark:
             append.finished()
@@ -215,6 +221,13 @@ class AppendQueue:
         else:
             assert self._in_flight, "its original is not acknowledged, so it is on its way"
             self._in_flight[-1].appends.append(append)
+
+    def put_refused(self, append: Append, error: KafkaError, offset: int) -> None:
+        """A batch that is refused because of what stands at `offset`: told when that is
+        acknowledged, as nobody could know of it before."""
+        append.refuse(error)
+        append.last_offset = offset
+        self.put_duplicate(append)
 
     def attach(self, writer: LedgerWriter, segment: Segment) -> None:
         """A new open ledger: what is queued goes there."""

@@ -11,6 +11,7 @@ worker thread (broker/log/append/checking.py).
   message.timestamp.before.max.ms and after.max.ms (INVALID_TIMESTAMP, which goes first): their
   indexes are told, of at most BLAMED_MAX, where Kafka tells all.
 - The header's max timestamp is what the producer says; the records' own is what is stored.
+- On a topic with quire.locks the locks in the headers are read (broker/log/locks/).
 - With compression.type a batch is packed anew, of the bytes that were walked.
 
 Stricter than Kafka, which would rewrite or pass on what not every consumer reads: offset deltas
@@ -24,6 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from broker.log.append.compression_level import compression_level
+from broker.log.locks.lock_headers_core import OFF, REQUIRED, batch_locks
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 from wire.kafka.records.batch import (
     BATCH_OVERHEAD,
@@ -48,6 +50,7 @@ from wire.kafka.records.walk import (
 
 if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
+    from broker.log.locks.lock_headers_core import BatchLocks
 
 MAGIC_BYTE = 16
 #: What a batch's length does not count: base offset and the length itself.
@@ -67,13 +70,15 @@ class Checked(NamedTuple):
     """A batch that may be appended: `records` is all of it and nothing else, in writable memory,
     as it is to be stored but for its place in the log. `header` has its real max timestamp; where
     the topic has append times, that is `append_time_ms` (else -1), and only `records` have it.
-    `now_ms` is when it was checked, and `walked_bytes` of records were looked at."""
+    `now_ms` is when it was checked, and `walked_bytes` of records were looked at. `locks`: None
+    where nobody has looked for any."""
 
     header: BatchHeader
     records: memoryview
     append_time_ms: int
     now_ms: int
     walked_bytes: int
+    locks: BatchLocks | None = None
 
 
 def checked_batch(
@@ -83,19 +88,22 @@ def checked_batch(
     *,
     internal: bool,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    locks_ns_max: int = INT64_MAX,
 ) -> Checked:
     """The one batch that `records` begin with, checked whole, and packed as the topic wants it.
 
     KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP,
     UNSUPPORTED_COMPRESSION_TYPE, with the indexes of the records that are to
     blame where it is them. SizeLimitError, only below DECOMPRESSED_BYTES_MAX: it is more than
-    `decompressed_bytes_max`, and may be tried again with that.
+    `decompressed_bytes_max`, and may be tried again with that. LockBudgetError likewise: its locks
+    cost more than `locks_ns_max`.
     `internal`: from one of our coordinators, not a client; its records are not looked into."""
     header = _checked_header(records, config, internal=internal)
     if header.size < len(records):  # what follows is no batch: Kafka drops it, too
         records = records[: header.size]
     has_append_times = config.message_timestamp_type == "LogAppendTime"
     walked_bytes = 0
+    locks = None
     if not internal:
         if header.attributes & COMPRESSION_MASK:
             inside: memoryview | bytes = _decompressed(records, header, decompressed_bytes_max)
@@ -103,6 +111,15 @@ def checked_batch(
             inside = records[BATCH_OVERHEAD:]
         walked_bytes = len(inside)
         max_timestamp = _walked(inside, header, config, now_ms, has_append_times)
+        if config.quire_locks != OFF:
+            locks = batch_locks(
+                inside,
+                header.record_count,
+                is_required=config.quire_locks == REQUIRED,
+                is_transactional=header.is_transactional,
+                per_record_max=config.quire_locks_max_per_record,
+                budget_ns=locks_ns_max,
+            )
         wanted = config.compression_type
         if wanted != COMPRESSION_OF_PRODUCER and header.compression is not codec_of(wanted):
             header = header._replace(max_timestamp=max_timestamp)
@@ -113,9 +130,9 @@ def checked_batch(
             else:
                 header = patch_max_timestamp(records, 0, header, max_timestamp)
     if not has_append_times:
-        return Checked(header, records, -1, now_ms, walked_bytes)
+        return Checked(header, records, -1, now_ms, walked_bytes, locks)
     patch_log_append_time(records, 0, parse_header(records), now_ms)
-    return Checked(header, records, now_ms, now_ms, walked_bytes)
+    return Checked(header, records, now_ms, now_ms, walked_bytes, locks)
 
 
 def _checked_header(records: memoryview, config: TopicConfig, *, internal: bool) -> BatchHeader:

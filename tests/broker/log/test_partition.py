@@ -58,6 +58,9 @@ class Config:
     message_timestamp_before_max_ms: int = (1 << 63) - 1
     message_timestamp_after_max_ms: int = (1 << 63) - 1
     compression_type: str = "producer"
+    quire_locks: str = "off"
+    quire_locks_max_per_record: int = 64
+    quire_locks_table_size: int = 30_000
     quire_ledger_ensemble_size: int = 1
     quire_ledger_write_quorum: int = 1
     quire_ledger_ack_quorum: int = 1

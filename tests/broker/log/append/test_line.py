@@ -4,11 +4,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.log.append.line import AppendLine
+from broker.log.append.line import RELEASE_LOCKS_NS, AppendLine
 from wire.kafka.errors import ErrorCode, KafkaError
 
 LONG = b"long"
 SHORT = b"short"
+
+
+class Checked(str):
+    """What a check said, as a word; without locks, which would be counted."""
+
+    __slots__ = ("locks",)
+
+    def __new__(cls, name, cost_ns=None):
+        made = super().__new__(cls, "checked " + name)
+        made.locks = None if cost_ns is None else SimpleNamespace(cost_ns=cost_ns)
+        return made
 
 
 class Append:
@@ -69,7 +80,7 @@ def line(log):
 def submit(log, line, append):
     """As PartitionLog.submit when its ledger is full or something is held."""
     if append.records == SHORT:
-        log.names.append("checked " + append.name)
+        log.names.append(Checked(append.name))
     if line.is_held or not log.has_room():
         line.take(append, False)
     else:
@@ -77,7 +88,7 @@ def submit(log, line, append):
 
 
 def checked_later(line, append):
-    return line.was_checked(append, "checked " + append.name)
+    return line.was_checked(append, Checked(append.name))
 
 
 def with_checked(log, line, count):
@@ -155,3 +166,17 @@ def test_a_refusal_needs_no_room(log, line):
     log.room = 1
     line.release()
     assert log.accepted == [first]
+
+
+def test_locks_count_when_what_was_checked_is_taken_up(log, line):
+    """They are tested and marked then, in one turn."""
+    appends = with_checked(log, line, 5)
+    log.room = 0
+    for append in appends:
+        line.was_checked(append, Checked(append.name, RELEASE_LOCKS_NS // 2))
+    log.room = 10
+    assert line.release(), "there are more"
+    assert log.accepted == appends[:2]
+    assert line.release()
+    assert not line.release()
+    assert log.accepted == appends

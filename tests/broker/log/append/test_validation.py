@@ -47,6 +47,9 @@ class Config:
     message_timestamp_before_max_ms: int = (1 << 63) - 1
     message_timestamp_after_max_ms: int = HOUR_MS
     compression_type: str = "producer"
+    quire_locks: str = "off"
+    quire_locks_max_per_record: int = 64
+    quire_locks_table_size: int = 30_000
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
