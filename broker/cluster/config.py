@@ -26,7 +26,7 @@ from broker.cluster.config_forms import (
     parse_listener,
     parse_protocol_map,
 )
-from broker.cluster.config_sasl import SaslConfig
+from broker.cluster.config_ssl import SslConfig, TlsSettings
 from broker.cluster.config_topic import BROKER_NAMES, KNOWN_SETTINGS, TOPIC_DEFAULTS, TopicConfig
 from runtime.config import (
     INT_MAX,
@@ -64,7 +64,7 @@ _OF_TOPICS = {key.name: key for key in TOPIC_DEFAULTS}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class BrokerConfig(SaslConfig):
+class BrokerConfig(SslConfig):
     """Sizes in bytes, times as the names say. Made of texts or values by `parse` and `of`, which
     check what goes together."""
 
@@ -378,7 +378,7 @@ class BrokerConfig(SaslConfig):
 BROKER_CONFIGS = ConfigTable(
     "Kafka",
     (
-        *keys_of(BrokerConfig),
+        *keys_of(BrokerConfig, TlsSettings),
         *TOPIC_DEFAULTS,
         *(
             known.key

@@ -14,12 +14,13 @@ import re
 from typing import TYPE_CHECKING
 
 from broker.cluster.config import BROKER_CONFIGS
+from broker.cluster.config_listener import OF_TLS, dynamic_key
 from runtime.config import ConfigError, ConfigType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NO_TLS = "TLS is not served to Kafka's clients; a proxy in front of the listener can do it"
+_NO_TLS = "this part of TLS is not served"
 _NO_SASL = "this part of SASL is not served"
 _NO_RIGHTS = "nobody is asked for rights: every client may do everything"
 _NO_POLICY = "policies are not asked: what it forbids would be done"
@@ -55,7 +56,7 @@ _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)", re.ASCII)
 _OF_A_MECHANISM = re.compile(r"(?P<mechanism>[^.]+)\.(?P<rest>(sasl|connections)\..+)", re.ASCII)
 #: Mechanisms whose users are there.
 _JAAS, _WITH_JAAS = "sasl.jaas.config", ("plain",)
-_SERVED = frozenset({"sasl.enabled.mechanisms", "sasl.server.max.receive.size"})
+_SERVED = frozenset({"sasl.enabled.mechanisms", "sasl.server.max.receive.size", *OF_TLS})
 
 
 class RefusedConfigError(ConfigError):
@@ -87,6 +88,11 @@ def check_refusals(texts: Mapping[str, str]) -> None:
 def check_dynamic(name: str, text: str) -> None:
     """The same, of a change while the broker runs. RefusedConfigError."""
     reason = refusal(name, text)
+    if reason is None and name in OF_TLS:
+        reason = f"while the broker runs it is set of one listener: listener.name.LISTENER.{name}"
+    key = dynamic_key(name)
+    if reason is None and key is not None and key.sensitive:
+        reason = "it is a secret, and whoever reads the metadata would know it"
     if reason is not None:
         raise RefusedConfigError(name, f"{name} cannot be kept: {reason}")
 

@@ -22,7 +22,7 @@ import enum
 import json
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ from broker.cluster.config_group import (
     GROUP_LIMITS,
     GROUP_MOST,
 )
+from broker.cluster.config_listener import LISTENER_PREFIX, dynamic_key, without_listeners
 from broker.cluster.config_refusals import check_dynamic, refusal
 from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS, BrokerName
 from broker.cluster.group_levels import consumer_in_force, share_in_force, streams_in_force
@@ -59,7 +60,7 @@ from runtime.config import (
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from broker.cluster.config_consumer import ConsumerGroupConfig
     from broker.cluster.config_share import ShareGroupConfig
@@ -153,6 +154,8 @@ class ConfigRegistry:
         self._streams_groups: dict[
             str, tuple[dict[str, str] | None, BrokerConfig, StreamsGroupConfig]
         ] = {}
+        #: Tries the listeners' settings on; raises ConfigError.
+        self.check_listeners: Callable[[Mapping[str, str]], Awaitable[None]] = _no_listeners
         self.broker = BrokerConfig.parse(self._static)
         self._node = str(self.broker.node_id)
         self._topic_defaults: dict[str, ConfigValue] = {}
@@ -312,7 +315,7 @@ class ConfigRegistry:
         effective: dict[str, str] = {}
         for texts, _ in reversed(self._levels()):
             effective.update(texts)
-        broker = BrokerConfig.parse(effective)
+        broker = BrokerConfig.parse(without_listeners(effective))
         defaults = {key.name: self._topic_default(key.name) for key in TOPIC_CONFIGS}
         check_compaction_lags(defaults)
         self.broker = broker
@@ -387,7 +390,7 @@ class ConfigRegistry:
         """`texts` as all dynamic settings of broker `name` (or DEFAULT_BROKER); `changed` are
         those that differ from now. ConfigError."""
         for setting in sorted(changed):
-            key = BROKER_CONFIGS.get(setting)
+            key = dynamic_key(setting)
             if key is None:
                 raise unknown_name(setting, [BROKER_CONFIGS])
             if key.scope is Scope.READ_ONLY:
@@ -412,6 +415,20 @@ class ConfigRegistry:
         finally:
             self._dynamic[Room.BROKERS] = before
             self.broker, self._topic_defaults = in_force
+
+    def listener_texts(self) -> dict[str, str]:
+        """What is set of single listeners of this broker while it runs."""
+        own = self._dynamic[Room.BROKERS].get(self._node, {})
+        return {name: text for name, text in own.items() if name.startswith(LISTENER_PREFIX)}
+
+    async def try_listeners(self, texts: Mapping[str, str]) -> None:
+        """`texts` as all dynamic settings of this broker. ConfigError if one of its listeners
+        could not be served so."""
+        of_listeners = {
+            name: text for name, text in texts.items() if name.startswith(LISTENER_PREFIX)
+        }
+        if of_listeners != self.listener_texts():
+            await self.check_listeners(of_listeners)
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -479,8 +496,18 @@ class ConfigRegistry:
         return Described(key, value, source, read_only=False, synonyms=tuple(synonyms))
 
     def describe_broker(self) -> Iterator[Described]:
-        """Every broker setting, as it is in force in this broker."""
-        return (self._describe_broker(key) for key in BROKER_CONFIGS)
+        """Every broker setting, as it is in force in this broker; then what is set of single
+        listeners while it runs."""
+        yield from (self._describe_broker(key) for key in BROKER_CONFIGS)
+        source = Source.DYNAMIC_BROKER_CONFIG
+        for name, text in self.listener_texts().items():
+            key = dynamic_key(name)
+            if key is None:
+                continue
+            value = None if key.sensitive else format_value(key.parse(text))
+            synonym = Synonym(name, value, source)
+            shown = replace(key, name=name)
+            yield Described(shown, value, source, read_only=False, synonyms=(synonym,))
 
     def describe_broker_default(self) -> Iterator[Described]:
         """Only what is set for all brokers."""
@@ -540,6 +567,10 @@ class ConfigRegistry:
             value, source = format_value(key.parse(texts[key.name])), own_source
             synonyms.insert(0, Synonym(key.name, value, source))
         return Described(key, value, source, read_only=False, synonyms=tuple(synonyms))
+
+
+async def _no_listeners(_: Mapping[str, str]) -> None:
+    """There are none whose settings may change."""
 
 
 def check_compaction_lags(values: Mapping[str, ConfigValue]) -> None:

@@ -31,6 +31,7 @@ from broker.node.foundation import Services
 from broker.node.member import ClusterMember
 from broker.node.share import start_share_groups
 from broker.node.shares import follow_connections, parts_of, start_shares
+from broker.node.tls import start_tls_reloads
 from broker.node.transactions import start_transactions
 from broker.producer_ids import ProducerIds
 from broker.quotas.account import Accounts
@@ -39,6 +40,7 @@ from broker.quotas.rates import Windows
 from broker.security.listener import ListenerSecurity, SecurityProtocol
 from broker.security.sasl.composition import SaslServices, sasl_layer
 from broker.security.sasl.plain import PLAIN as PLAIN_MECHANISM
+from broker.security.tls.composition import tls_server
 from broker.server import PLAIN, ConnectionLimits, KafkaServer, ServerSettings
 from broker.telemetry.clients import TelemetryClients
 from broker.transactions.config import verification_of
@@ -62,7 +64,9 @@ if TYPE_CHECKING:
     from broker.node.apis import Handler
     from broker.node.foundation import Foundation, Transactions
     from broker.node.shares import ShareGroupParts
+    from broker.security.tls.reload import TlsReloads
     from runtime.env import Env
+    from runtime.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -76,48 +80,46 @@ def request_memory_bytes(broker: BrokerConfig) -> int:
     return configured if configured > 0 else REQUEST_MEMORY_BYTES_DEFAULT
 
 
-def check_listeners(config: NodeConfig) -> None:
-    """ConfigError if a listener asks for what is not served; notes go to the log."""
-    protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
-    for listener in config.broker.parsed_listeners():
-        if SecurityProtocol(protocols[listener.name]).has_tls:
-            raise ConfigError(
-                "listeners",
-                f"listeners: {listener.name} asks for {protocols[listener.name]};"
-                f" only {LISTENER} and SASL_PLAINTEXT are served",
-            )
+def note_settings(config: NodeConfig) -> None:
+    """What has no effect goes to the log."""
     for note in config.notes:
         logger.warning("setting_without_effect", kv(note=note))
 
 
 def check_between_brokers(broker: BrokerConfig) -> None:
-    """ConfigError: brokers do not log in to each other."""
+    """ConfigError: brokers do not log in to each other, and speak no TLS."""
     name = broker.listener_for_brokers
     protocols = parse_protocol_map(broker.listener_security_protocol_map)
-    if SecurityProtocol(protocols[name]).has_sasl:
+    if SecurityProtocol(protocols[name]) is not SecurityProtocol.PLAINTEXT:
         raise ConfigError(
             "inter.broker.listener.name",
             f"inter.broker.listener.name: {name} asks for {protocols[name]}, and brokers do not log"
-            f" in to each other: add a {LISTENER} listener for them",
+            f" in to each other, nor speak TLS: add a {LISTENER} listener for them",
         )
 
 
 def _security(
-    config: NodeConfig, services: SaslServices, *, in_cluster: bool
+    config: NodeConfig, services: SaslServices, turn: Turn, *, in_cluster: bool
 ) -> dict[str, ListenerSecurity]:
     """By listener, of those that are not PLAINTEXT. ConfigError."""
+    broker = config.broker
     if in_cluster:
-        check_between_brokers(config.broker)
-    protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
+        check_between_brokers(broker)
+    protocols = parse_protocol_map(broker.listener_security_protocol_map)
     texts = {**config.broker_texts, **config.listener_texts}
     made = {}
-    for listener in config.broker.parsed_listeners():
+    for listener in broker.parsed_listeners():
         protocol = SecurityProtocol(protocols[listener.name])
+        settings = ListenerSettings(listener.name, texts)
+        sasl = tls = None
         if protocol.has_sasl:
-            layer = sasl_layer(ListenerSettings(listener.name, texts), services)
-            if PLAIN_MECHANISM in layer.mechanisms and not protocol.has_tls:
+            sasl = sasl_layer(settings, services)
+            if PLAIN_MECHANISM in sasl.mechanisms and not protocol.has_tls:
                 logger.warning("passwords_in_clear", kv(listener=listener.name))
-            made[listener.name] = ListenerSecurity(protocol, sasl=layer)
+        if protocol.has_tls:
+            timers = services.timers
+            tls = tls_server(settings, broker, turn, timers, has_sasl=protocol.has_sasl)
+        made[listener.name] = ListenerSecurity(protocol, sasl, tls)
     return made
 
 
@@ -139,6 +141,8 @@ class BrokerParts:
     transactions: Transactions | None = None
     #: By listener; of others, PLAINTEXT.
     security: dict[str, ListenerSecurity] = field(default_factory=dict)
+    #: None: no listener has TLS.
+    tls: TlsReloads | None = None
     #: Where it listens (broker/cluster/membership.py), once it does.
     place: str = ""
 
@@ -215,7 +219,7 @@ async def start_broker(
     await stack.enter_async_context(running(timers.run))
     telemetry = TelemetryClients(registry, env)
     quotas = ClientQuotas(registry, env.clock, timers, _quota_windows(broker))
-    security = _security(config, SaslServices(broker, timers, env.clock), in_cluster=in_cluster)
+    security, tls = await _secured(env, config, registry, timers, stack, in_cluster=in_cluster)
     view = await _view_of(foundation, broker, catalog, logs, member)
     producer_ids = ProducerIds(store, str(env.new_uuid()))
     markers = TransactionMarkersHandler(logs, env.turn, coordinator.transactions)
@@ -236,8 +240,23 @@ async def start_broker(
     follow_connections(shares, dispatcher)
     return BrokerParts(
         broker, dispatcher, logs, server, view, quotas, telemetry, coordinator,
-        cleaner, member, transactions, security,
+        cleaner, member, transactions, security, tls,
     )  # fmt: skip
+
+
+async def _secured(
+    env: Env,
+    config: NodeConfig,
+    registry: ConfigRegistry,
+    timers: Timers,
+    stack: AsyncExitStack,
+    *,
+    in_cluster: bool,
+) -> tuple[dict[str, ListenerSecurity], TlsReloads | None]:
+    """ConfigError."""
+    logins = SaslServices(registry.broker, timers, env.clock)
+    security = _security(config, logins, env.turn, in_cluster=in_cluster)
+    return security, await start_tls_reloads(config, security, registry, env, stack)
 
 
 async def _view_of(
