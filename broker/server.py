@@ -29,7 +29,7 @@ from runtime.request_memory import RequestMemory
 
 if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
-    from runtime.net import Listener, Net, Transport
+    from runtime.net import Connection, Listener, Net, Transport
     from runtime.timers import Timers
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class KafkaServer:
     ) -> Listener:
         """Serves Kafka's protocol there at once. OSError if the address cannot be bound."""
 
-        def make(transport: Transport) -> KafkaConnection:
+        def make(transport: Transport) -> Connection:
             return self._connected(transport, listener, security)
 
         self.quotas.add_listener(listener)
@@ -134,7 +134,21 @@ class KafkaServer:
 
     def _connected(
         self, transport: Transport, listener: str, security: ListenerSecurity
-    ) -> KafkaConnection:
+    ) -> Connection:
+        """What the driver feeds: the connection, or its TLS."""
+        tls = security.tls
+        if tls is None:
+            connection = self._made(transport, listener)
+            self._begin_login(connection, security)
+            self._admit(connection)
+            return connection
+        layer = tls.layer(transport)
+        protected = self._made(layer, listener)
+        tls.begin(layer, protected, lambda: self._begin_login(protected, security))
+        self._admit(protected)
+        return layer
+
+    def _made(self, transport: Transport, listener: str) -> KafkaConnection:
         host, _, port = transport.peer.rpartition(":")
         info = ConnectionInfo(
             id=f"{transport.peer}-{next(self._numbers)}",
@@ -143,7 +157,7 @@ class KafkaServer:
             peer_port=port,
             close=transport.close,
         )
-        connection = KafkaConnection(
+        return KafkaConnection(
             transport,
             self._dispatcher,
             self.memory,
@@ -151,31 +165,36 @@ class KafkaServer:
             info,
             self._settings.frame_bytes_max,
         )
+
+    def _begin_login(self, connection: KafkaConnection, security: ListenerSecurity) -> None:
         if security.sasl is not None:
             connection.dispatcher = security.sasl.begin(connection, self._dispatcher)
-        self._slow_down(listener)
+
+    def _admit(self, connection: KafkaConnection) -> None:
+        """Counts it, or closes it where there are too many."""
+        host = connection.info.peer_host
+        self._slow_down(connection.info.listener)
         if self._rates is not None and self._rates.is_for_addresses:
             wait = self._rates.connection_wait(host)
             if wait > 0:
                 self._close_later(connection, wait, self._rates.timers)
-                return connection
+                return
         if self.quotas.is_host_full(host):
             # As Kafka: counted by address, whatever the listener, and told.
             self.refused_count += 1
             logger.info(
                 "connection_refused",
                 kv(
-                    peer=transport.peer,
+                    peer=connection.peer,
                     reason="max.connections.per.ip",
                     max=self.quotas.limits.of(host),
                 ),
             )
             connection.refuse()
-            return connection
-        self.quotas.opened(host, listener)
+            return
+        self.quotas.opened(host, connection.info.listener)
         self._dispatcher.connection_opened(connection)
         self._look_at_room()
-        return connection
 
     def _close_later(self, connection: KafkaConnection, seconds: float, timers: Timers) -> None:
         """One too many in its time (connection_creation_rate): as in Kafka nothing is read, and it

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.node.foundation import Foundation
-from broker.node.parts import start_broker
-from broker.node.security import check_listeners
+from broker.node.parts import note_settings, start_broker
 from joined.metadata_service import metadata_store
 from joined.node_configs import NODE_CONFIGS
 from joined.placement import start_placement, writable_of
@@ -55,7 +54,7 @@ async def run(options: BrokerOptions, *, task_status: trio.TaskStatus[tuple[str,
     """Serves until cancelled; `started` with the bound address. ConfigError, PropertiesError,
     MetadataError; OSError if the address is in use."""
     config = load(options.properties, options.overrides, NODE_CONFIGS)
-    check_listeners(config)
+    note_settings(config)
     placement_config(config.bookie_values)  # what cannot be is refused before anything starts
 
     async def start(stack: AsyncExitStack) -> tuple[str, int]:

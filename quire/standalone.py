@@ -27,8 +27,8 @@ from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.cluster.view import ensure_cluster_id
 from broker.node.foundation import Foundation
-from broker.node.parts import request_memory_bytes, start_broker
-from broker.node.security import PLAINTEXT, check_listeners
+from broker.node.parts import note_settings, request_memory_bytes, start_broker
+from broker.node.security import PLAINTEXT
 from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from joined.local_bookie import LocalBookieClient
 from joined.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
@@ -114,7 +114,7 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
     defaults = "".join(f"{name}={text}\n" for name, text in copies.items())
     table = NODE_CONFIGS if options.bookies == 1 else STANDALONE_CONFIGS
     config = load(defaults + options.properties, overrides, table)
-    check_listeners(config)
+    note_settings(config)
     placement_config(config.bookie_values)  # what cannot be is refused before anything starts
     return config
 

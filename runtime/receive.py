@@ -34,8 +34,9 @@ LARGE_FIRST_BYTES = (1 << 20) + (64 << 10)
 SPARE_CHUNKS_BYTES_MAX = 2 << 20
 SPARE_LARGE_BYTES_MAX = 4 << 20
 
+#: How what a client of TLS says first is read as a size, in the upper half.
+_CLIENT_HELLO = 0x1603
 _SIZE = Struct(">i")
-
 
 #: So much of a large frame is waited for before anybody is asked about it.
 LARGE_HEAD_BYTES = 8
@@ -198,6 +199,8 @@ class FrameReceiver:
         while end - position >= 4:
             (size,) = _SIZE.unpack_from(window, position)
             if not 0 < size <= self.frame_bytes_max:
+                if size >> 16 == _CLIENT_HELLO:
+                    raise FrameTooLargeError("TLS where plain bytes are spoken")
                 raise FrameTooLargeError(
                     f"frame of {size} bytes; allowed are 1 to {self.frame_bytes_max}"
                 )

@@ -16,13 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from runtime.config import ConfigKey, Scope
+from runtime.config import ConfigKey, ConfigType, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from dataclasses import Field
 
-    from runtime.config import ConfigType, ConfigValue, Validator
+    from runtime.config import ConfigValue, Validator
 
 T = TypeVar("T")
 #: A field of any type may be given it; whether it fits, the field's own type does not tell.
@@ -76,8 +76,9 @@ def setting(
     more: Mapping[str, Any] | None = None,
 ) -> FieldValue:
     """A dataclass field and its setting. `default` is text, as a file has it; without one the
-    field is `unset`. `convert` makes the field's value of the parsed one. `others`: older names,
-    and whatever else the field's value depends on. `more`: metadata of the room's own."""
+    field is `unset`. A password is no part of the object's repr. `convert` makes the field's value
+    of the parsed one. `others`: older names, and whatever else the field's value depends on.
+    `more`: metadata of the room's own."""
     metadata = declared(
         *(name, kind, default, valid, scope), doc=doc, unit=unit, convert=convert, others=others
     )
@@ -86,7 +87,11 @@ def setting(
         key = metadata[_DECLARED].key
         assert key is not None
         value = metadata[_DECLARED].value_of(key.parse_default())
-    return field(default=value, metadata={**metadata, **(more or {})})
+    return field(
+        default=value,
+        metadata={**metadata, **(more or {})},
+        repr=kind is not ConfigType.PASSWORD,
+    )
 
 
 def same_as(key: ConfigKey) -> FieldValue:

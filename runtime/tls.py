@@ -13,6 +13,9 @@ pauses the transport; what was decrypted for it is what it asked for. A close se
 behind all that was written. Renegotiation is off, and a handshake that takes longer than its
 time-out ends the connection.
 
+A handshake takes the loop half a millisecond and more. Where `Tls.handshakes` is given, as many go
+on in a turn as it has room for; meanwhile nothing more is read from those that wait.
+
 Owner: the event loop's thread.
 """
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runtime.net import Connection, ConnectionFactory, Transport
+    from runtime.spread import Spread
     from runtime.timers import Timers
     from runtime.turn import Turn
     from wire.buffers import Buffer, Buffers
@@ -40,6 +44,10 @@ RECORD_BYTES = 16 << 10
 ENCRYPTED_BYTES_MAX = 1 << 20
 RECEIVE_BYTES = 64 << 10
 HANDSHAKE_TIMEOUT_MS = 10_000
+#: The first byte of whatever a client of TLS says first.
+_HANDSHAKE_RECORD = 0x16
+#: What `on_failed` is told if either side closed the connection meanwhile.
+HANDSHAKE_CLOSED = "closed"
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,6 +58,8 @@ class Tls:
     turn: Turn
     timers: Timers
     handshake_timeout_ms: int = HANDSHAKE_TIMEOUT_MS
+    #: By whom handshakes of a server go on; None: at once.
+    handshakes: Spread | None = None
 
 
 class TlsTransport:
@@ -73,6 +83,9 @@ class TlsTransport:
         )
         self._above: Connection | None = None
         self.on_established: Callable[[], None] | None = None
+        #: Called once, with the reason, if the handshake comes to no end; instead of a line in the
+        #: log, where there is one.
+        self.on_failed: Callable[[str], None] | None = None
         self._plain: deque[Buffer] = deque()
         self._plain_bytes = 0
         self._is_established = False
@@ -82,6 +95,11 @@ class TlsTransport:
         self._is_closed = False
         self._is_deferred = False
         self._must_read = False
+        self._handshakes = tls.handshakes if server_side else None
+        #: Its handshake is to go on.
+        self._is_in_line = False
+        #: Of a server, before anything was received.
+        self._is_first = server_side
         self._timer = tls.timers.after(tls.handshake_timeout_ms / 1000, self._handshake_late)
 
     def attach(self, connection: Connection) -> None:
@@ -104,6 +122,15 @@ class TlsTransport:
         """As `ssl.SSLSocket.getpeercert`; None before the handshake, or if the peer has none."""
         return self._tls.getpeercert() if self._is_established else None
 
+    @property
+    def is_established(self) -> bool:
+        return self._is_established
+
+    @property
+    def peer_certificate_der(self) -> bytes | None:
+        """The same as it was sent."""
+        return self._tls.getpeercert(binary_form=True) if self._is_established else None
+
     def write(self, buffers: Buffers) -> None:
         if self._is_closing or self._is_closed:
             return
@@ -121,7 +148,8 @@ class TlsTransport:
             # What came before the pause is still to be decrypted, but not within this call.
             self._must_read = True
             self._defer()
-            self._below.resume_reading()
+            if not self._is_in_line:
+                self._below.resume_reading()
 
     def close(self) -> None:
         if not self._is_closing:
@@ -134,9 +162,31 @@ class TlsTransport:
         return self._received
 
     def received(self, count: int) -> None:
-        if not self._is_broken:
-            self._incoming.write(self._received[:count])
+        if self._is_broken:
+            return
+        if self._is_first:
+            self._is_first = False
+            if self._received[0] != _HANDSHAKE_RECORD:
+                self._failed("plain bytes where TLS is spoken")
+                self._fail()
+                return
+        self._incoming.write(self._received[:count])
+        if self._is_established or self._handshakes is None:
             self._advance()
+        elif not self._is_in_line:
+            self._is_in_line = True
+            self._handshakes.add([self._shake])
+            if self._is_in_line:
+                self._below.pause_reading()
+
+    def _shake(self) -> None:
+        """The handshake's turn has come."""
+        self._is_in_line = False
+        if self._is_closed or self._is_broken:
+            return
+        self._advance()
+        if not self._is_paused:
+            self._below.resume_reading()
 
     def drained(self) -> None:
         if not self._is_established:
@@ -148,6 +198,7 @@ class TlsTransport:
 
     def closed(self) -> None:
         self._timer.cancel()
+        self._give_up(HANDSHAKE_CLOSED)
         above, self._above = self._above, None
         self._is_closed = True
         self._plain.clear()
@@ -168,7 +219,8 @@ class TlsTransport:
             return
         if not self._is_broken and (self._must_read or not self._is_established):
             self._must_read = False
-            self._advance()
+            if self._is_established or self._handshakes is None:
+                self._advance()
         if self._is_established:
             self._encrypt()
         if self._is_closing and not self._is_closed:
@@ -180,6 +232,7 @@ class TlsTransport:
             if not self._is_established:
                 self._tls.do_handshake()
                 self._is_established = True
+                self.on_failed = None
                 self._timer.cancel()
                 logger.debug("tls", kv(peer=self.peer, version=self._tls.version()))
                 if self._plain:
@@ -192,9 +245,21 @@ class TlsTransport:
         except ssl.SSLZeroReturnError:
             self.close()  # the peer said goodbye
         except ssl.SSLError as error:
-            logger.info("tls_failed", kv(peer=self.peer, error=error))
+            self._failed(str(error))
             self._fail()
         self._send()
+
+    def _failed(self, reason: str) -> None:
+        if self._is_established or self.on_failed is None:
+            logger.info("tls_failed", kv(peer=self.peer, error=reason))
+        else:
+            self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
+        """The handshake comes to no end."""
+        told, self.on_failed = self.on_failed, None
+        if told is not None:
+            told(reason)
 
     def _fail(self) -> None:
         """There is no speaking to the peer any more but for the alert that is to be sent."""
@@ -258,7 +323,7 @@ class TlsTransport:
         self._below.close()
 
     def _handshake_late(self) -> None:
-        logger.info("tls_failed", kv(peer=self.peer, error="no handshake in time"))
+        self._failed("no handshake in time")
         self._below.close()
 
 

@@ -1,8 +1,14 @@
-"""SSLContexts of PEM files, for servers and clients. TLS 1.2 and up, no renegotiation."""
+"""SSLContexts of PEM files or bytes, for servers and clients. TLS 1.2 and up, no renegotiation."""
 
 from __future__ import annotations
 
+import os
 import ssl
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 
 def server_context(
@@ -25,6 +31,39 @@ def server_context(
     if needs_client_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def server_context_of(
+    chain_pem: bytes,
+    key_pem: bytes,
+    trusted_der: Sequence[bytes] = (),
+    verify_mode: ssl.VerifyMode = ssl.CERT_NONE,
+) -> ssl.SSLContext:
+    """The same of what is in memory. `key_pem` is not encrypted. ssl.SSLError if key and chain do
+    not fit, or OpenSSL takes them for too weak."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _prepare(context)
+    # OpenSSL reads chains from files only; this one is on no disk, and of this process alone.
+    with _memory_file(chain_pem) as chain, _memory_file(key_pem) as key:
+        context.load_cert_chain(chain, key, password="")
+    if trusted_der:
+        context.load_verify_locations(cadata=b"".join(trusted_der))
+        # As with Java, each of them is believed, whether or not it is an authority's own.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_mode = verify_mode
+    return context
+
+
+@contextmanager
+def _memory_file(data: bytes) -> Iterator[str]:
+    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def client_context(

@@ -18,6 +18,7 @@ from bookie.space.gc_config import GcConfig
 from broker.cluster.config import BROKER_CONFIGS, BrokerConfig, TopicConfig
 from broker.cluster.config_consumer import ConsumerGroupConfig
 from broker.cluster.config_group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from broker.cluster.config_ssl import TlsSettings
 from broker.cluster.config_topic import BROKER_NAMES, TOPIC_CONFIGS
 from broker.groups.config import GroupConfig
 from broker.groups.consumer.settings import ConsumerSettings
@@ -47,7 +48,7 @@ TABLES = {
 }
 #: Whose fields are a table's settings.
 CLASSES = {
-    "broker": (BrokerConfig, TopicConfig),
+    "broker": (BrokerConfig, TopicConfig, TlsSettings),
     "topic": (TopicConfig,),
     "group": (ConsumerGroupConfig,),
     "client metrics": (),

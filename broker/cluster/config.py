@@ -27,6 +27,7 @@ from broker.cluster.config_forms import (
     parse_listener,
     parse_protocol_map,
 )
+from broker.cluster.config_ssl import TlsSettings
 from broker.cluster.config_topic import BROKER_NAMES, KNOWN_SETTINGS, TOPIC_DEFAULTS, TopicConfig
 from runtime.config import (
     INT_MAX,
@@ -387,7 +388,7 @@ class BrokerConfig(AclConfig):
 BROKER_CONFIGS = ConfigTable(
     "Kafka",
     (
-        *keys_of(BrokerConfig),
+        *keys_of(BrokerConfig, TlsSettings),
         *TOPIC_DEFAULTS,
         *(
             known.key

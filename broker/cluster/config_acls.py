@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.cluster.config_sasl import SaslConfig
+from broker.cluster.config_ssl import SslConfig
 from runtime.config import ConfigError, ConfigType, ConfigValue
 from runtime.settings import setting
 
@@ -47,7 +47,7 @@ def _check_super_users(value: ConfigValue) -> str | None:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class AclConfig(SaslConfig):
+class AclConfig(SslConfig):
     """The broker's part. A chain of classes, as one with slots has one base."""
 
     authorizer_class_name: str = setting(

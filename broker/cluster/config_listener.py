@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 from broker.cluster.config import BROKER_CONFIGS
 from broker.cluster.config_oauth import CALLBACK_CLASS, OAUTH_NAMES, VALIDATOR_CLASS
+from broker.cluster.config_ssl import TlsSettings
+from runtime.config import ConfigError
+from runtime.settings import keys_of, of_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from runtime.config import ConfigKey, ConfigValue
 
 LISTENER_PREFIX = "listener.name."
+#: Of TLS, each of them.
+OF_TLS = tuple(key.name for key in keys_of(TlsSettings))
 #: What is read of one listener; other settings are the broker's alone.
 OF_A_LISTENER = (
     "connections.max.reauth.ms",
@@ -31,9 +36,10 @@ OF_A_LISTENER = (
     *OAUTH_NAMES,
     CALLBACK_CLASS,
     VALIDATOR_CLASS,
+    *OF_TLS,
 )
 #: What of it may be changed while the broker runs.
-DYNAMIC_OF_A_LISTENER = frozenset({"max.connection.creation.rate", "max.connections"})
+DYNAMIC_OF_A_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", *OF_TLS})
 _FULL_NAME = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<rest>.+)", re.ASCII)
 
 
@@ -106,3 +112,13 @@ class ListenerSettings:
         value = self.value(name, mechanism)
         assert isinstance(value, int)
         return value
+
+    def tls(self) -> TlsSettings:
+        """ConfigError."""
+        return of_values(TlsSettings, {name: self.value(name) for name in OF_TLS})
+
+    def error(self, name: str, reason: object) -> ConfigError:
+        """Of a setting, by the name under which it is set."""
+        found = self.find(name)
+        full = name if found is None else found[0]
+        return ConfigError(full, f"{full}, of listener {self.listener}: {reason}")

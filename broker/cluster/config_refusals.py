@@ -14,13 +14,14 @@ import re
 from typing import TYPE_CHECKING
 
 from broker.cluster.config import BROKER_CONFIGS
+from broker.cluster.config_listener import OF_TLS, setting_key
 from broker.cluster.config_oauth import CALLBACK_CLASS, OAUTH_NAMES, VALIDATOR_CLASS
 from runtime.config import ConfigError, ConfigType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NO_TLS = "TLS is not served to Kafka's clients; a proxy in front of the listener can do it"
+_NO_TLS = "this part of TLS is not served"
 _NO_SASL = "this part of SASL is not served"
 _NO_POLICY = "policies are not asked: what it forbids would be done"
 _NO_PRINCIPALS = "clients have no principals"
@@ -61,6 +62,7 @@ _SERVED = frozenset(
         "sasl.server.max.receive.size",
         VALIDATOR_CLASS,
         *OAUTH_NAMES,
+        *OF_TLS,
     }
 )
 
@@ -94,6 +96,11 @@ def check_refusals(texts: Mapping[str, str]) -> None:
 def check_dynamic(name: str, text: str) -> None:
     """The same, of a change while the broker runs. RefusedConfigError."""
     reason = refusal(name, text)
+    if reason is None and name in OF_TLS:
+        reason = f"while the broker runs it is set of one listener: listener.name.LISTENER.{name}"
+    key = setting_key(name)
+    if reason is None and key is not None and key.sensitive:
+        reason = "it is a secret, and whoever reads the metadata would know it"
     if reason is not None:
         raise RefusedConfigError(name, f"{name} cannot be kept: {reason}")
 

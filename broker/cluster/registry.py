@@ -66,7 +66,7 @@ from runtime.config import (
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from broker.cluster.config_consumer import ConsumerGroupConfig
     from broker.cluster.config_share import ShareGroupConfig
@@ -164,6 +164,8 @@ class ConfigRegistry:
         self.broker = BrokerConfig.parse(split_listener_texts(self._static)[0])
         #: What is in force of single listeners beside it, by full names.
         self.listener_texts: Mapping[str, str] = {}
+        #: Tries the listeners' settings on; raises ConfigError.
+        self.check_listeners: Callable[[Mapping[str, str]], Awaitable[None]] = _no_listeners
         self._node = str(self.broker.node_id)
         self._topic_defaults: dict[str, ConfigValue] = {}
         self._refresh()
@@ -429,6 +431,13 @@ class ConfigRegistry:
             self._dynamic[Room.BROKERS] = before
             self.broker, self.listener_texts, self._topic_defaults = in_force
 
+    async def try_listeners(self, texts: Mapping[str, str]) -> None:
+        """`texts` as all dynamic settings of this broker. ConfigError if one of its listeners
+        could not be served so."""
+        of_listeners = split_listener_texts(texts)[1]
+        if of_listeners != split_listener_texts(self._dynamic[Room.BROKERS].get(self._node, {}))[1]:
+            await self.check_listeners(of_listeners)
+
     # -- changes --------------------------------------------------------------------------------
 
     async def change(
@@ -568,6 +577,10 @@ class ConfigRegistry:
             value, source = format_value(key.parse(texts[key.name])), own_source
             synonyms.insert(0, Synonym(key.name, value, source))
         return Described(key, value, source, read_only=False, synonyms=tuple(synonyms))
+
+
+async def _no_listeners(_: Mapping[str, str]) -> None:
+    """There are none whose settings may change."""
 
 
 def check_compaction_lags(values: Mapping[str, ConfigValue]) -> None:

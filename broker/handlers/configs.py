@@ -258,9 +258,9 @@ class ConfigsHandler:
                 change_loggers(texts)
         elif kind is ResourceType.BROKER:
             broker_name = self._broker_name(name)
-            await self._change_stored(
-                Room.BROKERS, broker_name, self._checked_broker(broker_name, change), validate_only
-            )
+            checked = self._checked_broker(broker_name, change)
+            await self._try_listeners(broker_name, checked)
+            await self._change_stored(Room.BROKERS, broker_name, checked, validate_only)
         else:
             room = _named_room(kind, name)
             await self._change_stored(room, name, self._checked_named(room, change), validate_only)
@@ -314,6 +314,17 @@ class ConfigsHandler:
             return after
 
         return checked
+
+    async def _try_listeners(self, broker_name: str, checked: Change) -> None:
+        """KafkaError: a listener could not be served as it would be set."""
+        if broker_name == DEFAULT_BROKER:
+            return
+        try:
+            await self._registry.try_listeners(
+                checked(self._registry.stored(Room.BROKERS, broker_name))
+            )
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def _checked_named(self, room: Room, change: Change) -> Change:
         def checked(before: Mapping[str, str]) -> dict[str, str]:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from broker.node.foundation import Foundation, Transactions
     from broker.node.shares import ShareGroupParts
     from broker.security.listener import ListenerSecurity
+    from broker.security.tls.reload import TlsReloads
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,12 @@ REQUEST_MEMORY_BYTES_DEFAULT = 128 << 20
 def request_memory_bytes(broker: BrokerConfig) -> int:
     configured = broker.queued_max_request_bytes
     return configured if configured > 0 else REQUEST_MEMORY_BYTES_DEFAULT
+
+
+def note_settings(config: NodeConfig) -> None:
+    """What has no effect goes to the log."""
+    for note in config.notes:
+        logger.warning("setting_without_effect", kv(note=note))
 
 
 @dataclass(slots=True)
@@ -92,6 +99,8 @@ class BrokerParts:
     transactions: Transactions | None = None
     #: By listener; of others, PLAINTEXT.
     security: dict[str, ListenerSecurity] = field(default_factory=dict)
+    #: None: no listener has TLS.
+    tls: TlsReloads | None = None
     #: Where it listens (broker/cluster/membership.py), once it does.
     place: str = ""
 
@@ -168,7 +177,7 @@ async def start_broker(
     telemetry = TelemetryClients(registry, env)
     quotas = ClientQuotas(registry, env.clock, timers, _quota_windows(broker))
     security = await start_security(
-        store, env, config, broker, catalog, timers, stack, in_cluster=in_cluster
+        store, env, config, registry, catalog, timers, stack, in_cluster=in_cluster
     )
     view = await _view_of(foundation, broker, catalog, logs, member)
     producer_ids = ProducerIds(store, str(env.new_uuid()))
@@ -190,7 +199,7 @@ async def start_broker(
     follow_connections(shares, dispatcher)
     return BrokerParts(
         broker, dispatcher, logs, server, view, quotas, telemetry, coordinator,
-        cleaner, member, transactions, security.listeners,
+        cleaner, member, transactions, security.listeners, security.tls,
     )  # fmt: skip
 
 

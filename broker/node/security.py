@@ -13,23 +13,29 @@ from broker.cluster.config_forms import parse_protocol_map
 from broker.cluster.config_listener import ListenerSettings
 from broker.node.acls import Acls, start_acls
 from broker.node.identities import Identities, start_identities
+from broker.node.tls import start_tls_reloads
 from broker.security.listener import ListenerSecurity, SecurityProtocol
 from broker.security.sasl.composition import SaslServices, sasl_layer
 from broker.security.sasl.oauth.composition import OAuthParts
 from broker.security.sasl.oauth.mechanism import OAUTHBEARER
 from broker.security.sasl.plain import PLAIN
+from broker.security.tls.composition import tls_server
 from runtime.config import ConfigError
 from runtime.logs import kv
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from contextlib import AsyncExitStack
 
     from broker.cluster.catalog import TopicCatalog
     from broker.cluster.config import BrokerConfig
     from broker.cluster.config_file import NodeConfig
+    from broker.cluster.registry import ConfigRegistry
+    from broker.security.tls.reload import TlsReloads
     from metadata.store import MetadataStore
     from runtime.env import Env
     from runtime.timers import Timers
+    from runtime.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -42,33 +48,21 @@ class Security:
     identities: Identities
     #: By listener; of others, PLAINTEXT.
     listeners: dict[str, ListenerSecurity]
+    #: None: no listener has TLS.
+    tls: TlsReloads | None
     #: None: without an authorizer everybody may do everything.
     acls: Acls | None
 
 
-def check_listeners(config: NodeConfig) -> None:
-    """ConfigError if a listener asks for what is not served; notes go to the log."""
-    protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
-    for listener in config.broker.parsed_listeners():
-        if SecurityProtocol(protocols[listener.name]).has_tls:
-            raise ConfigError(
-                "listeners",
-                f"listeners: {listener.name} asks for {protocols[listener.name]};"
-                f" only {PLAINTEXT} and SASL_PLAINTEXT are served",
-            )
-    for note in config.notes:
-        logger.warning("setting_without_effect", kv(note=note))
-
-
 def check_between_brokers(broker: BrokerConfig) -> None:
-    """ConfigError: brokers do not log in to each other."""
+    """ConfigError: brokers do not log in to each other, and speak no TLS."""
     name = broker.listener_for_brokers
     protocols = parse_protocol_map(broker.listener_security_protocol_map)
-    if SecurityProtocol(protocols[name]).has_sasl:
+    if SecurityProtocol(protocols[name]) is not SecurityProtocol.PLAINTEXT:
         raise ConfigError(
             "inter.broker.listener.name",
             f"inter.broker.listener.name: {name} asks for {protocols[name]}, and brokers do not log"
-            f" in to each other: add a {PLAINTEXT} listener for them",
+            f" in to each other, nor speak TLS: add a {PLAINTEXT} listener for them",
         )
 
 
@@ -76,37 +70,53 @@ async def start_security(
     store: MetadataStore,
     env: Env,
     config: NodeConfig,
-    broker: BrokerConfig,
+    registry: ConfigRegistry,
     topics: TopicCatalog,
     timers: Timers,
     stack: AsyncExitStack,
     *,
     in_cluster: bool,
 ) -> Security:
-    """`broker`: with what was changed while brokers ran. ConfigError, MetadataError."""
+    """ConfigError, MetadataError."""
+    broker = registry.broker
     if in_cluster:
         check_between_brokers(config.broker)
     identities = await start_identities(store, env, stack, in_cluster=in_cluster)
     oauth = OAuthParts(broker, env.clock)
     makers = {**identities.mechanisms(), OAUTHBEARER: oauth.make}
-    listeners = _listeners(config, SaslServices(broker, timers, env.clock, makers))
+    logins = SaslServices(broker, timers, env.clock, makers)
+    listeners = _listeners(config, logins, env.turn)
     await oauth.start(stack)
+    tls = await start_tls_reloads(config, listeners, registry, env, stack)
     acls = await start_acls(store, broker, topics, stack, in_cluster=in_cluster)
-    return Security(identities, listeners, acls)
+    return Security(identities, listeners, tls, acls)
 
 
-def _listeners(config: NodeConfig, services: SaslServices) -> dict[str, ListenerSecurity]:
-    """Of those that are not PLAINTEXT. ConfigError."""
-    protocols = parse_protocol_map(config.broker.listener_security_protocol_map)
+def _listeners(
+    config: NodeConfig, services: SaslServices, turn: Turn
+) -> dict[str, ListenerSecurity]:
+    """ConfigError."""
+    broker = config.broker
+    protocols = parse_protocol_map(broker.listener_security_protocol_map)
     texts = {**config.broker_texts, **config.listener_texts}
     made = {}
-    for listener in config.broker.parsed_listeners():
+    for listener in broker.parsed_listeners():
         protocol = SecurityProtocol(protocols[listener.name])
+        settings = ListenerSettings(listener.name, texts)
+        sasl = tls = None
         if protocol.has_sasl:
-            layer = sasl_layer(ListenerSettings(listener.name, texts), services)
-            if PLAIN in layer.mechanisms and not protocol.has_tls:
-                logger.warning("passwords_in_clear", kv(listener=listener.name))
-            if OAUTHBEARER in layer.mechanisms and not protocol.has_tls:
-                logger.warning("tokens_in_clear", kv(listener=listener.name))
-            made[listener.name] = ListenerSecurity(protocol, sasl=layer)
+            sasl = sasl_layer(settings, services)
+            if not protocol.has_tls:
+                _warn_in_clear(listener.name, sasl.mechanisms)
+        if protocol.has_tls:
+            has_sasl = protocol.has_sasl
+            tls = tls_server(settings, broker, turn, services.timers, has_sasl=has_sasl)
+        made[listener.name] = ListenerSecurity(protocol, sasl, tls)
     return made
+
+
+def _warn_in_clear(listener: str, mechanisms: Container[str]) -> None:
+    if PLAIN in mechanisms:
+        logger.warning("passwords_in_clear", kv(listener=listener))
+    if OAUTHBEARER in mechanisms:
+        logger.warning("tokens_in_clear", kv(listener=listener))

@@ -1,8 +1,8 @@
 """How the clients of one listener are known: its protocol, and what that stands on.
 
 `KafkaServer.listen` is given it. Where a listener has SASL the connection is dispatch's once its
-client has logged in, and the principal is the one that did; else everybody is User:ANONYMOUS. TLS
-is not served: a listener that asks for it ends the start.
+client has logged in, and the principal is the one that did. Else it is who the certificate of TLS
+says, if there is one, and User:ANONYMOUS.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.api import Handling
     from broker.connection import KafkaConnection
+    from runtime.net import Transport
+    from runtime.tls import TlsTransport
 
 
 class SecurityProtocol(StrEnum):
@@ -41,8 +45,22 @@ class SaslLayer(Protocol):
         principal once the client has logged in, and closes it otherwise."""
 
 
+class TlsLayer(Protocol):
+    """TLS below a connection."""
+
+    def layer(self, below: Transport) -> TlsTransport:
+        """What is to be the connection's transport."""
+
+    def begin(
+        self, layer: TlsTransport, connection: KafkaConnection, then: Callable[[], None]
+    ) -> None:
+        """Joins the two. `then` is called when the handshake is done and the connection has its
+        principal; it is closed if there is none for its certificate."""
+
+
 @dataclass(slots=True, frozen=True)
 class ListenerSecurity:
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     #: None: its protocol has none.
     sasl: SaslLayer | None = None
+    tls: TlsLayer | None = None

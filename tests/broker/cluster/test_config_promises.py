@@ -8,6 +8,8 @@ from bookie.config_definitions import BOOKIE_CONFIGS
 from broker.cluster.config import BROKER_CONFIGS
 from broker.cluster.config_acls import STANDARD_AUTHORIZER
 from broker.cluster.config_file import load
+from broker.cluster.config_listener import OF_TLS
+from broker.cluster.config_oauth import OAUTH_NAMES, VALIDATOR_CLASS
 from broker.cluster.config_refusals import RefusedConfigError, refusal
 from broker.cluster.config_topic import BROKER_NAMES
 from broker.cluster.registry import DEFAULT_BROKER, Room
@@ -54,14 +56,14 @@ REFUSED = {
     "security.inter.broker.protocol": "SSL",
     "security.providers": "com.example.Provider",
     "transaction.two.phase.commit.enable": "true",
-    "ssl.client.auth": "required",
-    "ssl.keystore.location": "/k.jks",
-    "ssl.truststore.password": "secret",
-    "ssl.enabled.protocols": "TLSv1.3",
+    "ssl.engine.factory.class": "com.example.Engines",
+    "ssl.provider": "BC",
+    "ssl.endpoint.identification.algorithm": "",
+    "ssl.trustmanager.algorithm": "SunX509",
     "sasl.jaas.config": "x required;",
     "sasl.mechanism.inter.broker.protocol": "PLAIN",
-    "listener.name.internal.ssl.client.auth": "required",
-    "listener.name.internal.ssl.keystore.location": "/k.jks",
+    "listener.name.internal.ssl.provider": "BC",
+    "listener.name.internal.ssl.keymanager.algorithm": "PKIX",
     "listener.name.internal.sasl.jaas.config": "x required;",
     "listener.name.internal.gssapi.sasl.jaas.config": "x required;",
     "listener.name.internal.principal.builder.class": "com.example.Principals",
@@ -92,7 +94,7 @@ def test_every_name_of_tls_and_sasl_is_refused():
     numbers = (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE)
     tunes = {key.name for key in begun if key.type in numbers and key.name.startswith("sasl.")}
     taken = {key.name for key in begun if refusal(key.name, other_value(key)) is None}
-    assert taken == tunes | {"sasl.enabled.mechanisms"}
+    assert taken == tunes | {"sasl.enabled.mechanisms", VALIDATOR_CLASS, *OAUTH_NAMES, *OF_TLS}
     assert "sasl.kerberos.min.time.before.relogin" in taken
 
 
@@ -104,7 +106,8 @@ def other_value(key):
         ConfigType.LIST: ("x", "classic", "uniform", "PLAINTEXT://127.0.0.1:1", "delete"),
         ConfigType.DOUBLE: ("0.25", "0.75"),
     }.get(key.type, ("7", "8", "x", "4096", "2097152", "50000", "zstd", "LogAppendTime", "upgrade"))
-    more = ("A:PLAINTEXT", "127.0.0.1:5", "compact", "gzip", "1", STANDARD_AUTHORIZER, "User:x")
+    more = ("A:PLAINTEXT", "127.0.0.1:5", "compact", "gzip", "1", STANDARD_AUTHORIZER, "User:x",
+            "TLSv1.2", "required", "PEM")  # fmt: skip
     for text in (*candidates, *more):
         try:
             if key.parse(text) != key.parse_default():
@@ -154,6 +157,7 @@ def test_what_may_be_changed_while_running_acts_then():
         *("log.cleaner.io.buffer.load.factor", "log.cleaner.io.max.bytes.per.second"),
         # tests/broker/transactions/test_config.py, tests/broker/transactions/test_verifier.py
         "transaction.partition.verification.enable",
+        *OF_TLS,  # of single listeners: tests/broker/security/tls/test_reload.py
         *(one.name for names in BROKER_NAMES.values() for one in names),
     }
     for key in BROKER_CONFIGS:

@@ -364,7 +364,10 @@ async def test_a_change_that_would_not_be_done_is_refused(admin, setting, value,
 async def test_a_brokers_own_security_is_refused(admin):
     change = ("ssl.client.auth", SET, "required")
     assert await admin.change(BROKER, "0", change) == "INVALID_CONFIG"
-    assert "TLS is not served" in admin.message
+    assert "it is set of one listener" in admin.message
+    for name in ("ssl.keystore.password", "listener.name.x.ssl.keystore.password"):
+        assert await admin.change(BROKER, "0", (name, SET, "hush")) == "INVALID_CONFIG"
+        assert "hush" not in admin.message
 
 
 async def test_what_has_no_effect_is_told(admin, caplog):

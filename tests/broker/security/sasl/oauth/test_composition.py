@@ -157,7 +157,7 @@ async def test_a_file_with_keys(tmp_path):
 def test_a_server_without_it_does_not_load_it():
     """They take 0.1 s and 10 MB; with OAUTHBEARER they are there before anybody is served."""
     code = (
-        "import sys, quire.cli, broker.node.parts as parts; print('joserfc.jws' in sys.modules);"
+        "import sys, quire.cli, broker.node.security as parts; print('joserfc.jws' in sys.modules);"
         "from broker.cluster.config import BrokerConfig;"
         "from broker.cluster.config_listener import ListenerSettings;"
         "made = parts.OAuthParts(BrokerConfig(), None);"

@@ -1,0 +1,1 @@
+"""TLS of the listeners: keys and certificates as Kafka's users have them, and who a client is."""
