@@ -320,6 +320,7 @@ class CoordinatorPartition(Generic[S]):
                 self._env,
                 read_bytes_max=self._settings.load_buffer_size,
                 is_wanted=lambda: self.state is PartitionState.LOADING,
+                last_counts=self._settings.last_counts,
             )
         except (KafkaError, WireError) as error:
             logger.warning("cannot be loaded", kv(**self._told, error=error))

@@ -25,6 +25,8 @@ class CoordinatorSettings:
     pending_bytes_max: int
     #: Bytes of one read of a load.
     load_buffer_size: int
+    #: Of the records of one key the last is all that counts, as the topic is compacted.
+    last_counts: bool
     #: Partitions that are loaded at the same time.
     loads_max: int
     #: What it costs a turn of the loop to tell one unit of records that they are stored, with all

@@ -587,6 +587,7 @@ def _settings(config: GroupConfig) -> CoordinatorSettings:
         batch_bytes_max=config.batch_bytes_max,
         pending_bytes_max=config.pending_bytes_max,
         load_buffer_size=config.offsets_load_buffer_size,
+        last_counts=True,
         loads_max=config.loads_max,
         told_units=TOLD_UNITS,
         append_errors=APPEND_ERRORS,

@@ -373,6 +373,7 @@ def _settings(config: TransactionConfig) -> CoordinatorSettings:
         batch_bytes_max=config.batch_bytes_max,
         pending_bytes_max=_NO_LIMIT,
         load_buffer_size=config.transaction_state_log_load_buffer_size,
+        last_counts=True,
         loads_max=config.loads_max,
         told_units=TOLD_UNITS,
         append_errors=APPEND_ERRORS,

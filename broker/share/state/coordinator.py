@@ -300,6 +300,7 @@ def _settings(config: ShareStateConfig) -> CoordinatorSettings:
         batch_bytes_max=config.batch_bytes_max,
         pending_bytes_max=_NO_LIMIT,
         load_buffer_size=config.load_buffer_size,
+        last_counts=False,  # a record says what changed since the one before it
         loads_max=config.loads_max,
         told_units=TOLD_UNITS,
         append_errors=APPEND_ERRORS,

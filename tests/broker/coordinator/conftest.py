@@ -62,6 +62,19 @@ class TestLog:
         headers = [each for each in map(parse_header, self.batches) if not each.is_control]
         return [each.base_offset + at for each in headers for at in range(each.record_count)]
 
+    def counting_offsets(self):
+        """Of those records of which any reader has to know: of transactions, tombstones, and the
+        last of each key."""
+        lasts, counting = {}, []
+        for offset in self.data_offsets():
+            _, header = self.batch_at(offset)
+            ((key, value),) = self.at(offset, 1)
+            if header.is_transactional or value is None:
+                counting.append(offset)
+            if not header.is_transactional:
+                lasts[key] = offset
+        return [*counting, *lasts.values()]
+
     def batch_at(self, offset):
         """The acknowledged batch that has that offset, and its header."""
         for records in self.batches:
@@ -205,22 +218,28 @@ class Inline:
 class World:
     """One coordinator of a topic of `partitions`; `hold` begins a tenure of one."""
 
-    def __init__(self, partitions=1, compression=Compression.NONE, name=TOPIC, told_units=1):
+    def __init__(
+        self, partitions=1, compression=Compression.NONE, name=TOPIC, told_units=1, last_counts=True
+    ):
         self.turn = Turn()
         clock = SimpleNamespace(
             time_ms=lambda: 1_700_000_000_000 + int(trio.current_time() * 1000),
             monotonic=trio.current_time,
         )
-        env = Env(clock=clock, rng=random.Random(1), net=None, disk=Inline(), turn=self.turn)
+        self.env = env = Env(
+            clock=clock, rng=random.Random(1), net=None, disk=Inline(), turn=self.turn
+        )
         settings = CoordinatorSettings(
             compression=compression,
             batch_bytes_max=BATCH_BYTES,
             pending_bytes_max=PENDING_BYTES,
             load_buffer_size=BATCH_BYTES * 2,
+            last_counts=last_counts,
             loads_max=1,
             told_units=told_units,
             append_errors={ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR},
         )
+        self.last_counts = last_counts
         self.logs = {}
         self._listeners = []
         catalog = SimpleNamespace(get=lambda _: SimpleNamespace(partition_count=partitions))
