@@ -71,7 +71,6 @@ class Services:
     markers: TransactionMarkersHandler
     quotas: ClientQuotas
     telemetry: TelemetryClients
+    share: ShareParts
     #: None: this broker is the whole cluster.
     member: ClusterMember | None = None
-    #: None: share groups are not served.
-    share: ShareParts | None = None
