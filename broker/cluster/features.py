@@ -47,8 +47,6 @@ RETRY_SECONDS = 0.5
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
-#: Whether this code serves share groups (KIP-932): all of 76 to 79, 83 to 87 and 90 to 92.
-SHARE_GROUPS_SERVED = True
 STREAMS_VERSION = "streams.version"
 
 
@@ -71,7 +69,7 @@ FEATURES: Mapping[str, Feature] = {
         # 1: groups of the consumer protocol (KIP-848).
         Feature(GROUP_VERSION, most=1),
         # 1: share groups (KIP-932).
-        *([Feature(SHARE_VERSION, most=1)] if SHARE_GROUPS_SERVED else []),
+        Feature(SHARE_VERSION, most=1),
         # 1: streams groups (KIP-1071).
         Feature(STREAMS_VERSION, most=1),
     )

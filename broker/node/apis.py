@@ -143,25 +143,19 @@ def make_handlers(
 def _key_types(services: Services) -> dict[int, KeyType]:
     """What FindCoordinator finds coordinators of."""
     coordinator, transactions = services.coordinator, services.transactions.coordinator
-    key_types = {
+    states = services.share.coordinator
+    return {
         KEY_TYPE_GROUP: KeyType(coordinator.topic, coordinator.ensure_ready),
         KEY_TYPE_TRANSACTION: KeyType(transactions.topic, transactions.ensure_ready),
+        KEY_TYPE_SHARE: KeyType(states.topic, states.ensure_ready, canonical_key, version_min=6),
     }
-    if services.share is not None:
-        states = services.share.coordinator
-        key_types[KEY_TYPE_SHARE] = KeyType(
-            states.topic, states.ensure_ready, canonical_key, version_min=6
-        )
-    return key_types
 
 
 def _share_handlers(services: Services) -> list[Handler]:
     share, features = services.share, services.transactions.features
-    if share is None:
-        return []
 
     def are_served() -> bool:
-        return features.levels.get(SHARE_VERSION, 0) >= 1
+        return features.levels[SHARE_VERSION] >= 1
 
     return [
         ShareStateHandler(share.coordinator),

@@ -73,7 +73,6 @@ class Services:
     quotas: ClientQuotas
     telemetry: TelemetryClients
     security: Security
+    share: ShareParts
     #: None: this broker is the whole cluster.
     member: ClusterMember | None = None
-    #: None: share groups are not served.
-    share: ShareParts | None = None

@@ -144,7 +144,7 @@ class ClusterMember:
                 chain_format=NEWEST_FORMAT,
                 transaction_version=MOST[TRANSACTION_VERSION],
                 group_version=MOST[GROUP_VERSION],
-                share_version=MOST.get(SHARE_VERSION, 0),
+                share_version=MOST[SHARE_VERSION],
                 streams_version=MOST[STREAMS_VERSION],
             )
         )

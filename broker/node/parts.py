@@ -140,7 +140,8 @@ async def start_broker(
     log_settings: LogSettings | None = None,
     share_groups: ShareGroupParts | None = None,
 ) -> BrokerParts:
-    """All but the listeners, before which the network has to run. None: no share groups."""
+    """All but the listeners, before which the network has to run. `share_groups` instead of this
+    broker's own."""
     env, store, ledgers = foundation.env, foundation.store, foundation.ledgers
     registry = ConfigRegistry(store, {**config.broker_texts, **config.listener_texts})
     await registry.load()
@@ -191,7 +192,7 @@ async def start_broker(
     )
     services = Services(
         registry, catalog, logs, coordinator, view, timers,
-        transactions, producer_ids, markers, quotas, telemetry, security, member, share,
+        transactions, producer_ids, markers, quotas, telemetry, security, share, member,
     )  # fmt: skip
     shares = await start_shares(foundation, services, share_groups or parts_of(share), stack)
     dispatcher = await _start_dispatcher(foundation, services, shares, stack)

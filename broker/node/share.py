@@ -1,8 +1,5 @@
 """Share groups' parts in their broker, composed and started: the share coordinator, what asks it,
 and what the coordinator of groups needs to serve share groups.
-
-`IS_SERVED` is the switch: without it none of their requests is announced, nor the feature
-`share.version`, and FindCoordinator knows no key type 2.
 """
 
 from __future__ import annotations
@@ -10,7 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.cluster.features import SHARE_GROUPS_SERVED
 from broker.cluster.internal_topics import making_of
 from broker.cluster.topic import SHARE_STATE_TOPIC
 from broker.node.share_groups import KnownShareGroups, serve_share_groups
@@ -28,8 +24,6 @@ if TYPE_CHECKING:
     from broker.log.manager import LogManager
     from broker.transactions.ports import AllTopics, OtherBrokers
     from runtime.env import Env
-
-IS_SERVED = SHARE_GROUPS_SERVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +46,8 @@ async def start_share_groups(
     brokers: OtherBrokers,
     groups: GroupCoordinator,
     stack: AsyncExitStack,
-) -> ShareParts | None:
-    """None: it is switched off. `logs` and `groups` run already."""
-    if not IS_SERVED:
-        return None
+) -> ShareParts:
+    """`logs` and `groups` run already."""
     making = making_of(SHARE_STATE_TOPIC, registry.broker)
     assert making is not None, "it is an internal topic"
     coordinator = ShareStateCoordinator(

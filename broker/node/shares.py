@@ -33,22 +33,18 @@ class ShareGroupParts(NamedTuple):
     sessions_max: int = 2_000
 
 
-def parts_of(share: ShareParts | None) -> ShareGroupParts | None:
+def parts_of(share: ShareParts) -> ShareGroupParts:
     """What partitions' leaders need of it."""
-    if share is None:
-        return None
     return ShareGroupParts(share.persister, share.known, share.sessions_max)
 
 
 async def start_shares(
     foundation: Foundation,
     services: Services,
-    share_groups: ShareGroupParts | None,
+    share_groups: ShareGroupParts,
     stack: AsyncExitStack,
 ) -> Sequence[ShareFetchHandler | ShareAcknowledgeHandler]:
-    """The handlers of what it serves: none without `share_groups`."""
-    if share_groups is None:
-        return ()
+    """The handlers of what it serves."""
     persister, groups, sessions_max = share_groups
     env, timers = foundation.env, services.timers
     partitions = SharePartitions(services.logs, persister, groups, env, timers)

@@ -1,10 +1,5 @@
-"""A streams group in a running coordinator: its state, what of it is stored, and its deadlines.
-
-Two states are kept. `applied` has every event that was made, and inputs are decided by it; `stored`
-has those whose records are acknowledged, and is what others are told of the group. A unit of events
-is written when the one before it is stored, with all others that wait by then: nothing is in the
-log that builds upon what is not. So if a unit is not stored the group goes back to `stored`, and
-those who wait are told to try again.
+"""A streams group in a running coordinator: its state, what of it is stored (in_units.py), and its
+deadlines.
 
 Deadlines are not stored: after a load every member has its whole session timeout. Nor is what a
 member asked of the others: that the application shuts down, and the epoch of their endpoints.
@@ -14,21 +9,20 @@ Pure: no clock, no loop. Owner: service.py.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from broker.groups.in_units import InUnits
 from broker.groups.streams.events import CurrentSet, Event, MemberSet
 from broker.groups.streams.group import NOTHING_HELD, StreamsGroup
 from broker.groups.streams.types import MemberState, StreamsState, StreamsTimes
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
     from uuid import UUID
 
-    from broker.coordinator.units import KeyValue
     from broker.groups.classic.group import ClassicGroup
+    from broker.groups.in_units import Unit
     from broker.groups.streams.topology_core import Configured
     from broker.groups.streams.types import Current, Topics
 
@@ -36,33 +30,19 @@ if TYPE_CHECKING:
 NEVER_MS = 2**63 - 1
 
 
-@dataclass(slots=True)
-class Unit:
-    """Events that are stored together or not at all, and who waits for that."""
-
-    events: Sequence[Event]
-    records: Sequence[KeyValue]
-    size_bytes: int
-    dones: list[Callable[[ErrorCode], None]] = field(default_factory=list)
-    is_written: bool = False
-
-
-class LiveStreamsGroup:
+class LiveStreamsGroup(InUnits[StreamsGroup, Event]):
     """See above; the names that ClassicGroup has too mean the same."""
 
     __slots__ = (
-        "applied",
         "configured",
         "delayed_until_ms",
         "endpoint_epoch",
         "group_id",
         "is_computing",
         "origin",
-        "pending",
         "revocation_deadlines",
         "session_deadlines",
         "shutdown_by",
-        "stored",
         "target_at_ms",
         "timer",
         "topics",
@@ -79,12 +59,10 @@ class LiveStreamsGroup:
     def __init__(self, group_id: str, topics: Topics, origin: ClassicGroup | None = None) -> None:
         """`origin`: the empty group of the classic protocol that this one replaces once it is
         stored."""
+        super().__init__(StreamsGroup(group_id), StreamsGroup(group_id))
         self.group_id = group_id
         self.topics = topics
-        self.applied = StreamsGroup(group_id)
-        self.stored = StreamsGroup(group_id)
         self.origin = origin
-        self.pending: deque[Unit] = deque()
         # Deadlines, in ms of the timers' clock, by member id:
         self.session_deadlines: dict[str, int] = {}
         self.revocation_deadlines: dict[str, int] = {}
@@ -170,45 +148,9 @@ class LiveStreamsGroup:
 
     # --- events on their way
 
-    def take(self, unit: Unit, now_ms: int) -> None:
-        """A unit whose events are applied; its records are about to be written."""
-        self.pending.append(unit)
-        for event in unit.events:
-            self._follow(event, now_ms)
-
-    def to_write(self, size_max: int) -> list[Unit]:
-        """The units that are to be written now, together."""
-        if self.pending and self.pending[0].is_written:
-            return []
-        units: list[Unit] = []
-        size = 0
-        for unit in self.pending:
-            size += unit.size_bytes
-            if units and size > size_max:
-                break
-            unit.is_written = True
-            units.append(unit)
-        return units
-
-    def units_stored(self, units: Sequence[Unit]) -> None:
-        for unit in units:
-            self.pending.popleft()
-            for event in unit.events:
-                self.stored.apply(event)
-
-    def units_failed(self, now_ms: int) -> list[Unit]:
-        """Back to what is stored. All units there were: they will not be stored."""
-        units = list(self.pending)
-        self.pending.clear()
-        self.applied = self.stored.copy()
+    def units_failed(self, now_ms: int) -> list[Unit[Event]]:
         self.configured = None
-        self._derive_deadlines(now_ms)
-        return units
-
-    def load(self, event: Event) -> None:
-        """A record of the log."""
-        self.applied.apply(event)
-        self.stored.apply(event)
+        return super().units_failed(now_ms)
 
     # --- deadlines
 

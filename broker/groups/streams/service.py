@@ -21,6 +21,7 @@ import trio
 from broker.coordinator.partition import PartitionState
 from broker.groups.classic import group_core
 from broker.groups.classic.group import ClassicGroup
+from broker.groups.in_units import Unit
 from broker.groups.records import group_tombstone
 from broker.groups.streams import streams_core
 from broker.groups.streams.changes import (
@@ -40,7 +41,7 @@ from broker.groups.streams.events import (
     TopologySet,
 )
 from broker.groups.streams.internal_topics import InternalTopics
-from broker.groups.streams.live import NEVER_MS, LiveStreamsGroup, Unit
+from broker.groups.streams.live import NEVER_MS, LiveStreamsGroup
 from broker.groups.streams.records import event_record
 from broker.groups.streams.task_assignor_core import assign
 from broker.groups.streams.topology_core import configure
@@ -293,11 +294,11 @@ class StreamsGroups:
             entry.shard.partition.write(records, partial(self._stored, entry, live, units))
 
     def _stored(
-        self, entry: GroupEntry, live: LiveStreamsGroup, units: list[Unit], error: ErrorCode
+        self, entry: GroupEntry, live: LiveStreamsGroup, units: list[Unit[Event]], error: ErrorCode
     ) -> None:
         if error:
             logger.warning("not stored", kv(group=live.group_id, error=error.name))
-            units = live.units_failed(self._timers.now_ms())
+            units = [*units, *live.units_failed(self._timers.now_ms())]
             if not live.is_there and entry.group is live:
                 entry.shard.reinstate(entry, live.origin)
         else:

@@ -9,7 +9,6 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from broker.coordinator.topic import partition_for
-from broker.node import share as node_share
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.messages.configs import (
     DescribeConfigsRequest,
@@ -41,12 +40,7 @@ GONE = uuid.UUID(int=99)
 
 
 @pytest.fixture
-def switched_on(monkeypatch):
-    monkeypatch.setattr(node_share, "IS_SERVED", True)
-
-
-@pytest.fixture
-async def client(switched_on, start_server):
+async def client(start_server):
     server = await start_server(SETTINGS)
     client = await server.connect()
     client.topic_id = await client.create_topic("t", 4)
@@ -122,18 +116,13 @@ async def test_every_version(client):
     assert (gone.error_code, gone.start_offset, gone.state_epoch) == (0, -1, 0)
 
 
-async def test_what_is_announced(client, start_server, monkeypatch):
+async def test_what_is_announced(client):
     def versions(answer):
         keys = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         return {key: keys[key] for key in range(83, 88) if key in keys}
 
     told = versions(await client.call(ApiVersionsRequest("c", "1"), 3))
     assert told == {83: (0, 0), 84: (0, 0), 85: (0, 1), 86: (0, 0), 87: (0, 1)}
-    monkeypatch.setattr(node_share, "IS_SERVED", False)
-    other = await (await start_server(directory="other")).connect()
-    assert versions(await other.call(ApiVersionsRequest("c", "1"), 3)) == {}
-    (refused,) = await find(other, key_of(client.topic_id, 0))
-    assert refused.error_code == E.INVALID_REQUEST
 
 
 async def test_refusals(client, name):
@@ -220,7 +209,7 @@ async def test_the_topic_is_as_kafka_makes_it(client):
     assert configs["segment.bytes"] == "104857600"
 
 
-async def test_it_outlives_the_server(switched_on, start_server):
+async def test_it_outlives_the_server(start_server):
     server = await start_server(SETTINGS)
     client = await server.connect()
     topic_id = await client.create_topic("t", 4)
