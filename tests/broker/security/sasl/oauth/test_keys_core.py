@@ -115,7 +115,7 @@ def test_private_parts_are_not_taken():
         b'{"keys": [NaN]}',
         b'{"keys": ' + b"[" * 20_000,
         b'{"keys": [' + b"9" * 5000 + b"]}",
-        jwks(*[{}] * (KEYS_MAX + 1)),
+        jwks(*[public("ed")] * (KEYS_MAX + 1)),
         b" " * (JWKS_BYTES_MAX + 1),
     ],
 )

@@ -40,6 +40,7 @@ def test_messages(data, token, authorization):
         b"n,,\1auth=Bearer a.b.c",
         b"n,,\1auth=Bearer a.b.c\1",
         b"n,,\1auth=Bearer a.b.c\1\1\1",
+        b"n,,\1auth=Bearer a.b.c\1key=1\1",
         b"n,,\1auth=Bearer a.b.c\1\1x",
         b"n,,auth=Bearer a.b.c\1\1",
         b"y,,\1auth=Bearer a.b.c\1\1",

@@ -160,6 +160,11 @@ def test_extensions_that_must_be_understood():
     refused(signed(claims(), crit=[]), "crit")
 
 
+def test_a_header_is_small():
+    assert check(signed(claims(), x5c=["M" * 5000])).name == "alice"
+    refused(signed(claims(), x5c=["M" * 7000]), "a very large header")
+
+
 # -- times
 
 
