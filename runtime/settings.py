@@ -16,13 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from runtime.config import ConfigKey, Scope
+from runtime.config import ConfigKey, ConfigType, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from dataclasses import Field
 
-    from runtime.config import ConfigType, ConfigValue, Validator
+    from runtime.config import ConfigValue, Validator
 
 T = TypeVar("T")
 #: A field of any type may be given it; whether it fits, the field's own type does not tell.
@@ -86,7 +86,9 @@ def setting(
         key = metadata[_DECLARED].key
         assert key is not None
         value = metadata[_DECLARED].value_of(key.parse_default())
-    return field(default=value, metadata={**metadata, **(more or {})})
+    # No `repr` has a password.
+    is_shown = kind is not ConfigType.PASSWORD
+    return field(default=value, repr=is_shown, metadata={**metadata, **(more or {})})
 
 
 def same_as(key: ConfigKey) -> FieldValue:

@@ -18,6 +18,7 @@ from broker.handlers.client_quotas import ClientQuotasHandler
 from broker.handlers.cluster import ClusterHandler
 from broker.handlers.configs import ConfigsHandler
 from broker.handlers.consumer_groups import ConsumerGroupsHandler
+from broker.handlers.delegation_tokens import DelegationTokensHandler
 from broker.handlers.delete_records import DeleteRecordsHandler
 from broker.handlers.features import FeaturesHandler
 from broker.handlers.fetch import FetchHandler
@@ -117,7 +118,6 @@ def make_handlers(
         QuorumHandler(view),
         SaslHandler(),
         SecurityHandler(),
-        ScramUsersHandler(services.identities.users),
         TelemetryHandler(services.telemetry, env.disk, broker.telemetry_max_bytes),
         ClusterHandler(
             catalog,
@@ -130,6 +130,7 @@ def make_handlers(
     ]
     if (member := services.member) is not None:
         handlers.append(LeadersHandler(catalog, member.membership, member.ownership, view))
+    handlers += _identity_handlers(services)
     handlers += _share_handlers(services)
     handlers += more
     apis = [api for handler in handlers for api in handler.apis()]
@@ -150,6 +151,14 @@ def _key_types(services: Services) -> dict[int, KeyType]:
             states.topic, states.ensure_ready, canonical_key, version_min=6
         )
     return key_types
+
+
+def _identity_handlers(services: Services) -> list[Handler]:
+    identities = services.identities
+    return [
+        ScramUsersHandler(identities.users),
+        DelegationTokensHandler(identities.tokens, identities.protocols),
+    ]
 
 
 def _share_handlers(services: Services) -> list[Handler]:

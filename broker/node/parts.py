@@ -215,7 +215,7 @@ async def start_broker(
     await stack.enter_async_context(running(timers.run))
     telemetry = TelemetryClients(registry, env)
     quotas = ClientQuotas(registry, env.clock, timers, _quota_windows(broker))
-    identities = await start_identities(store, env, stack, in_cluster=in_cluster)
+    identities = await start_identities(store, env, broker, stack, in_cluster=in_cluster)
     sasl = SaslServices(broker, timers, env.clock, identities.mechanisms())
     security = _security(config, sasl, in_cluster=in_cluster)
     view = await _view_of(foundation, broker, catalog, logs, member)

@@ -48,7 +48,6 @@ REFUSED = {
     "create.topic.policy.class.name": "com.example.Policy",
     "client.quota.callback.class": "com.example.Quotas",
     "config.providers": "file",
-    "delegation.token.secret.key": "secret",
     "max.connection.creation.rate": "10",
     "principal.builder.class": "com.example.Principals",
     "remote.log.storage.system.enable": "true",
