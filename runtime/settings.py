@@ -87,11 +87,9 @@ def setting(
         key = metadata[_DECLARED].key
         assert key is not None
         value = metadata[_DECLARED].value_of(key.parse_default())
-    return field(
-        default=value,
-        metadata={**metadata, **(more or {})},
-        repr=kind is not ConfigType.PASSWORD,
-    )
+    # No `repr` has a password.
+    is_shown = kind is not ConfigType.PASSWORD
+    return field(default=value, repr=is_shown, metadata={**metadata, **(more or {})})
 
 
 def same_as(key: ConfigKey) -> FieldValue:

@@ -32,7 +32,6 @@ _BY_NAME: Mapping[str, str] = {
     "client.quota.callback.class": "no class is asked: the quotas that are set are in force",
     "config.providers": "values are taken as they are written, and not looked up",
     "create.topic.policy.class.name": _NO_POLICY,
-    "delegation.token.secret.key": "delegation tokens are not served",
     "principal.builder.class": _NO_PRINCIPALS,
     "remote.log.storage.system.enable": _NO_TIERS,
     "security.inter.broker.protocol": "brokers speak with bookies and the metadata only, whose"

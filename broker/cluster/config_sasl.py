@@ -43,6 +43,33 @@ class SaslConfig(OAuthConfig):
         at_least(0),
         doc="Before a failed login is answered and its connection closed.",
     )
+    delegation_token_secret_key: str | None = setting(
+        "delegation.token.secret.key",
+        ConfigType.PASSWORD,
+        doc="Delegation tokens are made of it (KIP-48); without it there are none. The same for all"
+        " brokers; with another one all tokens end.",
+    )
+    delegation_token_max_lifetime_ms: int = setting(
+        "delegation.token.max.lifetime.ms",
+        ConfigType.LONG,
+        "604800000",
+        at_least(1),
+        doc="Of a delegation token, however often it is renewed.",
+    )
+    delegation_token_expiry_time_ms: int = setting(
+        "delegation.token.expiry.time.ms",
+        ConfigType.LONG,
+        "86400000",
+        at_least(1),
+        doc="Within which a delegation token has to be renewed.",
+    )
+    delegation_token_expiry_check_interval_ms: int = setting(
+        "delegation.token.expiry.check.interval.ms",
+        ConfigType.LONG,
+        "3600000",
+        at_least(1),
+        doc="How often delegation tokens that have ended are removed.",
+    )
     quire_sasl_timeout_ms: int = setting(
         "quire.sasl.timeout.ms",
         ConfigType.INT,

@@ -19,6 +19,7 @@ from broker.handlers.client_quotas import ClientQuotasHandler
 from broker.handlers.cluster import ClusterHandler
 from broker.handlers.configs import ConfigsHandler
 from broker.handlers.consumer_groups import ConsumerGroupsHandler
+from broker.handlers.delegation_tokens import DelegationTokensHandler
 from broker.handlers.delete_records import DeleteRecordsHandler
 from broker.handlers.features import FeaturesHandler
 from broker.handlers.fetch import FetchHandler
@@ -39,7 +40,6 @@ from broker.handlers.produce import ProduceHandler
 from broker.handlers.quorum import QuorumHandler
 from broker.handlers.sasl import SaslHandler
 from broker.handlers.scram_users import ScramUsersHandler
-from broker.handlers.security import SecurityHandler
 from broker.handlers.share_groups import ShareGroupsHandler
 from broker.handlers.share_state import ShareStateHandler
 from broker.handlers.streams_groups import StreamsGroupsHandler
@@ -119,8 +119,6 @@ def make_handlers(
         QuorumHandler(view),
         SaslHandler(),
         AclsHandler(None if services.security.acls is None else services.security.acls.store),
-        SecurityHandler(),
-        ScramUsersHandler(services.security.identities.users),
         TelemetryHandler(services.telemetry, env.disk, broker.telemetry_max_bytes),
         ClusterHandler(
             catalog,
@@ -133,6 +131,7 @@ def make_handlers(
     ]
     if (member := services.member) is not None:
         handlers.append(LeadersHandler(catalog, member.membership, member.ownership, view))
+    handlers += _identity_handlers(services)
     handlers += _share_handlers(services)
     handlers += more
     apis = [api for handler in handlers for api in handler.apis()]
@@ -149,6 +148,14 @@ def _key_types(services: Services) -> dict[int, KeyType]:
         KEY_TYPE_TRANSACTION: KeyType(transactions.topic, transactions.ensure_ready),
         KEY_TYPE_SHARE: KeyType(states.topic, states.ensure_ready, canonical_key, version_min=6),
     }
+
+
+def _identity_handlers(services: Services) -> list[Handler]:
+    identities = services.security.identities
+    return [
+        ScramUsersHandler(identities.users),
+        DelegationTokensHandler(identities.tokens, identities.protocols),
+    ]
 
 
 def _share_handlers(services: Services) -> list[Handler]:

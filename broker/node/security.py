@@ -81,7 +81,7 @@ async def start_security(
     broker = registry.broker
     if in_cluster:
         check_between_brokers(config.broker)
-    identities = await start_identities(store, env, stack, in_cluster=in_cluster)
+    identities = await start_identities(store, env, broker, stack, in_cluster=in_cluster)
     oauth = OAuthParts(broker, env.clock)
     makers = {**identities.mechanisms(), OAUTHBEARER: oauth.make}
     logins = SaslServices(broker, timers, env.clock, makers)

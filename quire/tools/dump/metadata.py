@@ -29,6 +29,10 @@ LEDGER_METADATA_SIZE_MAX = 16 * 1024 * 1024
 _LEDGER = re.compile(r"/ledgers(/\d+)+/L\d+")
 _CHAIN = re.compile(r"/quire/(partitions|deleted)/[^/]+/\d+")
 _DOCUMENT = re.compile(r"/quire/(topics/[^/]+|configs/[^/]+/[^/]+)")
+#: The cluster's own; users, and delegation tokens.
+_SECRET = re.compile(r"/quire/secret")
+_CREDENTIALS = re.compile(r"/quire/(users|tokens)/[^/]+")
+_HIDDEN = ("salt", "stored_key", "server_key")
 
 #: Path, and the columns: SQLite would take data of any type into a damaged file.
 _Found = tuple[str, object, int, int, int]
@@ -125,7 +129,8 @@ def _show_value(
     try:
         decoded = decode(data, show_secrets)
     except (MetadataFormatError, ChainFormatError, ValueError, RecursionError) as error:
-        out.row("node", {**fields, "value": data}, 1)
+        is_hidden = not show_secrets and _CREDENTIALS.fullmatch(str(fields["path"]))
+        out.row("node", {**fields, "value": "hidden" if is_hidden else data}, 1)
         where = f"node {fields['path']}: " if fields["path"] else ""
         out.damage(file, None, f"{where}{error}", 1)
         return
@@ -141,6 +146,10 @@ def _decoder_of(path: str) -> _Decode:
         return _chain_value
     if _DOCUMENT.fullmatch(path):
         return _document_value
+    if _SECRET.fullmatch(path):
+        return _secret_value
+    if _CREDENTIALS.fullmatch(path):
+        return _credentials_value
     return _plain_value
 
 
@@ -156,6 +165,20 @@ def _plain_value(data: bytes, show_secrets: bool) -> dict[str, Any]:
 
 def _document_value(data: bytes, show_secrets: bool) -> dict[str, Any]:
     return {"value": json.loads(data)}
+
+
+def _secret_value(data: bytes, show_secrets: bool) -> dict[str, Any]:
+    return {"value": data.hex() if show_secrets else f"hidden ({len(data)} bytes)"}
+
+
+def _credentials_value(data: bytes, show_secrets: bool) -> dict[str, Any]:
+    """A document of JSON without what a login is checked by."""
+
+    def shown(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        hide = () if show_secrets else _HIDDEN
+        return {name: "hidden" if name in hide else value for name, value in pairs}
+
+    return {"value": json.loads(data, object_pairs_hook=shown)}
 
 
 def _chain_value(data: bytes, show_secrets: bool) -> dict[str, Any]:

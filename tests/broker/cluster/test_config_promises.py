@@ -50,7 +50,6 @@ REFUSED = {
     "create.topic.policy.class.name": "com.example.Policy",
     "client.quota.callback.class": "com.example.Quotas",
     "config.providers": "file",
-    "delegation.token.secret.key": "secret",
     "principal.builder.class": "com.example.Principals",
     "remote.log.storage.system.enable": "true",
     "security.inter.broker.protocol": "SSL",

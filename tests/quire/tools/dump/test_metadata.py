@@ -36,6 +36,10 @@ NODES = {
     "/quire/topics/t": b'{"format":1,"id":"x","partitions":1,"configs":{"a":"b"}}',
     "/quire/configs/broker/0": b'{"k":"v"}',
     "/quire/cluster-id": "clüster".encode(),
+    "/quire/secret": b"the cluster's",
+    "/quire/users/616e6e": b'{"SCRAM-SHA-256":{"iterations":4096,"salt":"c2FsdA==",'
+    b'"server_key":"S2V5","stored_key":"T3RoZXI="}}',
+    "/quire/tokens/6964": b'{"credentials":{"SCRAM-SHA-512":{"salt":"c2FsdA=="}},"owner":"ann"}',
     "/other/bytes": b"\xff\xfe",
     "/other/empty": b"",
 }
@@ -93,6 +97,34 @@ async def test_a_running_a_killed_and_a_stopped_store(tmp_path, dump, state_of):
     assert secret.row("node")["value"]["password"] == b"secret".hex()
     missing = dump("metadata", file, "--path", "/nowhere")
     assert (missing.exit_code, "no node /nowhere" in missing.stderr) == (1, True)
+
+
+def test_what_logins_are_checked_by_is_shown_to_who_asks_for_it(tmp_path, dump):
+    file = tmp_path / "metadata.db"
+    trio.run(make_store, file)
+
+    def shown(*options):
+        got = dump("metadata", file, "--path", "/quire", *options)
+        return {row["path"]: row.get("value") for row in got.rows("node")}, got.stdout, got
+
+    secrets = ("c2FsdA==", "S2V5", "T3RoZXI=", b"the cluster's".hex())
+    values, text, got = shown()
+    assert got.exit_code == 0
+    assert not [secret for secret in secrets if secret in text]
+    hidden = dict.fromkeys(("salt", "server_key", "stored_key"), "hidden")
+    assert values["/quire/users/616e6e"] == {"SCRAM-SHA-256": {"iterations": 4096, **hidden}}
+    assert values["/quire/tokens/6964"]["owner"] == "ann"
+    assert values["/quire/secret"] == "hidden (13 bytes)"
+    _, text, _ = shown("--show-secrets")
+    assert not [secret for secret in secrets if secret not in text]
+    with closing(sqlite3.connect(file)) as connection:
+        cut = NODES["/quire/users/616e6e"][:-9]
+        connection.execute("UPDATE node SET data = ? WHERE name = '616e6e'", (cut,))
+        connection.commit()
+    values, text, got = shown()
+    assert got.exit_code == 1
+    assert values["/quire/users/616e6e"] == "hidden"
+    assert "c2FsdA==" not in text + got.stderr
 
 
 V1 = b"BookieMetadataFormatVersion\t1\n2\n3\n8\n0\ta:1\tb:1\tc:1\n-102\tCLOSED"
