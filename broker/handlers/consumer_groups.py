@@ -16,8 +16,8 @@ UNSUPPORTED_VERSION while not every broker of the cluster serves the protocol.
 ConsumerGroupDescribe tells what is stored. An empty group id is INVALID_GROUP_ID, a group that is
 not there, or of another type, GROUP_ID_NOT_FOUND.
 
-Known deviations: the authorized operations of a group are all that groups have, and a pattern is
-matched with all topics, as of a broker without an authorizer.
+With an authorizer a pattern stands for the topics that each member may see who subscribes by it.
+Known deviation: in Kafka for those that whoever came first may see.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ class ConsumerGroupsHandler:
             None
             if body.topic_partitions is None
             else {each.topic_id: set(each.partitions) for each in body.topic_partitions},
+            request.rights,
         )
         self._coordinator.consumer_heartbeat(
             body.group_id, given, lambda result: reply.resolve(_heartbeat_response(result))

@@ -25,8 +25,7 @@ while not every broker of the cluster serves share groups.
   also of one that the group knows nothing of.
 
 Known deviations: AlterShareGroupOffsets refuses start offsets below -1 (INVALID_REQUEST), and
-raises the group's epoch, so that whoever reads by the old state is fenced. The authorized
-operations of a group are all that groups have, as of a broker without an authorizer.
+raises the group's epoch, so that whoever reads by the old state is fenced.
 """
 
 from __future__ import annotations

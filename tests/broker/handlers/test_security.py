@@ -1,37 +1,14 @@
-"""What is said of rights, tokens and users that are not there: Kafka 4.3.1's words."""
-
-import pytest
+"""What is said of tokens and users that are not there: Kafka 4.3.1's words."""
 
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
-    CreateAclsRequest,
     CreateDelegationTokenRequest,
-    DeleteAclsRequest,
-    DescribeAclsRequest,
     DescribeDelegationTokenRequest,
     DescribeUserScramCredentialsRequest,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from wire.kafka.messages.acls import AclCreation, DeleteAclsFilter
 from wire.kafka.messages.security import UserName
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-async def test_without_an_authorizer_there_are_no_acls(client, version):
-    disabled = int(ErrorCode.SECURITY_DISABLED)
-    answer = await client.call(DescribeAclsRequest(1, None, 1, None, None, 1, 1), version)
-    assert (answer.error_code, answer.resources) == (disabled, [])
-    assert answer.error_message == "No Authorizer is configured on the broker"
-    acl = AclCreation(2, "t", 3, "User:a", "*", 3, 3)
-    answer = await client.call(CreateAclsRequest([acl, acl]), version)
-    assert [(one.error_code, one.error_message) for one in answer.results] == [
-        (disabled, "No Authorizer is configured.")
-    ] * 2
-    wanted = DeleteAclsFilter(2, "t", 3, None, None, 1, 1)
-    [answer] = (await client.call(DeleteAclsRequest([wanted]), version)).filter_results
-    assert (answer.error_code, answer.matching_acls) == (disabled, [])
-    assert answer.error_message == "No Authorizer is configured."
 
 
 async def test_who_is_not_known_gets_no_tokens(client):
