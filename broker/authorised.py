@@ -1,9 +1,9 @@
 """What each API needs authorised: the checks of Kafka 4.3's `KafkaApis` and `ControllerApis`.
 
 One row for each API that a handler serves: dispatch does not start with an API that has none. All
-needs of a row are needed. docs/apis.md shows the same table. Not in it is what depends on more than
-the request: a fetch session has topics that the request does not name, a response's field for
-authorized operations and configurations is left empty for those who may not describe them.
+needs of a row are needed. docs/apis.md shows the same table; broker/guards/ asks for what it says.
+Not in it is what depends on more than the request: the topics of a fetch session, those that an
+answer shows, or that a request would make.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ AUTHORISED: Mapping[ApiKey, tuple[Need, ...]] = {
         Need(CLUSTER, CLUSTER_ACTION, where=Where("replica_id", _REPLICA)),
         Need(CLUSTER, CLUSTER_ACTION, where=Where("replica_state.replica_id", _REPLICA)),
     ),
-    ApiKey.LIST_OFFSETS: (Need(TOPIC, DESCRIBE, ("topics.name",)),),
+    # Brokers ask it of one another, here.
+    ApiKey.LIST_OFFSETS: (
+        Need(CLUSTER, CLUSTER_ACTION, instead=Need(TOPIC, DESCRIBE, ("topics.name",))),
+    ),
     ApiKey.METADATA: (
         Need(TOPIC, DESCRIBE, ("topics.name", "topics.topic_id"), empty_is_all_until=0),
     ),

@@ -137,8 +137,11 @@ class Need:
         found = getattr(value, path[0])
         is_list = isinstance(found, list)
         if found is None:
-            if len(path) > 1:
+            is_list = isinstance(dict(fields_of(type(value)))[path[0]].kind, Array)
+            if is_list and len(path) > 1:
                 yield Extent.ALL
+        elif isinstance(found, Struct):
+            yield from self._walk(found, path[1:])
         elif is_list and not found:
             if self.empty_is_all_until >= 0:
                 yield Extent.ALL

@@ -58,7 +58,10 @@ def _finished(result: Any, finish: Finish) -> Steps[HandlerResult]:  # noqa: ANN
         yield from finish(result)
         return result
     if isinstance(result, Reply):
-        result.finish = finish
+        if result.message is None:
+            result.finish = finish
+        else:  # resolved before it was handed over
+            yield from finish(result.message)
         return result
     if isinstance(result, Abandonable):
         result.through(lambda awaitable: _awaited(awaitable, finish))

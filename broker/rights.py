@@ -99,8 +99,9 @@ class Rights:
         return (who.principal, who.peer_host, self._authorizer.generation)
 
     @property
-    def principal(self) -> Principal:
-        return self._who.principal
+    def who(self) -> tuple[Principal, str]:
+        """Whose rights these are: two of the same may the same."""
+        return self._who.principal, self._who.peer_host
 
     def allows(
         self,
@@ -129,6 +130,11 @@ class Rights:
     def describes_topic(self, name: str) -> bool:
         """Of a topic that the client did not name: whether it may see it."""
         return self.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_told=False)
+
+    def reads_topic(self, topic_id: UUID) -> bool:
+        """True of one that is not there: whoever looks for it says so."""
+        name = self.topic_name(topic_id)
+        return name is None or self.allows(AclOperation.READ, ResourceType.TOPIC, name)
 
     def operations(self, resource_type: ResourceType, name: str) -> int:
         """`authorized_operations`: a bit for each, and no word in the log."""

@@ -95,7 +95,8 @@ def produce(request: Request, rights: Rights) -> Steps[Any]:
         return None
     if not body.topic_data:
         return (yield from _nothing_produced(body, _REFUSED, refused))
-    # With acks=0 what is allowed is written, and then the connection is closed for the rest.
+    if body.acks == 0:
+        return _closing(request)
     answer = yield from _refusals(_REFUSED, refused)
     return told_beside("responses", answer.responses)
 
@@ -105,6 +106,16 @@ def _nothing_produced(
 ) -> Steps[Any]:
     """With acks=0 nobody reads an answer: the connection is closed, for the producer to notice."""
     return NO_ANSWER if body.acks == 0 else (yield from _refusals(code, refused))
+
+
+def _closing(request: Request) -> Finish:
+    """What is allowed was written; for the rest the connection is closed."""
+
+    def finish(response: ProduceResponse) -> Steps[None]:  # as every finish
+        yield 1
+        request.connection.close()
+
+    return finish
 
 
 def _refusals(code: ErrorCode, refused: list[TopicProduceData]) -> Steps[ProduceResponse]:

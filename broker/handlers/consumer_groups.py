@@ -16,9 +16,10 @@ UNSUPPORTED_VERSION while not every broker of the cluster serves the protocol.
 ConsumerGroupDescribe tells what is stored. An empty group id is INVALID_GROUP_ID, a group that is
 not there, or of another type, GROUP_ID_NOT_FOUND.
 
-Known deviations: the authorized operations of a group are all that groups have, and a pattern is
-matched with all topics, as of a broker without an authorizer. A member, and all members of a group
-together, can name NAMES_MAX topics (INVALID_REQUEST); Kafka has no limit but that of a record.
+With an authorizer a pattern stands for the topics that each member may see who subscribes by it.
+Known deviations: in Kafka for those that whoever came first may see. A member, and all members of a
+group together, can name NAMES_MAX topics (INVALID_REQUEST); Kafka has no limit but that of a
+record.
 """
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ class ConsumerGroupsHandler:
             body.subscribed_topic_regex,
             body.server_assignor,
             None if owned is None else numbers,
+            request.rights,
         )
         self._coordinator.consumer_heartbeat(
             body.group_id, given, lambda result: reply.resolve(_heartbeat_response(result))

@@ -128,10 +128,17 @@ class Acknowledging(Reply, ABC):
         """What is acknowledged of each partition; without anything, nothing."""
         body: ShareFetchRequest | ShareAcknowledgeRequest = request.body
         may_renew = request.version >= RENEW_VERSION and body.is_renew_ack
+        rights = request.rights
         for topic in topics:
+            is_refused = rights is not None and not rights.reads_topic(topic.topic_id)
             for each in topic.partitions:
-                if each.acknowledgement_batches:
-                    key = Partition(topic.topic_id, each.partition_index)
+                if not each.acknowledgement_batches:
+                    continue
+                key = Partition(topic.topic_id, each.partition_index)
+                if is_refused:
+                    yield 1
+                    self.acknowledged[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                else:
                     yield from self._begin(key, each, may_renew=may_renew)
 
     def _begin(

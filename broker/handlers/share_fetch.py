@@ -14,7 +14,8 @@ lock ends. The request may acknowledge what earlier ones were given, before anyt
   partition is answered at once;
 - `is_renew_ack` (version 2) fetches nothing, and demands that max_wait_ms, min_bytes, max_bytes and
   max_records are 0 (INVALID_REQUEST);
-- share.isolation.level read_committed: records up to the last stable offset, none of them aborted.
+- share.isolation.level read_committed: records up to the last stable offset, none of them aborted;
+- a topic that the client may not read is TOPIC_AUTHORIZATION_FAILED in each fetch of the session.
 
 `records` has whole batches, of which the client is given only `acquired_records`. It is empty, not
 null.

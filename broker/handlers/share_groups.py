@@ -25,9 +25,8 @@ while not every broker of the cluster serves share groups.
   also of one that the group knows nothing of.
 
 Known deviations: AlterShareGroupOffsets refuses start offsets below -1 (INVALID_REQUEST), and
-raises the group's epoch, so that whoever reads by the old state is fenced. The authorized
-operations of a group are all that groups have, as of a broker without an authorizer. A member, and
-all members of a group together, can name NAMES_MAX topics (INVALID_REQUEST).
+raises the group's epoch, so that whoever reads by the old state is fenced. A member, and all
+members of a group together, can name NAMES_MAX topics (INVALID_REQUEST).
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ class ShareFetching(Acknowledging):
 
     __slots__ = (
         "_available_bytes", "_body", "_cold", "_dirty", "_errors", "_handler", "_is_busy",
-        "_is_late", "_is_over", "_is_waiting", "_parts", "_request", "_size_bytes", "_taken",
+        "_is_late", "_is_over", "_is_waiting", "_parts", "_refused", "_request", "_size_bytes",
+        "_taken",
         "_taker", "_timer", "_waiting_count",
     )  # fmt: skip
 
@@ -106,6 +107,8 @@ class ShareFetching(Acknowledging):
         self._cold: list[Part] = []
         self._taken: dict[Partition, tuple[SharePartition, Taken]] = {}
         self._errors: dict[Partition, ErrorCode] = {}
+        #: Of topics that the client may not read: told, and nothing is answered at once for them.
+        self._refused: dict[Partition, ErrorCode] = {}
         self._size_bytes = 0
         self._available_bytes = 0
         self._timer: Timer | None = None
@@ -122,8 +125,12 @@ class ShareFetching(Acknowledging):
 
     def look_at_all(self) -> Steps[None]:
         """The first look, in the session's order."""
+        rights = self._request.rights
         for key in list(self.session.partitions):
             yield WATCH_UNITS
+            if rights is not None and not rights.reads_topic(key.topic_id):
+                self._refused[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             try:
                 share = self.partitions.get(self.session.group, *key)
             except KafkaError as error:
@@ -356,6 +363,7 @@ class ShareFetching(Acknowledging):
         listener = self._request.connection.listener
         topics: dict[object, ShareFetchableTopicResponse] = {}
         none = ErrorCode.NONE
+        self._errors |= self._refused
         for key in dict.fromkeys((*self._taken, *self._errors, *self.acknowledged)):
             yield ANSWER_UNITS
             topic = topics.get(key.topic_id)

@@ -33,7 +33,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps, run_steps
-from broker.authorization import ALL_OPERATIONS, ResourceType
+from broker.authorization import ALL_OPERATIONS, AclOperation, ResourceType
 from broker.cluster.topic import INTERNAL_TOPICS, check_name
 from broker.groups.streams.group import NO_TARGET, NOTHING_HELD
 from broker.groups.streams.live import LiveStreamsGroup
@@ -87,10 +87,10 @@ from wire.kafka.records.coordinator import encode_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from broker.api import ConnectionInfo
     from broker.coordinator.ports import Catalog
     from broker.groups.coordinator import GroupCoordinator
     from broker.groups.streams.group import StreamsGroup
+    from broker.rights import Rights
     from runtime.turn import Turn
 
 #: What a group costs, in units of `Steps`, and characters of its id that cost one: it is hashed.
@@ -116,16 +116,13 @@ class StreamsGroupsHandler:
         catalog: Catalog,
         turn: Turn,
         is_on: Callable[[], bool] = lambda: True,
-        may_create: Callable[[ConnectionInfo, str], bool] = lambda connection, topic: True,
     ) -> None:
         """`is_on`: whether the protocol is served: the cluster's `streams.version` and this
-        broker's group.coordinator.rebalance.protocols allow it. `may_create`: whether who is on the
-        connection may create a topic of that name."""
+        broker's group.coordinator.rebalance.protocols allow it."""
         self._coordinator = coordinator
         self._catalog = catalog
         self._turn = turn
         self._is_on = is_on
-        self._may_create = may_create
 
     def apis(self) -> list[Api]:
         return [
@@ -162,7 +159,7 @@ class StreamsGroupsHandler:
 
     def _create(self, group_id: str, request: Request, result: HeartbeatResult) -> None:
         names = sorted(result.to_create)
-        refused = [name for name in names if not self._may_create(request.connection, name)]
+        refused = [] if request.rights is None else _not_creatable(request.rights, names)
         if refused:
             _say_more(result, f"Unauthorized to CREATE on topics {', '.join(refused)}.")
             return
@@ -234,6 +231,13 @@ class StreamsGroupsHandler:
                 )
             )
         return StreamsGroupDescribeResponseTopology(topology.epoch, subtopologies)
+
+
+def _not_creatable(rights: Rights, names: list[str]) -> list[str]:
+    create = AclOperation.CREATE
+    if rights.allows_cluster(create, is_told=False):
+        return []
+    return [name for name in names if not rights.allows(create, ResourceType.TOPIC, name)]
 
 
 def _described_member(group: StreamsGroup, member_id: str) -> Member:

@@ -256,6 +256,7 @@ async def _start_groups(
     config = group_config(registry.broker)
     times, streams = partial(group_times, registry), partial(streams_times, registry)
     coordinator = GroupCoordinator(env, config, catalog, logs, times, streams_times_of=streams)
+    coordinator.consumers.is_guarded = bool(registry.broker.authorizer_class_name)
     await stack.enter_async_context(running(coordinator.run))
     return coordinator
 

@@ -80,6 +80,17 @@ def test_beside_a_reply_that_comes_later():
     assert told(reply.message) == BESIDE
 
 
+def test_beside_a_reply_that_was_there_at_once():
+    def handle(request):
+        reply = Reply()
+        reply.resolve(deleted(request))
+        return reply
+
+    body = DeleteGroupsRequest(groups_names=["a", "b", "c"])
+    reply, _ = run(ApiKey.DELETE_GROUPS, 2, body, RULES, handle)
+    assert told(reply.message) == BESIDE
+
+
 async def test_beside_what_a_task_gives():
     async def later(request):
         await trio.lowlevel.checkpoint()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from broker.groups.classic.group import ClassicGroup
+    from broker.groups.consumer.types import Sight
     from broker.groups.in_units import Unit
 
 #: A deadline that does not come.
@@ -44,6 +45,7 @@ class LiveGroup(InUnits[ConsumerGroup, Event]):
         "regexes_version",
         "revocation_deadlines",
         "session_deadlines",
+        "sights",
         "sync_deadlines",
         "target_at_ms",
         "topics_version",
@@ -80,6 +82,27 @@ class LiveGroup(InUnits[ConsumerGroup, Event]):
         self.regexes_resolved_at_ms = -NEVER_MS
         self.is_computing = False
         self.is_resolving = False
+        #: What members' clients may see, by member id, of those who were heard of here.
+        self.sights: dict[str, Sight] = {}
+
+    def heard_with(self, member_id: str, sight: Sight) -> None:
+        """A member that was not heard of before may see less than the others: patterns are matched
+        anew."""
+        if member_id not in self.sights:
+            self.regexes_version = -1
+        self.sights[member_id] = sight
+
+    def sights_of(self, regex: str) -> list[Sight]:
+        """Of the members that subscribe by it, each client's once."""
+        members = self.applied.members
+        for member_id in [each for each in self.sights if each not in members]:
+            del self.sights[member_id]
+        found = {
+            sight.who: sight
+            for member_id, sight in self.sights.items()
+            if members[member_id].regex == regex
+        }
+        return list(found.values())
 
     # --- what others read
 

@@ -74,6 +74,8 @@ logger = logging.getLogger(__name__)
 _UNITS_PER_TURN = 2000
 #: What it costs to make a record.
 _RECORD_UNITS = 15
+#: What it costs to ask whether a member may see a topic.
+SIGHT_UNITS = 3
 #: Bytes of the records of one unit, at most: with their frames below the topic's max.message.bytes.
 UNIT_BYTES_MAX = 500_000
 #: What a member is told if its group's records could not be stored: it tries again. Any other error
@@ -98,6 +100,8 @@ class ConsumerGroups:
         limits: GroupLimits,
     ) -> None:
         self.settings = settings
+        #: There is an authorizer: members tell what they may see.
+        self.is_guarded = False
         self._limits = limits
         self._timers = timers
         self._topics = topics
@@ -140,6 +144,8 @@ class ConsumerGroups:
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             reply(HeartbeatResult(error) if error else result)
 
+        if request.sight is not None and request.member_id in live.applied.members:
+            live.heard_with(request.member_id, request.sight)
         if request.epoch != STATIC_LEAVE_EPOCH:
             live.touch(request.member_id, self.times_of(group_id), self._timers.now_ms())
         self.finish(entry, live, changes, done)
@@ -475,13 +481,21 @@ class ConsumerGroups:
             self._jobs_in.send_nowait(partial(self._resolve, entry, live))
 
     async def _resolve(self, entry: GroupEntry, live: LiveGroup) -> None:
-        """Matches every pattern of a group with every topic's name, in slices."""
+        """Matches every pattern of a group with every topic's name, in slices. With an authorizer a
+        pattern stands for what each of those may see who subscribe by it, and were heard of: one
+        who may see more shows it to nobody else. After this broker took the group over, what it
+        stood for counts until one is heard of."""
         slices = Slices(MATCHES_PER_TURN)
         version = self.topics_version
         names = [topic.name for topic in self._topics.all()]
         found: dict[str, frozenset[str]] = {}
         try:
             for regex in list(live.applied.regex_members):
+                sights = live.sights_of(regex)
+                if self.is_guarded and not sights:
+                    if regex not in live.applied.regexes:
+                        found[regex] = frozenset()
+                    continue
                 try:
                     pattern = Pattern(regex)
                 except PatternError as error:
@@ -492,7 +506,11 @@ class ConsumerGroups:
                 for name in names:
                     if slices.due(pattern.cost):
                         await slices.turn()
-                    if pattern.matches(name):
+                    if not pattern.matches(name):
+                        continue
+                    if slices.due(SIGHT_UNITS * len(sights)):
+                        await slices.turn()
+                    if all(sight.describes_topic(name) for sight in sights):
                         matching.append(name)
                 found[regex] = frozenset(matching)
         finally:

@@ -50,6 +50,16 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
+class Sight(Protocol):
+    """The rights of a member's client (broker/rights.py)."""
+
+    @property
+    def who(self) -> object:
+        """Two of the same see the same."""
+
+    def describes_topic(self, name: str) -> bool: ...
+
+
 @dataclass(slots=True, frozen=True)
 class ClassicPart:
     """Of a member that speaks the classic protocol: what JoinGroup said."""
@@ -145,6 +155,8 @@ class HeartbeatInput:
     regex: str | None = None
     server_assignor: str | None = None
     owned: Owned | None = None
+    #: Which topics its client may see; None: all, as nobody is asked.
+    sight: Sight | None = None
 
     @property
     def is_full(self) -> bool:

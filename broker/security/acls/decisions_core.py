@@ -23,6 +23,10 @@ DECISIONS_MAX = 10_000
 CHARACTERS_MAX = 249
 
 
+#: Room for a type of resources beside an operation.
+_TYPE_BITS = 4
+
+
 class Decisions:
     def __init__(self, index: AclIndex, decisions_max: int = DECISIONS_MAX) -> None:
         self._index = index
@@ -45,7 +49,9 @@ class Decisions:
         if self._generation != self._index.generation:
             self._kept.clear()
             self._generation = self._index.generation
-        key = (principal, host, operation, resource_type, name)
+        # Numbers and texts: the hash of an enum's member, or of a dataclass, is a call of Python's.
+        what = operation << _TYPE_BITS | resource_type
+        key = (principal.name, principal.type, host, what, name)
         found = self._kept.get(key)
         if found is not None:
             return found

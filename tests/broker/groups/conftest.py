@@ -443,7 +443,8 @@ class World:
         self.connection = ConnectionInfo("c", "10.0.0.9", "PLAINTEXT")
         #: Whom share groups need; None: they are not served.
         self.share = None
-        self.not_to_create = set()
+        #: None: there is no authorizer.
+        self.rights = None
         self.nursery.start_soon(self.turn.serve)
 
     async def start(self, *, topic=True):
@@ -452,16 +453,12 @@ class World:
         self.coordinator = GroupCoordinator(
             self.env, self.config, self.catalog, self.logs, share=self.share
         )
+        self.coordinator.consumers.is_guarded = self.rights is not None
         self.handlers = [
             GroupsHandler(self.coordinator),
             OffsetsHandler(self.coordinator, self.catalog),
             ConsumerGroupsHandler(self.coordinator, self.catalog, lambda: self.is_on),
-            StreamsGroupsHandler(
-                self.coordinator,
-                self.catalog,
-                self.turn,
-                may_create=lambda connection, topic: topic not in self.not_to_create,
-            ),
+            StreamsGroupsHandler(self.coordinator, self.catalog, self.turn),
             TxnOffsetsHandler(self.coordinator, self.catalog),
             TransactionMarkersHandler(self.logs, self.turn, self.coordinator.transactions),
             FindCoordinatorHandler(
@@ -506,7 +503,7 @@ class World:
         api = self.apis[key]
         assert api.version_min <= version <= api.version_max
         body, _ = decode(type(message), version, encode(message, version))
-        request = Request(key, version, 1, client_id, self.connection, body)
+        request = Request(key, version, 1, client_id, self.connection, body, rights=self.rights)
         answers = []
 
         def answer(response):

@@ -1,18 +1,19 @@
-"""What is said of rights, and tokens that are not there: Kafka 4.3.1's words."""
+"""ACLs described, created and deleted; without an authorizer in Kafka 4.3.1's words."""
 
 import pytest
 
-from wire.kafka.errors import ErrorCode
-from wire.kafka.messages import (
-    CreateAclsRequest,
-    CreateDelegationTokenRequest,
-    DeleteAclsRequest,
-    DescribeAclsRequest,
-    DescribeDelegationTokenRequest,
-    ExpireDelegationTokenRequest,
-    RenewDelegationTokenRequest,
+from tests.broker.security.acls.conftest import (
+    EVERYTHING,
+    acl_of,
+    creation,
+    exactly,
+    start_guarded,  # noqa: F401  # a fixture
 )
+from wire.kafka.errors import ErrorCode
+from wire.kafka.messages import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from wire.kafka.messages.acls import AclCreation, DeleteAclsFilter
+
+INVALID = ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -32,16 +33,98 @@ async def test_without_an_authorizer_there_are_no_acls(client, version):
     assert answer.error_message == "No Authorizer is configured."
 
 
-async def test_who_is_not_known_gets_no_tokens(client):
-    refused = int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
-    made = await client.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1))
-    assert (made.error_code, made.principal_type, made.principal_name) == (
-        refused, "User", "ANONYMOUS",
-    )  # fmt: skip
-    assert (made.issue_timestamp_ms, made.expiry_timestamp_ms, made.token_id) == (-1, -1, "")
-    for body in (
-        RenewDelegationTokenRequest(b"x", 1),
-        ExpireDelegationTokenRequest(b"x", 1),
-        DescribeDelegationTokenRequest(None),
+@pytest.fixture
+async def world(start_guarded):  # noqa: F811
+    return await start_guarded()
+
+
+async def listed(client, wanted=EVERYTHING, version=3):
+    answer = await client.call(wanted, version)
+    assert answer.error_code == 0
+    return {
+        (one.resource_type, one.resource_name, one.pattern_type): sorted(
+            (each.principal, each.host, each.operation, each.permission_type) for each in one.acls
+        )
+        for one in answer.resources
+    }
+
+
+async def test_they_are_made_found_and_deleted_and_outlive_a_restart(world, start_guarded):  # noqa: F811
+    await world.allow("a READ TOPIC t", "a WRITE TOPIC t", "-b READ TOPIC t*", "a READ TOPIC t")
+    expected = {
+        (2, "t", 3): [("User:a", "*", 3, 3), ("User:a", "*", 4, 3)],
+        (2, "t", 4): [("User:b", "*", 3, 2)],
+    }
+    for version in (1, 2, 3):
+        assert await listed(world.admin, version=version) == expected
+    matching = DescribeAclsRequest(2, "tx", 2, None, None, 1, 1)
+    assert list(await listed(world.admin, matching)) == [(2, "t", 4)]
+    of_a = DescribeAclsRequest(1, None, 1, "User:a", None, 4, 1)
+    assert await listed(world.admin, of_a) == {(2, "t", 3): [("User:a", "*", 4, 3)]}
+    await world.server.stop()
+    world = await start_guarded()
+    assert await listed(world.admin) == expected
+    filters = [
+        DeleteAclsFilter(2, "t", 3, None, None, 1, 1),
+        exactly(acl_of("nobody READ TOPIC t")),
+    ]
+    first, second = (await world.admin.call(DeleteAclsRequest(filters))).filter_results
+    assert sorted((one.operation, one.principal) for one in first.matching_acls) == [
+        (3, "User:a"),
+        (4, "User:a"),
+    ]
+    assert (second.error_code, second.matching_acls) == (0, [])
+    assert list(await listed(world.admin)) == [(2, "t", 4)]
+
+
+async def test_what_is_no_acl_is_refused_by_itself(world):
+    good = creation(acl_of("a READ TOPIC t"))
+    bad = [
+        AclCreation(1, "t", 3, "User:a", "*", 3, 3),  # any type
+        AclCreation(99, "t", 3, "User:a", "*", 3, 3),
+        AclCreation(2, "t", 1, "User:a", "*", 3, 3),  # any pattern
+        AclCreation(2, "t", 2, "User:a", "*", 3, 3),  # match
+        AclCreation(2, "t", 3, "User:a", "*", 1, 3),  # any operation
+        AclCreation(2, "t", 3, "User:a", "*", 99, 3),
+        AclCreation(2, "t", 3, "User:a", "*", 3, 1),  # any permission
+        AclCreation(2, "", 3, "User:a", "*", 3, 3),
+        AclCreation(2, "", 4, "User:a", "*", 3, 3),  # attack 34: the prefix of everything
+        AclCreation(2, "x" * 3000, 3, "User:a", "*", 3, 3),
+        AclCreation(4, "another", 3, "User:a", "*", 3, 3),  # no other cluster
+        AclCreation(2, "t", 3, "alice", "*", 3, 3),
+        AclCreation(2, "t", 3, "User:", "*", 3, 3),
+        AclCreation(2, "t", 3, "User:a", "", 3, 3),
+        AclCreation(2, "t", 3, "User:" + "a" * 3000, "*", 3, 3),
+    ]
+    answer = await world.admin.call(CreateAclsRequest([*bad, good]))
+    assert [one.error_code for one in answer.results] == [INVALID] * len(bad) + [0]
+    assert all(one.error_message for one in answer.results[:-1])
+    assert len(await listed(world.admin)) == 1
+    for wanted in (
+        DescribeAclsRequest(0, None, 1, None, None, 1, 1),
+        DescribeAclsRequest(1, None, 0, None, None, 1, 1),
+        DescribeAclsRequest(1, None, 1, None, None, 77, 1),
+        DescribeAclsRequest(1, None, 1, None, None, 1, 5),
     ):
-        assert (await client.call(body)).error_code == refused
+        assert (await world.admin.call(wanted)).error_code == INVALID
+
+
+async def test_ten_thousand_are_deleted_at_once_and_not_one_more(world):
+    """Attack 46."""
+    for start in range(0, 10_001, 2000):
+        count = min(2000, 10_001 - start)
+        creations = [
+            creation(acl_of(f"u{number} READ TOPIC t")) for number in range(start, start + count)
+        ]
+        answer = await world.admin.call(CreateAclsRequest(creations))
+        assert not any(one.error_code for one in answer.results)
+    everything = DeleteAclsFilter(2, None, 1, None, None, 1, 1)
+    [result] = (await world.admin.call(DeleteAclsRequest([everything]))).filter_results
+    assert (result.error_code, result.matching_acls) == (INVALID, [])
+    assert "10000" in result.error_message
+    one = exactly(acl_of("u7 READ TOPIC t"))
+    [first, second] = (await world.admin.call(DeleteAclsRequest([one, everything]))).filter_results
+    assert (first.error_code, second.error_code) == (0, INVALID)
+    [result] = (await world.admin.call(DeleteAclsRequest([everything]))).filter_results
+    assert (result.error_code, len(result.matching_acls)) == (0, 10_000)
+    assert await listed(world.admin) == {}

@@ -6,8 +6,12 @@ from __future__ import annotations
 import pytest
 import trio
 
+from broker.api import ConnectionInfo
 from broker.groups.consumer.settings import ConsumerSettings
 from broker.groups.consumer.types import GroupTimes
+from broker.rights import Rights
+from broker.security.principal import Principal
+from tests.broker.rules import Rules
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -690,3 +694,31 @@ async def test_a_topic_that_is_owned_twice(world):
     version, request = client.request(topic_partitions=owned)
     request.member_epoch -= 1
     assert E((await world.ask(version, request)).error_code) is E.FENCED_MEMBER_EPOCH
+
+
+async def test_a_pattern_shows_nobody_what_he_may_not_see(world, autojump_clock):
+    """Attack 44: a member who may see more resolves it for no other."""
+    consumers = world.coordinator.consumers
+    consumers.is_guarded = True
+    world.catalog.add("t2", 1)
+    world.rights = Rights(Rules(everything=True), world.connection, "x")
+    one = Client(world, "a", subscribed_topic_regex="t.*")
+    assert await one.beat() is E.NONE
+    await world.settle()
+    live = world.coordinator.describe("g")[1].group
+    assert live.applied.regexes["t.*"].topics == {"t", "t2"}
+    bob = ConnectionInfo("d", "10.0.0.8", "CLIENTS", principal=Principal("User", "bob"))
+    world.rights = Rights(Rules(("DESCRIBE", "TOPIC", "t2")), bob, "x")
+    two = Client(world, "b", subscribed_topic_regex="t.*")
+    assert await two.beat() is E.NONE
+    for _ in range(2):
+        await trio.sleep(5)
+        await two.beat()
+        await world.settle()
+    assert live.applied.regexes["t.*"].topics == {"t2"}
+    # Another coordinator has heard of nobody yet: what it stood for counts.
+    await world.restart()
+    live = world.coordinator.describe("g")[1].group
+    world.coordinator.consumers.topics_changed()
+    await trio.sleep(6)
+    assert live.applied.regexes["t.*"].topics == {"t2"}

@@ -8,7 +8,9 @@ import trio
 
 from broker.groups.streams.settings import StreamsSettings
 from broker.groups.streams.types import StreamsTimes
+from broker.rights import Rights
 from runtime.turn import Turn
+from tests.broker.rules import Rules
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.errors import KafkaError
 from wire.kafka.messages.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -230,7 +232,8 @@ async def test_they_are_made_once(world, asked):
 
 
 async def test_internal_topics_without_create(world, asked):
-    world.not_to_create.add(STORE)
+    describing = ("DESCRIBE", "TOPIC", STORE)
+    world.rights = Rights(Rules(describing), world.connection, "StreamsGroupHeartbeat")
     client = Client(world, "a")
     await client.beat()
     assert client.statuses == {
@@ -238,7 +241,7 @@ async def test_internal_topics_without_create(world, asked):
     }
     await trio.sleep(1)
     assert asked == []
-    world.not_to_create.clear()
+    world.rights = Rights(Rules(everything=True), world.connection, "StreamsGroupHeartbeat")
     await client.beat()
     await trio.sleep(1)
     await client.beat()
