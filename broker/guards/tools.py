@@ -66,7 +66,15 @@ def at_the_top(request: Request, code: ErrorCode) -> Steps[Any]:
     if not is_carried(type(response), "error_code", request.version):
         return NO_ANSWER
     response.error_code = int(code)
+    if hasattr(response, "error_message"):
+        response.error_message = words(code)
     return response
+
+
+def words(code: ErrorCode) -> str:
+    """Of a refusal, as Kafka's exceptions have them by default."""
+    what = code.name.removesuffix("_AUTHORIZATION_FAILED").replace("_", " ").capitalize()
+    return f"{what} authorization failed."
 
 
 def split(items: list[T], is_allowed: Callable[[T], bool], name: str) -> Steps[list[T]]:
