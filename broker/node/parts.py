@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from broker.cluster.config_file import NodeConfig
     from broker.cluster.durability import Copies
     from broker.cluster.view import Facts
+    from broker.node.acls import Acls
     from broker.node.apis import Handler
     from broker.node.foundation import Foundation, Transactions
     from broker.node.shares import ShareGroupParts
@@ -138,6 +139,8 @@ class BrokerParts:
     cleaner: LogCleaner | None = None
     member: ClusterMember | None = None
     transactions: Transactions | None = None
+    #: None: there is no authorizer.
+    acls: Acls | None = None
     #: By listener; of others, PLAINTEXT.
     security: dict[str, ListenerSecurity] = field(default_factory=dict)
     #: Where it listens (broker/cluster/membership.py), once it does.
@@ -238,7 +241,7 @@ async def start_broker(
     follow_connections(shares, dispatcher)
     return BrokerParts(
         broker, dispatcher, logs, server, view, quotas, telemetry, coordinator,
-        cleaner, member, transactions, security,
+        cleaner, member, transactions, acls, security,
     )  # fmt: skip
 
 
