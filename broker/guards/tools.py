@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.authorization import ResourceType, is_carried
-from wire.kafka.codec import request_class, response_class
+from wire.kafka.codec import response_class
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -211,19 +211,6 @@ class One:
         if is_allowed:
             return None
         return (yield from self.refused(request, CODES[self.resource]))
-
-
-@dataclass(slots=True, frozen=True)
-class Carried:
-    """A guard for versions whose requests have a field."""
-
-    path: str
-    guard: Guard
-
-    def __call__(self, request: Request, rights: Rights) -> Steps[Any]:
-        if not is_carried(request_class(request.key), self.path, request.version):
-            return None
-        return (yield from self.guard(request, rights))
 
 
 class All:

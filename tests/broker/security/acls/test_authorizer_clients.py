@@ -1,5 +1,6 @@
 """Clients who log in and have some rights: what they write, read and see."""
 
+import logging
 import uuid
 
 from tests.broker.conftest import fetch_request, produce_request, values_of
@@ -205,3 +206,17 @@ async def test_secrets_and_rights_are_not_to_be_had_by_settings(guarded):
             ErrorCode.INVALID_REQUEST,
             ErrorCode.INVALID_CONFIG,
         )
+
+
+async def test_the_audit_log_has_a_level_of_its_own(guarded, caplog):
+    name = "kafka.authorizer.logger"
+    config = AlterableConfig(name=name, config_operation=0, value="DEBUG")
+    resource = AlterConfigsResource(resource_type=8, resource_name="0", configs=[config])
+    try:
+        answer = await guarded.admin.call(IncrementalAlterConfigsRequest(resources=[resource]))
+        assert answer.responses[0].error_code == 0
+        await guarded.admin.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+        allowed = [record for record in caplog.records if record.getMessage() == "Allowed"]
+        assert any(record.args["rule"] == "SuperUser" for record in allowed)
+    finally:
+        logging.getLogger(name).setLevel(logging.NOTSET)
