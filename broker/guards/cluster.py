@@ -12,6 +12,7 @@ from broker.guards.tools import (
     QUESTION_UNITS,
     One,
     told_beside,
+    words,
 )
 from wire.kafka.codec import response_class
 from wire.kafka.messages import cluster, configs
@@ -103,17 +104,12 @@ def _configs(
     return guard
 
 
-def _words(code: ErrorCode) -> str:
-    what = code.name.removesuffix("_AUTHORIZATION_FAILED").capitalize()
-    return f"{what} authorization failed."
-
-
 describe_configs = _configs(
     AclOperation.DESCRIBE_CONFIGS,
     "results",
     lambda item, code: configs.DescribeConfigsResult(
         error_code=int(code),
-        error_message=_words(code),
+        error_message=words(code),
         resource_type=item.resource_type,
         resource_name=item.resource_name,
     ),
@@ -123,7 +119,7 @@ alter_configs = _configs(
     "responses",
     lambda item, code: configs.AlterConfigsResourceResponse(
         error_code=int(code),
-        error_message=_words(code),
+        error_message=words(code),
         resource_type=item.resource_type,
         resource_name=item.resource_name,
     ),

@@ -19,6 +19,7 @@ from broker.guards.tools import (
     may_by_id,
     only,
     split,
+    words,
 )
 from wire.kafka.messages import consumer_groups, groups, offsets, share_groups, streams_groups
 
@@ -36,10 +37,21 @@ READ, DELETE, DESCRIBE = AclOperation.READ, AclOperation.DELETE, AclOperation.DE
 _REFUSED, _TOPIC_REFUSED = CODES[GROUP], CODES[TOPIC]
 _IDS_FROM = 10
 _SEVERAL_GROUPS_FROM = 8
+_NULL_PROTOCOL_FROM = 7
 #: Kafka's words of a group that shows a topic (`KafkaApis.handleConsumerGroupDescribe`).
 _HAS_FORBIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 
 reads_group = One(GROUP, READ, "group_id")
+
+
+def _no_join(request: Request, code: ErrorCode) -> Steps[groups.JoinGroupResponse]:
+    """From version 7 on no protocol has no name."""
+    yield 1
+    name = None if request.version >= _NULL_PROTOCOL_FROM else ""
+    return groups.JoinGroupResponse(error_code=int(code), protocol_name=name)
+
+
+joins_group = One(GROUP, READ, "group_id", _no_join)
 
 # -- committed offsets ----------------------------------------------------------------------------
 
@@ -205,7 +217,7 @@ def find_coordinator(request: Request, rights: Rights) -> Steps[Any]:
         if is_allowed(body.key):
             return None
         return groups.FindCoordinatorResponse(
-            error_code=int(code), error_message=_words(code), node_id=-1, host="", port=-1
+            error_code=int(code), error_message=words(code), node_id=-1, host="", port=-1
         )
     refused = yield from split(body.coordinator_keys, is_allowed, "")
     if not refused:
@@ -213,7 +225,7 @@ def find_coordinator(request: Request, rights: Rights) -> Steps[Any]:
     beside = []
     for key in refused:
         yield 1
-        beside.append(groups.Coordinator(key, -1, "", -1, int(code), _words(code)))
+        beside.append(groups.Coordinator(key, -1, "", -1, int(code), words(code)))
     if not body.coordinator_keys:
         return groups.FindCoordinatorResponse(coordinators=beside)
 
@@ -222,12 +234,6 @@ def find_coordinator(request: Request, rights: Rights) -> Steps[Any]:
         response.coordinators.extend(beside)
 
     return finish
-
-
-def _words(code: ErrorCode) -> str:
-    """As Kafka's exceptions have it by default."""
-    what = code.name.removesuffix("_AUTHORIZATION_FAILED").replace("_", " ").capitalize()
-    return f"{what} authorization failed."
 
 
 # -- descriptions ---------------------------------------------------------------------------------
@@ -283,7 +289,7 @@ def _describing(
         "",
         "groups",
         lambda group_id, code: kind(
-            group_id=group_id, error_code=int(code), error_message=_words(code)
+            group_id=group_id, error_code=int(code), error_message=words(code)
         ),
     )
 
@@ -390,7 +396,7 @@ delete_share_offsets = All(
         "topic_name",
         "responses",
         lambda topic, code: share_groups.DeleteShareGroupOffsetsResponseTopic(
-            topic_name=topic.topic_name, error_code=int(code), error_message=_words(code)
+            topic_name=topic.topic_name, error_code=int(code), error_message=words(code)
         ),
     ),
 )
@@ -411,7 +417,7 @@ def describe_share_offsets(request: Request, rights: Rights) -> Steps[Any]:
     )
     beside = [
         share_groups.DescribeShareGroupOffsetsResponseGroup(
-            group_id=group.group_id, error_code=int(_REFUSED), error_message=_words(_REFUSED)
+            group_id=group.group_id, error_code=int(_REFUSED), error_message=words(_REFUSED)
         )
         for group in refused
     ]

@@ -72,6 +72,7 @@ _produced = Refused(
 
 
 def produce(request: Request, rights: Rights) -> Steps[Any]:
+    """Known deviation: Kafka asks for the transactional id only if a batch is transactional."""
     body: ProduceRequest = request.body
     transactional_id = body.transactional_id
     if transactional_id is not None:

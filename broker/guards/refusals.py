@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from broker.guards.tools import Refused, at_the_top
+from broker.guards.tools import Refused, at_the_top, words
 from wire.kafka.codec import response_class
 from wire.kafka.messages import acls, cluster, configs, offsets, share_state, transactions
 
@@ -78,23 +78,20 @@ def all_markers(request: Request, code: ErrorCode) -> Steps[Any]:
     return response
 
 
-#: Kafka's words of what a client lacks (`ClusterAuthorizationException`).
-_CLUSTER_WORDS = "Cluster authorization failed."
-
 all_creations = EachRefused(
-    "creations", "results", lambda item, code: acls.AclCreationResult(int(code), _CLUSTER_WORDS)
+    "creations", "results", lambda item, code: acls.AclCreationResult(int(code), words(code))
 )
 all_filters = EachRefused(
     "filters",
     "filter_results",
-    lambda item, code: acls.DeleteAclsFilterResult(int(code), _CLUSTER_WORDS),
+    lambda item, code: acls.DeleteAclsFilterResult(int(code), words(code)),
 )
 
 
 def _quota_entry(item: Any, code: ErrorCode) -> Any:  # noqa: ANN401  # a struct of the request
     return configs.AlterClientQuotasResponseEntryData(
         error_code=int(code),
-        error_message=_CLUSTER_WORDS,
+        error_message=words(code),
         entity=[configs.EntityData(each.entity_type, each.entity_name) for each in item.entity],
     )
 
@@ -105,7 +102,7 @@ all_quotas = EachRefused("entries", "entries", _quota_entry)
 def no_quotas(request: Request, code: ErrorCode) -> Steps[Any]:  # as all of them
     yield 1
     return configs.DescribeClientQuotasResponse(
-        error_code=int(code), error_message=_CLUSTER_WORDS, entries=None
+        error_code=int(code), error_message=words(code), entries=None
     )
 
 

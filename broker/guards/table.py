@@ -31,7 +31,7 @@ GUARDS: Mapping[ApiKey, Guard] = {
     ApiKey.OFFSET_COMMIT: groups.commit,
     ApiKey.OFFSET_FETCH: groups.fetch_offsets,
     ApiKey.FIND_COORDINATOR: groups.find_coordinator,
-    ApiKey.JOIN_GROUP: groups.reads_group,
+    ApiKey.JOIN_GROUP: groups.joins_group,
     ApiKey.HEARTBEAT: groups.reads_group,
     ApiKey.LEAVE_GROUP: groups.reads_group,
     ApiKey.SYNC_GROUP: groups.reads_group,

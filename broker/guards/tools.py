@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.authorization import ResourceType, is_carried
-from wire.kafka.codec import request_class, response_class
+from wire.kafka.codec import response_class
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -66,7 +66,15 @@ def at_the_top(request: Request, code: ErrorCode) -> Steps[Any]:
     if not is_carried(type(response), "error_code", request.version):
         return NO_ANSWER
     response.error_code = int(code)
+    if hasattr(response, "error_message"):
+        response.error_message = words(code)
     return response
+
+
+def words(code: ErrorCode) -> str:
+    """Of a refusal, as Kafka's exceptions have them by default."""
+    what = code.name.removesuffix("_AUTHORIZATION_FAILED").replace("_", " ").capitalize()
+    return f"{what} authorization failed."
 
 
 def split(items: list[T], is_allowed: Callable[[T], bool], name: str) -> Steps[list[T]]:
@@ -203,19 +211,6 @@ class One:
         if is_allowed:
             return None
         return (yield from self.refused(request, CODES[self.resource]))
-
-
-@dataclass(slots=True, frozen=True)
-class Carried:
-    """A guard for versions whose requests have a field."""
-
-    path: str
-    guard: Guard
-
-    def __call__(self, request: Request, rights: Rights) -> Steps[Any]:
-        if not is_carried(request_class(request.key), self.path, request.version):
-            return None
-        return (yield from self.guard(request, rights))
 
 
 class All:

@@ -84,7 +84,7 @@ class AclsHandler:
             resource.acls.append(
                 AclDescription(acl.principal, acl.host, int(acl.operation), int(acl.permission))
             )
-        return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
+        return DescribeAclsResponse(resources=list(resources.values()))
 
     @staticmethod
     def _matching(store: AclStore, wanted: AclFilter) -> Steps[list[AclBinding]]:
@@ -171,7 +171,7 @@ def _created(
         yield 1
         error = each if isinstance(each, KafkaError) else failed.get(each)
         response.results.append(
-            AclCreationResult(0, None)
+            AclCreationResult()
             if error is None
             else AclCreationResult(int(error.code), error.message)
         )

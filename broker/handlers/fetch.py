@@ -468,7 +468,7 @@ def _refused(wanted: Wanted) -> tuple[Wanted, PartitionData]:
         partition_index=wanted.request.partition,
         error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         high_watermark=-1,
-        aborted_transactions=None,
+        aborted_transactions=[],  # as Kafka, whatever is read
         records=EMPTY,
     )
 

@@ -1,8 +1,8 @@
 """The resource type BROKER_LOGGER: levels of this process's loggers (KIP-412).
 
 A level is in force until the process ends, as in Kafka. `root` is the root logger; the others are
-the modules' of this program that exist. TRACE and FATAL are Kafka's words for the next levels that
-Python's logging has.
+the modules' of this program that exist, and the audit log. TRACE and FATAL are Kafka's words for
+the next levels that Python's logging has.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ _LEVELS = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
+#: The audit log (broker/security/acls/authorizer.py), which Kafka's operators know by this name.
+_AUDIT = "kafka.authorizer.logger"
 _PACKAGES = ("broker", "ledger", "bookie", "joined", "metadata", "runtime", "wire", "quire")
 
 
 def _loggers() -> dict[str, logging.Logger]:
     found = {ROOT: logging.getLogger()}
     for name in sorted(logging.root.manager.loggerDict):
-        if name.partition(".")[0] in _PACKAGES:
+        if name == _AUDIT or name.partition(".")[0] in _PACKAGES:
             found[name] = logging.getLogger(name)
     return found
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from broker.cluster.config_file import NodeConfig
     from broker.cluster.durability import Copies
     from broker.cluster.view import Facts
+    from broker.node.acls import Acls
     from broker.node.apis import Handler
     from broker.node.foundation import Foundation, Transactions
     from broker.node.shares import ShareGroupParts
@@ -97,6 +98,8 @@ class BrokerParts:
     cleaner: LogCleaner | None = None
     member: ClusterMember | None = None
     transactions: Transactions | None = None
+    #: None: there is no authorizer.
+    acls: Acls | None = None
     #: By listener; of others, PLAINTEXT.
     security: dict[str, ListenerSecurity] = field(default_factory=dict)
     #: None: no listener has TLS.
@@ -200,7 +203,7 @@ async def start_broker(
     follow_connections(shares, dispatcher)
     return BrokerParts(
         broker, dispatcher, logs, server, view, quotas, telemetry, coordinator,
-        cleaner, member, transactions, security.listeners, security.tls,
+        cleaner, member, transactions, security.acls, security.listeners, security.tls,
     )  # fmt: skip
 
 

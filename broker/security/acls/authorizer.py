@@ -46,7 +46,6 @@ class StandardAuthorizer:
         self._decisions = Decisions(index)
         #: Asked for each name of each request.
         self.decide = self._decisions.of
-        self.denied_count = 0
 
     @property
     def generation(self) -> int:

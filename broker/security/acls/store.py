@@ -62,6 +62,8 @@ class AclStore:
     async def load(self) -> None:
         """Reads all that is stored. MetadataError; ConfigError: it is not understood."""
         names: list[str] = []
+        # Who was refused lately is not to be let in by a server that is behind.
+        await self._store.sync(ACLS_PATH)
         with suppress(NoNodeError):
             names = await self._store.children(ACLS_PATH)
         nodes = await self._store.get_many([f"{ACLS_PATH}/{name}" for name in names])

@@ -2,18 +2,14 @@
 
 import pytest
 
-from tests.broker.security.acls.conftest import (
-    EVERYTHING,
-    acl_of,
-    creation,
-    exactly,
-    start_guarded,  # noqa: F401  # a fixture
-)
+from tests.broker.security.acls import conftest
+from tests.broker.security.acls.conftest import EVERYTHING, acl_of, creation, exactly
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from wire.kafka.messages.acls import AclCreation, DeleteAclsFilter
 
 INVALID = ErrorCode.INVALID_REQUEST
+start_guarded = conftest.start_guarded
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -34,7 +30,7 @@ async def test_without_an_authorizer_there_are_no_acls(client, version):
 
 
 @pytest.fixture
-async def world(start_guarded):  # noqa: F811
+async def world(start_guarded):
     return await start_guarded()
 
 
@@ -49,7 +45,7 @@ async def listed(client, wanted=EVERYTHING, version=3):
     }
 
 
-async def test_they_are_made_found_and_deleted_and_outlive_a_restart(world, start_guarded):  # noqa: F811
+async def test_they_are_made_found_and_deleted_and_outlive_a_restart(world, start_guarded):
     await world.allow("a READ TOPIC t", "a WRITE TOPIC t", "-b READ TOPIC t*", "a READ TOPIC t")
     expected = {
         (2, "t", 3): [("User:a", "*", 3, 3), ("User:a", "*", 4, 3)],

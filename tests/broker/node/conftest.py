@@ -21,12 +21,13 @@ from tests.ledger.bookie_configs import small_bookie
 
 @pytest.fixture
 async def start(network_env, nursery, tmp_path):
-    """start(node id) -> a broker of one cluster; all on one bookie and one metadata tree."""
+    """start(node id, **settings) -> a broker of one cluster; all on one bookie and one metadata
+    tree. `super_users="x"` is super.users."""
     env, tree = network_env, MemoryTree()
     bookie = Bookie(small_bookie(tmp_path, "b1"), env)
     await nursery.start(bookie.run)
 
-    async def start(node_id):
+    async def start(node_id, **settings):
         broker = SimpleNamespace(scope=trio.CancelScope(), stopped=trio.Event())
 
         async def serve(stack):
@@ -38,6 +39,7 @@ async def start(network_env, nursery, tmp_path):
             await ledgers.manager.ensure_layout()
             await stack.enter_async_context(running(ledgers.run))
             own = {"node.id": str(node_id), "listeners": "PLAINTEXT://127.0.0.1:0"}
+            own |= {name.replace("_", "."): text for name, text in settings.items()}
             config = load("", own, BOOKIE_CONFIGS)
             writable = Bookies(lambda: ["b1"])
             foundation = Foundation(env, store, ledgers, writable, str(tmp_path))

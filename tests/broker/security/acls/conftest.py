@@ -73,7 +73,7 @@ class Guarded:
         """By requests, as a tool would."""
         creations = [creation(acl_of(text)) for text in texts]
         answer = await self.admin.call(CreateAclsRequest(creations))
-        assert [(one.error_code, one.error_message) for one in answer.results] == [(0, None)] * len(
+        assert [(one.error_code, one.error_message) for one in answer.results] == [(0, "")] * len(
             texts
         )
 

@@ -1,10 +1,23 @@
 """Clients who log in and have some rights: what they write, read and see."""
 
+import logging
 import uuid
 
 from tests.broker.conftest import fetch_request, produce_request, values_of
 from wire.kafka.errors import ErrorCode
-from wire.kafka.messages import MetadataRequest
+from wire.kafka.messages import (
+    DescribeConfigsRequest,
+    FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest,
+    MetadataRequest,
+)
+from wire.kafka.messages.configs import DescribeConfigsResource
+from wire.kafka.messages.configs import (
+    IncrementalAlterConfigsRequestAlterableConfig as AlterableConfig,
+)
+from wire.kafka.messages.configs import (
+    IncrementalAlterConfigsRequestAlterConfigsResource as AlterConfigsResource,
+)
 from wire.kafka.messages.metadata import MetadataRequestTopic
 
 REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -159,3 +172,51 @@ async def test_a_fetch_waits_beside_what_it_may_not_read(guarded, wait_until):
         "t": 0,
         "u": REFUSED,
     }
+
+
+async def test_a_client_that_calls_itself_a_tool_writes_no_internal_topic(guarded):
+    """Attack 38."""
+    ready = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    assert (await guarded.admin.call(ready)).coordinators[0].error_code == 0
+    await guarded.allow("alice ALL TOPIC __consumer_offsets")
+    alice = await guarded.login("alice")
+    ask = produce_request(("__consumer_offsets", 0, [(b"k", b"v")]))
+
+    async def code():
+        await alice.stream.send_all(alice.frame(ask, 9, client_id="__admin_client"))
+        return (await alice.receive()).responses[0].partition_responses[0].error_code
+
+    assert await code() == ErrorCode.INVALID_TOPIC_EXCEPTION
+    await guarded.allow("alice ALTER CLUSTER")
+    assert await code() != ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_secrets_and_rights_are_not_to_be_had_by_settings(guarded):
+    """Attack 48: neither passwords nor super users by DescribeConfigs and AlterConfigs."""
+    broker = DescribeConfigsResource(resource_type=4, resource_name="0")
+    answer = await guarded.admin.call(DescribeConfigsRequest(resources=[broker]))
+    values = {one.name: one.value for one in answer.results[0].configs}
+    assert "super.users" in values
+    assert not any("PlainLoginModule" in (value or "") for value in values.values())
+    for name in ("super.users", "authorizer.class.name", "allow.everyone.if.no.acl.found"):
+        config = AlterableConfig(name=name, config_operation=0, value="User:alice")
+        resource = AlterConfigsResource(resource_type=4, resource_name="0", configs=[config])
+        answer = await guarded.admin.call(IncrementalAlterConfigsRequest(resources=[resource]))
+        assert answer.responses[0].error_code in (
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_CONFIG,
+        )
+
+
+async def test_the_audit_log_has_a_level_of_its_own(guarded, caplog):
+    name = "kafka.authorizer.logger"
+    config = AlterableConfig(name=name, config_operation=0, value="DEBUG")
+    resource = AlterConfigsResource(resource_type=8, resource_name="0", configs=[config])
+    try:
+        answer = await guarded.admin.call(IncrementalAlterConfigsRequest(resources=[resource]))
+        assert answer.responses[0].error_code == 0
+        await guarded.admin.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+        allowed = [record for record in caplog.records if record.getMessage() == "Allowed"]
+        assert any(record.args["rule"] == "SuperUser" for record in allowed)
+    finally:
+        logging.getLogger(name).setLevel(logging.NOTSET)
