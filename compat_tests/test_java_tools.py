@@ -5,6 +5,7 @@ several in a row share a topic.
 """
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -14,6 +15,8 @@ from harness import servers, tools
 
 # For a dozen JVMs, one after another, on a machine that has other things to do.
 pytestmark = pytest.mark.timeout(600)
+#: Of LogCompactionTester.
+COMPACTION_MESSAGES = os.environ.get("QUIRE_COMPACTION_MESSAGES", "120000")
 
 
 @pytest.fixture
@@ -381,7 +384,8 @@ def test_log_compaction_tester(start_server, closing_line):
     """Kafka's torture test of compaction: of each key the last value, and no other key."""
     own = start_server({"log.segment.bytes": "1048576", "log.cleaner.min.cleanable.ratio": "0.01"})
     said = tools.java(
-        *("LogCompactionTester", "--bootstrap-server", own.bootstrap, "--messages", "120000"),
+        *("LogCompactionTester", "--bootstrap-server", own.bootstrap),
+        *("--messages", COMPACTION_MESSAGES),
         *("--duplicates", "20", "--percent-deletes", "10", "--sleep", "5"),
         timeout_s=400,
     )
@@ -389,6 +393,6 @@ def test_log_compaction_tester(start_server, closing_line):
     told = re.search(r"(\d+) rows of data produced, (\d+) rows of data consumed", said)
     produced, consumed = map(int, told.groups())
     closing_line(f"LogCompactionTester: {produced} rows written, {consumed} left")
-    assert produced == 120_000
+    assert produced == int(COMPACTION_MESSAGES)
     # A pass has come to some of it; how much it leaves is told above.
     assert consumed < produced

@@ -73,19 +73,26 @@ def chaos(name: str, minutes: float, *arguments: str) -> Part:
 PARTS = (
     # They wait for most of their time: three at a time.
     compat(
-        *("librdkafka", 10, "test_librdkafka.py", "-n", "3", "--maxschedchunk=1"),
+        *("librdkafka", 9.5, "test_librdkafka.py", "-n", "3", "--maxschedchunk=1"),
         QUIRE_SUITE="slow",
         telling=r"^librdkafka: |^FAILED",
     ),
-    compat("kills", 2.5, "test_kill.py", "-n", "2", QUIRE_KILLS="10", telling=r"^SIG|^FAILED"),
+    compat("kills", 2, "test_kill.py", "-n", "2", QUIRE_KILLS="10", telling=r"^SIG|^FAILED"),
     compat(
         *("streams", 4.5, "test_streams.py"),
         QUIRE_STREAMS_SECONDS="150",
         telling=r"^Streams|^FAILED",
     ),
+    compat(
+        *("testers", 2, "test_copiers.py", "test_java_tools.py::test_log_compaction_tester"),
+        *("-n", "2"),
+        QUIRE_COPIER_KILLS="2",
+        QUIRE_COMPACTION_MESSAGES="500000",
+        telling=r"^copiers|^LogCompactionTester|^FAILED",
+    ),
     simulation("", 10, "--count", "280", "--require-coverage"),
-    simulation("-blind", 3, "--count", "60", "--shape", "witness=0"),
-    simulation("-twice", 2.5, "--count", "30", "--twice"),
+    simulation("-blind", 2.5, "--count", "60", "--shape", "witness=0"),
+    simulation("-twice", 2, "--count", "30", "--twice"),
     properties("wire", 8, "tests/wire"),
     properties("ledger", 4, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
     properties("broker", 5, "tests/broker"),
