@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import Api, Request, Steps
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.errors import ErrorCode
+from wire.kafka.errors import ErrorCode, short
 from wire.kafka.messages.acls import (
     AclCreationResult,
     CreateAclsRequest,
@@ -136,7 +136,9 @@ class SecurityHandler:
             result = DescribeUserScramCredentialsResult(
                 user=name,
                 error_code=int(ErrorCode.RESOURCE_NOT_FOUND),
-                error_message=f"Attempt to describe a user credential that does not exist: {name}",
+                error_message=short(
+                    f"Attempt to describe a user credential that does not exist: {name}"
+                ),
             )
             if counts[name] > 1:
                 result.error_code = int(ErrorCode.DUPLICATE_RESOURCE)
