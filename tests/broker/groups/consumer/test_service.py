@@ -6,8 +6,11 @@ from __future__ import annotations
 import pytest
 import trio
 
+from broker.groups.consumer.events import CurrentSet
+from broker.groups.consumer.migration_core import upgraded
 from broker.groups.consumer.settings import ConsumerSettings
 from broker.groups.consumer.types import GroupTimes
+from tests.broker.groups.conftest import GroupDriver
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -690,3 +693,18 @@ async def test_a_topic_that_is_owned_twice(world):
     version, request = client.request(topic_partitions=owned)
     request.member_epoch -= 1
     assert E((await world.ask(version, request)).error_code) is E.FENCED_MEMBER_EPOCH
+
+
+def test_an_upgrade_gives_each_partition_once(driver):
+    """Whatever a classic group's leader gave twice."""
+    classic = GroupDriver()
+    subscribed = encode_protocol(ConsumerProtocolSubscription(["t"]), 3)
+    members = classic.join_all(2, protocols=(("range", subscribed),))
+    parts = [ConsumerProtocolTopicPartition("t", [0, 1])]
+    given = encode_protocol(ConsumerProtocolAssignment(parts), 3)
+    for member_id in members:
+        classic.sync(member_id, assignments=dict.fromkeys(members, given))
+    events = upgraded(classic.group, 10, driver.topics)
+    found = [event.value.assigned for event in events if isinstance(event, CurrentSet)]
+    topic_id = driver.topics.get("t").id
+    assert sorted(found, key=len) == [{}, {topic_id: {0: 1, 1: 1}}]
