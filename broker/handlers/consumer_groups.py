@@ -39,7 +39,7 @@ from broker.groups.consumer.types import (
     HeartbeatResult,
 )
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.errors import ErrorCode
+from wire.kafka.errors import ErrorCode, short
 from wire.kafka.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -112,8 +112,10 @@ class ConsumerGroupsHandler:
         if body.server_assignor is not None and body.server_assignor not in offered:
             return ConsumerGroupHeartbeatResponse(
                 error_code=int(ErrorCode.UNSUPPORTED_ASSIGNOR),
-                error_message=f"ServerAssignor {body.server_assignor} is not supported."
-                f" Supported assignors: {', '.join(offered)}.",
+                error_message=short(
+                    f"ServerAssignor {body.server_assignor} is not supported."
+                    f" Supported assignors: {', '.join(offered)}."
+                ),
             )
         steps = self._heartbeat(request)
         return steps if _is_long(body) else all_steps(steps)
@@ -177,7 +179,7 @@ class ConsumerGroupsHandler:
         if entry is None or not isinstance(entry.group, LiveGroup):
             described.error_code = int(error or ErrorCode.GROUP_ID_NOT_FOUND)
             if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                described.error_message = f"Group {group_id} not found."
+                described.error_message = short(f"Group {group_id} not found.")
             return described
         group = entry.group.stored
         described.group_state = group.state.value

@@ -46,7 +46,7 @@ from broker.groups.classic.types import (
     SyncResult,
 )
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.errors import ErrorCode
+from wire.kafka.errors import ErrorCode, short
 from wire.kafka.messages.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -280,9 +280,8 @@ class GroupsHandler:
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= 6:
             described.error_code = error
-            described.error_message = f"Group {group_id} " + (
-                "not found." if entry is None else "is not a classic group."
-            )
+            why = "not found" if entry is None else "is not a classic group"
+            described.error_message = short(f"Group {group_id} {why}.")
         return described
 
 

@@ -47,7 +47,7 @@ from broker.groups.share.types import (
 )
 from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.errors import ErrorCode
+from wire.kafka.errors import ErrorCode, short
 from wire.kafka.messages.share_groups import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -176,7 +176,7 @@ class ShareGroupsHandler:
         if live is None:
             described.error_code = int(error)
             if error is ErrorCode.GROUP_ID_NOT_FOUND:
-                described.error_message = f"Group {group_id} not found."
+                described.error_message = short(f"Group {group_id} not found.")
             return described
         group = live.stored
         described.group_state = group.state.value

@@ -61,7 +61,7 @@ from broker.groups.streams.types import (
 from broker.groups.streams.types import Endpoint as GroupEndpoint
 from broker.groups.streams.types import Status as GroupStatus
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.errors import ErrorCode, KafkaError, short
 from wire.kafka.messages.streams_groups import (
     Assignment,
     DescribedGroup,
@@ -195,7 +195,7 @@ class StreamsGroupsHandler:
         if entry is None or not isinstance(entry.group, LiveStreamsGroup):
             described.error_code = int(error or ErrorCode.GROUP_ID_NOT_FOUND)
             if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                described.error_message = f"Group {group_id} not found."
+                described.error_message = short(f"Group {group_id} not found.")
             return described
         group = entry.group.stored
         described.group_state = group.state.value
@@ -497,7 +497,7 @@ def _heartbeat_response(result: HeartbeatResult) -> StreamsGroupHeartbeatRespons
         heartbeat_interval_ms=result.heartbeat_interval_ms,
         endpoint_information_epoch=result.endpoint_epoch,
     )
-    response.status = [Status(int(each.code), each.detail) for each in result.statuses]
+    response.status = [Status(int(each.code), short(each.detail)) for each in result.statuses]
     if result.tasks is not None:
         response.active_tasks = _task_ids(result.tasks.active)
         response.standby_tasks = _task_ids(result.tasks.standby)

@@ -222,6 +222,19 @@ _RETRIABLE = frozenset(
 )
 
 
+#: Of a message to a client: a string of the protocol has at most 32,767 bytes, and what a client
+#: names may have as many.
+MESSAGE_CHARS_MAX = 2_000
+
+
+def short(message: str) -> str:
+    """A message as it may be sent, whatever a client put into it."""
+    if len(message) <= MESSAGE_CHARS_MAX:
+        return message
+    half = MESSAGE_CHARS_MAX // 2
+    return f"{message[:half]} ... {message[-half:]}"
+
+
 class KafkaError(Exception):
     """An answer that is an error code, with an optional message for the client's log."""
 
@@ -237,7 +250,7 @@ class KafkaError(Exception):
         what to say of each of them, if that is not `message`."""
         super().__init__(code, message)
         self.code = code
-        self.message = message
+        self.message = None if message is None else short(message)
         self.record_indexes = record_indexes
         self.record_messages = record_messages
 

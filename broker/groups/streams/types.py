@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from wire.kafka.errors import ErrorCode
+from wire.kafka.errors import ErrorCode, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -291,4 +291,4 @@ class GroupError(Exception):
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = short(message)

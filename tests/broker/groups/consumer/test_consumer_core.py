@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
+from broker.groups.consumer.events import CurrentSet
+from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.target_core import is_target_due
-from broker.groups.consumer.types import ConsumerState, GroupError, MemberState
+from broker.groups.consumer.types import ConsumerState, Current, GroupError, GroupTimes, MemberState
 from wire.kafka.errors import ErrorCode as E
 
 STABLE, UNREVOKED = MemberState.STABLE, MemberState.UNREVOKED_PARTITIONS
@@ -324,3 +328,28 @@ def test_a_state_that_is_not_known_owns_nothing(driver):
     )
     with pytest.raises(GroupError, match="state"):
         driver.beat("a")
+
+
+def test_a_narrower_subscription_waits_for_its_member(driver):
+    """Who does not say what he has still has it."""
+    driver.topics.add("u", 2)
+    driver.join("a", "t", "u")
+    driver.settle()
+    epoch = driver.epochs["a"]
+    driver.times = GroupTimes(assignment_interval_ms=60_000)
+    narrow = driver.beat("a", topics=("t",), owned=None)
+    assert driver.group.assignment_epoch == epoch, "before there is a new target"
+    current = driver.group.current["a"]
+    assert (current.state, narrow.epoch) == (UNREVOKED, epoch)
+    assert {topic.int for topic in current.pending} == {driver.topics.get("u").id.int}
+
+
+def test_who_loses_what_another_has_by_now_takes_nothing_from_it():
+    """Records of a log that was compacted come in any order."""
+    group, topic = ConsumerGroup("g"), uuid.UUID(int=1)
+    given = Current(3, 3, STABLE, {topic: {0: 3}}, {})
+    group.apply(CurrentSet("a", given))
+    group.apply(CurrentSet("b", given))
+    group.apply(CurrentSet("a", None))
+    assert group.owners == {topic: {0: "b"}}
+    assert group.is_held_by_other("a", topic, 0)

@@ -7,10 +7,13 @@ import pytest
 import trio
 
 from broker.api import ConnectionInfo
+from broker.groups.consumer.events import CurrentSet
+from broker.groups.consumer.migration_core import upgraded
 from broker.groups.consumer.settings import ConsumerSettings
 from broker.groups.consumer.types import GroupTimes
 from broker.rights import Rights
 from broker.security.principal import Principal
+from tests.broker.groups.conftest import GroupDriver
 from tests.broker.rules import Rules
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.messages.consumer_groups import (
@@ -722,3 +725,18 @@ async def test_a_pattern_shows_nobody_what_he_may_not_see(world, autojump_clock)
     world.coordinator.consumers.topics_changed()
     await trio.sleep(6)
     assert live.applied.regexes["t.*"].topics == {"t2"}
+
+
+def test_an_upgrade_gives_each_partition_once(driver):
+    """Whatever a classic group's leader gave twice."""
+    classic = GroupDriver()
+    subscribed = encode_protocol(ConsumerProtocolSubscription(["t"]), 3)
+    members = classic.join_all(2, protocols=(("range", subscribed),))
+    parts = [ConsumerProtocolTopicPartition("t", [0, 1])]
+    given = encode_protocol(ConsumerProtocolAssignment(parts), 3)
+    for member_id in members:
+        classic.sync(member_id, assignments=dict.fromkeys(members, given))
+    events = upgraded(classic.group, 10, driver.topics)
+    found = [event.value.assigned for event in events if isinstance(event, CurrentSet)]
+    topic_id = driver.topics.get("t").id
+    assert sorted(found, key=len) == [{}, {topic_id: {0: 1, 1: 1}}]

@@ -6,7 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from broker.groups.streams.types import InternalTopic, MemberState, StatusCode, StreamsState, Target
+from broker.api import all_steps
+from broker.groups.streams.endpoints import endpoints
+from broker.groups.streams.events import CurrentSet, MemberSet
+from broker.groups.streams.group import StreamsGroup
+from broker.groups.streams.topology_core import configure
+from broker.groups.streams.types import (
+    Current,
+    Held,
+    InternalTopic,
+    Member,
+    MemberState,
+    StatusCode,
+    StreamsState,
+    Subtopology,
+    Target,
+    Topology,
+)
 from wire.kafka.errors import ErrorCode as E
 
 ALL = {("0", number) for number in range(4)} | {("1", 0), ("1", 1)}
@@ -259,3 +275,32 @@ def test_who_leaves_frees_its_tasks(driver):
     driver.leave("b")
     assert driver.group.state is StreamsState.EMPTY
     assert driver.group.topology is not None
+
+
+def test_a_process_has_a_task_once():
+    group = StreamsGroup("g")
+    for member_id, process_id in (("a", "p"), ("b", "p"), ("c", "q")):
+        group.apply(MemberSet(member_id, Member(member_id, process_id=process_id)))
+    copy = Held(standby={"0": frozenset([1])})
+    group.apply(CurrentSet("a", Current(assigned=copy)))
+    active = Held(active={"0": {2: 1}})
+    group.apply(CurrentSet("b", Current(assigned=active)))
+    numbers = frozenset(range(4))
+    assert group.free_active("a", "0", numbers) == [0, 1, 3], "its own copy may become active"
+    assert group.free_active("b", "0", numbers) == [0, 2, 3], "its neighbour has a copy of 1"
+    assert group.free_active("c", "0", numbers) == [0, 1, 3], "others' copies do not count"
+    assert group.free_copies("a", "0", numbers) == [0, 1, 3]
+    assert group.free_copies("b", "0", numbers) == [0, 2, 3]
+    assert group.free_copies("c", "0", numbers) == [0, 1, 2, 3]
+
+
+def test_endpoints_have_the_partitions_that_there_are(make_driver):
+    """A task of a number that only some of its topics have."""
+    topology = Topology(0, (Subtopology("0", ("wide", "narrow")),))
+    driver = make_driver(topology=topology)
+    driver.topics.add("wide", 4)
+    driver.topics.add("narrow", 2)
+    driver.join("a", user_endpoint=("h", 1))
+    steps = endpoints(driver.group, configure(topology, driver.topics))
+    [told] = all_steps(steps)
+    assert told.active == {"wide": [0, 1, 2, 3], "narrow": [0, 1]}

@@ -124,6 +124,9 @@ def test_who_leaves_with_very_much_does_not_leave_what_he_is_given_later():
     batches, is_all = core.release("one", settings)
     assert (batches, is_all) == ([StateBatch(0, ENDED_AT_ONCE - 1, 0, 0)], False)
     assert take(core, log[:1], ONE, settings) == [(0, 0, 1)], "by the same name"
+    late = (ENDED_AT_ONCE, ENDED_AT_ONCE, 1)
+    error, _ = acknowledge(core, "one", late, settings=settings)
+    assert error is E.INVALID_RECORD_STATE, "it is nobody's already"
     rest = StateBatch(ENDED_AT_ONCE, ENDED_AT_ONCE + 49, 0, 0)
     assert core.expire(1, settings) == ([rest], True)
     error, change = acknowledge(core, "one", (0, 0, 1), settings=settings)
@@ -149,6 +152,17 @@ def test_a_lock_that_ends_while_it_is_acknowledged_in_vain(is_closed):
     assert told == [100], "somebody has to look at it again"
     assert core.expire(100, SETTINGS) == ([StateBatch(0, 4, 0, 1)], True)
     assert take(core, [(0, 9)], TWO) == [(0, 9, 2)]
+
+
+def test_what_another_was_given_meanwhile_is_not_renewed():
+    core = SharePartitionCore(0)
+    take(core, [(0, 4)])
+    steps = core.acknowledge("one", [Acknowledgement(0, 4, b"\4")], 90, SETTINGS)
+    next(steps)
+    core.expire(100, SETTINGS)
+    assert take(core, [(0, 4)], TWO._replace(now_ms=50)) == [(0, 4, 2)]
+    assert all_steps(steps)[0] is E.NONE
+    assert core.next_deadline_ms() == 150
 
 
 def test_locks_full():
