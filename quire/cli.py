@@ -10,7 +10,7 @@ from functools import partial
 
 import click
 
-from quire.cli_options import Address, read_config, role_options
+from quire.cli_options import Address, read_config, role_options, warn_of_arguments
 from quire.options import StandaloneOptions
 from quire.role import run_role
 from quire.tools.bookie.command import bookie
@@ -81,6 +81,7 @@ def standalone(
     from quire.standalone import run  # its imports are of no use to --help and --version
 
     setup_logging(log_level)
+    warn_of_arguments(settings)
     options = StandaloneOptions(
         listen=listen,
         data_dir=data_dir,
@@ -115,6 +116,7 @@ def broker(
     from quire.broker_node import BrokerOptions, run
 
     setup_logging(log_level)
+    warn_of_arguments(settings)
     options = BrokerOptions(read_config(config_path), settings, metrics)
     run_role(partial(run, options), parent_pid=child_of)
 

@@ -44,6 +44,8 @@ from metadata.sqlite import SqliteStore
 from quire import role_defaults
 from quire.autorecovery_node import standalone_config, start_autorecovery
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
+from quire.tools.admin.credentials import read_credentials
+from quire.tools.admin.token_note import token_note
 from runtime.env import Env, real_env
 from runtime.logs import kv
 from runtime.real_disk import RealDisk
@@ -271,9 +273,10 @@ async def _start_metrics(
     broker: BrokerParts,
     stack: AsyncExitStack,
 ) -> None:
-    pages = PagesConfig()
-    if storage.local is not None:
-        pages = pages_config(config.bookie_values)
+    pages = pages_config(config.bookie_values)
+    credentials = read_credentials(pages)
+    if storage.local is None:
+        pages = PagesConfig()
     wanted = options.metrics or pages.admin
     if wanted is None and pages.metrics is None:
         return
@@ -287,17 +290,21 @@ async def _start_metrics(
     broker_pages = BrokerPages(broker.logs, broker.cleaner, broker.groups)
     if storage.local is None:
         assert wanted is not None
+        credentials = stack.enter_context(
+            token_note(_data_directory(options), credentials, storage.env.rng)
+        )
         serve = partial(
             serve_broker_pages,
             *(broker.broker.node_id, broker.logs, storage.store, storage.env, metrics),
-            *(broker_pages, wanted),
+            *(broker_pages, credentials, wanted),
         )
         await stack.enter_async_context(running(serve))
         return
     bookie, bookie_settings = storage.local
     metrics.register(bookie_collector(bookie, bookie_settings, storage.env.clock))
     if pages.metrics is not None and pages.metrics != wanted:
-        await stack.enter_async_context(running(partial(metrics.serve, *pages.metrics)))
+        plain = partial(metrics.serve, *pages.metrics, credentials.check_metrics)
+        await stack.enter_async_context(running(plain))
     if wanted is None:
         return
     parts = AdminParts(
@@ -310,6 +317,7 @@ async def _start_metrics(
         metrics,
         _data_directory(options),
         broker=broker_pages,
+        credentials=credentials,
     )
 
     await stack.enter_async_context(running(partial(serve_admin, parts, *wanted)))
