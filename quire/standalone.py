@@ -44,8 +44,10 @@ from metadata.sqlite import SqliteStore
 from quire import role_defaults
 from quire.autorecovery_node import standalone_config, start_autorecovery
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
+from quire.options import DEFAULT_LISTEN
 from quire.tools.admin.credentials import read_credentials
 from quire.tools.admin.token_note import token_note
+from runtime.config import ConfigError, parse_properties
 from runtime.env import Env, real_env
 from runtime.logs import kv
 from runtime.real_disk import RealDisk
@@ -102,14 +104,21 @@ async def run(
     await serve_until_cancelled(start, task_status)
 
 
-def _load_config(options: StandaloneOptions) -> NodeConfig:
-    host, port = options.listen
+def _listeners(options: StandaloneOptions) -> dict[str, str]:
+    """The setting, if the file does not say it: one that asks clients who they are must not give
+    place to one that does not. ConfigError if both say where to listen."""
+    is_in_file = "listeners" in parse_properties(options.properties)
+    if is_in_file and options.listen is None:
+        return {}
+    if is_in_file and "listeners" not in options.overrides:
+        raise ConfigError("listeners", "listeners: the file has it, so --listen must not be given")
+    host, port = options.listen or DEFAULT_LISTEN
     shown = f"[{host}]" if ":" in host else host
-    overrides = {
-        "node.id": "0",
-        "listeners": f"{LISTENER}://{shown}:{port}",
-        **options.overrides,
-    }
+    return {"listeners": f"{LISTENER}://{shown}:{port}"}
+
+
+def _load_config(options: StandaloneOptions) -> NodeConfig:
+    overrides = {"node.id": "0", **_listeners(options), **options.overrides}
     copies = role_defaults.copies(options.bookies) if options.bookies > 1 else {}
     defaults = "".join(f"{name}={text}\n" for name, text in copies.items())
     table = NODE_CONFIGS if options.bookies == 1 else STANDALONE_CONFIGS

@@ -8,8 +8,11 @@ import textwrap
 import pytest
 from click.testing import CliRunner
 
+from quire import standalone
 from quire.cli import main
 from quire.cli_options import read_config, warn_of_arguments
+from quire.options import StandaloneOptions
+from runtime.config import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -142,3 +145,13 @@ def test_secrets_on_the_command_line_are_told(caplog):
     (told,) = caplog.records
     assert told.args["settings"] == f"{JAAS_SETTING},ssl.key.password"
     assert "wonder" not in str(told.args)
+
+
+async def test_where_to_listen_is_said_once(tmp_path):
+    """A file whose listeners ask who a client is must not give place to the default, silently."""
+    file = "listeners=SASL_PLAINTEXT://127.0.0.1:0\nsasl.enabled.mechanisms=NONE-SUCH\n"
+    for listen, words in ((None, "NONE-SUCH"), (("127.0.0.1", 0), "must not be given")):
+        options = StandaloneOptions(listen=listen, data_dir=str(tmp_path), properties=file)
+        wanted = pytest.RaisesExc(ConfigError, match=words)
+        with pytest.RaisesGroup(wanted, flatten_subgroups=True, allow_unwrapped=True):
+            await standalone.run(options)
