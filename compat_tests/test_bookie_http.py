@@ -40,8 +40,11 @@ def cluster(scratch):
         made.start(JavaBookie)
         for port in (made.admin, made.metrics, made.both):
             wait_for(lambda port=port: is_open(port), f"nothing listens at {port}")
+        TOKENS[made.admin] = made.bookies[0].token()
+        TOKENS[made.both] = made.bookies[1].token()
         yield made
     finally:
+        TOKENS.clear()
         made.discard()
 
 
@@ -52,10 +55,15 @@ def is_open(port):
         return False
 
 
+#: Of the pages at a port.
+TOKENS = {}
+
+
 def ask(port, method, path, body=None):
     connection = http.client.HTTPConnection(HOST, port, timeout=20)
+    headers = {"Authorization": f"Bearer {TOKENS[port]}"} if port in TOKENS else {}
     try:
-        connection.request(method, path, body)
+        connection.request(method, path, body, headers)
         response = connection.getresponse()
         return response.status, response.read()
     finally:

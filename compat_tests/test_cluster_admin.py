@@ -59,6 +59,7 @@ class AdminCluster(BrokerCluster):
         request = urllib.request.Request(
             f"http://{HOST}:{self.bookie_pages[number]}/api/v1/bookie/state/readonly",
             json.dumps({"readOnly": is_read_only}).encode(),
+            {"Authorization": f"Bearer {self.storage.bookies[number].token()}"},
             method="PUT",
         )
         with urllib.request.urlopen(request, timeout=30) as answer:

@@ -23,6 +23,7 @@ from quire.metrics.bookie import bookie_collector
 from quire.metrics.client import ledger_client_collector
 from quire.metrics.process import disk_collector, loop_collector, process_collector
 from quire.tools.admin.context import Cluster
+from quire.tools.admin.credentials import PageCredentials, read_credentials
 from quire.tools.admin.serve import AdminParts, serve_admin
 from runtime.logs import kv
 from runtime.metrics import Metrics
@@ -56,8 +57,9 @@ class ServedBookie:
 
 
 async def start_pages(served: ServedBookie, stack: AsyncExitStack) -> None:
-    """Opens what the configuration asks for. OSError if an address cannot be bound."""
+    """Opens what the configuration asks for. OSError if an address cannot be bound; ConfigError."""
     config = pages_config(served.values)
+    credentials = read_credentials(config)
     env = served.env
     metrics = Metrics()
     metrics.register(process_collector())
@@ -66,15 +68,20 @@ async def start_pages(served: ServedBookie, stack: AsyncExitStack) -> None:
         metrics.register(disk_collector(env.disk))
     metrics.register(bookie_collector(served.bookie, served.config, env.clock))
     if config.admin is not None:
-        await _start_admin(served, metrics, config.admin, stack)
+        await _start_admin(served, metrics, credentials, config.admin, stack)
     if config.metrics is not None:
-        address = await stack.enter_async_context(running(partial(metrics.serve, *config.metrics)))
+        serve = partial(metrics.serve, *config.metrics, credentials.check_metrics)
+        address = await stack.enter_async_context(running(serve))
         assert isinstance(address, tuple)
         logger.info("metrics_listening", kv(host=address[0], port=address[1]))
 
 
 async def _start_admin(
-    served: ServedBookie, metrics: Metrics, wanted: tuple[str, int], stack: AsyncExitStack
+    served: ServedBookie,
+    metrics: Metrics,
+    credentials: PageCredentials,
+    wanted: tuple[str, int],
+    stack: AsyncExitStack,
 ) -> None:
     bookie, env, own_id = served.bookie, served.env, served.config.bookie_id
     watcher = BookieWatcher(served.store, served.ledgers_root)
@@ -101,6 +108,7 @@ async def _start_admin(
         served.config.ledger_directory,
         served.ledgers_root,
         Cluster(watcher, bookies),
+        credentials=credentials,
     )
     address = await stack.enter_async_context(running(partial(serve_admin, parts, *wanted)))
     assert isinstance(address, tuple)

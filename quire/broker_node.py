@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bookie.server.pages_config import pages_config
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.node.foundation import Foundation
@@ -25,6 +26,7 @@ from ledger.config import LedgerClientConfig
 from ledger.config_definitions import client_config, network_config, placement_config
 from ledger.network.client import NetworkBookieClient
 from quire.role_defaults import ENTRY_CACHE, fields_by
+from quire.tools.admin.credentials import PageCredentials, read_credentials
 from runtime.env import real_env
 from runtime.real_disk import RealDisk
 from runtime.running import running, serve_until_cancelled
@@ -101,12 +103,14 @@ async def _start(
     foundation = Foundation(env, store, ledgers, Bookies(writable_of(watcher)), os.getcwd())
     parts = await start_broker(foundation, config, stack, in_cluster=True)
     watcher.subscribe(parts.logs.bookies_changed)
-    await _start_metrics(options, env, store, ledgers, parts, stack)
+    credentials = read_credentials(pages_config(values))
+    await _start_metrics(options, credentials, env, store, ledgers, parts, stack)
     return await parts.serve(stack)
 
 
 async def _start_metrics(
     options: BrokerOptions,
+    credentials: PageCredentials,
     env: Env,
     store: MetadataStore,
     ledgers: LedgerClient,
@@ -145,6 +149,6 @@ async def _start_metrics(
     pages = partial(
         serve_broker_pages,
         *(parts.broker.node_id, parts.logs, store, env, metrics),
-        *(BrokerPages(parts.logs, parts.cleaner, parts.groups), options.metrics),
+        *(BrokerPages(parts.logs, parts.cleaner, parts.groups), credentials, options.metrics),
     )
     await stack.enter_async_context(running(pages))

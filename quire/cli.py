@@ -10,7 +10,7 @@ from functools import partial
 
 import click
 
-from quire.cli_options import Address, read_config, role_options
+from quire.cli_options import Address, read_config, role_options, warn_of_arguments
 from quire.options import AdminOptions, StandaloneOptions
 from quire.passwords import read_password
 from quire.role import run_role
@@ -45,9 +45,7 @@ main.add_command(user)
 @click.option(
     "--listen",
     type=Address(),
-    default="127.0.0.1:9092",
-    show_default=True,
-    help="Where Kafka clients connect.",
+    help="Where Kafka clients connect: 127.0.0.1:9092, unless the file has `listeners`.",
 )
 @click.option(
     "--data-dir",
@@ -83,7 +81,7 @@ main.add_command(user)
 )
 @role_options
 def standalone(
-    listen: tuple[str, int],
+    listen: tuple[str, int] | None,
     data_dir: str,
     config_path: str | None,
     settings: dict[str, str],
@@ -97,6 +95,7 @@ def standalone(
     from quire.standalone import run  # its imports are of no use to --help and --version
 
     setup_logging(log_level)
+    warn_of_arguments(settings)
     options = StandaloneOptions(
         listen=listen,
         data_dir=data_dir,
@@ -149,6 +148,7 @@ def broker(
     from quire.broker_node import BrokerOptions, run
 
     setup_logging(log_level)
+    warn_of_arguments(settings)
     options = BrokerOptions(read_config(config_path), settings, metrics)
     run_role(partial(run, options), parent_pid=child_of)
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from runtime.logs import parse_levels
+from runtime.config import PropertiesError, parse_properties
+from runtime.logs import kv, parse_levels
+from runtime.secret_files import is_others_to_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
+
+logger = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound="Callable[..., None]")
 
@@ -90,6 +95,38 @@ def read_config(path: str | None) -> str:
     if path is None:
         return ""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--config {path}: {error}") from error
+    if is_others_to_read(path):
+        _warn_of_secrets_in(path, text)
+    return text
+
+
+def _warn_of_secrets_in(path: str, text: str) -> None:
+    try:
+        names = _secret_names(parse_properties(text))
+    except PropertiesError:
+        return  # whoever loads it says so
+    if names:
+        logger.warning(
+            "secrets_readable",
+            kv(file=path, settings=",".join(names), reason="others may read the file: chmod 600"),
+        )
+
+
+def warn_of_arguments(settings: Mapping[str, str]) -> None:
+    """Who sees the list of processes sees what stands on a command line."""
+    if names := _secret_names(settings):
+        logger.warning(
+            "secrets_on_command_line",
+            kv(settings=",".join(names), reason="everybody on this machine sees it: use a file"),
+        )
+
+
+def _secret_names(names: Iterable[str]) -> list[str]:
+    """Those whose values are secrets, of Kafka's settings: a broker's, a listener's."""
+    from broker.cluster.config_listener import setting_key  # of no use to --help
+
+    keys = ((name, setting_key(name)) for name in names)
+    return sorted(name for name, key in keys if key is not None and key.sensitive)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+DEFAULT_LISTEN = ("127.0.0.1", 9092)
+
 
 @dataclass(slots=True, frozen=True)
 class AdminOptions:
@@ -24,8 +26,9 @@ class StandaloneOptions:
     """`quire standalone`: broker, bookie and metadata in one process, or with several bookies as
     processes of their own."""
 
-    #: Where Kafka clients connect; port 0 takes a free one.
-    listen: tuple[str, int] = ("127.0.0.1", 9092)
+    #: Where Kafka clients connect; port 0 takes a free one. None: where the file says, else
+    #: DEFAULT_LISTEN.
+    listen: tuple[str, int] | None = None
     data_dir: str = "data"
     #: The text of the properties file, "" without one.
     properties: str = ""

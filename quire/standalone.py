@@ -46,6 +46,10 @@ from quire import role_defaults
 from quire.administrator import ensure_administrator
 from quire.autorecovery_node import standalone_config, start_autorecovery
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
+from quire.options import DEFAULT_LISTEN
+from quire.tools.admin.credentials import read_credentials
+from quire.tools.admin.token_note import token_note
+from runtime.config import ConfigError, parse_properties
 from runtime.env import Env, real_env
 from runtime.logs import kv
 from runtime.real_disk import RealDisk
@@ -102,14 +106,21 @@ async def run(
     await serve_until_cancelled(start, task_status)
 
 
-def _load_config(options: StandaloneOptions) -> NodeConfig:
-    host, port = options.listen
+def _listeners(options: StandaloneOptions) -> dict[str, str]:
+    """The setting, if the file does not say it: one that asks clients who they are must not give
+    place to one that does not. ConfigError if both say where to listen."""
+    is_in_file = "listeners" in parse_properties(options.properties)
+    if is_in_file and options.listen is None:
+        return {}
+    if is_in_file and "listeners" not in options.overrides:
+        raise ConfigError("listeners", "listeners: the file has it, so --listen must not be given")
+    host, port = options.listen or DEFAULT_LISTEN
     shown = f"[{host}]" if ":" in host else host
-    overrides = {
-        "node.id": "0",
-        "listeners": f"{PLAINTEXT}://{shown}:{port}",
-        **options.overrides,
-    }
+    return {"listeners": f"{PLAINTEXT}://{shown}:{port}"}
+
+
+def _load_config(options: StandaloneOptions) -> NodeConfig:
+    overrides = {"node.id": "0", **_listeners(options), **options.overrides}
     copies = role_defaults.copies(options.bookies) if options.bookies > 1 else {}
     defaults = "".join(f"{name}={text}\n" for name, text in copies.items())
     table = NODE_CONFIGS if options.bookies == 1 else STANDALONE_CONFIGS
@@ -275,9 +286,10 @@ async def _start_metrics(
     broker: BrokerParts,
     stack: AsyncExitStack,
 ) -> None:
-    pages = PagesConfig()
-    if storage.local is not None:
-        pages = pages_config(config.bookie_values)
+    pages = pages_config(config.bookie_values)
+    credentials = read_credentials(pages)
+    if storage.local is None:
+        pages = PagesConfig()
     wanted = options.metrics or pages.admin
     if wanted is None and pages.metrics is None:
         return
@@ -291,17 +303,21 @@ async def _start_metrics(
     broker_pages = BrokerPages(broker.logs, broker.cleaner, broker.groups)
     if storage.local is None:
         assert wanted is not None
+        credentials = stack.enter_context(
+            token_note(_data_directory(options), credentials, storage.env.rng)
+        )
         serve = partial(
             serve_broker_pages,
             *(broker.broker.node_id, broker.logs, storage.store, storage.env, metrics),
-            *(broker_pages, wanted),
+            *(broker_pages, credentials, wanted),
         )
         await stack.enter_async_context(running(serve))
         return
     bookie, bookie_settings = storage.local
     metrics.register(bookie_collector(bookie, bookie_settings, storage.env.clock))
     if pages.metrics is not None and pages.metrics != wanted:
-        await stack.enter_async_context(running(partial(metrics.serve, *pages.metrics)))
+        plain = partial(metrics.serve, *pages.metrics, credentials.check_metrics)
+        await stack.enter_async_context(running(plain))
     if wanted is None:
         return
     parts = AdminParts(
@@ -314,6 +330,7 @@ async def _start_metrics(
         metrics,
         _data_directory(options),
         broker=broker_pages,
+        credentials=credentials,
     )
 
     await stack.enter_async_context(running(partial(serve_admin, parts, *wanted)))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -75,12 +75,18 @@ class HttpResponse:
 
 
 class HttpError(Exception):
-    """An answer that is an error: `{"error": message}` with this status."""
+    """An answer that is an error: `{"error": message}` with this status, and these headers."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.headers = headers
+
+    def response(self) -> HttpResponse:
+        answer = error_response(self.status, self.message)
+        answer.headers.extend(self.headers)
+        return answer
 
 
 Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
@@ -148,7 +154,7 @@ class _Connection:
         except h11.RemoteProtocolError as error:
             response = error_response(error.error_status_hint, f"no HTTP/1.1 request: {error}")
         except HttpError as error:
-            response = error_response(error.status, error.message)
+            response = error.response()
         else:
             if request is None:
                 return False
@@ -161,7 +167,7 @@ class _Connection:
         try:
             return await self._handler(request)
         except HttpError as error:
-            return error_response(error.status, error.message)
+            return error.response()
         except Exception as error:  # a request must not take down what it looks at
             return self._failed(error)
 
@@ -252,7 +258,7 @@ class _Connection:
         try:
             chunk = await anext(chunks, b"")
         except HttpError as error:
-            await self._send(error_response(error.status, error.message))
+            await self._send(error.response())
             return
         except Exception as error:  # as in _answer
             await self._send(self._failed(error))

@@ -120,7 +120,8 @@ def _module(reader: _Reader) -> LoginModule:
     name = reader.text("a login module's class or '}'")
     line, flag = reader.line, reader.text("required, requisite, sufficient or optional")
     if flag.lower() not in _FLAGS:
-        raise reader.error(line, f"{flag!r} is not required, requisite, sufficient or optional")
+        # Not repeated: where something is missing, it may be a password.
+        raise reader.error(line, "expected required, requisite, sufficient or optional")
     options: dict[str, str] = {}
     while not reader.is_next(";"):
         line, key = reader.line, reader.text("an option or ';'")

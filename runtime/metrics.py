@@ -18,6 +18,7 @@ from __future__ import annotations
 import gzip
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import trio
 from prometheus_client.core import (
@@ -144,19 +145,24 @@ class Metrics:
         self,
         host: str,
         port: int,
+        check: Callable[[HttpRequest], None] = lambda request: None,
         *,
         task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serves `/metrics` and `/health` only, until cancelled; `started` with the address that
-        is really bound. OSError if it cannot be."""
-        await http.serve(self._handle, host, port, task_status=task_status)
+        is really bound. OSError if it cannot be. `check`: raises HttpError for who may not have
+        the metrics."""
+        await http.serve(partial(self._handle, check), host, port, task_status=task_status)
 
-    async def _handle(self, request: HttpRequest) -> HttpResponse:
+    async def _handle(
+        self, check: Callable[[HttpRequest], None], request: HttpRequest
+    ) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             raise HttpError(405, "GET or HEAD")
         if request.path == "/health":
             return http.text_response("ok\n")
         if request.path == "/metrics":
+            check(request)
             return await self.respond(request)
         raise HttpError(404, "/metrics or /health")
 

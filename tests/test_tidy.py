@@ -237,7 +237,7 @@ BEHAVIOURS = {
     "broker/log": "cluster_histories",
     "ledger": "random_histories",
     "ledger/autorecovery": "auto_recovery records rules",
-    "quire": "grafana guide",
+    "quire": "grafana guide secrets",
     "sim": "addresses command marks named scenarios seeds",
     "sim/transactions": "crashes",
     "wire/bookkeeper": "golden protocol",

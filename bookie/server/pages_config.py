@@ -51,14 +51,34 @@ class PagesSettings:
         between(0, 65535),
         doc="The metrics port; setting it opens it. 0: any.",
     )
+    admin_token_file: str | None = setting(
+        "quire.admin.token.file",
+        STRING,
+        doc="A file with the token for pages that change something or show records; its owner's"
+        " only. Without it a server with a data directory makes one and leaves it there.",
+    )
+    reads_need_token: bool = setting(
+        "quire.admin.reads.need.token",
+        BOOLEAN,
+        "false",
+        doc="Whether all pages of the administration need the token.",
+    )
+    metrics_token_file: str | None = setting(
+        "quire.metrics.token.file",
+        STRING,
+        doc="A file with the token for /metrics; without it everybody may read them.",
+    )
 
 
 @dataclass(slots=True, frozen=True)
 class PagesConfig:
-    """Hosts and ports to listen on, None for what is not served."""
+    """Hosts and ports to listen on, None for what is not served; files of tokens."""
 
     admin: tuple[str, int] | None = None
     metrics: tuple[str, int] | None = None
+    admin_token_file: str | None = None
+    metrics_token_file: str | None = None
+    reads_need_token: bool = False
 
 
 def pages_config(values: Mapping[str, ConfigValue]) -> PagesConfig:
@@ -76,4 +96,10 @@ def pages_config(values: Mapping[str, ConfigValue]) -> PagesConfig:
         port = settings.metrics_port
         if admin is None or port == 0 or port != admin[1]:
             metrics = (settings.metrics_host, port)
-    return PagesConfig(admin, metrics)
+    return PagesConfig(
+        admin,
+        metrics,
+        settings.admin_token_file,
+        settings.metrics_token_file,
+        settings.reads_need_token,
+    )

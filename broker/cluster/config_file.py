@@ -25,7 +25,7 @@ class NodeConfig:
     as it was written; `notes` are for the log."""
 
     broker: BrokerConfig
-    broker_texts: Mapping[str, str]
+    broker_texts: Mapping[str, str] = field(repr=False)
     bookie_values: Mapping[str, ConfigValue]
     bookie_texts: Mapping[str, str]
     notes: tuple[str, ...]

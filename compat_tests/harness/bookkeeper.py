@@ -140,6 +140,11 @@ class QuireBookie(Bookie):
     def command(self) -> list[str]:
         return [str(paths.python_script("quire")), "bookie", "--config", str(self.config)]
 
+    def token(self) -> str:
+        """Of its pages, while it runs and has some."""
+        (path,) = self.directory.rglob("admin.token")
+        return path.read_text(encoding="ascii").strip()
+
 
 class Candidate(Bookie):
     """Who stands for auditor; its vote and its locks last as long as its session."""

@@ -54,6 +54,10 @@ def ask_http(address, method, path, body=None, headers=None):
 
 class Admin(SimpleNamespace):
     async def ask(self, method, path, body=None, headers=None):
+        """With the server's token, unless other headers are given."""
+        if headers is None:
+            token = (self.directory / "admin.token").read_text().strip()
+            headers = {"Authorization": f"Bearer {token}"}
         return await trio.to_thread.run_sync(ask_http, self.address, method, path, body, headers)
 
     async def json(self, method, path, body=None, *, status=200):

@@ -8,7 +8,11 @@ import textwrap
 import pytest
 from click.testing import CliRunner
 
+from quire import standalone
 from quire.cli import main
+from quire.cli_options import read_config, warn_of_arguments
+from quire.options import StandaloneOptions
+from runtime.config import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -108,3 +112,46 @@ def test_exit_codes(body, code, message):
     assert process.returncode == code, errors
     assert message in errors
     assert ("Traceback" in errors) == ("broken" in body)
+
+
+JAAS_SETTING = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+
+
+@pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o640, True), (0o644, True)])
+def test_a_file_of_settings_with_secrets_that_others_may_read_is_told(
+    tmp_path, caplog, mode, is_told
+):
+    path = tmp_path / "server.properties"
+    path.write_text(f"node.id=1\n{JAAS_SETTING}=x required user_a=wonder;\n")
+    path.chmod(mode)
+    assert "wonder" in read_config(str(path))
+    told = [each for each in caplog.records if each.getMessage() == "secrets_readable"]
+    assert [each.args["settings"] for each in told] == ([JAAS_SETTING] if is_told else [])
+    assert "wonder" not in str([each.args for each in told])
+
+
+def test_a_file_without_secrets_may_be_anybodys(tmp_path, caplog):
+    path = tmp_path / "server.properties"
+    path.write_text("node.id=1\n")
+    path.chmod(0o644)
+    read_config(str(path))
+    assert not caplog.records
+
+
+def test_secrets_on_the_command_line_are_told(caplog):
+    warn_of_arguments({"node.id": "1"})
+    assert not caplog.records
+    warn_of_arguments({JAAS_SETTING: "wonder", "ssl.key.password": "hidden"})
+    (told,) = caplog.records
+    assert told.args["settings"] == f"{JAAS_SETTING},ssl.key.password"
+    assert "wonder" not in str(told.args)
+
+
+async def test_where_to_listen_is_said_once(tmp_path):
+    """A file whose listeners ask who a client is must not give place to the default, silently."""
+    file = "listeners=SASL_PLAINTEXT://127.0.0.1:0\nsasl.enabled.mechanisms=NONE-SUCH\n"
+    for listen, words in ((None, "NONE-SUCH"), (("127.0.0.1", 0), "must not be given")):
+        options = StandaloneOptions(listen=listen, data_dir=str(tmp_path), properties=file)
+        wanted = pytest.RaisesExc(ConfigError, match=words)
+        with pytest.RaisesGroup(wanted, flatten_subgroups=True, allow_unwrapped=True):
+            await standalone.run(options)

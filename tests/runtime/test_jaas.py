@@ -37,7 +37,7 @@ def test_a_file_as_java_reads_it():
     [
         ("Bookie\n{ M required a=1; }", "line 2: expected ';'"),
         ("Bookie { M required a=1 };", "line 1: expected an option or ';'"),
-        ("Bookie { M needed; };", "'needed' is not required"),
+        ("Bookie { M needed; };", "line 1: expected required, requisite"),
         ("Bookie {\n M required\n a b; };", "line 3: expected '='"),
         ("Bookie { M required a=; };", "expected a value of a"),
         ('Bookie { M required a="1; };\n', "line 1: a quote that does not end"),

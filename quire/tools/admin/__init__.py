@@ -8,8 +8,8 @@ What differs, on purpose:
   and 500 for a wrong parameter;
 - a ledger that is part of a topic's partition is deleted with `force=true` only;
 - what can be asked for without end is streamed;
-- /api/v1 is for clients on the same machine only, for nobody is asked who they are.
+- /api/v1 is for clients on the same machine only, and what changes something needs a token.
 
 `routes` finds the handler; `ledgers`, `bookies`, `garbage` and `process` have them; `context` says
-what they may see.
+what they may see, `credentials` who may ask.
 """

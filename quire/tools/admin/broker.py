@@ -6,7 +6,7 @@
     /api/v1/quire/compaction/...               quire/tools/admin/compaction.py
     GET /api/v1/quire/groups/<group>           quire/tools/admin/groups.py
 
-/api/v1 is for this machine only, as a bookie's is (quire/tools/admin/routes.py). Where the pages
+/api/v1 is for this machine only, and changes need a token (credentials.py). Where the pages
 are is told in metadata, ephemeral, so that `quire cluster` finds them:
 
     /quire/pages/<node id>    {"format": 1, "url": "http://127.0.0.1:9600"}
@@ -25,7 +25,6 @@ import trio
 
 from broker.log.partition import State
 from metadata.store import MetadataError, NodeExistsError, SessionState
-from quire.tools.admin.routes import check_local
 from quire.tools.admin.serve import url_of
 from runtime import http
 from runtime.http import JSON, HttpError, HttpResponse, json_response, text_response
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from broker.log.partition import PartitionLog
     from metadata.store import MetadataStore
     from quire.tools.admin.broker_pages import BrokerPages
+    from quire.tools.admin.credentials import PageCredentials
     from runtime.env import Env
     from runtime.http import HttpRequest
     from runtime.metrics import Metrics
@@ -134,7 +134,9 @@ class BrokerSite:
         waiting: WaitingTimes,
         metrics: Metrics,
         pages: BrokerPages,
+        credentials: PageCredentials,
     ) -> None:
+        self._credentials = credentials
         self._logs = logs
         self._pages = pages
         self._waiting = waiting
@@ -143,17 +145,18 @@ class BrokerSite:
     async def __call__(self, request: HttpRequest) -> HttpResponse:
         path = request.path
         if (page := self._pages.find(path)) is not None:
-            check_local(request)
+            self._credentials.check_admin(request)
             return page(request)
         if request.method not in ("GET", "HEAD"):
             raise HttpError(405, "GET or HEAD")
         if path == "/metrics":
+            self._credentials.check_metrics(request)
             return await self._metrics.respond(request)
         if path in ("/health", "/heartbeat"):
             return text_response("ok\n" if path == "/health" else "OK\n")
         if not path.startswith(API):
             raise HttpError(404, f"there is no {path[:200]}")
-        check_local(request)
+        self._credentials.check_admin(request)
         kind, _, name = path.removeprefix(API).partition("/")
         if kind == "partition":
             log = self._find(name)
@@ -185,13 +188,14 @@ async def serve_broker_pages(
     env: Env,
     metrics: Metrics,
     pages: BrokerPages,
+    credentials: PageCredentials,
     address: tuple[str, int],
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves until cancelled; `started` with the address that is bound. OSError if it cannot be."""
     waiting = WaitingTimes(logs, env)
-    site = BrokerSite(logs, waiting, metrics, pages)
+    site = BrokerSite(logs, waiting, metrics, pages, credentials)
 
     async def serve(*, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
         await http.serve(site, *address, task_status=task_status)

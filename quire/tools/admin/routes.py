@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
 from quire.tools.admin import autorecovery, bookies, garbage, ledgers, process
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
 
     from quire.tools.admin.broker_pages import BrokerPages
     from quire.tools.admin.context import AdminContext, Endpoint
+    from quire.tools.admin.credentials import PageCredentials
     from runtime.http import HttpRequest
     from runtime.metrics import Metrics
 
@@ -77,17 +77,22 @@ class AdminSite:
     """All pages of one process: an `http.Handler`."""
 
     def __init__(
-        self, context: AdminContext, metrics: Metrics, broker: BrokerPages | None = None
+        self,
+        context: AdminContext,
+        metrics: Metrics,
+        credentials: PageCredentials,
+        broker: BrokerPages | None = None,
     ) -> None:
         """`broker`: of the broker in this process, if there is one."""
         self._context = context
+        self._credentials = credentials
         self._broker = broker
         self._metrics = metrics
 
     async def __call__(self, request: HttpRequest) -> HttpResponse:
         path = request.path.rstrip("/") or "/"
         if path.startswith(API):
-            check_local(request)
+            self._credentials.check_admin(request)
         if self._broker is not None and (page := self._broker.find(request.path)) is not None:
             return page(request)
         method = "GET" if request.method == "HEAD" else request.method
@@ -103,6 +108,7 @@ class AdminSite:
         return await endpoint(self._context, request)
 
     async def _metrics_endpoint(self, context: AdminContext, request: HttpRequest) -> HttpResponse:
+        self._credentials.check_metrics(request)
         return await self._metrics.respond(request)
 
 
@@ -111,33 +117,3 @@ def _wrong_method(request: HttpRequest, methods: Mapping[str, Endpoint]) -> Http
     response = error_response(405, f"{request.method} is not for {request.path}, but {allowed} is")
     response.headers.append(("Allow", allowed))
     return response
-
-
-def check_local(request: HttpRequest) -> None:
-    """HttpError 403 unless the client is on this machine and called it by address or `localhost`:
-    nobody is asked who they are, and with another host's name a web page could have sent it."""
-    if not _is_loopback(request.peer):
-        raise HttpError(403, "the administration is for clients on the same machine only")
-    host = request.headers.get("host", "")
-    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
-    name = name.strip("[]").lower()
-    if name != "localhost" and not _is_address(name):
-        raise HttpError(403, f"Host: {host[:100]}: call this machine by its address or localhost")
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_loopback(peer: str) -> bool:
-    try:
-        address = ip_address(peer.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback

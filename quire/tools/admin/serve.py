@@ -1,18 +1,20 @@
-"""Serves the pages of a running server, and leaves a note in the data directory of where that is,
-which `quire bookie` finds."""
+"""Serves the pages of a running server, and leaves notes in the data directory, which `quire
+bookie` finds: where that is, and the token for what changes something if none is configured."""
 
 from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import trio
 
 from bookie.config_definitions import BOOKIE_CONFIGS
 from quire.tools.admin.context import AdminContext
+from quire.tools.admin.credentials import PageCredentials
 from quire.tools.admin.routes import AdminSite
+from quire.tools.admin.token_note import token_note
 from runtime import http
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ class AdminParts:
     cluster: Cluster | None = None
     #: None: there is no broker in the process.
     broker: BrokerPages | None = None
+    #: Without a token for the administration, one is made.
+    credentials: PageCredentials = field(default_factory=PageCredentials)
 
 
 async def serve_admin(
@@ -61,6 +65,7 @@ async def serve_admin(
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves until cancelled; `started` with the address that is bound. OSError if it cannot be."""
+    directory = parts.data_directory
     async with trio.open_nursery() as nursery:
         context = AdminContext(
             bookie=parts.bookie,
@@ -73,11 +78,12 @@ async def serve_admin(
             ledgers_root=parts.ledgers_root,
             cluster=parts.cluster,
         )
-        site = AdminSite(context, parts.metrics, parts.broker)
-        address = await nursery.start(_serve, site, host, port)
-        with _note(parts.data_directory, address):
-            task_status.started(address)
-            await trio.sleep_forever()
+        with token_note(directory, parts.credentials, parts.env.rng) as credentials:
+            site = AdminSite(context, parts.metrics, credentials, parts.broker)
+            address = await nursery.start(_serve, site, host, port)
+            with _note(directory, address):
+                task_status.started(address)
+                await trio.sleep_forever()
 
 
 async def _serve(

@@ -16,7 +16,8 @@ API = "/api/v1/"
 class AdminClient:
     """ClickException for whatever goes wrong: it ends the command with a line and code 1."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
+        """`token`: for what changes something (quire/tools/admin/credentials.py)."""
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise click.UsageError(f"{url!r} is no http://HOST:PORT")
@@ -26,6 +27,7 @@ class AdminClient:
             raise click.UsageError(f"{url!r}: {error}") from error
         self._url = url
         self._address = (parts.hostname, port)
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def get(self, page: str, **query: str) -> Any:  # noqa: ANN401  # JSON
         return self._value("GET", page, None, query)
@@ -67,13 +69,15 @@ class AdminClient:
             return None
         if status != 200:
             error = value.get("error", value) if isinstance(value, dict) else value
+            if status == 401:
+                error = f"{error}: give the server's token with --token-file"
             raise click.ClickException(f"{self._url}{path}: {status}: {error}")
         return value
 
     def _ask(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
         connection = HTTPConnection(*self._address, timeout=TIMEOUT_SECONDS)
         try:
-            connection.request(method, path, body)
+            connection.request(method, path, body, self._headers)
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, HTTPException) as error:

@@ -24,7 +24,7 @@ from quire.tools.bookie import (
 )
 from quire.tools.bookie.client import AdminClient
 from quire.tools.bookie.rebuild_index import rebuild_index
-from quire.tools.bookie.target import URL_VARIABLE, find_target
+from quire.tools.bookie.target import URL_VARIABLE, find_target, token_option
 from quire.tools.ledger.options import alias
 from quire.tools.output import show, show_one
 from runtime.config import parse_properties
@@ -108,6 +108,7 @@ def _target(command: Command) -> Command:
                 type=click.Path(exists=True, dir_okay=False),
                 help="A bk_server.conf that names the directories, instead of --data-dir.",
             ),
+            token_option,
             click.option("--json", "as_json", is_flag=True, help="JSON instead of a table."),
         )
     ):
@@ -117,7 +118,7 @@ def _target(command: Command) -> Command:
 
 def _find(options: dict[str, Any]) -> tuple[Target, bool]:
     return (
-        find_target(options["url"], options["data_dir"], options["conf"]),
+        find_target(options["url"], options["data_dir"], options["conf"], options["token_file"]),
         options["as_json"],
     )
 
@@ -130,7 +131,7 @@ def info(**options: Any) -> None:  # noqa: ANN401  # click's
     if target.url is not None:
         from quire.tools.bookie.offline import space_row
 
-        found = AdminClient(target.url).get("bookie/info")
+        found = AdminClient(target.url, target.token).get("bookie/info")
         rows = [space_row("all", found["totalSpace"], found["freeSpace"])]
     else:
         from quire.tools.bookie.offline import space
@@ -145,7 +146,9 @@ def last_mark(**options: Any) -> None:  # noqa: ANN401  # click's
     """Up to where the journal is in entry logs and index."""
     target, as_json = _find(options)
     if target.url is not None:
-        ((words, position),) = AdminClient(target.url).get("bookie/last_log_mark").items()
+        ((words, position),) = (
+            AdminClient(target.url, target.token).get("bookie/last_log_mark").items()
+        )
         match = _MARK.search(words)
         assert match is not None, words
         journal_id, offset = int(match[1]), int(position.removeprefix("Pos - "))
@@ -174,7 +177,7 @@ def _ledgers(target: Target, meta: bool) -> Iterator[tuple[int, dict[str, Any]]]
         yield from offline.ledgers_of(target, meta)
         return
     query = {"print_metadata": "true", "decode_meta": "true"} if meta else {}
-    for name, metadata in AdminClient(target.url).get("ledger/list", **query).items():
+    for name, metadata in AdminClient(target.url, target.token).get("ledger/list", **query).items():
         yield int(name), metadata or {}
 
 
@@ -206,7 +209,9 @@ def list_files(kind: str | None, **options: Any) -> None:  # noqa: ANN401  # cli
     rows: list[dict[str, Any]] = []
     if target.url is not None:
         query = {"file_type": kind} if kind else {}
-        for name, names in AdminClient(target.url).get("bookie/list_disk_file", **query).items():
+        for name, names in (
+            AdminClient(target.url, target.token).get("bookie/list_disk_file", **query).items()
+        ):
             rows += [
                 {"type": name.removesuffix(" files"), "name": each}
                 for each in names.split("\t")
@@ -227,7 +232,7 @@ def sanity(**options: Any) -> None:  # noqa: ANN401  # click's
     """Writes a ledger and reads it back; without a server: compares the index with the logs."""
     target, as_json = _find(options)
     if target.url is not None:
-        found = AdminClient(target.url).get("bookie/sanity")
+        found = AdminClient(target.url, target.token).get("bookie/sanity")
     else:
         from quire.tools.bookie import work
 
@@ -246,7 +251,7 @@ def _exit_unless(is_fine: bool) -> None:
 def state(**options: Any) -> None:  # noqa: ANN401  # click's
     """Whether a running bookie takes writes, and what its garbage collection is doing."""
     target, as_json = _find(options)
-    client = AdminClient(target.needed_url())
+    client = AdminClient(target.needed_url(), target.token)
     (details,) = client.get("bookie/gc_details")
     found = {
         **client.get("bookie/state"),
@@ -261,7 +266,7 @@ def state(**options: Any) -> None:  # noqa: ANN401  # click's
 def is_ready(**options: Any) -> None:  # noqa: ANN401  # click's
     """Whether a running bookie takes requests: exit code 0, else 1."""
     target, as_json = _find(options)
-    ready = AdminClient(target.needed_url()).is_ready()
+    ready = AdminClient(target.needed_url(), target.token).is_ready()
     show_one({"ready": ready}, as_json=as_json)
     _exit_unless(ready)
 
@@ -304,7 +309,7 @@ def _collect(options: dict[str, Any], *, minor: bool, major: bool) -> None:
         show_one(report, as_json=as_json)
         _exit_unless(bool(report["is_complete"]))
         return
-    client = AdminClient(target.url)
+    client = AdminClient(target.url, target.token)
     client.put("bookie/gc", {"forceMinor": minor, "forceMajor": major})
     _wait_until(lambda: client.get("bookie/gc")["is_in_force_gc"] == "false")
     (details,) = client.get("bookie/gc_details")
@@ -318,7 +323,7 @@ def _compact_index(options: dict[str, Any]) -> None:
 
         show_one(work.compact_index(target), as_json=as_json)
         return
-    client = AdminClient(target.url)
+    client = AdminClient(target.url, target.token)
     page = "bookie/entry_location_compact"
     client.put(page, {"entryLocationRocksDBCompact": True})
     _wait_until(lambda: not any(client.get(page).values()))
@@ -336,7 +341,7 @@ def scrub(**options: Any) -> None:  # noqa: ANN401  # click's
     """Reads all entry logs and checks every record; exit code 1 if something is damaged."""
     target, as_json = _find(options)
     if target.url is not None:
-        client = AdminClient(target.url)
+        client = AdminClient(target.url, target.token)
         client.put("bookie/scrub", {})
         _wait_until(lambda: not client.get("bookie/scrub")["is_running"])
         found = client.get("bookie/scrub")
@@ -379,7 +384,7 @@ def resume_compaction(
 
 def _suspend_or_resume(verb: str, minor: bool, major: bool, options: dict[str, Any]) -> None:
     target, as_json = _find(options)
-    client = AdminClient(target.needed_url())
+    client = AdminClient(target.needed_url(), target.token)
     both = minor == major
     body = {f"{verb}Minor": both or minor, f"{verb}Major": both or major}
     client.put(f"bookie/gc/{verb}_compaction", body)

@@ -3,12 +3,15 @@
 In this order: `--url`, the environment's QUIRE_ADMIN_URL, and the note that a running server left
 (quire/tools/admin/serve.py) in its data directory, or in the first ledger directory of `--conf`.
 Without any of them: the directories, those of `--conf` or of the data directory.
+
+The token of the pages is in `--token-file`, or in what QUIRE_ADMIN_TOKEN_FILE names, or beside the
+note; that one goes nowhere but to where the note says.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +22,14 @@ if TYPE_CHECKING:
 
 URL_VARIABLE = "QUIRE_ADMIN_URL"
 NOTE_NAME = "admin.url"
+NOTED_TOKEN_NAME = "admin.token"
+TOKEN_VARIABLE = "QUIRE_ADMIN_TOKEN_FILE"
 METADATA_NAME = "metadata.db"
+token_option = click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False),
+    help=f"The file with the token of the pages. [env: {TOKEN_VARIABLE}]",
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,6 +39,7 @@ class Target:
     data_dir: Path
     #: The text of `--conf`, None without it.
     conf: str | None
+    token: str | None = field(default=None, repr=False)
 
     @property
     def metadata_path(self) -> Path:
@@ -85,8 +96,29 @@ def _properties(text: str) -> Mapping[str, str]:
         raise click.UsageError(f"--conf: {error}") from error
 
 
-def find_target(url: str | None, data_dir: str, conf: str | None) -> Target:
-    text = None
+def read_token(path: str | None) -> str | None:
+    """Of `--token-file`, or of the environment's; None without. ClickException."""
+    from runtime.secret_files import SecretFileError, read_secret
+
+    path = path or os.environ.get(TOKEN_VARIABLE)
+    if not path:
+        return None
+    try:
+        return read_secret(path)
+    except SecretFileError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _noted_token(directory: Path) -> str | None:
+    """None: it is not there, or another user's."""
+    path = directory / NOTED_TOKEN_NAME
+    return read_token(str(path)) if os.access(path, os.R_OK) else None
+
+
+def find_target(
+    url: str | None, data_dir: str, conf: str | None, token_file: str | None = None
+) -> Target:
+    token, text = read_token(token_file), None
     if conf is not None:
         try:
             text = Path(conf).read_text(encoding="utf-8")
@@ -98,6 +130,7 @@ def find_target(url: str | None, data_dir: str, conf: str | None) -> Target:
     if not found and noted is not None:
         try:
             found = (noted / NOTE_NAME).read_text(encoding="ascii").strip()
+            token = token or _noted_token(noted)
         except (OSError, UnicodeDecodeError):
             found = None
-    return Target(found.rstrip("/") if found else None, directory, text)
+    return Target(found.rstrip("/") if found else None, directory, text, token)

@@ -22,6 +22,7 @@ from broker.log.life.document import read_chain
 from ledger.errors import LedgerError
 from metadata.store import NoNodeError
 from quire.tools.admin.broker import API, PAGES_PATH
+from quire.tools.bookie.target import read_token
 from wire.bookkeeper.entry import parse_header
 from wire.bookkeeper.status import Status
 
@@ -191,13 +192,16 @@ async def _ask(cluster: Cluster, ledger: LedgerFacts, bookie: str) -> None:
 
 
 def page(url: str | None, partition: str) -> PageFacts:
-    """The leader's page. Blocks, for at most some ANSWER_SECONDS."""
+    """The leader's page. Blocks, for at most some ANSWER_SECONDS. ClickException: a token's file
+    that the environment names and that cannot be read."""
     if url is None:
         return PageFacts(None, None, "it has no pages (start it with --metrics HOST:PORT)")
     parts = urlsplit(url)
+    token = read_token(None)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=ANSWER_SECONDS)
     try:
-        connection.request("GET", f"{API}partition/{partition}")
+        connection.request("GET", f"{API}partition/{partition}", headers=headers)
         answer = connection.getresponse()
         body = answer.read()
     except (OSError, HTTPException) as error:

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from quire.role_defaults import copies
+from quire.tools.admin.token_note import TOKEN_NAME
 from quire.tools.cluster import java_child
+from runtime.secret_files import new_token, write_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,6 +91,8 @@ class Layout:
             "ports": self.ports,
         }
         (self.directory / "cluster.json").write_text(json.dumps(document, indent=2) + "\n")
+        if not self.token_path.exists():
+            write_secret(str(self.token_path), new_token())
 
     # -- names and addresses ---------------------------------------------------------------------
 
@@ -107,6 +111,11 @@ class Layout:
     @property
     def bootstrap(self) -> str:
         return ",".join(f"{HOST}:{self.ports[name]}" for name in self.brokers)
+
+    @property
+    def token_path(self) -> Path:
+        """Of what the brokers' pages ask for; their user's only."""
+        return self.directory / TOKEN_NAME
 
     def log_path(self, name: str) -> Path:
         return self.directory / name / "log"
@@ -196,6 +205,7 @@ class Layout:
     def _broker(self, name: str) -> dict[str, str]:
         return {
             **copies(self.options.bookies),
+            "quire.admin.token.file": str(self.token_path),
             **self.options.broker_settings,
             "node.id": name.rpartition("-")[2],
             "listeners": f"PLAINTEXT://{HOST}:{self.ports[name]}",

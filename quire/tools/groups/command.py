@@ -10,7 +10,7 @@ import click
 
 from quire.cli_options import Address
 from quire.tools.bookie.client import AdminClient
-from quire.tools.bookie.target import URL_VARIABLE, find_target
+from quire.tools.bookie.target import URL_VARIABLE, find_target, read_token, token_option
 from quire.tools.ledger.options import cluster_options, exit_unless, on_cluster
 from runtime.env import RealClock
 
@@ -45,12 +45,14 @@ def groups() -> None:
     show_default=True,
     help="Of `quire standalone`, which leaves a note there of where its pages are.",
 )
+@token_option
 @cluster_options
 def why(
     name: str,
     bootstrap: tuple[str, int],
     url: str | None,
     data_dir: str,
+    token_file: str | None,
     **options: Any,  # noqa: ANN401  # click's
 ) -> None:
     """Tells who has what, who is late and since when, and how far behind the group is.
@@ -63,17 +65,20 @@ def why(
 
     with KafkaClient(bootstrap) as client:
         found = facts.ask(client, name, RealClock().time_ms())
-    told = report(found, _page(name, _urls(url, data_dir, options)))
+    urls, token = _targets(url, data_dir, token_file, options)
+    told = report(found, _page(name, urls, token))
     show_report(told, as_json=bool(options["as_json"]))
     exit_unless(not told["is_stuck"])
 
 
-def _urls(url: str | None, data_dir: str, options: dict[str, Any]) -> Sequence[str]:
-    """Of one server's pages, or of all brokers of a cluster that have some."""
+def _targets(
+    url: str | None, data_dir: str, token_file: str | None, options: dict[str, Any]
+) -> tuple[Sequence[str], str | None]:
+    """Of one server's pages, or of all brokers of a cluster that have some; their token."""
     if url is None and (options["metadata_service_uri"] or options["conf"]):
-        return on_cluster(options, _pages)
-    found = find_target(url, data_dir, None).url
-    return [] if found is None else [found]
+        return on_cluster(options, _pages), read_token(token_file)
+    target = find_target(url, data_dir, None, token_file)
+    return [] if target.url is None else [target.url], target.token
 
 
 async def _pages(cluster: Cluster) -> list[str]:
@@ -83,12 +88,12 @@ async def _pages(cluster: Cluster) -> list[str]:
     return [pages[node_id] for node_id in sorted(pages)]
 
 
-def _page(name: str, urls: Sequence[str]) -> dict[str, Any] | None:
+def _page(name: str, urls: Sequence[str], token: str | None) -> dict[str, Any] | None:
     """What the coordinator tells; the others do not know the group. A broker that does not answer
     may be it."""
     for url in urls:
         try:
-            found: dict[str, Any] | None = AdminClient(url).find(PAGE + quote(name, safe=""))
+            found: dict[str, Any] | None = AdminClient(url, token).find(PAGE + quote(name, safe=""))
         except click.ClickException as error:
             click.echo(error.message, err=True)
             continue

@@ -9,7 +9,7 @@ import click
 import trio
 
 from quire.tools.bookie.client import AdminClient
-from quire.tools.bookie.target import URL_VARIABLE, find_target
+from quire.tools.bookie.target import URL_VARIABLE, find_target, read_token, token_option
 from quire.tools.ledger.options import cluster_options, exit_unless, on_cluster
 from quire.tools.output import progress, show
 
@@ -38,6 +38,7 @@ def topics() -> None:
     show_default=True,
     help="Of `quire standalone`, which leaves a note there of where its pages are.",
 )
+@token_option
 @click.option("--show", "is_show", is_flag=True, help="Only shows how it stands.")
 @click.option("--no-wait", is_flag=True, help="Only asks for it.")
 @cluster_options
@@ -45,6 +46,7 @@ def compact(
     name: str,
     url: str | None,
     data_dir: str,
+    token_file: str | None,
     is_show: bool,
     no_wait: bool,
     **options: Any,  # noqa: ANN401  # click's
@@ -53,7 +55,8 @@ def compact(
 
     A pass looks at closed ledgers only: what lies in the open one waits until that is rolled
     (segment.ms, segment.bytes). Exit code 1 if a pass failed."""
-    clients = [AdminClient(each) for each in _urls(url, data_dir, options)]
+    urls, token = _targets(url, data_dir, token_file, options)
+    clients = [AdminClient(each, token) for each in urls]
     found = _ask(clients, name, is_post=not is_show)
     if not is_show and not no_wait:
         found = _wait(clients, name)
@@ -61,16 +64,19 @@ def compact(
     exit_unless(not any(facts.get("last_error") for facts in found))
 
 
-def _urls(url: str | None, data_dir: str, options: dict[str, Any]) -> Sequence[str]:
-    """Of the pages of one server, or of all brokers of a cluster that have some."""
+def _targets(
+    url: str | None, data_dir: str, token_file: str | None, options: dict[str, Any]
+) -> tuple[Sequence[str], str | None]:
+    """Of the pages of one server, or of all brokers of a cluster that have some; their token."""
     if url is None and (options["metadata_service_uri"] or options["conf"]):
         found = on_cluster(options, _pages)
         if not found:
             raise click.ClickException(
                 "no broker has pages: start them with --metrics HOST:PORT, or give --url"
             )
-        return found
-    return [find_target(url, data_dir, None).needed_url()]
+        return found, read_token(token_file)
+    target = find_target(url, data_dir, None, token_file)
+    return [target.needed_url()], target.token
 
 
 async def _pages(cluster: Cluster) -> list[str]:

@@ -8,6 +8,7 @@ import trio
 
 from ledger.errors import LedgerError
 from quire.tools.admin.bookies import readable
+from quire.tools.admin.credentials import PageCredentials
 from quire.tools.admin.routes import ROUTES, AdminSite
 from quire.tools.admin.serve import NOTE_NAME, _note
 from runtime.http import HttpError, HttpRequest
@@ -337,7 +338,7 @@ async def test_the_index_is_compacted(admin):
     ],
 )
 async def test_the_administration_is_for_this_machine(admin, peer, host, is_fine):
-    site = AdminSite(admin.context, admin.metrics)
+    site = AdminSite(admin.context, admin.metrics, PageCredentials())
     request = HttpRequest("GET", "/api/v1/bookie/state", {}, {"host": host}, b"", peer)
     if is_fine:
         assert (await site(request)).status == 200
