@@ -55,6 +55,8 @@ class Shape:
     transactional: int = 0
     #: A second producer of the first one of them.
     twins: int = 0
+    #: Tellers of a bank, whose topic has optimistic locks.
+    tellers: int = 0
     #: The limits that are at their extreme: see sim/preset.py.
     short_queues: int = 0
     short_ledgers: int = 0
@@ -94,6 +96,7 @@ def draw_shape(seed: int) -> Shape:
         keyed=1,
         transactional=(1, 2, 2)[transactional.randrange(3)],
         twins=int(transactional.random() < 0.3),
+        tellers=(0, 0, 3)[random.Random(f"{seed}/tellers").randrange(3)],
         short_queues=int(rng.random() < 0.3),
         short_ledgers=int(rng.random() < 0.3),
         small_caches=int(rng.random() < 0.3),

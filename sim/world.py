@@ -25,6 +25,8 @@ from runtime.sim_clock import START_MS
 from runtime.sim_network import SimNetwork
 from runtime.turn import Turn
 from sim import preset
+from sim.bank import BANK_TOPIC, Teller, bank_configs, judge_bank
+from sim.bank_history import BankHistory
 from sim.chains import chain_at, chain_paths
 from sim.client import KafkaClient
 from sim.clock import VirtualTimers
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
         | KeyedReader
         | TxnProducer
         | TxnReader
+        | Teller
     )
 
 TOPIC = "log"
@@ -113,6 +116,7 @@ class World:
         self.history = History()
         self.keyed = KeyedHistory(KEYED_PARTITION)
         self.txns = TxnHistory()
+        self.bank = BankHistory()
         #: All that is written in transactions; and those of them that are not compacted.
         self.plain_txn_partitions: list[Partition] = [
             (TXN_TOPIC, n) for n in range(TXN_PARTITIONS if shape.transactional else 0)
@@ -340,6 +344,8 @@ class World:
             if self.shape.transactional:
                 configs = preset.txn_configs(self.seed, self.shape)
                 await admin.create(TXN_TOPIC, TXN_PARTITIONS, configs)
+            if self.shape.tellers:
+                await admin.create(BANK_TOPIC, 1, bank_configs(self.seed))
         self._start_clients(nursery)
         nursery.start_soon(self._watch_chains)
         await self._follow_plan()
@@ -371,6 +377,7 @@ class World:
         clients += [Member(self, f"member-{n + 1}") for n in range(shape.members)]
         clients += [Looker(self, f"looker-{n + 1}") for n in range(shape.lookers)]
         clients += [Admin(self, f"admin-{n + 1}") for n in range(shape.admins)]
+        clients += [Teller(self, f"teller-{n + 1}") for n in range(shape.tellers)]
         if shape.keyed:
             clients += [KeyedWriter(self, "keyed-1"), KeyedWriter(self, "keyed-2")]
             clients.append(KeyedReader(self, "keyed-reader"))
@@ -488,6 +495,9 @@ class World:
                 await judge_transactions(self)
         if self.shape.keyed:
             await self._judge_keyed()
+        if self.shape.tellers:
+            with self._deadline("judging the bank"):
+                await judge_bank(self)
         entries = await self.storage.judge()
         self.trace.event("world", "copies", f"{entries} entries")
         self.trace.counts["entries judged"] += entries

@@ -1,0 +1,292 @@
+"""The client: conflicts are decided anew, lost answers are found out by reading back, and positions
+move with the data."""
+
+import random
+import sqlite3
+import time
+
+import pytest
+
+from quire_locks import (
+    Client,
+    DeadlineError,
+    HistoryGoneError,
+    LocksError,
+    NotTakenError,
+    OtherLogError,
+    Settings,
+    SqliteStore,
+    TooBusyError,
+    TransactionContext,
+)
+from quire_locks import client as client_module
+from tests.quire_locks.conftest import (
+    ACCOUNTS,
+    START,
+    MemoryLog,
+    MemoryTransport,
+    Transfer,
+    apply,
+    look,
+)
+
+QUICK = Settings(poll_seconds=0.01, deadline_seconds=20)
+
+
+@pytest.fixture
+def log():
+    return MemoryLog()
+
+
+@pytest.fixture
+def connect(log, bank):
+    """connect(path, on_send) -> a client of the bank, closed at the end."""
+    clients = []
+
+    def make(path=None, on_send=lambda times: None, function=apply, settings=QUICK):
+        transport = MemoryTransport(log, on_send)
+        store = SqliteStore(bank() if path is None else path)
+        clients.append(Client(transport, store, function, settings=settings))
+        return clients[-1]
+
+    yield make
+    for one in clients:
+        one.close()
+
+
+def test_a_transaction_is_applied_before_it_is_over(connect, bank, log):
+    path = bank()
+    context = Transfer(0, 1, 30)
+    done = connect(path).submit(context).result(20)
+    assert (done.is_done, done.offset, done.attempts) == (True, 0, 1)
+    assert context.told == [done]
+    assert dict(look(path))[0] == START - 30
+    assert len(log.records) == 1
+
+
+def test_who_has_nothing_to_do_writes_nothing(connect, log):
+    done = connect().submit(Transfer(0, 1, START + 1)).result(20)
+    assert not done.is_done
+    assert log.records == []
+
+
+def test_what_was_decided_by_an_old_state_is_decided_anew(connect, bank, log):
+    """Two transfers of 80 from an account with 100: one of them finds too little in the end."""
+    one, two = connect(bank("one")), connect(bank("two"))
+    contexts = [Transfer(0, 1, 80), Transfer(0, 2, 80)]
+    futures = [client.submit(context) for client, context in zip((one, two), contexts, strict=True)]
+    results = sorted(future.result(20).is_done for future in futures)
+    assert results == [False, True]
+    assert len(log.records) == 1
+
+
+def test_a_bank_of_two_programs_never_has_too_little(connect, bank, log):
+    paths = [bank("one"), bank("two")]
+    clients = [connect(path) for path in paths]
+    rng = random.Random(1)
+    futures = []
+    for n in range(120):
+        source, target = rng.sample(range(ACCOUNTS), 2)
+        futures.append(clients[n % 2].submit(Transfer(source, target, rng.randrange(1, 90))))
+    done = [future.result(60) for future in futures]
+    for client in clients:
+        client.wait_applied(0)
+    states = [dict(look(path)) for path in paths]
+    assert states[0] == states[1]
+    assert sum(states[0].values()) == ACCOUNTS * START
+    assert min(states[0].values()) >= 0
+    ids = [record.txn_id for record in log.records]
+    assert len(set(ids)) == len(ids) == sum(one.is_done for one in done)
+    assert sorted(one.offset for one in done if one.is_done) == list(range(len(ids)))
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_scenario_9_a_lost_answer_is_found_out(connect, log, lost):
+    """Written or not: it is in the log once, and the program is told that it is."""
+    client = connect(on_send=lambda times: lost if times == 1 else None)
+    done = client.submit(Transfer(0, 1, 30)).result(20)
+    assert (done.is_done, done.offset) == (True, 0)
+    assert len(log.records) == 1
+
+
+def test_without_a_write_lock_it_is_written_once_too(connect, log):
+    class Deposit(TransactionContext):
+        def execute(self, draft, db):
+            draft.append_lock(b"sum")
+            draft.value = bytes(12)
+            return True
+
+    client = connect(on_send=lambda times: "after" if times < 4 else None)
+    assert client.submit(Deposit()).result(20).is_done
+    assert len(log.records) == 1
+
+
+def test_scenario_14_a_topic_that_was_made_anew_is_another(bank, log):
+    path = bank()
+    with Client(MemoryTransport(log), SqliteStore(path), apply, settings=QUICK) as client:
+        client.submit(Transfer(0, 1, 1)).result(20)
+    with pytest.raises(OtherLogError, match="id one"):
+        Client(MemoryTransport(MemoryLog("two")), SqliteStore(path), apply)
+    with pytest.raises(OtherLogError, match="is at 1, the log ends at 0"):
+        Client(MemoryTransport(MemoryLog("one")), SqliteStore(path), apply)
+
+
+def test_what_is_deleted_cannot_be_applied(bank, log):
+    log.first = 3
+    with pytest.raises(HistoryGoneError):
+        Client(MemoryTransport(log), SqliteStore(bank()), apply)
+
+
+def test_a_topic_without_locks_is_refused(bank, log):
+    log.facts = log.facts.__class__("bank", "one", 1, "off", 64)
+    with pytest.raises(LocksError, match=r"quire\.locks=off"):
+        Client(MemoryTransport(log), SqliteStore(bank()), apply)
+
+
+def test_scenario_22_two_programs_on_one_database(connect, bank, log):
+    path = bank()
+    clients = [connect(path), connect(path)]
+    rng = random.Random(2)
+    futures = [
+        clients[n % 2].submit(Transfer(*rng.sample(range(ACCOUNTS), 2), rng.randrange(1, 60)))
+        for n in range(60)
+    ]
+    done = [future.result(60).is_done for future in futures]
+    assert sum(balance for _, balance in look(path)) == ACCOUNTS * START
+    applied = look(path, "SELECT offset FROM done ORDER BY offset")
+    assert applied == [(n,) for n in range(sum(done))] == [(n,) for n in range(len(log.records))]
+
+
+def test_scenario_23_a_crash_applies_nothing_twice_and_loses_nothing(bank, log):
+    """The program ends in the middle of the third record of a batch; what it had applied of it is
+    rolled back with the position."""
+    path = bank()
+    with Client(MemoryTransport(log), SqliteStore(bank("other")), apply) as client:
+        for n in range(4):
+            client.submit(Transfer(n, n + 1, 10)).result(20)
+    broken = []
+
+    def breaks(db, record):
+        if record.offset == 2 and not broken:
+            broken.append(record)
+            raise RuntimeError("ends here")
+        apply(db, record)
+
+    first = Client(MemoryTransport(log), SqliteStore(path), breaks, settings=QUICK)
+    with pytest.raises(LocksError) as caught:
+        first.wait_applied(0)
+    assert "ends here" in str(caught.value.__cause__)
+    first.close()
+    assert look(path, "SELECT next_offset FROM quire_position") == [(0,)]
+    with Client(MemoryTransport(log), SqliteStore(path), breaks, settings=QUICK) as second:
+        second.wait_applied(0)
+    assert len(look(path, "SELECT * FROM done")) == 4
+    assert look(path) == look(bank("other"))
+
+
+def test_a_deadline_tells_whether_it_may_be_written(connect, log):
+    settings = Settings(poll_seconds=0.01, deadline_seconds=0.3)
+    unheard = connect(on_send=lambda times: "before", settings=settings)
+    with pytest.raises(DeadlineError) as caught:
+        unheard.submit(Transfer(0, 1, 1)).result(20)
+    assert caught.value.is_unknown
+
+
+def test_who_lives_in_conflict_ends_at_his_deadline(connect, bank, log, monkeypatch):
+    """Somebody writes the lock between each snapshot and send."""
+
+    class Late(Transfer):
+        def execute(self, draft, db):
+            made = super().execute(draft, db)
+            headers = draft.headers(len(log.records), b"rival")
+            log.append(0, None, draft.value, headers)
+            return made
+
+    client = connect(settings=Settings(poll_seconds=0.01, deadline_seconds=0.5))
+    with pytest.raises(DeadlineError) as caught:
+        client.submit(Late(0, 1, 0)).result(20)
+    assert not caught.value.is_unknown
+
+
+def test_a_position_that_nobody_can_have_ends_it(connect, bank, log, monkeypatch):
+    """The log lost its end while the program ran."""
+    monkeypatch.setattr(client_module, "AHEAD_SECONDS", 0.1)
+    client = connect()
+    client.submit(Transfer(0, 1, 1)).result(20)
+    with log.lock:
+        log.records.clear()
+    with pytest.raises(OtherLogError):
+        client.submit(Transfer(0, 1, 1)).result(20)
+
+
+def test_too_many_locks_are_told_at_once(connect, log):
+    class Wide(TransactionContext):
+        def execute(self, draft, db):
+            for n in range(65):
+                draft.read_lock(b"%d" % n)
+            return True
+
+    with pytest.raises(NotTakenError, match=r"max\.per\.record=64"):
+        connect().submit(Wide()).result(20)
+
+
+def test_back_pressure(connect, log):
+    """Room is for what is submitted and not over."""
+
+    class Slow(Transfer):
+        def execute(self, draft, db):
+            time.sleep(0.3)
+            return False
+
+    settings = Settings(poll_seconds=0.01, waiting_max=2)
+    client = connect(settings=settings)
+    futures = [client.submit(Slow(0, 1, 1)) for _ in range(2)]
+    with pytest.raises(TooBusyError):
+        client.submit(Slow(0, 1, 1), wait_seconds=0.01)
+    assert client.submit(Slow(0, 1, 1), wait_seconds=10).result(20)
+    assert [future.result(20).is_done for future in futures] == [False, False]
+
+
+def test_what_execute_raises_is_the_callers(connect):
+    class Bad(TransactionContext):
+        def execute(self, draft, db):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        connect().submit(Bad()).result(20)
+
+
+def test_a_partition_that_is_not_followed_is_refused(connect):
+    context = Transfer(0, 1, 1)
+    context.partition = 7
+    with pytest.raises(LocksError, match="7"):
+        connect().submit(context)
+
+
+def test_nothing_is_submitted_to_a_closed_client(bank, log):
+    client = Client(MemoryTransport(log), SqliteStore(bank()), apply, settings=QUICK)
+    client.close()
+    with pytest.raises(LocksError, match="closed"):
+        client.submit(Transfer(0, 1, 1))
+
+
+def test_a_database_that_went_back_is_followed_again(connect, bank, log):
+    """As after a restore from a copy while the program runs."""
+    path = bank()
+    client = connect(path)
+    for _ in range(2):
+        client.submit(Transfer(0, 1, 1)).result(20)
+    db = sqlite3.connect(path)
+    with db:
+        db.execute("UPDATE quire_position SET next_offset = 0")
+        db.execute("UPDATE account SET balance = ?", (START,))
+        db.execute("DELETE FROM done")
+    db.close()
+    assert client.submit(Transfer(2, 3, 1)).result(20).offset == 2
+    assert [balance for _, balance in look(path)[:4]] == [
+        START - 2,
+        START + 2,
+        START - 1,
+        START + 1,
+    ]
+    assert len(look(path, "SELECT * FROM done")) == 3
