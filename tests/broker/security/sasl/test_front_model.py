@@ -11,7 +11,7 @@ import itertools
 import struct
 import time
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -225,7 +225,7 @@ TOKENS = [
     Token("OAUTHBEARER", "alice", message(oauth_token("alice", TOKEN_SECONDS))),
     Token("OAUTHBEARER", "bob", message(oauth_token("bob", TOKEN_SECONDS))),
     Token("OAUTHBEARER", None, message(oauth_token("alice", TOKEN_SECONDS)[:-9] + "AAAAAAAAA")),
-    Token("OAUTHBEARER", None, message(oauth_token("alice", 40), "bob"), is_message=False),
+    Token("OAUTHBEARER", None, message(oauth_token("alice", 10**6), "bob"), is_message=False),
     Token("", None, b"", is_message=False),
     Token("", None, b"\1", is_message=False),
     Token("", None, b"\0" * 70_000, is_message=False),
@@ -460,27 +460,6 @@ class FrontMachine(RuleBasedStateMachine):
             second = Frame(-1, 0, struct.pack(">i", len(token.data)) + token.data, token)
         self.send([first, second, frame(MetadataRequest(topics=[]), 12)], [])
 
-    @precondition(lambda self: self.model.state is State.FIRST)
-    @rule(
-        right=st.sampled_from([each for each in TOKENS if each.user]),
-        steps=st.lists(
-            st.sampled_from(TOKENS[:-3]) | st.sampled_from([0.5, 0.5, 1, 5, 25, None, None]),
-            min_size=3,
-            max_size=8,
-        ),
-    )
-    def live(self, right, steps):
-        """Logged in: requests (None), time that goes by, and logins anew."""
-        for step in (right, *steps):
-            if self.peer.wire.is_closed:
-                return
-            if step is None:
-                self.send([frame(MetadataRequest(topics=[]), 12)], [])
-            elif isinstance(step, Token):
-                self.log_in(step, 2)
-            else:
-                self.wait(step)
-
     @precondition(lambda self: not self.peer.wire.is_closed)
     @rule(size=st.sampled_from(SIZES), more=st.binary(min_size=8, max_size=20))
     def send_a_size_that_is_none(self, size, more):
@@ -536,6 +515,38 @@ class FrontMachine(RuleBasedStateMachine):
             assert peer.memory.unfinished_bytes == peer.memory.requests_bytes == 0
             live = [each for *_, each in peer.timers.heap if each.function is not None]
             assert live == []
+
+
+@given(
+    st.sampled_from([each for each in TOKENS if each.user]),
+    st.lists(
+        st.sampled_from([None, "again"] * 3 + [0.5, 1, 5, 21, 31, *TOKENS[:-3]]),
+        min_size=4,
+        max_size=10,
+    ),
+)
+def test_sessions(right, steps):
+    """Somebody who is logged in: requests (None), time that goes by, and logins anew."""
+    talk = FrontMachine()
+    for step in (right, *steps):
+        if talk.peer.wire.is_closed:
+            break
+        if step is None:
+            talk.send([frame(MetadataRequest(topics=[]), 12)], [])
+        elif isinstance(step, float | int):
+            talk.wait(step)
+        else:
+            talk.log_in(right if step == "again" else step, 2)
+        talk.little_is_kept()
+
+
+def test_a_token_that_is_too_large_closes_whole_or_in_pieces():
+    large = frame(SaslAuthenticateRequest(TOKENS[-1].data), 2, TOKENS[-1])
+    for cuts in ([], [100], [40_000]):
+        talk = FrontMachine()
+        talk.send([frame(SaslHandshakeRequest("PLAIN"), 1, "PLAIN")], [])
+        talk.send([large], cuts)
+        assert talk.peer.wire.is_closed
 
 
 TestFront = FrontMachine.TestCase
