@@ -45,7 +45,8 @@ class DocumentUrl:
     def __str__(self) -> str:
         if self.is_file:
             return f"file:{self.path}"
-        return f"{self.scheme}://{self.host}:{self.port}{self.path.partition('?')[0]}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path.partition('?')[0]}"
 
 
 def parse_url(text: str, *, allows_loopback_http: bool = False) -> DocumentUrl:

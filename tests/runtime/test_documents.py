@@ -12,7 +12,7 @@ from runtime.documents import DocumentError, fetch, parse_url
     [
         ("https://id.example.org/keys", "https://id.example.org:443/keys"),
         ("HTTPS://ID.example.org:8443", "https://id.example.org:8443/"),
-        ("https://[::1]/keys?tenant=secret", "https://::1:443/keys"),
+        ("https://[::1]/keys?tenant=secret", "https://[::1]:443/keys"),
         ("file:///etc/a%20b", "file:/etc/a b"),
         ("file:/etc/keys", "file:/etc/keys"),
     ],

@@ -11,9 +11,9 @@ import itertools
 import struct
 import time
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.api import ConnectionInfo
 from broker.connection import KafkaConnection
@@ -26,7 +26,7 @@ from broker.security.sasl.oauth.message_core import INVALID_TOKEN
 from broker.security.sasl.oauth.token_core import TokenRules
 from broker.security.sasl.plain import PlainMechanism
 from broker.security.sasl.server import SaslServer
-from runtime.receive import ReceiveChunks
+from runtime.receive import WINDOW_BYTES, ReceiveChunks
 from runtime.request_memory import RequestMemory
 from runtime.turn import Turn
 from tests.broker.security.sasl.conftest import plain
@@ -46,6 +46,8 @@ from wire.kafka.messages import ApiVersionsRequest, MetadataRequest
 from wire.kafka.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 
 PASSWORDS = {"alice": "wonder", "bob": "builder"}
+#: Less than a token that is sent whole, or in pieces.
+RECEIVE_BYTES_MAX = 60_000
 REAUTH_SECONDS = 20
 TOKEN_SECONDS = 30
 KEYS = parse_jwks(jwks(public("ed")))
@@ -144,7 +146,7 @@ class Peer:
             PlainMechanism(PASSWORDS),
             OAuthMechanism(Source(), TokenRules(skew_seconds=0), self.hand),
         ]
-        limits = SaslLimits(reauthentication_ms={"PLAIN": REAUTH_SECONDS * 1000})
+        limits = SaslLimits(RECEIVE_BYTES_MAX, reauthentication_ms={"PLAIN": REAUTH_SECONDS * 1000})
         self.server = SaslServer(
             {each.name: each for each in mechanisms}, limits, self.timers, self.hand
         )
@@ -199,13 +201,16 @@ class Peer:
 # -- what a client sends
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Token:
     mechanism: str
     #: None: it is not right. `is_message`: it has the form, at least.
     user: str | None
-    data: bytes = dataclasses.field(repr=False)
+    data: bytes
     is_message: bool = True
+
+    def __repr__(self):
+        return f"Token({self.mechanism}, {self.user}, {self.data[:30]!r})"
 
 
 def oauth_token(user, seconds):
@@ -220,25 +225,28 @@ TOKENS = [
     Token("OAUTHBEARER", "alice", message(oauth_token("alice", TOKEN_SECONDS))),
     Token("OAUTHBEARER", "bob", message(oauth_token("bob", TOKEN_SECONDS))),
     Token("OAUTHBEARER", None, message(oauth_token("alice", TOKEN_SECONDS)[:-9] + "AAAAAAAAA")),
-    Token("OAUTHBEARER", None, message(oauth_token("alice", 40), "bob"), is_message=False),
+    Token("OAUTHBEARER", None, message(oauth_token("alice", 10**6), "bob"), is_message=False),
     Token("", None, b"", is_message=False),
     Token("", None, b"\1", is_message=False),
     Token("", None, b"\0" * 70_000, is_message=False),
 ]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Frame:
     key: int
     version: int
     #: With the size in front.
-    data: bytes = dataclasses.field(repr=False)
+    data: bytes
     what: object = None
     is_whole: bool = True
 
     @property
     def size(self):
         return len(self.data) - 4
+
+    def __repr__(self):
+        return f"Frame({self.key}, {self.version}, {self.size} bytes, {self.what})"
 
 
 SIZES = (0, -1, (1 << 31) - 1, 101 << 20)
@@ -337,7 +345,9 @@ class Model:
                     self.dispatched.append((one.data[4:], f"User:{self.user}"))
                 return
             self.last_anew, self.state, self.late_at = now, State.HANDSHAKE, now + 10
-        if self.state is State.RAW_TOKENS:
+        if one.size > RECEIVE_BYTES_MAX:
+            self.state = State.CLOSED
+        elif self.state is State.RAW_TOKENS:
             self.step(one.data[4:], None)
         elif self.state is State.TOKENS:
             if one.key == ApiKey.SASL_AUTHENTICATE and one.is_whole:
@@ -415,9 +425,18 @@ class Model:
 class FrontMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
+        self.connect()
+
+    def connect(self):
         self.peer = Peer()
         self.model = Model(self.peer.hand)
 
+    @precondition(lambda self: self.peer.wire.is_closed)
+    @rule()
+    def connect_again(self):
+        self.connect()
+
+    @precondition(lambda self: not self.peer.wire.is_closed)
     @rule(frames=st.lists(FRAMES, min_size=1, max_size=4), cuts=st.lists(st.integers(1, 90_000)))
     def send(self, frames, cuts):
         """All of them behind each other, in pieces of any size."""
@@ -430,24 +449,36 @@ class FrontMachine(RuleBasedStateMachine):
         self.peer.feed(data)
         self.compare()
 
-    @rule(name=st.sampled_from(["PLAIN", "OAUTHBEARER"]), version=st.integers(0, 1), data=st.data())
-    def log_in(self, name, version, data):
-        """So that what is behind a login is reached often; a request is pipelined behind it."""
-        token = data.draw(st.sampled_from([each for each in TOKENS if each.mechanism == name]))
-        first = frame(SaslHandshakeRequest(name), version, name)
-        if version:
-            second = frame(SaslAuthenticateRequest(token.data), data.draw(st.integers(0, 2)), token)
+    @precondition(lambda self: not self.peer.wire.is_closed)
+    @rule(token=st.sampled_from(TOKENS[:-3]), version=st.integers(-1, 2))
+    def log_in(self, token, version):
+        """A request is pipelined behind it."""
+        first = frame(SaslHandshakeRequest(token.mechanism), int(version >= 0), token.mechanism)
+        if version >= 0:
+            second = frame(SaslAuthenticateRequest(token.data), version, token)
         else:
             second = Frame(-1, 0, struct.pack(">i", len(token.data)) + token.data, token)
         self.send([first, second, frame(MetadataRequest(topics=[]), 12)], [])
 
+    @precondition(lambda self: not self.peer.wire.is_closed)
     @rule(size=st.sampled_from(SIZES), more=st.binary(min_size=8, max_size=20))
     def send_a_size_that_is_none(self, size, more):
         """Attack 1."""
         self.peer.feed(struct.pack(">i", size) + more)
-        self.model.state = State.CLOSED if self.model.fails_at is None else self.model.state
+        self.model.state = State.CLOSED
         self.compare()
 
+    @precondition(lambda self: not self.peer.wire.is_closed)
+    @rule(key=st.sampled_from([17, 18, 36]), size=st.integers(RECEIVE_BYTES_MAX + 1, 90 << 20))
+    def begin_a_large_one(self, key, size):
+        """Attack 1: none of it is waited for."""
+        if self.model.state is State.DONE and key != ApiKey.SASL_HANDSHAKE:
+            return
+        self.peer.feed(struct.pack(">ihhi", size, key, 1, 7))
+        self.model.state = State.CLOSED
+        self.compare()
+
+    @precondition(lambda self: not self.peer.wire.is_closed)
     @rule(seconds=st.sampled_from([0.01, 0.1, 0.5, 1, 3, 9.95, 21]))
     def wait(self, seconds):
         self.peer.timers.advance(seconds)
@@ -477,7 +508,7 @@ class FrontMachine(RuleBasedStateMachine):
     @invariant()
     def little_is_kept(self):
         peer = self.peer
-        assert peer.connection._receiver.held_bytes <= 100_000
+        assert peer.connection._receiver.held_bytes <= WINDOW_BYTES
         assert peer.server.waiting_count <= 1
         if peer.wire.is_closed:
             assert peer.server.waiting_count == 0
@@ -486,14 +517,46 @@ class FrontMachine(RuleBasedStateMachine):
             assert live == []
 
 
+@given(
+    st.sampled_from([each for each in TOKENS if each.user]),
+    st.lists(
+        st.sampled_from([None, "again"] * 3 + [0.5, 1, 5, 21, 31, *TOKENS[:-3]]),
+        min_size=4,
+        max_size=10,
+    ),
+)
+def test_sessions(right, steps):
+    """Somebody who is logged in: requests (None), time that goes by, and logins anew."""
+    talk = FrontMachine()
+    for step in (right, *steps):
+        if talk.peer.wire.is_closed:
+            break
+        if step is None:
+            talk.send([frame(MetadataRequest(topics=[]), 12)], [])
+        elif isinstance(step, float | int):
+            talk.wait(step)
+        else:
+            talk.log_in(right if step == "again" else step, 2)
+        talk.little_is_kept()
+
+
+def test_a_token_that_is_too_large_closes_whole_or_in_pieces():
+    large = frame(SaslAuthenticateRequest(TOKENS[-1].data), 2, TOKENS[-1])
+    for cuts in ([], [100], [40_000]):
+        talk = FrontMachine()
+        talk.send([frame(SaslHandshakeRequest("PLAIN"), 1, "PLAIN")], [])
+        talk.send([large], cuts)
+        assert talk.peer.wire.is_closed
+
+
 TestFront = FrontMachine.TestCase
-TestFront.settings = settings(stateful_step_count=12, deadline=None)
+TestFront.settings = settings(stateful_step_count=15, deadline=None)
 
 
 def test_many_who_log_in_at_once_do_not_hold_the_loop():
     """Each step counts, by its bytes; the poller ends a burst once the turn is spent."""
-    large = message("e30." + "A" * 60_000 + ".AA")
-    for data, most in ((plain("alice", "no"), 20), (large, 3)):
+    large = message("e30." + "A" * 50_000 + ".AA")
+    for data, most in ((plain("alice", "no"), 20), (large, 2)):
         peers = [Peer() for _ in range(most)]
         turn = peers[0].turn
         for peer in peers:

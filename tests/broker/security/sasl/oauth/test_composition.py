@@ -5,6 +5,7 @@ import sys
 from contextlib import AsyncExitStack
 
 import pytest
+import trio
 
 from bookie.config_definitions import BOOKIE_CONFIGS
 from broker.cluster.config_file import load
@@ -143,6 +144,37 @@ async def test_28_a_host_that_is_dead_lets_the_rest_start(caplog):
         await parts.start(stack)
     assert mechanism.source.keys.keys == ()
     assert "nobody_can_log_in" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "location", ["http://169.254.169.254/latest/meta-data", "file:///etc/passwd", "/keys2"]
+)
+async def test_28_a_redirect_is_not_followed(nursery, caplog, location):
+    """Attack 28: neither to where only this machine gets, nor to a file, nor on the same host."""
+    asked = []
+
+    async def answer(stream):
+        asked.append(bytes(await stream.receive_some(4096)).split()[1])
+        head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+        await stream.send_all(head.encode())
+        await stream.aclose()
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    nursery.start_soon(trio.serve_listeners, answer, listeners)
+    port = listeners[0].socket.getsockname()[1]
+    _, mechanism, parts = made_of(
+        {
+            MINE + URL: f"http://127.0.0.1:{port}/keys",
+            "quire.sasl.oauthbearer.jwks.allow.loopback.http": "true",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "60000",
+        }
+    )
+    async with AsyncExitStack() as stack:
+        await parts.start(stack)
+    assert mechanism.source.keys.keys == ()
+    assert set(asked) == {b"/keys"}
+    failed = [each for each in caplog.records if each.msg == "token_keys_failed"]
+    assert "redirects are not followed" in failed[0].args["reason"]
 
 
 async def test_a_file_with_keys(tmp_path):
