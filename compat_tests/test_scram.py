@@ -1,8 +1,13 @@
 """Clients that log in by SCRAM, as users whom Java's kafka-configs makes."""
 
+import asyncio
+
 import pytest
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from harness import servers, tools
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
 
 pytestmark = pytest.mark.skipif(
     servers.target() == "control", reason="the control is started with one listener"
@@ -12,6 +17,7 @@ MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 #: By user: of SCRAM-SHA-256, and of SCRAM-SHA-512.
 PASSWORDS = {"alice": ("wonder land", "looking,glass"), "eve,=": ("apple", "snake")}
 COUNT = 300
+SECRET = "of all brokers"
 SESSION_MS = 2500
 
 
@@ -27,6 +33,7 @@ def scram(scratch):
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
         "listener.name.clients.sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "listener.name.clients.scram-sha-512.sasl.jaas.config": f"{MODULE} required;",
+        "delegation.token.secret.key": SECRET,
         "listener.name.clients.scram-sha-512.connections.max.reauth.ms": str(SESSION_MS),
     }
     one.start()
@@ -96,7 +103,7 @@ def test_librdkafka_is_refused(scram, who):
     errors = []
     producer = Producer({**librdkafka(address, *who), "error_cb": errors.append})
     with pytest.raises(KafkaException):
-        producer.list_topics(timeout=3)
+        producer.list_topics(timeout=1.5)
     producer.poll(0)
     assert any("uthentication" in error.str() for error in errors)
     said = server.log_since_start()
@@ -126,3 +133,86 @@ def test_javas_tools_log_in_and_anew(scram, topic, tmp_path):
     )
     assert "500 records sent" in said, said
     assert "session_expired" not in server.log_since_start()
+
+
+def test_javas_delegation_tokens(scram, topic, tmp_path):
+    """Made with kafka-delegation-tokens, logged in by, listed, renewed, and ended."""
+    server, address = scram
+    owner = client_config(tmp_path, "SCRAM-SHA-256", "alice", "wonder land")
+
+    def tokens(*arguments):
+        where = ("--bootstrap-server", address, "--command-config", str(owner))
+        return tools.java("kafka-delegation-tokens", *where, *arguments)
+
+    said = tokens("--create", "--max-life-time-period", "600000", "--renewer-principal", "User:eve")
+    row = [line for line in said.splitlines() if "User:alice" in line][-1].split()
+    token_id, token_hmac = row[0], row[1]
+    by_token = client_config(tmp_path, "SCRAM-SHA-512", token_id, token_hmac, tokenauth="true")
+    where = ("--bootstrap-server", address, "--command-config", str(by_token))
+    assert topic in tools.java("kafka-topics", *where, "--create", "--topic", topic)
+    assert token_id in tokens("--describe", "--owner-principal", "User:alice")
+    assert "expiry" in tokens("--renew", "--hmac", token_hmac, "--renew-time-period", "-1").lower()
+    tokens("--expire", "--hmac", token_hmac, "--expiry-time-period", "-1")
+    assert "Authentication failed" in tools.java("kafka-topics", *where, "--list", code=1)
+    said = server.log_since_start()
+    assert f"user={token_id}" in said
+    assert token_hmac not in said
+    assert SECRET not in said
+
+
+def python_options(address, mechanism, password=None):
+    """Of kafka-python and aiokafka, which do not escape what stands in a name."""
+    return {
+        "bootstrap_servers": address,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": password or PASSWORDS["alice"][MECHANISMS.index(mechanism)],
+    }
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_and_aiokafka(scram, mechanism, topic):
+    _, address = scram
+    options = python_options(address, mechanism)
+
+    async def send():
+        async with AIOKafkaProducer(**options) as producer:
+            await producer.send_and_wait(topic, b"aiokafka")
+
+    asyncio.run(send())
+    producer = KafkaProducer(**options)
+    producer.send(topic, b"kafka-python").get(30)
+    producer.close()
+    consumer = KafkaConsumer(
+        topic, auto_offset_reset="earliest", consumer_timeout_ms=10_000, **options
+    )
+    got = [next(consumer).value for _ in range(2)]
+    consumer.close()
+    assert sorted(got) == [b"aiokafka", b"kafka-python"]
+    wrong = python_options(address, mechanism, password="wrong")
+    with pytest.raises(KafkaError):
+        KafkaProducer(**wrong, bootstrap_timeout_ms=1500)
+
+
+def test_kafka_configs_shows_removes_and_is_told_what_is_not_right(scram):
+    server, address = scram
+    of_user = ("--entity-type", "users", "--entity-name", "gone")
+    set_credentials(server, "gone", ("one", "two"))
+    said = configs(server, "--describe", *of_user)
+    assert "SCRAM-SHA-256=iterations=4096" in said, said
+    assert "SCRAM-SHA-512=iterations=4096" in said, said
+    producer = Producer(librdkafka(address, "gone", "SCRAM-SHA-256", "one"))
+    assert producer.list_topics(timeout=10).topics is not None
+    configs(server, "--alter", "--delete-config", "SCRAM-SHA-256", *of_user)
+    late = Producer(librdkafka(address, "gone", "SCRAM-SHA-256", "one"))
+    with pytest.raises(KafkaException):
+        late.list_topics(timeout=2)
+    other = Producer(librdkafka(address, "gone", "SCRAM-SHA-512", "two"))
+    assert other.list_topics(timeout=10).topics is not None
+    assert producer.list_topics(timeout=10).topics is not None, "its session stays"
+    said = configs(server, "--describe", *of_user)
+    assert "SCRAM-SHA-256" not in said
+    many = "SCRAM-SHA-256=[iterations=16385,password=x]"
+    said = configs(server, "--alter", "--add-config", many, *of_user, code=1)
+    assert "Too many iterations" in said, said
