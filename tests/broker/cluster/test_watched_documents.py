@@ -9,7 +9,7 @@ import trio
 from broker.cluster import watched_documents
 from broker.cluster.watched_documents import EMPTY, WatchedDocuments
 from metadata.memory import MemoryStore, MemoryTree
-from metadata.store import MetadataUnavailableError, MetadataUnknownOutcomeError
+from metadata.store import MetadataUnavailableError, MetadataUnknownOutcomeError, NoNodeError
 
 PATH = "/quire/things"
 
@@ -135,3 +135,54 @@ async def test_what_is_damaged_is_as_if_it_were_not_there_until_it_is_put_right(
     assert "document_not_understood" in caplog.text
     await one.change("a", set_to([1]))
     assert one.get("a") == [1]
+
+
+async def test_a_read_that_is_older_than_memory_is_not_taken(open_documents, monkeypatch):
+    _, one = await open_documents()
+    store, _ = await open_documents(is_following=False)
+    values = []
+    one.on_change = lambda name: values.append(one.get(name))
+    may_answer, is_asked = trio.Event(), trio.Event()
+    get_many = MemoryStore.get_many
+
+    async def slowly(store, paths):
+        found = await get_many(store, paths)
+        if not is_asked.is_set() and paths:
+            is_asked.set()
+            await may_answer.wait()
+        return found
+
+    monkeypatch.setattr(MemoryStore, "get_many", slowly)
+    with trio.fail_after(5):
+        await store.create(f"{PATH}/61", b"[1]", make_parents=True)
+        await is_asked.wait()
+        await one.change("a", set_to([2]))
+        may_answer.set()
+    await settled()
+    assert values == [[2]]
+
+
+async def test_metadata_is_asked_to_catch_up_before_a_change_is_decided(
+    open_documents, monkeypatch
+):
+    """What another broker made a moment ago is not there in an older read, and nothing would be
+    refused that is not written."""
+    _, one = await open_documents(is_following=False)
+    _, two = await open_documents(is_following=False)
+    await two.change("a", set_to([1]))
+    get, sync, caught_up = MemoryStore.get, MemoryStore.sync, []
+
+    async def old_get(store, path):
+        if not caught_up:
+            raise NoNodeError(path)
+        return await get(store, path)
+
+    async def noted_sync(store, path):
+        caught_up.append(path)
+        await sync(store, path)
+
+    monkeypatch.setattr(MemoryStore, "get", old_get)
+    monkeypatch.setattr(MemoryStore, "sync", noted_sync)
+    seen = []
+    await one.change("a", seen.append)
+    assert seen == [[1]]
