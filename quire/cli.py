@@ -42,9 +42,8 @@ main.add_command(topics)
 @click.option(
     "--listen",
     type=Address(),
-    default="127.0.0.1:9092",
-    show_default=True,
-    help="Where Kafka clients connect.",
+    help="Where Kafka clients connect, without TLS or a login; without it, the listeners of"
+    " --config, or 127.0.0.1:9092.",
 )
 @click.option(
     "--data-dir",
@@ -69,7 +68,7 @@ main.add_command(topics)
 )
 @role_options
 def standalone(
-    listen: tuple[str, int],
+    listen: tuple[str, int] | None,
     data_dir: str,
     config_path: str | None,
     settings: dict[str, str],

@@ -15,7 +15,8 @@ class StandaloneOptions:
     processes of their own."""
 
     #: Where Kafka clients connect; port 0 takes a free one.
-    listen: tuple[str, int] = ("127.0.0.1", 9092)
+    #: None: `listeners` of the properties, or its default.
+    listen: tuple[str, int] | None = None
     data_dir: str = "data"
     #: The text of the properties file, "" without one.
     properties: str = ""

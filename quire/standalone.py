@@ -101,13 +101,12 @@ async def run(
 
 
 def _load_config(options: StandaloneOptions) -> NodeConfig:
-    host, port = options.listen
-    shown = f"[{host}]" if ":" in host else host
-    overrides = {
-        "node.id": "0",
-        "listeners": f"{LISTENER}://{shown}:{port}",
-        **options.overrides,
-    }
+    overrides = {"node.id": "0"}
+    if options.listen is not None:
+        host, port = options.listen
+        shown = f"[{host}]" if ":" in host else host
+        overrides["listeners"] = f"{LISTENER}://{shown}:{port}"
+    overrides |= options.overrides
     copies = role_defaults.copies(options.bookies) if options.bookies > 1 else {}
     defaults = "".join(f"{name}={text}\n" for name, text in copies.items())
     table = NODE_CONFIGS if options.bookies == 1 else STANDALONE_CONFIGS

@@ -54,7 +54,7 @@ from wire.kafka.errors import KafkaError
 from wire.kafka.records.walk import IS_COMPILED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from contextlib import AsyncExitStack
 
     from broker.cluster.config import BrokerConfig
@@ -99,14 +99,19 @@ def check_between_brokers(broker: BrokerConfig) -> None:
 
 
 def _security(
-    config: NodeConfig, services: SaslServices, turn: Turn, *, in_cluster: bool
+    config: NodeConfig,
+    dynamic: Mapping[str, str],
+    services: SaslServices,
+    turn: Turn,
+    *,
+    in_cluster: bool,
 ) -> dict[str, ListenerSecurity]:
-    """By listener, of those that are not PLAINTEXT. ConfigError."""
+    """By listener. `dynamic`: what was set of them while the broker ran. ConfigError."""
     broker = config.broker
     if in_cluster:
         check_between_brokers(broker)
     protocols = parse_protocol_map(broker.listener_security_protocol_map)
-    texts = {**config.broker_texts, **config.listener_texts}
+    texts = {**config.broker_texts, **config.listener_texts, **dynamic}
     made = {}
     for listener in broker.parsed_listeners():
         protocol = SecurityProtocol(protocols[listener.name])
@@ -255,7 +260,8 @@ async def _secured(
 ) -> tuple[dict[str, ListenerSecurity], TlsReloads | None]:
     """ConfigError."""
     logins = SaslServices(registry.broker, timers, env.clock)
-    security = _security(config, logins, env.turn, in_cluster=in_cluster)
+    dynamic = registry.listener_texts()
+    security = _security(config, dynamic, logins, env.turn, in_cluster=in_cluster)
     return security, await start_tls_reloads(config, security, registry, env, stack)
 
 

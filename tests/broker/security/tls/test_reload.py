@@ -237,3 +237,17 @@ async def test_over_the_wire(start_tls, authority, write, wait_until):
     (answer,) = (await new.call(body)).results
     assert answer.error_code == ErrorCode.NONE
     assert [(one.name, one.value) for one in answer.configs] == [(LOCATION, path)]
+
+
+async def test_what_was_set_while_it_ran_is_used_from_the_start(
+    start_tls, authority, write, tmp_path
+):
+    """Also if the file of before is gone."""
+    first, second = (authority.made("CN=server") for _ in range(2))
+    world = await start_tls(first)
+    client = await world.connect()
+    await client.set_config("0", 4, **{LOCATION: write("second.pem", second.pem)})
+    await world.server.stop()
+    gone = {"ssl.keystore.location": str(tmp_path / "gone.pem")}
+    world = await start_tls(first, gone)
+    assert world.tls.loaded.certificate == second.certificate
