@@ -87,14 +87,14 @@ def note_settings(config: NodeConfig) -> None:
 
 
 def check_between_brokers(broker: BrokerConfig) -> None:
-    """ConfigError: brokers do not log in to each other, and speak no TLS."""
+    """ConfigError: brokers do not log in to each other."""
     name = broker.listener_for_brokers
     protocols = parse_protocol_map(broker.listener_security_protocol_map)
-    if SecurityProtocol(protocols[name]) is not SecurityProtocol.PLAINTEXT:
+    if SecurityProtocol(protocols[name]).has_sasl:
         raise ConfigError(
             "inter.broker.listener.name",
             f"inter.broker.listener.name: {name} asks for {protocols[name]}, and brokers do not log"
-            f" in to each other, nor speak TLS: add a {LISTENER} listener for them",
+            f" in to each other: add a {LISTENER} or SSL listener for them",
         )
 
 
@@ -124,6 +124,8 @@ def _security(
         if protocol.has_tls:
             timers = services.timers
             tls = tls_server(settings, broker, turn, timers, has_sasl=protocol.has_sasl)
+            if in_cluster and listener.name == broker.listener_for_brokers:
+                tls.check_client(settings)
         made[listener.name] = ListenerSecurity(protocol, sasl, tls)
     return made
 
@@ -230,7 +232,7 @@ async def start_broker(
     markers = TransactionMarkersHandler(logs, env.turn, coordinator.transactions)
     neighbours = Neighbours(catalog, logs, producer_ids, markers)
     transactions = await start_transactions(
-        foundation, registry, neighbours, view, verifier, member, stack
+        foundation, registry, neighbours, view, verifier, member, security, stack
     )
     share = await start_share_groups(
         env, registry, catalog, logs, transactions.brokers, coordinator, stack

@@ -58,7 +58,6 @@ REFUSED = {
     "transaction.two.phase.commit.enable": "true",
     "ssl.engine.factory.class": "com.example.Engines",
     "ssl.provider": "BC",
-    "ssl.endpoint.identification.algorithm": "",
     "ssl.trustmanager.algorithm": "SunX509",
     "sasl.jaas.config": "x required;",
     "sasl.mechanism.inter.broker.protocol": "PLAIN",
@@ -118,6 +117,7 @@ def other_value(key):
         "required",
         "PEM",
         "1",
+        "",
     ):
         try:
             if key.parse(text) != key.parse_default():
