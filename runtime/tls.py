@@ -129,6 +129,7 @@ class TlsTransport:
 
     @property
     def is_established(self) -> bool:
+        """For tests: whether the handshake is done."""
         return self._is_established
 
     @property
