@@ -127,6 +127,7 @@ async def _start_metrics(
     from quire.metrics.process import disk_collector, loop_collector, process_collector
     from quire.metrics.quotas import quota_collector
     from quire.metrics.telemetry import telemetry_collector
+    from quire.metrics.tls import tls_collector
     from quire.metrics.transactions import register_transactions
     from quire.tools.admin.broker import serve_broker_pages
     from quire.tools.admin.broker_pages import BrokerPages
@@ -144,6 +145,8 @@ async def _start_metrics(
     metrics.register(load_times_collector("group", parts.groups.base.load_times))
     metrics.register(quota_collector(parts.quotas, parts.server))
     metrics.register(telemetry_collector(parts.telemetry))
+    if parts.tls is not None:
+        metrics.register(tls_collector(parts.tls))
     if parts.cleaner is not None:
         metrics.register(cleaner_collector(parts.cleaner, env.clock))
     pages = partial(

@@ -45,7 +45,8 @@ main.add_command(user)
 @click.option(
     "--listen",
     type=Address(),
-    help="Where Kafka clients connect: 127.0.0.1:9092, unless the file has `listeners`.",
+    help="Where Kafka clients connect, without TLS or a login: 127.0.0.1:9092, unless the file has"
+    " `listeners`.",
 )
 @click.option(
     "--data-dir",

@@ -346,6 +346,7 @@ def _metrics(storage: _Storage, broker: BrokerParts) -> Metrics:
     from quire.metrics.process import disk_collector, loop_collector, process_collector
     from quire.metrics.quotas import quota_collector
     from quire.metrics.telemetry import telemetry_collector
+    from quire.metrics.tls import tls_collector
     from quire.metrics.transactions import register_transactions
     from runtime.metrics import Metrics
 
@@ -362,6 +363,8 @@ def _metrics(storage: _Storage, broker: BrokerParts) -> Metrics:
     metrics.register(load_times_collector("group", broker.groups.base.load_times))
     metrics.register(quota_collector(broker.quotas, broker.server))
     metrics.register(telemetry_collector(broker.telemetry))
+    if broker.tls is not None:
+        metrics.register(tls_collector(broker.tls))
     if broker.cleaner is not None:
         metrics.register(cleaner_collector(broker.cleaner, storage.env.clock))
     if storage.recovery is not None:

@@ -8,10 +8,11 @@ connection above (plain bytes). It works over any driver, since `ssl.MemoryBIO` 
 
 Plain buffers are kept by reference until they are encrypted, and that is done at the end of the
 turn, joined to records of 16 KiB, and only while the transport below has less than
-ENCRYPTED_BYTES_MAX to send: a slow peer costs no more than that. A connection that pauses reading
-pauses the transport; what was decrypted for it is what it asked for. A close sends close_notify
-behind all that was written. Renegotiation is off, and a handshake that takes longer than its
-time-out ends the connection.
+ENCRYPTED_BYTES_MAX to send: a slow peer costs no more than that. What is encrypted and decrypted
+counts against the turn (0.4 ms a mebibyte), and when that is spent the rest comes later. A
+connection that pauses reading pauses the transport; what was decrypted for it is what it asked for.
+A close sends close_notify behind all that was written. Renegotiation is off, and a handshake that
+takes longer than its time-out ends the connection.
 
 A handshake takes the loop half a millisecond and more. Where `Tls.handshakes` is given, as many go
 on in a turn as it has room for; meanwhile nothing more is read from those that wait.
@@ -46,6 +47,8 @@ RECEIVE_BYTES = 64 << 10
 HANDSHAKE_TIMEOUT_MS = 10_000
 #: The first byte of whatever a client of TLS says first.
 _HANDSHAKE_RECORD = 0x16
+#: Bytes that are encrypted or decrypted in a unit of the turn: half of what was measured.
+_UNIT_SHIFT = 10
 #: What `on_failed` is told if either side closed the connection meanwhile.
 HANDSHAKE_CLOSED = "closed"
 
@@ -94,6 +97,8 @@ class TlsTransport:
         self._is_closing = False
         self._is_closed = False
         self._is_deferred = False
+        #: It is to encrypt more in a later turn.
+        self._is_put_off = False
         self._must_read = False
         self._handshakes = tls.handshakes if server_side else None
         #: Its handshake is to go on.
@@ -124,6 +129,7 @@ class TlsTransport:
 
     @property
     def is_established(self) -> bool:
+        """For tests: whether the handshake is done."""
         return self._is_established
 
     @property
@@ -280,11 +286,23 @@ class TlsTransport:
             count: Any = self._tls.read(len(buffer), buffer)
             if count == 0:
                 raise ssl.SSLZeroReturnError(ssl.SSL_ERROR_ZERO_RETURN, "end of TLS")
+            self._turn.spent_units += count >> _UNIT_SHIFT
             above.received(count)
 
+    def _go_on(self) -> None:
+        """In a later turn."""
+        self._is_put_off = False
+        if self._is_established and not self._is_closed:
+            self._encrypt()
+
     def _encrypt(self, limit_bytes: int = ENCRYPTED_BYTES_MAX) -> None:
-        plain = self._plain
+        plain, turn = self._plain, self._turn
         while plain and self._below.unsent_bytes + self._outgoing.pending < limit_bytes:
+            if turn.is_spent and not self._is_closing:
+                if not self._is_put_off:
+                    self._is_put_off = True
+                    turn.later(self._go_on)
+                break
             if len(plain[0]) >= RECORD_BYTES:
                 data = memoryview(plain.popleft())
                 # A large buffer goes piece by piece, so that the limit holds.
@@ -296,6 +314,7 @@ class TlsTransport:
             if data:  # zero bytes would be the end of TLS
                 self._tls.write(data)
                 self._plain_bytes -= len(data)
+                turn.spent_units += len(data) >> _UNIT_SHIFT
         self._send()
 
     def _join(self) -> bytes:

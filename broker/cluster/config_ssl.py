@@ -112,6 +112,15 @@ class TlsSettings:
         scope=PER_BROKER,
         doc="The authorities' certificates themselves, PEM.",
     )
+    endpoint_identification_algorithm: str = setting(
+        "ssl.endpoint.identification.algorithm",
+        STRING,
+        "https",
+        one_of("https", ""),
+        PER_BROKER,
+        doc="https: another broker's certificate must name the host by which it is reached; empty:"
+        " any that is signed by somebody of the trust store.",
+    )
     principal_mapping_rules: str = setting(
         "ssl.principal.mapping.rules",
         STRING,

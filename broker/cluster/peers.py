@@ -13,6 +13,8 @@ it hold back all readers of their partitions. Whether the requests on it were he
 known as when it breaks by itself. Assumed: a registration outlives its broker by the session's
 timeout at most, and every question may be asked twice.
 
+Where brokers meet over TLS, a connection is there once its handshake is done (`_Secured`).
+
 Owner: the event loop's thread. `run` has the tasks that connect.
 """
 
@@ -36,13 +38,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from runtime.env import Env
-    from runtime.net import Transport
+    from runtime.net import Connection, Transport
+    from runtime.tls import TlsTransport
     from wire.kafka.message import Message
 
 logger = logging.getLogger(__name__)
 
 #: What a question came to; None: it is not known whether it was heard.
 Answered = Callable[["Message | None"], None]
+#: What makes TLS of a connection to a host.
+Secure = Callable[["Transport", str], "TlsTransport"]
 
 CONNECT_SECONDS = 5.0
 #: Nobody waits longer for an answer: the connection is given up, and with it all that is on it.
@@ -101,7 +106,18 @@ class _Peer:
         else:
             transport.write([frame])
 
-    def connected(self, transport: Transport) -> _Peer:
+    def connected(self, below: Transport) -> Connection:
+        secure = self._owner.secure
+        if secure is None:
+            self.established(below)
+            return self
+        layer = secure(below, self.address[0])
+        layer.on_established = partial(self.established, layer)
+        layer.on_failed = self.failed
+        layer.attach(_Secured(self, layer))
+        return layer
+
+    def established(self, transport: Transport) -> None:
         self.transport = transport
         self.is_connecting = False
         self.failures = 0
@@ -109,7 +125,8 @@ class _Peer:
         unsent, self._unsent = self._unsent, []
         if unsent:
             transport.write(unsent)
-        return self
+        if self.is_dropped:
+            transport.close()
 
     def failed(self, error: object) -> None:
         """It cannot be reached now."""
@@ -175,11 +192,29 @@ class _Peer:
         self._fail_all()
 
 
+class _Secured:
+    """A peer above its TLS. One whose handshake failed is told so, and no end of a connection:
+    there may be another by then."""
+
+    def __init__(self, peer: _Peer, layer: TlsTransport) -> None:
+        self._peer = peer
+        self._layer = layer
+        self.receive_buffer = peer.receive_buffer
+        self.received = peer.received
+        self.drained = peer.drained
+
+    def closed(self) -> None:
+        if self._peer.transport is self._layer:
+            self._peer.closed()
+
+
 class BrokerPeers:
     """`run` it once; constructors start nothing."""
 
-    def __init__(self, env: Env, client_id: str) -> None:
+    def __init__(self, env: Env, client_id: str, secure: Secure | None = None) -> None:
+        """`secure`: None where brokers meet without TLS."""
         self.client_id = client_id
+        self.secure = secure
         self.chunks = ReceiveChunks()
         self._env = env
         self._peers: dict[int, _Peer] = {}

@@ -20,11 +20,12 @@ from broker.security.sasl.oauth.composition import OAuthParts
 from broker.security.sasl.oauth.mechanism import OAUTHBEARER
 from broker.security.sasl.plain import PLAIN
 from broker.security.tls.composition import tls_server
+from broker.security.tls.server import TlsServer
 from runtime.config import ConfigError
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping
     from contextlib import AsyncExitStack
 
     from broker.cluster.catalog import TopicCatalog
@@ -55,14 +56,14 @@ class Security:
 
 
 def check_between_brokers(broker: BrokerConfig) -> None:
-    """ConfigError: brokers do not log in to each other, and speak no TLS."""
+    """ConfigError: brokers do not log in to each other."""
     name = broker.listener_for_brokers
     protocols = parse_protocol_map(broker.listener_security_protocol_map)
-    if SecurityProtocol(protocols[name]) is not SecurityProtocol.PLAINTEXT:
+    if SecurityProtocol(protocols[name]).has_sasl:
         raise ConfigError(
             "inter.broker.listener.name",
             f"inter.broker.listener.name: {name} asks for {protocols[name]}, and brokers do not log"
-            f" in to each other, nor speak TLS: add a {PLAINTEXT} listener for them",
+            f" in to each other: add a {PLAINTEXT} or SSL listener for them",
         )
 
 
@@ -85,7 +86,10 @@ async def start_security(
     oauth = OAuthParts(broker, env.clock)
     makers = {**identities.mechanisms(), OAUTHBEARER: oauth.make}
     logins = SaslServices(broker, timers, env.clock, makers)
-    listeners = _listeners(config, logins, env.turn)
+    texts = {**config.broker_texts, **config.listener_texts, **registry.listener_texts}
+    listeners = _listeners(config.broker, texts, logins, env.turn)
+    if in_cluster:
+        _check_towards_brokers(config.broker, texts, listeners)
     await oauth.start(stack)
     tls = await start_tls_reloads(config, listeners, registry, env, stack)
     acls = await start_acls(store, broker, topics, stack, in_cluster=in_cluster)
@@ -93,12 +97,10 @@ async def start_security(
 
 
 def _listeners(
-    config: NodeConfig, services: SaslServices, turn: Turn
+    broker: BrokerConfig, texts: Mapping[str, str], services: SaslServices, turn: Turn
 ) -> dict[str, ListenerSecurity]:
-    """ConfigError."""
-    broker = config.broker
+    """`texts`: all that is set, by full names. ConfigError."""
     protocols = parse_protocol_map(broker.listener_security_protocol_map)
-    texts = {**config.broker_texts, **config.listener_texts}
     made = {}
     for listener in broker.parsed_listeners():
         protocol = SecurityProtocol(protocols[listener.name])
@@ -113,6 +115,16 @@ def _listeners(
             tls = tls_server(settings, broker, turn, services.timers, has_sasl=has_sasl)
         made[listener.name] = ListenerSecurity(protocol, sasl, tls)
     return made
+
+
+def _check_towards_brokers(
+    broker: BrokerConfig, texts: Mapping[str, str], listeners: Mapping[str, ListenerSecurity]
+) -> None:
+    """ConfigError: other brokers could not be asked over the listener for them."""
+    name = broker.listener_for_brokers
+    tls = listeners[name].tls
+    if isinstance(tls, TlsServer):
+        tls.check_client(ListenerSettings(name, texts))
 
 
 def _warn_in_clear(listener: str, mechanisms: Container[str]) -> None:

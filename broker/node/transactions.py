@@ -26,6 +26,7 @@ from broker.transactions.ports import Neighbours, OtherBrokers
 from runtime.running import running
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AsyncExitStack
 
     from broker.cluster.features import Levels
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from broker.cluster.view import ClusterView
     from broker.node.foundation import Foundation
     from broker.node.member import ClusterMember
+    from broker.security.listener import ListenerSecurity
     from broker.transactions.verifier import CoordinatorVerifier
 
 
@@ -45,11 +47,14 @@ async def start_transactions(
     view: ClusterView,
     verifier: CoordinatorVerifier,
     member: ClusterMember | None,
+    security: Mapping[str, ListenerSecurity],
     stack: AsyncExitStack,
 ) -> Transactions:
-    """`neighbours.logs` run already, and ask `verifier`. MetadataError."""
+    """`neighbours.logs` run already, and ask `verifier`. `security`: by listener. MetadataError."""
     env, broker = foundation.env, registry.broker
-    peers = BrokerPeers(env, f"broker-{broker.node_id}")
+    met_at = security.get(broker.listener_for_brokers)
+    secure = None if met_at is None or met_at.tls is None else met_at.tls.client_layer
+    peers = BrokerPeers(env, f"broker-{broker.node_id}", secure)
     await stack.enter_async_context(running(peers.run))
     features = _features(foundation, member, broker.node_id)
     await stack.enter_async_context(running(features.run))

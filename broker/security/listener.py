@@ -51,6 +51,9 @@ class TlsLayer(Protocol):
     def layer(self, below: Transport) -> TlsTransport:
         """What is to be the connection's transport."""
 
+    def client_layer(self, below: Transport, host: str) -> TlsTransport:
+        """The transport of a connection to that host, if brokers meet at this listener."""
+
     def begin(
         self, layer: TlsTransport, connection: KafkaConnection, then: Callable[[], None]
     ) -> None:

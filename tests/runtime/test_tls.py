@@ -5,15 +5,17 @@ import subprocess
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtime.poller import Poller
 from runtime.real_net import RealNet
+from runtime.spread import Spread
 from runtime.timers import Timers
-from runtime.tls import Tls, TlsTransport, tls_factory, upgrade
+from runtime.tls import HANDSHAKE_CLOSED, Tls, TlsTransport, tls_factory, upgrade
 from runtime.tls_context import client_context, server_context
-from runtime.turn import Turn
+from runtime.turn import SPENT_UNITS, Turn
 
 
 def _openssl(*arguments):
@@ -127,14 +129,20 @@ class Pipe:
 class Pair:
     """A client and a server on two pipes, in a world without a loop."""
 
-    def __init__(self, client, server, *, checks="localhost", echo=True):
+    def __init__(self, client, server, *, checks="localhost", echo=True, units=0):
+        """`units`: what a handshake of the server costs its turn."""
         self.turn = Turn()
         self.timers = Timers()
         self.pipes = Pipe(), Pipe()
         self.layers = [
             TlsTransport(
                 pipe,
-                Tls(context, self.turn, self.timers),
+                Tls(
+                    context,
+                    self.turn,
+                    self.timers,
+                    handshakes=Spread(self.turn, units) if units else None,
+                ),
                 server_side=is_server,
                 server_hostname=None if is_server else checks,
             )
@@ -258,6 +266,86 @@ async def test_a_slow_peer_costs_a_limited_amount_of_ciphertext(contexts):
     assert len(pair.ends[1].got) == 32 << 20
     assert pair.ends[0].drains >= 1
     assert pair.layers[0].unsent_bytes == 0
+
+
+async def test_what_is_encrypted_counts_and_in_a_spent_turn_it_comes_later(contexts, nursery):
+    pair = Pair(*contexts, echo=False)
+    pair.settle()
+    data = bytes(range(256)) * 1000
+    pair.turn.begin()
+    pair.layers[0].write([data])
+    pair.turn.run()
+    assert pair.turn.spent_units == len(data) >> 10
+    pair.settle()
+    pair.turn.begin()
+    pair.turn.spent_units = SPENT_UNITS + 1
+    pair.layers[0].write([data])
+    pair.turn.run()
+    assert not pair.pipes[0].output
+    nursery.start_soon(pair.turn.serve)
+    await trio.testing.wait_all_tasks_blocked()
+    pair.settle()
+    assert pair.ends[1].got == data * 2
+
+
+async def test_handshakes_wait_for_a_turn_with_room_and_nothing_is_read_meanwhile(
+    contexts, nursery
+):
+    pair = Pair(*contexts, units=SPENT_UNITS + 1)
+    server, pipe = pair.layers[1], pair.pipes[1]
+    hello = bytes(pair.pipes[0].output)
+    pair.pipes[0].output.clear()
+    pair.turn.begin()
+    pair.turn.spent_units = SPENT_UNITS + 1
+    pipe.feed(hello)
+    pair.turn.run()
+    assert pipe.is_paused
+    assert not pipe.output
+    nursery.start_soon(pair.turn.serve)
+    await trio.testing.wait_all_tasks_blocked()
+    assert pipe.output
+    assert not pipe.is_paused
+    pair.layers[0].write([b"hello"])
+    for _ in range(10):
+        await trio.testing.wait_all_tasks_blocked()
+        pair.carry(1 << 20)
+    assert server.is_established
+    assert pair.ends[0].got == b"hello"
+
+
+async def test_one_that_leaves_while_it_waits_for_its_handshake(contexts, nursery):
+    pair = Pair(*contexts, units=SPENT_UNITS + 1)
+    reasons = []
+    pair.layers[1].on_failed = reasons.append
+    pair.turn.begin()
+    pair.turn.spent_units = SPENT_UNITS + 1
+    pair.pipes[1].feed(bytes(pair.pipes[0].output))
+    pair.turn.run()
+    pair.pipes[1].connection.closed()
+    nursery.start_soon(pair.turn.serve)
+    await trio.testing.wait_all_tasks_blocked()
+    assert reasons == [HANDSHAKE_CLOSED]
+    assert not pair.pipes[1].output
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"GET / HTTP/1.0\r\n\r\n", "plain bytes where TLS is spoken"),
+        (b"\0\0\0\x10", "plain bytes where TLS is spoken"),
+        (b"\x16\x03\x01\x00\x05hello", "SSL"),
+    ],
+)
+async def test_a_handshake_that_fails_is_told_once(contexts, said, reason):
+    pair = Pair(*contexts)
+    reasons = []
+    pair.layers[1].on_failed = reasons.append
+    pair.turn.begin()
+    pair.pipes[1].feed(said)
+    pair.turn.run()
+    pair.pipes[1].connection.closed()
+    (told,) = reasons
+    assert reason in told
 
 
 async def test_a_close_sends_all_and_says_goodbye(contexts):

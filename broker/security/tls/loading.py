@@ -24,7 +24,7 @@ from broker.security.tls.stores import (
 )
 from broker.security.tls.suites import TLS_1_2, openssl_suites, versions
 from runtime.key_files import FileMark, mark_of, read_key_file
-from runtime.tls_context import server_context_of
+from runtime.tls_context import client_context_of, server_context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +55,9 @@ class LoadedTls:
 
     settings: TlsSettings = field(repr=False)
     context: ssl.SSLContext = field(repr=False)
+    #: As which this broker connects to others, if it meets them at this listener; None: there is
+    #: nobody whom it would believe.
+    client: ssl.SSLContext | None = field(repr=False)
     certificate: x509.Certificate
     handshake_units: int
     files: dict[str, FileMark | None]
@@ -82,20 +85,23 @@ def load(settings: ListenerSettings, *, has_sasl: bool) -> LoadedTls:
         spoken = versions(tls.protocol, tls.enabled_protocols, tls.cipher_suites)
     except ValueError as error:
         raise settings.error("ssl.cipher.suites", error) from None
+    pair = (key.chain_pem(), key.key_pem())
+    believed = [one.public_bytes(Encoding.DER) for one in trusted]
+    client = None
     try:
-        context = server_context_of(
-            key.chain_pem(),
-            key.key_pem(),
-            [one.public_bytes(Encoding.DER) for one in trusted],
-            _VERIFY[auth],
-        )
-        context.minimum_version = _VERSIONS[spoken[0]]
-        context.maximum_version = _VERSIONS[spoken[-1]]
-        if openssl is not None:
-            context.set_ciphers(openssl)
+        context = server_context_of(*pair, believed, _VERIFY[auth])
+        if believed:
+            checks = tls.endpoint_identification_algorithm != ""
+            client = client_context_of(believed, *pair, checks_hostname=checks)
+        for one in (context, client):
+            if one is not None:
+                one.minimum_version = _VERSIONS[spoken[0]]
+                one.maximum_version = _VERSIONS[spoken[-1]]
+                if openssl is not None:
+                    one.set_ciphers(openssl)
     except ssl.SSLError as error:
         raise settings.error(_KEY_STORE, f"OpenSSL does not take it: {error}") from None
-    return LoadedTls(tls, context, key.certificate, key.handshake_units, files)
+    return LoadedTls(tls, context, client, key.certificate, key.handshake_units, files)
 
 
 def _client_auth(settings: ListenerSettings, tls: TlsSettings, *, has_sasl: bool) -> str:

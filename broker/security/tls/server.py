@@ -24,6 +24,7 @@ from runtime.tls import HANDSHAKE_CLOSED, Tls, TlsTransport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.cluster.config_listener import ListenerSettings
     from broker.connection import KafkaConnection
     from broker.security.tls.loading import LoadedTls
     from broker.security.tls.mapping import Mapping
@@ -87,6 +88,19 @@ class TlsServer:
 
     def layer(self, below: Transport) -> TlsTransport:
         return TlsTransport(below, self._tls, server_side=True)
+
+    def check_client(self, settings: ListenerSettings) -> None:
+        """ConfigError if this broker could connect to no other one."""
+        if self.loaded.client is None:
+            name = "ssl.truststore.location"
+            raise settings.error(name, "must be set: brokers meet here, and believe nobody")
+
+    def client_layer(self, below: Transport, host: str) -> TlsTransport:
+        """Of a connection to another broker, which has a listener of this name, too."""
+        client = self.loaded.client
+        assert client is not None, "it was looked for at the start"
+        tls = Tls(client, self._turn, self._timers, self._limits.handshake_timeout_ms)
+        return TlsTransport(below, tls, server_side=False, server_hostname=host)
 
     def begin(
         self, layer: TlsTransport, connection: KafkaConnection, then: Callable[[], None]

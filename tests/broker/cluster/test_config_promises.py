@@ -57,7 +57,6 @@ REFUSED = {
     "transaction.two.phase.commit.enable": "true",
     "ssl.engine.factory.class": "com.example.Engines",
     "ssl.provider": "BC",
-    "ssl.endpoint.identification.algorithm": "",
     "ssl.trustmanager.algorithm": "SunX509",
     "sasl.jaas.config": "x required;",
     "sasl.mechanism.inter.broker.protocol": "PLAIN",
@@ -107,7 +106,7 @@ def other_value(key):
         ConfigType.DOUBLE: ("0.25", "0.75"),
     }.get(key.type, ("7", "8", "x", "4096", "2097152", "50000", "zstd", "LogAppendTime", "upgrade"))
     more = ("A:PLAINTEXT", "127.0.0.1:5", "compact", "gzip", "1", STANDARD_AUTHORIZER, "User:x",
-            "TLSv1.2", "required", "PEM")  # fmt: skip
+            "TLSv1.2", "required", "PEM", "")  # fmt: skip
     for text in (*candidates, *more):
         try:
             if key.parse(text) != key.parse_default():

@@ -4,14 +4,21 @@ import dataclasses
 import datetime
 import ipaddress
 import os
+import ssl
+import tempfile
 from functools import cache
 
 import pytest
+import trio
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from broker.node import parts as broker_parts
+from broker.security.tls.composition import tls_server
+from tests.broker.conftest import Client, _close_at_the_end
 
 DAY = datetime.timedelta(days=1)
 #: As they would be said in a file's order: the most general first.
@@ -62,7 +69,7 @@ class Authority:
         return self.certificate.public_bytes(Encoding.PEM)
 
     def made(
-        self, subject, key=None, *, hosts=("localhost", "127.0.0.1"), days=(-1, 30), usage=None
+        self, subject, key=None, *, hosts=("localhost", "127.0.0.1"), days=(-1, 90), usage=None
     ):
         """`days`: from when until when it is valid, from now. `usage`: its extended key usage."""
         key = key or ec.generate_private_key(ec.SECP256R1())
@@ -76,7 +83,7 @@ class Authority:
         name = subject if isinstance(subject, x509.Name) else name_of(subject)
         return Made(key, self._built(name, key, *extensions, days=days), self.certificate)
 
-    def _built(self, subject, key, *extensions, days=(-1, 30)):
+    def _built(self, subject, key, *extensions, days=(-1, 90)):
         now = datetime.datetime.now(datetime.UTC)
         builder = (
             x509.CertificateBuilder()
@@ -113,3 +120,67 @@ def write(tmp_path):
         return str(path)
 
     return write
+
+
+@dataclasses.dataclass
+class TlsWorld:
+    """A server whose only listener is SSL, or SASL_SSL; `tls` is the listener's TlsServer."""
+
+    server: object
+    tls: object
+    authority: Authority
+
+    def context(self, made=None, **attributes):
+        context = ssl.create_default_context(cadata=self.authority.pem.decode())
+        for name, value in attributes.items():
+            setattr(context, name, value)
+        if made is not None:
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(made.pem)
+                file.flush()
+                context.load_cert_chain(file.name)
+        return context
+
+    async def stream(self, made=None, *, context=None, **attributes):
+        """`made`: the client's certificate. After its handshake, as the client sees it."""
+        context = context or self.context(made, **attributes)
+        below = await trio.open_tcp_stream(*self.server.address)
+        self.server.nursery.start_soon(_close_at_the_end, below)
+        stream = trio.SSLStream(below, context, server_hostname="localhost")
+        await stream.do_handshake()
+        return stream
+
+    async def connect(self, made=None, **attributes):
+        return Client(self.server, await self.stream(made, **attributes))
+
+    @property
+    def principals(self):
+        return sorted(
+            str(one.info.principal) for one in self.server.parts["Dispatcher"].connections
+        )
+
+
+@pytest.fixture
+def start_tls(start_server, authority, write, monkeypatch):
+    """start_tls(made, settings) -> a TlsWorld; `made` has a RSA key if none is given."""
+    servers = []
+
+    def remembering(*arguments, **keywords):
+        servers.append(tls_server(*arguments, **keywords))
+        return servers[-1]
+
+    monkeypatch.setattr(broker_parts, "tls_server", remembering)
+
+    async def start(made=None, settings=None):
+        made = made or authority.made("O=Example,CN=server", rsa_key())
+        listener = {
+            "listeners": "SSL://127.0.0.1:0",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": write("server.pem", made.pem),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": write("trust.pem", authority.pem, 0o644),
+        }
+        server = await start_server({**listener, **(settings or {})})
+        return TlsWorld(server, servers[-1], authority)
+
+    return start

@@ -1,0 +1,26 @@
+"""What `quire standalone` makes of its options."""
+
+import pytest
+
+from quire.options import StandaloneOptions
+from quire.standalone import _load_config
+
+
+@pytest.mark.parametrize(
+    ("options", "listeners"),
+    [
+        ({}, ("PLAINTEXT://127.0.0.1:9092",)),
+        ({"properties": "listeners=SSL://:9093"}, ("SSL://:9093",)),
+        ({"listen": ("::1", 9)}, ("PLAINTEXT://[::1]:9",)),
+        (
+            {"listen": ("127.0.0.1", 9), "properties": "listeners=SSL://:9093"},
+            ("PLAINTEXT://127.0.0.1:9",),
+        ),
+        (
+            {"listen": ("127.0.0.1", 9), "overrides": {"listeners": "SSL://:9093"}},
+            ("SSL://:9093",),
+        ),
+    ],
+)
+def test_a_file_says_where_it_listens_unless_the_command_line_does(options, listeners):
+    assert _load_config(StandaloneOptions(**options)).broker.listeners == listeners
