@@ -34,6 +34,7 @@ moves_directories = One(CLUSTER, AclOperation.ALTER, "", refusals.all_moves)
 describes_directories = One(CLUSTER, AclOperation.DESCRIBE, "", refusals.log_dirs)
 creates_acls = One(CLUSTER, AclOperation.ALTER, "", refusals.all_creations)
 deletes_acls = One(CLUSTER, AclOperation.ALTER, "", refusals.all_filters)
+alters_scram_users = One(CLUSTER, AclOperation.ALTER, "", refusals.all_scram_users)
 alters_quotas = One(CLUSTER, AclOperation.ALTER_CONFIGS, "", refusals.all_quotas)
 describes_quotas = One(CLUSTER, AclOperation.DESCRIBE_CONFIGS, "", refusals.no_quotas)
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from broker.guards.tools import Refused, at_the_top, words
 from wire.kafka.codec import response_class
-from wire.kafka.messages import acls, cluster, configs, offsets, share_state, transactions
+from wire.kafka.messages import (
+    acls,
+    cluster,
+    configs,
+    offsets,
+    security,
+    share_state,
+    transactions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -104,6 +112,21 @@ def no_quotas(request: Request, code: ErrorCode) -> Steps[Any]:  # as all of the
     return configs.DescribeClientQuotasResponse(
         error_code=int(code), error_message=words(code), entries=None
     )
+
+
+def all_scram_users(request: Request, code: ErrorCode) -> Steps[Any]:
+    """Each user once, as Kafka's `AlterUserScramCredentialsRequest`."""
+    body, response = request.body, security.AlterUserScramCredentialsResponse()
+    seen: set[str] = set()
+    for items in (body.deletions, body.upsertions):
+        for item in items:
+            yield 1
+            if item.name not in seen:
+                seen.add(item.name)
+                response.results.append(
+                    security.AlterUserScramCredentialsResult(item.name, int(code), words(code))
+                )
+    return response
 
 
 _moved_topic = Refused(

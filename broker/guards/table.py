@@ -73,7 +73,7 @@ GUARDS: Mapping[ApiKey, Guard] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: cluster.describes_quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: cluster.alters_quotas,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: cluster.describes,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: cluster.alters,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: cluster.alters_scram_users,
     ApiKey.DESCRIBE_QUORUM: cluster.describes,
     ApiKey.UPDATE_FEATURES: cluster.alters,
     # What may be done with the cluster is told to who may describe it.

@@ -159,16 +159,7 @@ async def start_broker(
     settings = _followed(LogSettings() if log_settings is None else log_settings, registry)
     _note(catalog, is_cleaner_on=broker.log_cleaner_enable)
     verifier = CoordinatorVerifier(env.turn, env.clock, verification_of(registry))
-    logs = LogManager(
-        catalog,
-        store,
-        ledgers,
-        env,
-        settings,
-        ownership=None if member is None else member.ownership,
-        retention_check_interval_ms=broker.log_retention_check_interval_ms,
-        verifier=verifier,
-    )
+    logs = _make_logs(foundation, catalog, broker, settings, member, verifier)
     if member is not None:
         reach = member.reach(logs, ledgers, foundation.bookies)
         await stack.enter_async_context(running(reach.run, needs_start=False))
@@ -205,6 +196,26 @@ async def start_broker(
         broker, dispatcher, logs, server, view, quotas, telemetry, coordinator,
         cleaner, member, transactions, security.acls, security.listeners, security.tls,
     )  # fmt: skip
+
+
+def _make_logs(
+    foundation: Foundation,
+    catalog: TopicCatalog,
+    broker: BrokerConfig,
+    settings: LogSettings,
+    member: ClusterMember | None,
+    verifier: CoordinatorVerifier,
+) -> LogManager:
+    return LogManager(
+        catalog,
+        foundation.store,
+        foundation.ledgers,
+        foundation.env,
+        settings,
+        ownership=None if member is None else member.ownership,
+        retention_check_interval_ms=broker.log_retention_check_interval_ms,
+        verifier=verifier,
+    )
 
 
 async def _view_of(

@@ -4,6 +4,7 @@ import pytest
 
 from quire.options import StandaloneOptions
 from quire.standalone import _load_config
+from runtime.config import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -13,10 +14,6 @@ from quire.standalone import _load_config
         ({"properties": "listeners=SSL://:9093"}, ("SSL://:9093",)),
         ({"listen": ("::1", 9)}, ("PLAINTEXT://[::1]:9",)),
         (
-            {"listen": ("127.0.0.1", 9), "properties": "listeners=SSL://:9093"},
-            ("PLAINTEXT://127.0.0.1:9",),
-        ),
-        (
             {"listen": ("127.0.0.1", 9), "overrides": {"listeners": "SSL://:9093"}},
             ("SSL://:9093",),
         ),
@@ -24,3 +21,10 @@ from quire.standalone import _load_config
 )
 def test_a_file_says_where_it_listens_unless_the_command_line_does(options, listeners):
     assert _load_config(StandaloneOptions(**options)).broker.listeners == listeners
+
+
+def test_both_cannot_say_it():
+    """A listener that asks who a client is must not give place to one that does not."""
+    options = StandaloneOptions(listen=("127.0.0.1", 9), properties="listeners=SSL://:9093")
+    with pytest.raises(ConfigError, match="--listen must not be given"):
+        _load_config(options)

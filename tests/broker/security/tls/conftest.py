@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from broker.node import parts as broker_parts
+from broker.node import security as broker_security
 from broker.security.tls.composition import tls_server
 from tests.broker.conftest import Client, _close_at_the_end
 
@@ -169,7 +169,7 @@ def start_tls(start_server, authority, write, monkeypatch):
         servers.append(tls_server(*arguments, **keywords))
         return servers[-1]
 
-    monkeypatch.setattr(broker_parts, "tls_server", remembering)
+    monkeypatch.setattr(broker_security, "tls_server", remembering)
 
     async def start(made=None, settings=None):
         made = made or authority.made("O=Example,CN=server", rsa_key())
