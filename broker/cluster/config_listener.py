@@ -38,8 +38,10 @@ OF_A_LISTENER = (
     VALIDATOR_CLASS,
     *OF_TLS,
 )
-#: What of it may be changed while the broker runs.
-DYNAMIC_OF_A_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", *OF_TLS})
+#: What of it may be changed while the broker runs. Names are made by the rules of the start.
+DYNAMIC_OF_A_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", *OF_TLS}) - {
+    "ssl.principal.mapping.rules"
+}
 _FULL_NAME = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<rest>.+)", re.ASCII)
 
 
