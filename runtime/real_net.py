@@ -43,6 +43,8 @@ JOIN_BYTES_MAX = 16 << 10
 #: How long accepting rests after the process ran out of descriptors.
 ACCEPT_REST_SECONDS = 0.1
 
+#: What an IPv4 address begins with at an IPv6 socket.
+_MAPPED = "::ffff:"
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
 
@@ -63,7 +65,11 @@ def _prepare(sock: socket.socket, address: Any) -> str:  # noqa: ANN401  # whate
     if sock.family is socket.AF_UNIX:
         return "unix"
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return f"{address[0]}:{address[1]}"
+    host = address[0]
+    if host.startswith(_MAPPED) and "." in host:
+        # Of an IPv6 listener; what is said of an address counts however its client came.
+        host = host.removeprefix(_MAPPED)
+    return f"{host}:{address[1]}"
 
 
 @contextmanager

@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.cluster.config import BROKER_CONFIGS, BrokerConfig
-from broker.cluster.config_listener import check_listener_texts, is_read, split_listener_texts
+from broker.cluster.config_listener import (
+    check_listener_texts,
+    is_read,
+    of_no_listener,
+    split_listener_texts,
+)
 from broker.cluster.config_refusals import check_refusals
 from runtime.config import ConfigTable, ConfigValue, load_tables, parse_properties
 
@@ -46,11 +51,13 @@ def load(
     broker_texts, bookie_texts = loaded.texts
     listener_texts = split_listener_texts(texts)[1]
     check_listener_texts(listener_texts)
+    broker = BrokerConfig.parse(broker_texts)
+    listeners = [one.name for one in broker.parsed_listeners()]
     return NodeConfig(
-        broker=BrokerConfig.parse(broker_texts),
+        broker=broker,
         broker_texts=broker_texts,
         bookie_values=bookie_table.parse(bookie_texts),
         bookie_texts=bookie_texts,
-        notes=tuple(loaded.notes),
+        notes=(*loaded.notes, *of_no_listener(listener_texts, listeners)),
         listener_texts=listener_texts,
     )

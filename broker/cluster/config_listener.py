@@ -18,7 +18,7 @@ from runtime.config import ConfigError
 from runtime.settings import keys_of, of_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from runtime.config import ConfigKey, ConfigValue
 
@@ -38,8 +38,10 @@ OF_A_LISTENER = (
     VALIDATOR_CLASS,
     *OF_TLS,
 )
-#: What of it may be changed while the broker runs.
-DYNAMIC_OF_A_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", *OF_TLS})
+#: What of it may be changed while the broker runs. Names are made by the rules of the start.
+DYNAMIC_OF_A_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", *OF_TLS}) - {
+    "ssl.principal.mapping.rules"
+}
 _FULL_NAME = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<rest>.+)", re.ASCII)
 
 
@@ -69,10 +71,28 @@ def split_listener_texts(texts: Mapping[str, str]) -> tuple[dict[str, str], dict
 
 
 def check_listener_texts(texts: Mapping[str, str]) -> None:
-    """ConfigError for the first that is read and has no right value."""
+    """ConfigError for the first that is read and has no right value, or is of a listener in upper
+    case: as in Kafka it would not be read, and what it promises not be so."""
     for name, text in texts.items():
         if is_read(name) and (key := setting_key(name)) is not None:
+            listener = _listener_of(name)
+            if listener != listener.lower():
+                raise ConfigError(name, f"{name}: {listener} is written {listener.lower()} here")
             key.parse(text)
+
+
+def of_no_listener(texts: Mapping[str, str], listeners: Iterable[str]) -> list[str]:
+    """Notes on what is said of listeners that are not there: a slip, or another node's."""
+    known = {name.lower() for name in listeners}
+    return [
+        f"{name} has no effect: there is no listener {_listener_of(name)}"
+        for name in texts
+        if is_read(name) and _listener_of(name) not in known
+    ]
+
+
+def _listener_of(name: str) -> str:
+    return name.removeprefix(LISTENER_PREFIX).partition(".")[0]
 
 
 def is_read(name: str) -> bool:

@@ -162,9 +162,10 @@ class ClusterHandler:
         elif rights is not None:
             names = yield from _allowed(rights, asked, response.topics)
         first_name = "" if cursor is None else cursor.topic_name
+        is_first_shown = rights is None or rights.describes_topic(first_name)
         limit = self._registry.broker.max_request_partition_size_limit
         room = max(1, min(limit, body.response_partition_limit))
-        for name in (yield from _in_order(names, first_name)):
+        for name in (yield from _in_order(names, first_name, is_shown=is_first_shown)):
             first = cursor.partition_index if cursor and cursor.topic_name == name else 0
             if room == 0:
                 response.next_cursor = Cursor(topic_name=name, partition_index=first)
@@ -284,10 +285,11 @@ class ClusterHandler:
         return DescribeLogDirsResponse(results=[result])
 
 
-def _in_order(names: Iterable[str], first: str) -> Steps[Iterator[str]]:
+def _in_order(names: Iterable[str], first: str, *, is_shown: bool) -> Steps[Iterator[str]]:
     """The names from `first` on, in order; `first` is one of them unless it is empty: a topic that
-    was deleted between two pages is answered as unknown, not left out."""
-    runs: list[list[str]] = [[first] if first else []]
+    was deleted between two pages is answered as unknown, not left out. Unless `is_shown` the client
+    may not describe it, whatever its cursor names."""
+    runs: list[list[str]] = [[first] if first and is_shown else []]
     for name in names:
         yield 1
         if name > first or not first:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.api import Api, Request
+from broker.authorization import AclOperation, ResourceType
 from broker.cluster.catalog import PARTITIONS_PER_TOPIC_MAX, Topic
 from broker.cluster.durability import default_factor
 from broker.cluster.internal_topics import making_of
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from broker.cluster.catalog import TopicCatalog
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import ClusterView
+    from broker.rights import Rights
 
 logger = logging.getLogger(__name__)
 
@@ -341,6 +343,8 @@ class TopicsHandler:
                 if away is not None:
                     raise away
                 topic = self._to_delete(state, request.version)
+                if state.name is None and request.rights is not None:
+                    _check_may_delete(request.rights, topic.name, result)
                 result.name, result.topic_id = topic.name, topic.id
                 if state.name is None and topic.name in names:
                     raise KafkaError(
@@ -457,6 +461,19 @@ def _refuse(result: _Result, error: KafkaError) -> None:
     result.error_message = error.message
     if isinstance(result, CreatableTopicResult):
         result.configs = []
+
+
+def _check_may_delete(rights: Rights, name: str, result: DeletableTopicResult) -> None:
+    """Of a topic that was named by id: this broker may have heard of it since the guard asked, to
+    which it was not there. KafkaError."""
+    if rights.allows_cluster(AclOperation.DELETE, is_told=False):
+        return
+    describes = rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    if describes and rights.allows(AclOperation.DELETE, ResourceType.TOPIC, name):
+        return
+    if describes:
+        result.name = name
+    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
 
 
 def _quota_of(request: Request, strict_version: int) -> MutationQuota | None:

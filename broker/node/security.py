@@ -91,7 +91,7 @@ async def start_security(
     if in_cluster:
         _check_towards_brokers(config.broker, texts, listeners)
     await oauth.start(stack)
-    tls = await start_tls_reloads(config, listeners, registry, env, stack)
+    tls = await start_tls_reloads(config, listeners, registry, env, stack, in_cluster=in_cluster)
     acls = await start_acls(store, broker, topics, stack, in_cluster=in_cluster)
     return Security(identities, listeners, tls, acls)
 

@@ -25,10 +25,13 @@ async def start_tls_reloads(
     registry: ConfigRegistry,
     env: Env,
     stack: AsyncExitStack,
+    *,
+    in_cluster: bool,
 ) -> TlsReloads | None:
     """None: no listener has TLS."""
+    met_at = config.broker.listener_for_brokers if in_cluster else None
     watched = [
-        Watched(one.tls, _settings_of(name, config), one.protocol.has_sasl)
+        Watched(one.tls, _settings_of(name, config), one.protocol.has_sasl, name == met_at)
         for name, one in security.items()
         if isinstance(one.tls, TlsServer)
     ]

@@ -61,6 +61,19 @@ async def test_echo_keeps_bytes_and_order(net):
         assert await exchange(listener.address[1], data) == data
 
 
+async def test_a_client_of_ipv4_has_its_address_at_an_ipv6_listener_too(net):
+    peers = []
+
+    def make(transport):
+        peers.append(transport.peer)
+        return Echo(transport)
+
+    listener = net.listen("::", 0, make)
+    with trio.fail_after(20):
+        assert await exchange(listener.address[1], b"ping") == b"ping"
+    assert peers[0].rpartition(":")[0] == "127.0.0.1"
+
+
 async def test_many_connections_at_once(net):
     listener = net.listen("127.0.0.1", 0, Echo)
     results = []

@@ -68,6 +68,8 @@ class Watched:
     server: TlsServer
     settings: Callable[[Mapping[str, str]], ListenerSettings]
     has_sasl: bool
+    #: In a cluster: the one at which brokers meet.
+    is_for_brokers: bool = False
     #: What was tried last.
     tried: tuple[TlsSettings, dict[str, FileMark | None]] | None = None
     #: Of the last failure.
@@ -123,8 +125,11 @@ class TlsReloads:
                 raise settings.error("ssl.keystore.location", f"the certificate: {reason}")
 
     async def _load(self, one: Watched, settings: ListenerSettings) -> LoadedTls:
+        """ConfigError."""
         loaded = await self._worker(partial(load, settings, has_sasl=one.has_sasl))
         assert isinstance(loaded, LoadedTls)
+        if one.is_for_brokers:
+            one.server.check_client(settings, loaded)
         return loaded
 
     async def _look(self, one: Watched) -> None:

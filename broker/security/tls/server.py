@@ -89,16 +89,17 @@ class TlsServer:
     def layer(self, below: Transport) -> TlsTransport:
         return TlsTransport(below, self._tls, server_side=True)
 
-    def check_client(self, settings: ListenerSettings) -> None:
-        """ConfigError if this broker could connect to no other one."""
-        if self.loaded.client is None:
+    def check_client(self, settings: ListenerSettings, loaded: LoadedTls | None = None) -> None:
+        """ConfigError if this broker could connect to no other one, with `loaded` if it is given
+        instead of what is in use."""
+        if (loaded or self.loaded).client is None:
             name = "ssl.truststore.location"
             raise settings.error(name, "must be set: brokers meet here, and believe nobody")
 
     def client_layer(self, below: Transport, host: str) -> TlsTransport:
         """Of a connection to another broker, which has a listener of this name, too."""
         client = self.loaded.client
-        assert client is not None, "it was looked for at the start"
+        assert client is not None, "it was looked for before it was used"
         tls = Tls(client, self._turn, self._timers, self._limits.handshake_timeout_ms)
         return TlsTransport(below, tls, server_side=False, server_hostname=host)
 

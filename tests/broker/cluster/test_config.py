@@ -112,6 +112,21 @@ def test_a_file_for_both():
     ]
 
 
+def test_a_slip_in_a_listeners_name_is_told():
+    texts = {
+        "listeners": "CLIENTS://:1",
+        "listener.security.protocol.map": "CLIENTS:SSL",
+        "listener.name.clients.ssl.client.auth": "required",
+    }
+    assert load("", texts, BOOKIE_CONFIGS).notes == ()
+    slip = {"listener.name.clinets.ssl.client.auth": "required"}
+    [note] = load("", {**texts, **slip}, BOOKIE_CONFIGS).notes
+    assert note.startswith("listener.name.clinets.ssl.client.auth has no effect")
+    upper = {"listener.name.CLIENTS.ssl.client.auth": "required"}
+    with pytest.raises(ConfigError, match="CLIENTS is written clients here"):
+        load("", {**texts, **upper}, BOOKIE_CONFIGS)
+
+
 @pytest.mark.parametrize(
     ("text", "error", "match"),
     [

@@ -11,6 +11,8 @@ from tests.broker.handlers.test_conformance import (
 )
 from wire.kafka import messages as m
 from wire.kafka.errors import ErrorCode
+from wire.kafka.message import ZERO_UUID
+from wire.kafka.messages.metadata import Cursor, TopicRequest
 from wire.kafka.messages.share_groups import (
     AcknowledgementBatch,
     AcknowledgePartition,
@@ -134,3 +136,46 @@ async def test_deleting_by_id_names_what_may_be_described(guarded, world):
         await guarded.allow(acl)
     [one] = (await alice.call(ask)).responses
     assert (one.error_code, one.name) == (0, "t")
+
+
+async def test_deleting_by_an_id_that_is_heard_of_meanwhile(guarded):
+    """Another broker made the topic, and this one learns of it because the client named its id."""
+    topic_id = await guarded.admin.create_topic("new")
+    catalog = guarded.server.parts["TopicCatalog"]
+    topic = catalog.get("new")
+    alice = await guarded.login("alice")
+    state = m.topics.DeleteTopicState(name=None, topic_id=topic_id)
+    ask = m.DeleteTopicsRequest(topics=[state], timeout_ms=1000)
+    for name, acl in ((None, "alice DESCRIBE TOPIC new"), ("new", "alice DELETE TOPIC new")):
+        del catalog._topics["new"], catalog._by_id[topic_id]
+        [one] = (await alice.call(ask)).responses
+        assert (one.error_code, one.name, one.topic_id) == (REFUSED, name, topic_id)
+        assert catalog.get("new") == topic
+        await guarded.allow(acl)
+    del catalog._topics["new"], catalog._by_id[topic_id]
+    [one] = (await alice.call(ask)).responses
+    assert (one.error_code, one.name) == (0, "new")
+
+
+@pytest.mark.parametrize("named", [[], ["hidden"], ["hidden", "shown"]])
+async def test_a_cursor_shows_no_topic_that_may_not_be_described(guarded, named):
+    """DescribeTopicPartitions: pages go on behind it, and it is not told of."""
+    for name in ("hidden", "shown"):
+        await guarded.admin.create_topic(name, 2)
+    await guarded.allow("alice DESCRIBE TOPIC shown")
+    alice = await guarded.login("alice")
+    ask = m.DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name) for name in named],
+        response_partition_limit=9,
+        cursor=Cursor("hidden", 0),
+    )
+    told = [
+        (topic.error_code, topic.name, topic.topic_id != ZERO_UUID, len(topic.partitions))
+        for topic in (await alice.call(ask)).topics
+    ]
+    expected = [(REFUSED, "hidden", False, 0)] if named else []
+    if named != ["hidden"]:
+        expected.append((0, "shown", True, 2))
+    assert sorted(told) == sorted(expected)
+    topics = (await guarded.admin.call(ask)).topics
+    assert topics[0].name == "hidden", "the cursor of who may see it begins there"

@@ -49,8 +49,10 @@ class Reloading:
             return ListenerSettings("SSL", {**static, **dynamic})
 
         self.server = tls_server(listener({}), node.broker, Turn(), Timers(), has_sasl=False)
-        watched = [Watched(self.server, listener, has_sasl=False)]
-        self.reloads = TlsReloads(watched, lambda: self.dynamic, self._worker, self, CHECK_MS)
+        self.watched = Watched(self.server, listener, has_sasl=False)
+        self.reloads = TlsReloads(
+            [self.watched], lambda: self.dynamic, self._worker, self, CHECK_MS
+        )
         nursery.start_soon(self.reloads.run)
 
     async def _worker(self, function, *arguments):
@@ -216,6 +218,40 @@ async def test_settings_are_tried_on_before_they_are_stored(
         with pytest.raises(ConfigError, match=match) as raised:
             await world.reloads.check({LOCATION: path})
         assert raised.value.name == LOCATION
+
+
+@pytest.mark.parametrize("is_for_brokers", [True, False])
+async def test_brokers_that_meet_there_go_on_believing_somebody(
+    reloading, autojump_clock, authority, write, told, is_for_brokers
+):
+    """Without a trust store this broker could connect to no other one."""
+    world = reloading(
+        ssl_keystore_location=write("server.pem", authority.made("CN=server").pem),
+        ssl_truststore_type="PEM",
+        ssl_truststore_location=write("trust.pem", authority.pem),
+    )
+    world.watched.is_for_brokers = is_for_brokers
+    without = {"listener.name.ssl.ssl.truststore.location": ""}
+    if is_for_brokers:
+        with pytest.raises(ConfigError, match="brokers meet here, and believe nobody"):
+            await world.reloads.check(without)
+    else:
+        await world.reloads.check(without)
+    world.dynamic = without
+    world.reloads.settings_changed()
+    await world.pass_by()
+    assert (world.server.loaded.client is not None) == is_for_brokers
+    assert len(told("tls_not_reloaded")) == is_for_brokers
+
+
+async def test_rules_for_names_are_those_of_the_start(start_tls):
+    """A change would be in no effect, and rules that cannot be applied would end the next start."""
+    client = await (await start_tls()).connect()
+    for rules in ("DEFAULT", "RULE:(/x/"):
+        with pytest.raises(AssertionError, match="cannot be changed while the broker runs"):
+            await client.set_config(
+                "0", 4, **{"listener.name.ssl.ssl.principal.mapping.rules": rules}
+            )
 
 
 async def test_over_the_wire(start_tls, authority, write, wait_until):
