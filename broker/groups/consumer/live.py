@@ -268,6 +268,7 @@ class LiveGroup(InUnits[ConsumerGroup, Event]):
         elif isinstance(event, MemberSet) and event.value is None:
             for deadlines in self._deadlines():
                 deadlines.pop(event.member_id, None)
+            self.sights.pop(event.member_id, None)
 
     def _await_revocation(self, member_id: str, now_ms: int) -> None:
         member = self.applied.members.get(member_id)

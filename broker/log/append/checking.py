@@ -129,8 +129,11 @@ class BatchChecks:
         except (SizeLimitError, LockBudgetError):
             self._left_ns = 0
             return None
-        except LockHeadersError:
-            self.lock_counts.malformed += 1
+        except KafkaError as error:
+            if byte_ns or (config.quire_locks != OFF and not internal):
+                # Nobody has counted what was unpacked, or read of locks, before it was refused.
+                self._left_ns = 0
+            self.lock_counts.malformed += isinstance(error, LockHeadersError)
             raise
         self._left_ns -= max(checked.walked_bytes - size, 0) * byte_ns
         if checked.locks is not None:

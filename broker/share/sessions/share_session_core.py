@@ -73,6 +73,8 @@ class ShareSessions:
         #: In the order in which they came: a set's would be that of hashes.
         self._by_connection: dict[str, dict[ShareSession, None]] = {}
         self.partitions_count = 0
+        #: That changes which have begun are still to add.
+        self._coming_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -122,25 +124,32 @@ class ShareSessions:
     ) -> Generator[int, None, None]:
         """In steps, of some microseconds each. KafkaError SHARE_SESSION_LIMIT_REACHED, and then
         nothing is changed."""
-        if self.partitions_count + len(added) > SESSION_PARTITIONS_MAX:
+        left = len(added)
+        if self.partitions_count + self._coming_count + left > SESSION_PARTITIONS_MAX:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-        for some in _some_of(forgotten):
-            for partition in some:
-                if not session.is_closed and session.partitions.pop(partition, self) is None:
-                    self.partitions_count -= 1
-                    self._uses.unuse(session, partition)
-            yield len(some)
-        units = 0
-        for partition in added:
-            units += 1
-            if not session.is_closed and partition not in session.partitions:
-                session.partitions[partition] = None
-                self.partitions_count += 1
-                units += self._uses.use(session, partition)
-            if units >= PARTITIONS_PER_STEP:
-                yield units
-                units = 0
-        yield units
+        self._coming_count += left
+        try:
+            for some in _some_of(forgotten):
+                for partition in some:
+                    if not session.is_closed and session.partitions.pop(partition, self) is None:
+                        self.partitions_count -= 1
+                        self._uses.unuse(session, partition)
+                yield len(some)
+            units = 0
+            for partition in added:
+                units += 1
+                left -= 1
+                self._coming_count -= 1
+                if not session.is_closed and partition not in session.partitions:
+                    session.partitions[partition] = None
+                    self.partitions_count += 1
+                    units += self._uses.use(session, partition)
+                if units >= PARTITIONS_PER_STEP:
+                    yield units
+                    units = 0
+            yield units
+        finally:
+            self._coming_count -= left
 
     def close(self, session: ShareSession) -> None:
         """Its partitions stay with it, for whoever releases what the member holds of them."""

@@ -377,6 +377,14 @@ def test_what_has_a_later_record_is_passed_over(world_class):
     assert told == [*before, *of_the_transaction, behind[0], (7, b"c", b"7", -1), *behind[1:]]
 
 
+def test_a_producer_id_alone_makes_no_transaction(world_class):
+    """Of an idempotent producer, which a tool may be that repairs the topic: it counts at once."""
+    made = [Record(at, 0, b"a", b"%d" % at, []) for at in range(2)]
+    plain = build_batch(made, producer_id=7, producer_epoch=0, base_sequence=0)
+    told = trio.run(partial(load, world_class, [plain], last_counts=True))
+    assert told == [(1, b"a", b"1", -1)]
+
+
 def test_more_than_is_walked_ahead_is_told_in_order(world_class):
     """The table of what is ahead is made anew; nothing is forgotten where one follows another."""
     count = 300

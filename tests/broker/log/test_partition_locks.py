@@ -7,6 +7,7 @@ import trio
 from broker.log.partition import State
 from wire.kafka.errors import ErrorCode
 from wire.kafka.records.batch import build_batch
+from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record
 
 P, R, W, A = "quire.position", "quire.lock.read", "quire.lock.write", "quire.lock.append"
@@ -117,6 +118,30 @@ async def test_scenario_6_the_answer_waits_for_what_it_conflicts_with(autojump_c
     assert (counts.accepted, counts.conflicts, counts.in_flight_conflicts) == (1, 1, 1)
 
 
+async def test_of_several_conflicts_the_answer_waits_for_the_last(autojump_clock, started):
+    cluster = await started()
+    log = cluster.one.log()
+    await answer(log, write(0, b"old"))
+    cluster.one.wire.freeze()
+    first = put(log, write(1, b"new"))
+    second = put(log, batch(headers(0, read=[b"old"]), headers(1, read=[b"new"])))
+    await trio.sleep(1)
+    assert (first, second) == ([], [])
+    cluster.one.wire.thaw()
+    await until(lambda: second)
+    assert first[0].base_offset == 1
+    assert list(second[0].record_messages) == [CONFLICT(0, 0, "old"), CONFLICT(1, 1, "new")]
+
+
+@pytest.mark.parametrize("compression", [Compression.GZIP, Compression.ZSTD])
+async def test_locks_in_packed_batches(autojump_clock, started, compression):
+    log = (await started()).one.log()
+    assert await answer(log, write(0, b"x", compression=compression)) == (0, None)
+    for options in ({}, {"compression": compression}):
+        told = await answer(log, write(0, b"x", **options))
+        assert told == ("INVALID_RECORD", CONFLICT(0, 0, "x"))
+
+
 async def test_scenario_7_the_broker_dies_before_the_ack(autojump_clock, started):
     cluster = await started()
     log = cluster.one.log()
@@ -221,13 +246,15 @@ async def test_what_was_checked_without_locks_and_is_numbered_with_them(autojump
     await set_config(cluster, quire_locks="off")
     taken = []
     accept, log.accept = log.accept, lambda *some: taken.append(some)
-    put(log, write(0, b"secret"))
+    put(log, batch([], headers(0, write=[b"secret"])))
     log.accept = accept
     log.config = on
     log.accept(*taken[0])
-    assert log.next_offset == 2
-    assert (await answer(log, write(1, b"secret")))[0] == "INVALID_RECORD"
-    assert await answer(log, write(2, b"secret")) == (2, None)
+    await until(lambda: log.high_watermark == 3)
+    assert await answer(log, write(2, b"secret")) == (
+        "INVALID_RECORD", CONFLICT(2, 2, "secret")
+    )  # fmt: skip
+    assert await answer(log, write(3, b"secret")) == (3, None)
 
 
 async def test_scenario_19_another_size_refuses_too_much_and_never_too_little(

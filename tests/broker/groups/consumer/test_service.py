@@ -727,6 +727,22 @@ async def test_a_pattern_shows_nobody_what_he_may_not_see(world, autojump_clock)
     assert live.applied.regexes["t.*"].topics == {"t2"}
 
 
+async def test_nothing_is_kept_of_what_those_saw_who_left(world, autojump_clock):
+    """In a group without a pattern, whose members come anew with another id each time."""
+    world.rights = Rights(Rules(everything=True), world.connection, "x")
+    assert await Client(world, "stays", "t").beat() is E.NONE
+    for number in range(10):
+        client = Client(world, f"m{number}", "t")
+        assert await client.beat() is E.NONE
+        if number % 2:  # others are not heard of any more
+            assert (await client.beat(member_epoch=-1)) is E.NONE
+    live = world.coordinator.describe("g")[1].group
+    assert len(live.sights) == 6
+    assert set(live.sights) == set(live.applied.members)
+    await trio.sleep(200)
+    assert live.sights == {} == live.applied.members
+
+
 def test_an_upgrade_gives_each_partition_once(driver):
     """Whatever a classic group's leader gave twice."""
     classic = GroupDriver()

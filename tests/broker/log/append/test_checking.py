@@ -130,6 +130,41 @@ async def test_a_turn_checks_so_much_and_no_more(world, nursery):
     assert world.append(batch(count)).base_offset == count * 30
 
 
+def without_keys():
+    """Packed, for a compacted topic: each unpacks to 60 KB before it is refused."""
+    record = Record(0, 0, None, bytes(60_000), [])
+    return build_batch([record], compression=Compression.GZIP)
+
+
+def misspelt_locks():
+    headers = [("quire.lock.rite", b"x")]
+    return build_batch([Record(n, 0, b"k", b"", headers) for n in range(300)])
+
+
+@pytest.mark.parametrize(
+    ("changed", "malformed"),
+    [
+        ({"cleanup_policy": ("compact",)}, without_keys),
+        ({"quire_locks": "optional"}, misspelt_locks),
+    ],
+    ids=["packed", "locks"],
+)
+async def test_what_is_refused_has_cost_its_time(world, nursery, changed, malformed):
+    """Batches that are refused after most of the work: no turn does that of hundreds."""
+    world.log.config = Config(**changed)
+    data = malformed()
+    appends = [world.append(memoryview(bytearray(data))) for _ in range(100)]
+    assert len(world.finished) == 1
+    nursery.start_soon(world.checks.run)
+    with trio.fail_after(20):
+        while len(world.finished) < len(appends):
+            await trio.sleep(0.001)
+    assert world.finished == appends
+    assert {append.error for append in appends} == {ErrorCode.INVALID_RECORD}
+    is_of_locks = malformed is misspelt_locks
+    assert world.checks.lock_counts.malformed == len(appends) * is_of_locks
+
+
 async def test_what_waits_is_refused_when_the_partition_goes(world, nursery):
     appends = [world.append(records) for records in (batch(MANY), batch(), batch())]
     world.log.go_offline("test")

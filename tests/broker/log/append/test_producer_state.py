@@ -303,6 +303,10 @@ def test_expired_but_not_swept(state):
     later = NOW + PRODUCER_EXPIRATION_MS
     assert refused(state, batch(9, epoch=5), later - 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state.check(batch(0, epoch=5), later) == Duplicate(0, -1)
+    late = batch(9, epoch=2, transactional=True)
+    assert state.check_unasked(late, later) is None, "its coordinator is asked"
+    with pytest.raises(KafkaError, match="has epoch 5"):
+        state.check_unasked(late, later - 1)
     put(state, batch(9, epoch=2), later)
     assert refused(state, batch(8, epoch=2), later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refused(state, batch(9, pid=8, epoch=5), later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -118,6 +118,23 @@ def test_all_sessions_have_so_many_partitions(sessions):
     assert not session.partitions
 
 
+def test_sessions_that_are_changed_at_once_have_no_more(sessions):
+    """What others have begun to add counts, and no longer when that is given up."""
+    one, two = fetch(sessions, 0), fetch(sessions, 0, member="n")
+    sessions.partitions_count = SESSION_PARTITIONS_MAX - 400
+    steps = sessions.change(one, P, [])
+    next(steps)
+    with pytest.raises(KafkaError, match="SHARE_SESSION_LIMIT_REACHED"):
+        all_steps(sessions.change(two, P, []))
+    assert not two.partitions
+    steps.close()  # its connection is
+    all_steps(sessions.change(two, P, []))
+    assert (len(one.partitions), len(two.partitions)) == (100, 300)
+    assert sessions.partitions_count == SESSION_PARTITIONS_MAX
+    all_steps(sessions.change(two, [], P))
+    all_steps(sessions.change(two, P, []))
+
+
 def test_a_session_that_closes_while_it_is_changed(sessions, uses):
     session = fetch(sessions, 0)
     steps = sessions.change(session, P, [])
