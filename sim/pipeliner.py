@@ -336,11 +336,12 @@ class Pipeliner:
         is_first = bool(lane.batches) and lane.batches[0] is batch
         batch.last_code = "no answer" if code is None else code.name
         lane.is_draining = True
+        if code is not None and not is_first:
+            world.trace.count("pipelined batches behind a failed one")
         if code is None or code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             batch.is_unknown = True
             self._client.forget(*lane.partition)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_first:
-            world.trace.count("pipelined batches behind a failed one")
             self._bump_wanted |= self._bumps
         elif code not in RETRIABLE:
             raise Violation(

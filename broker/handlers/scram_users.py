@@ -27,7 +27,7 @@ from broker.security.users.store import NAME_BYTES_MAX
 from metadata.store import MetadataError
 from runtime.slices import Slices
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.errors import ErrorCode, KafkaError, short
 from wire.kafka.messages.security import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -94,7 +94,7 @@ class ScramUsersHandler:
             result.credential_infos.append(CredentialInfo(number, credential.iterations))
         if not result.credential_infos:
             result.error_code = int(ErrorCode.RESOURCE_NOT_FOUND)
-            result.error_message = (
+            result.error_message = short(
                 f"Attempt to describe a user credential that does not exist: {name}"
             )
         return result

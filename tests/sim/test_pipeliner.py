@@ -56,11 +56,11 @@ def test_everything_is_answered_once_metadata_are_back():
     # broker's fault, though its client got over it by a new connection.
     assert not counts["pipelines timed out"]
     # The scenario is what it is meant to be: bookies were missed, and batches came behind others
-    # that had been refused.
+    # that had been refused. They are refused alike and come again, so that no epoch is bumped.
     assert counts["sessions lost"] > 0
     assert counts["pipelined NOT_ENOUGH_REPLICAS"] > 0
     assert counts["pipelined batches behind a failed one"] > 0
-    assert counts["producer epochs bumped"] > 0
+    assert not counts["producer epochs bumped"]
 
 
 def test_a_seed_is_a_seed():
