@@ -45,6 +45,8 @@ RECORD_BYTES = 16 << 10
 ENCRYPTED_BYTES_MAX = 1 << 20
 RECEIVE_BYTES = 64 << 10
 HANDSHAKE_TIMEOUT_MS = 10_000
+#: Answers of TLS itself, to new keys that the peer asks for, behind what it does not read.
+UNREAD_ANSWERS_BYTES_MAX = 16 << 10
 #: The first byte of whatever a client of TLS says first.
 _HANDSHAKE_RECORD = 0x16
 #: Bytes that are encrypted or decrypted in a unit of the turn: half of what was measured.
@@ -100,6 +102,7 @@ class TlsTransport:
         #: It is to encrypt more in a later turn.
         self._is_put_off = False
         self._must_read = False
+        self._unread_answers_bytes = 0
         self._handshakes = tls.handshakes if server_side else None
         #: Its handshake is to go on.
         self._is_in_line = False
@@ -253,7 +256,20 @@ class TlsTransport:
         except ssl.SSLError as error:
             self._failed(str(error))
             self._fail()
+        if self._is_established and self._outgoing.pending:
+            self._answering()
         self._send()
+
+    def _answering(self) -> None:
+        """TLS itself answers, and that no limit of the connection's knows of: who asks on and reads
+        nothing is given up."""
+        if self._below.unsent_bytes <= ENCRYPTED_BYTES_MAX:
+            self._unread_answers_bytes = 0
+            return
+        self._unread_answers_bytes += self._outgoing.pending
+        if self._unread_answers_bytes > UNREAD_ANSWERS_BYTES_MAX:
+            self._failed("asks for new keys, and reads nothing")
+            self._fail()
 
     def _failed(self, reason: str) -> None:
         if self._is_established or self.on_failed is None:

@@ -2,6 +2,8 @@
 
 import ssl
 import subprocess
+from contextlib import suppress
+from functools import partial
 
 import pytest
 import trio
@@ -13,7 +15,15 @@ from runtime.poller import Poller
 from runtime.real_net import RealNet
 from runtime.spread import Spread
 from runtime.timers import Timers
-from runtime.tls import HANDSHAKE_CLOSED, Tls, TlsTransport, tls_factory, upgrade
+from runtime.tls import (
+    ENCRYPTED_BYTES_MAX,
+    HANDSHAKE_CLOSED,
+    UNREAD_ANSWERS_BYTES_MAX,
+    Tls,
+    TlsTransport,
+    tls_factory,
+    upgrade,
+)
 from runtime.tls_context import client_context, server_context
 from runtime.turn import SPENT_UNITS, Turn
 
@@ -527,6 +537,53 @@ async def test_a_peer_that_never_shakes_hands_is_let_go(world, contexts):
         stream = await trio.open_tcp_stream("127.0.0.1", listener.address[1])
         async with stream:
             assert await stream.receive_some() == b""
+
+
+class Unread:
+    """A transport whose peer does not read: what it is to send stays."""
+
+    def __init__(self, below):
+        self.below = below
+        self.unsent_bytes = 2 * ENCRYPTED_BYTES_MAX
+
+    def write(self, buffers):
+        self.unsent_bytes += sum(map(len, buffers))
+
+    def __getattr__(self, name):
+        return getattr(self.below, name)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_who_asks_for_new_keys_and_reads_nothing_is_given_up(world, contexts, nursery, reads):
+    """OpenSSL's client sends a KeyUpdate that wants one back for each K (RFC 8446, 4.6.3)."""
+    net, turn, timers = world
+    layers = []
+
+    def make(transport):
+        layers.append(TlsTransport(transport, Tls(contexts[1], turn, timers), server_side=True))
+        layers[0].attach(Keeper(layers[0]))
+        return layers[0]
+
+    listener = net.listen("127.0.0.1", 0, make)
+    command = ["openssl", "s_client", "-tls1_3", "-connect", f"127.0.0.1:{listener.address[1]}"]
+    with trio.fail_after(30):
+        start = partial(trio.run_process, stdin=subprocess.PIPE, check=False)
+        pipes = partial(start, capture_stdout=True, capture_stderr=True)
+        client = await nursery.start(partial(pipes, command))
+        await _until(lambda: layers and layers[0].is_established)
+        if not reads:
+            layers[0]._below = Unread(layers[0]._below)
+        for _ in range(700):
+            with suppress(trio.BrokenResourceError):
+                await client.stdin.send_all(b"K\n")
+            await trio.sleep(0.003)
+        if reads:
+            assert layers[0].is_established
+            client.kill()
+        await _until(lambda: net.connection_count == 0)
+    if not reads:
+        answers = layers[0]._below.unsent_bytes - 2 * ENCRYPTED_BYTES_MAX
+        assert answers <= UNREAD_ANSWERS_BYTES_MAX + 1000
 
 
 async def test_an_upgrade_of_a_plain_connection(world, contexts):
