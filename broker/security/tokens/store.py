@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import trio
@@ -49,6 +50,9 @@ logger = logging.getLogger(__name__)
 
 TOKENS_PATH = "/quire/tokens"
 _KEY_ID_BYTES = 16
+#: Tokens that one principal has asked for and that have not ended. Kafka has no bound, and whoever
+#: has logged in would fill every broker's memory.
+TOKENS_OF_ONE_MAX = 1000
 
 
 class DelegationTokens:
@@ -65,6 +69,8 @@ class DelegationTokens:
         self._documents.on_change = self._changed
         #: By a hash of the hmac, the token's id.
         self._ids: dict[bytes, str] = {}
+        self._requester_of: dict[str, Principal] = {}
+        self._requested: Counter[Principal] = Counter()
         #: One at a time: it takes a processor for milliseconds.
         self._making = trio.Lock()
 
@@ -110,8 +116,12 @@ class DelegationTokens:
         renewers: Sequence[Principal],
         max_lifetime_ms: int,
     ) -> tuple[str, Token]:
-        """(id, token). KafkaError, MetadataError."""
+        """(id, token). KafkaError: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for one who has very many,
+        as far as this broker knows; those of check_principals. MetadataError."""
         check_principals(owner, renewers)
+        if self._requested[requester] >= TOKENS_OF_ONE_MAX:
+            logger.warning("tokens_refused", kv(principal=requester, limit=TOKENS_OF_ONE_MAX))
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
         token_id = self._new_id()
         salts = [salt_text(self._env.rng.getrandbits(SALT_BITS)) for _ in BY_NAME]
         async with self._making:
@@ -180,10 +190,18 @@ class DelegationTokens:
 
     def _changed(self, token_id: str) -> None:
         known = _digest(self.hmac(token_id))
-        if self._documents.get(token_id) is None:
+        token = self._documents.get(token_id)
+        before = self._requester_of.pop(token_id, None)
+        if before is not None:
+            self._requested[before] -= 1
+            if not self._requested[before]:
+                del self._requested[before]
+        if token is None:
             self._ids.pop(known, None)
-        else:
-            self._ids[known] = token_id
+            return
+        self._ids[known] = token_id
+        self._requester_of[token_id] = token.requester
+        self._requested[token.requester] += 1
 
     def _id_of(self, token_hmac: bytes) -> str:
         """KafkaError. A token that another broker has just made may not be known here yet."""

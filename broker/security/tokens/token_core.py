@@ -31,6 +31,8 @@ _TIME_MAX_MS = 2**63 - 1
 #: Of one token; Kafka has no bound.
 RENEWERS_MAX = 256
 RENEWER_BYTES_MAX = 1024
+#: Of all of a token's together.
+RENEWERS_BYTES_MAX = 16 << 10
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,9 +80,10 @@ def check_principals(owner: Principal, renewers: Sequence[Principal]) -> None:
     """KafkaError: INVALID_PRINCIPAL_TYPE; INVALID_REQUEST for more than a document should hold."""
     if any(one.type != USER for one in (owner, *renewers)):
         raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
-    if len(renewers) > RENEWERS_MAX or any(
-        len(one.name.encode()) > RENEWER_BYTES_MAX for one in (owner, *renewers)
-    ):
+    if len(renewers) > RENEWERS_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    sizes = [len(one.name.encode()) for one in (owner, *renewers)]
+    if max(sizes) > RENEWER_BYTES_MAX or sum(sizes) > RENEWERS_BYTES_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 

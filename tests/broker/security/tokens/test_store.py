@@ -173,3 +173,18 @@ async def test_ids_do_not_begin_with_a_dash(open_tokens):
     ids = {tokens._new_id() for _ in range(500)}
     assert len(ids) == 500
     assert not [one for one in ids if one.startswith("-") or len(one) != 22]
+
+
+async def test_one_principal_has_a_bounded_number_of_them(open_tokens, clock, monkeypatch):
+    monkeypatch.setattr("broker.security.tokens.store.TOKENS_OF_ONE_MAX", 2)
+    tokens, other = await open_tokens(), await open_tokens()
+    for _ in range(2):
+        await tokens.create(OWNER, RENEWER, [], -1)
+    await settled()
+    for broker in (tokens, other):
+        with pytest.raises(KafkaError, match="DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"):
+            await broker.create(OWNER, RENEWER, [], -1)
+    await tokens.create(OWNER, OWNER, [], -1)
+    clock.now_ms += 10_000
+    await tokens.sweep_once()
+    await tokens.create(OWNER, RENEWER, [], -1)

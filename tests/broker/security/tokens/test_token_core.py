@@ -105,6 +105,10 @@ def test_one_is_ended_now_or_later():
 
 def test_principals_are_users_and_of_a_number_and_length_that_can_be_stored():
     check_principals(OWNER, [RENEWER] * RENEWERS_MAX)
+    long = Principal("User", "x" * RENEWER_BYTES_MAX)
+    check_principals(OWNER, [long] * 15)
+    with raises("INVALID_REQUEST"):
+        check_principals(OWNER, [long] * 16)
     with raises("INVALID_PRINCIPAL_TYPE"):
         check_principals(OWNER, [RENEWER, Principal("Group", "x")])
     with raises("INVALID_PRINCIPAL_TYPE"):
