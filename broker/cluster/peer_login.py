@@ -38,27 +38,26 @@ class Talk:
         self.transport = transport
         self._client_id = client_id
         self._asked: tuple[int, int] | None = None
-        self._answer: Message | None = None
+        self._answers: list[Message] = []
         self._has_answer = trio.Event()
         self._is_over = False
 
     async def ask(self, message: Message, version: int) -> Message:
-        self._answer = None
         if not self._is_over:
             self._has_answer = trio.Event()
             self._asked = (message.INFO.key, version)
             self.transport.write([encode_request(message, version, 0, self._client_id)])
             await self._has_answer.wait()
-        if self._answer is None:
+        if not self._answers:
             raise LoginRefusedError("it closed the connection")
-        return self._answer
+        return self._answers.pop()
 
     def answered(self, frame: memoryview) -> None:
         """WireError."""
         asked, self._asked = self._asked, None
         if asked is None:
             raise WireError("an answer to nothing")
-        _, self._answer = decode_response(*asked, frame)
+        self._answers.append(decode_response(*asked, frame)[1])
         self._has_answer.set()
 
     def ended(self) -> None:
