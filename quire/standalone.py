@@ -316,7 +316,7 @@ async def _start_metrics(
     bookie, bookie_settings = storage.local
     metrics.register(bookie_collector(bookie, bookie_settings, storage.env.clock))
     if pages.metrics is not None and pages.metrics != wanted:
-        plain = partial(metrics.serve, *pages.metrics, credentials.check_metrics)
+        plain = partial(metrics.serve, *pages.metrics, credentials.check_metrics, credentials.tls)
         await stack.enter_async_context(running(plain))
     if wanted is None:
         return

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from broker.cluster.peer_login import Ask
     from broker.security.sasl.scram.hashes import ScramHash
     from runtime.env import Rng
+    from wire.kafka.messages.security import SaslAuthenticateResponse, SaslHandshakeResponse
 
 MECHANISM_SETTING = "sasl.mechanism.inter.broker.protocol"
 _HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
 _NONCE_BYTES = 24
-_MODULES = {PLAIN: "PlainLoginModule", **dict.fromkeys(BY_NAME, "ScramLoginModule")}
+MODULES = {PLAIN: "PlainLoginModule", **dict.fromkeys(BY_NAME, "ScramLoginModule")}
 
 #: Runs a function on a worker thread (`Disk.run`).
 Aside = Callable[..., Awaitable[Any]]
@@ -60,16 +61,32 @@ class Account:
     def principal(self) -> str:
         return f"User:{self.user}"
 
+    def plain_token(self) -> bytes:
+        return b"\0".join((b"", self.user.encode(), self.password.encode()))
+
+
+def handshaken(answer: SaslHandshakeResponse, account: Account) -> None:
+    """LoginRefusedError."""
+    if code := answer.error_code:
+        raise LoginRefusedError(f"{_name(code)}, {account.mechanism} is wanted there")
+
+
+def authenticated(answer: SaslAuthenticateResponse, account: Account) -> bytes:
+    """The other side's token. LoginRefusedError."""
+    if code := answer.error_code:
+        raise LoginRefusedError(f"{_name(code)} for {account.principal} by {account.mechanism}")
+    return bytes(answer.auth_bytes)
+
 
 def account_of(settings: ListenerSettings, broker: BrokerConfig) -> Account:
     """Of the listener that brokers meet at, which has SASL. ConfigError."""
     mechanism = broker.sasl_mechanism_inter_broker_protocol
-    module_name = _MODULES.get(mechanism)
+    module_name = MODULES.get(mechanism)
     if module_name is None:
         raise ConfigError(
             MECHANISM_SETTING,
             f"{MECHANISM_SETTING}: brokers do not log in to each other by {mechanism}, only by one"
-            f" of {', '.join(sorted(_MODULES))}",
+            f" of {', '.join(sorted(MODULES))}",
         )
     enabled = settings.value(MECHANISMS_SETTING)
     assert isinstance(enabled, tuple)
@@ -110,26 +127,21 @@ class BrokerLogin:
     async def __call__(self, ask: Ask) -> float | None:
         account = self._account
         handshake = await ask(SaslHandshakeRequest(mechanism=account.mechanism), _HANDSHAKE_VERSION)
-        if code := handshake.error_code:
-            raise LoginRefusedError(f"{_name(code)}, {account.mechanism} is wanted there")
+        handshaken(handshake, account)
         lifetime_ms = 0
 
         async def send(token: bytes) -> bytes:
             nonlocal lifetime_ms
             request = SaslAuthenticateRequest(auth_bytes=token)
             answer = await ask(request, _AUTHENTICATE_VERSION)
-            if answer.error_code:
-                raise LoginRefusedError(
-                    f"{_name(answer.error_code)} for {account.principal} by {account.mechanism}"
-                )
             lifetime_ms = answer.session_lifetime_ms
-            return bytes(answer.auth_bytes)
+            return authenticated(answer, account)
 
         try:
             if (kind := BY_NAME.get(account.mechanism)) is not None:
                 await self._by_scram(kind, send)
             else:
-                await send(b"\0".join((b"", account.user.encode(), account.password.encode())))
+                await send(account.plain_token())
         except AuthenticationFailedError as error:
             raise LoginRefusedError(f"{error}, for {account.principal}") from None
         return lifetime_ms / 1000 if lifetime_ms > 0 else None
