@@ -17,6 +17,17 @@ from harness import paths, servers, tools
 from harness.brokers import wait_for
 from harness.secured import PASSWORDS, SecuredCluster
 
+from quire.tools.groups.client import KafkaClient
+from quire.tools.groups.security import read_command_config
+from wire.kafka.errors import ErrorCode
+from wire.kafka.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTransaction,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
 pytestmark = [
     pytest.mark.skipif(servers.target() != "quire", reason="about our own processes"),
     pytest.mark.timeout(300),
@@ -96,17 +107,16 @@ def test_transactions_over_partitions_of_all_brokers(cluster, admin, topic):
     for each in ids:
         allow(admin, ResourceType.TRANSACTIONAL_ID, each, AclOperation.WRITE)
     wanted = []
-    for round_number in range(2):
-        for each in ids:
-            producer = transactional(cluster, each)
-            for is_kept in (True, False):
-                producer.begin_transaction()
-                for partition in range(PARTITIONS):
-                    value = f"{each} {round_number} {is_kept} {partition}".encode()
-                    producer.produce(topic, value, partition=partition)
-                    if is_kept:
-                        wanted.append(value)
-                (producer.commit_transaction if is_kept else producer.abort_transaction)(60)
+    for each in ids:
+        producer = transactional(cluster, each)
+        for is_kept in (True, False):
+            producer.begin_transaction()
+            for partition in range(PARTITIONS):
+                value = f"{each} {is_kept} {partition}".encode()
+                producer.produce(topic, value, partition=partition)
+                if is_kept:
+                    wanted.append(value)
+            (producer.commit_transaction if is_kept else producer.abort_transaction)(60)
     assert committed(cluster, topic, len(wanted)) == sorted(wanted)
     logs = "".join(broker.log_since_start() for broker in cluster.brokers)
     assert "broker_login_failed" not in logs
@@ -126,6 +136,31 @@ def test_who_has_no_right_is_refused(cluster, admin, topic):
     plain.produce(topic, b"x", on_delivery=lambda error, _: failed.append(error))
     plain.flush(30)
     assert [each.name() for each in failed] == ["TOPIC_AUTHORIZATION_FAILED"]
+
+
+def test_attack_62_a_plain_user_asks_what_brokers_ask(cluster):
+    """At the listener at which brokers meet: he logs in, and has no CLUSTER_ACTION."""
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    marker = WritableTxnMarker(
+        producer_id=1, producer_epoch=1, transaction_result=True,
+        topics=[WritableTxnMarkerTopic(name="any", partition_indexes=[0])],
+    )  # fmt: skip
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id="t", producer_id=1, producer_epoch=1, verify_only=True, topics=[]
+    )
+    with KafkaClient(
+        (servers.HOST, cluster.brokers[0].port), read_command_config(cluster.properties("alice"))
+    ) as client:
+        asked = client.ask(client.bootstrap, WriteTxnMarkersRequest(markers=[marker]), 1)
+        [answer] = asked.markers
+        assert answer.topics[0].partitions[0].error_code == refused
+        body = AddPartitionsToTxnRequest(transactions=[transaction])
+        assert client.ask(client.bootstrap, body, 5).error_code == refused
+    with KafkaClient(
+        (servers.HOST, cluster.brokers[0].port), read_command_config(cluster.properties("broker"))
+    ) as client:
+        body = AddPartitionsToTxnRequest(transactions=[transaction])
+        assert client.ask(client.bootstrap, body, 5).error_code == 0
 
 
 def test_kafkas_own_tool_by_a_file_of_settings(cluster):
@@ -177,27 +212,17 @@ def test_a_broker_with_another_password_is_told_so_at_its_first_question(cluster
         producer.commit_transaction(60)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"sasl.mechanism.inter.broker.protocol": "GSSAPI"},
-            "brokers do not log in to each other by GSSAPI",
-        ),
-        (
-            {"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": "ScramLoginModule required;"},
-            "must have the username and password by which brokers log in",
-        ),
-        ({"inter.broker.listener.name": "SASL_SSL"}, "only one of it and inter.broker.listener"),
-        ({"ssl.truststore.location": ""}, "brokers meet here, and believe nobody"),
-    ],
-)
-def test_settings_by_which_brokers_could_not_meet(cluster, tmp_path, changes, words):
+def test_a_mechanism_by_which_brokers_do_not_meet_ends_the_start(cluster, tmp_path):
+    """What else ends it is in tests/broker/cluster/test_peer_login.py."""
     port = servers.free_port()
-    lines = {**cluster.brokers[0].settings, "node.id": "9",
-             "listeners": f"SASL_SSL://{servers.HOST}:{port}", **changes}  # fmt: skip
+    lines = {
+        **cluster.brokers[0].settings,
+        "node.id": "9",
+        "listeners": f"SASL_SSL://{servers.HOST}:{port}",
+        "sasl.mechanism.inter.broker.protocol": "GSSAPI",
+    }
     config = tmp_path / "server.properties"
     config.write_text("".join(f"{key}={text}\n" for key, text in lines.items()))
     quire = str(paths.python_script("quire"))
     said = tools.run([quire, "broker", "--config", str(config)], code=2)
-    assert words in said
+    assert "brokers do not log in to each other by GSSAPI" in said
