@@ -63,7 +63,12 @@ class KafkaClient:
             words = str(error) or type(error).__name__
             raise click.ClickException(f"{host}:{port} does not answer: {words}") from error
 
-    def _ask(self, connection: socket.socket, body: Message, version: int) -> Any:  # noqa: ANN401  # a class
+    def _ask(
+        self,
+        connection: socket.socket,
+        body: Message,
+        version: int,
+    ) -> Any:  # noqa: ANN401  # a class
         """OSError, EOFError, WireError."""
         self._correlation_id += 1
         connection.sendall(encode_request(body, version, self._correlation_id, CLIENT_ID))
