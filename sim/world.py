@@ -33,7 +33,9 @@ from sim.clock import VirtualTimers
 from sim.faults import Fault, Faults
 from sim.followers import LaggingFollowers
 from sim.freeze import Freezer
-from sim.groups import Member
+from sim.group_members.classic import ClassicMember
+from sim.group_members.consumer import ConsumerMember
+from sim.group_members.owners import Owners
 from sim.history import History, Violation
 from sim.keyed import KEYED_PARTITION, KEYED_TOPIC, KeyedReader, KeyedWriter
 from sim.keyed_history import KeyedHistory
@@ -68,7 +70,8 @@ if TYPE_CHECKING:
         Producer
         | Pipeliner
         | Consumer
-        | Member
+        | ClassicMember
+        | ConsumerMember
         | Looker
         | Admin
         | KeyedReader
@@ -114,6 +117,7 @@ class World:
         self.tree = MemoryTree()
         self.timers = VirtualTimers()
         self.history = History()
+        self.owners = Owners()
         self.keyed = KeyedHistory(KEYED_PARTITION)
         self.txns = TxnHistory()
         self.bank = BankHistory()
@@ -374,7 +378,10 @@ class World:
             clients.append(Producer(self, f"plain-{n + 1}", is_idempotent=False))
         clients += [Pipeliner(self, f"pipe-{n + 1}") for n in range(shape.pipeliners)]
         clients += [Consumer(self, f"reader-{n + 1}") for n in range(shape.consumers)]
-        clients += [Member(self, f"member-{n + 1}") for n in range(shape.members)]
+        clients += [ClassicMember(self, f"member-{n + 1}") for n in range(shape.members)]
+        clients += [
+            ConsumerMember(self, f"member-848-{n + 1}") for n in range(shape.consumer_members)
+        ]
         clients += [Looker(self, f"looker-{n + 1}") for n in range(shape.lookers)]
         clients += [Admin(self, f"admin-{n + 1}") for n in range(shape.admins)]
         clients += [Teller(self, f"teller-{n + 1}") for n in range(shape.tellers)]
