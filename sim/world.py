@@ -36,6 +36,9 @@ from sim.freeze import Freezer
 from sim.group_members.classic import ClassicMember
 from sim.group_members.consumer import ConsumerMember
 from sim.group_members.owners import Owners
+from sim.group_members.share import GROUP as SHARE_GROUP
+from sim.group_members.share import ShareMember
+from sim.group_members.share_history import ShareHistory
 from sim.history import History, Violation
 from sim.keyed import KEYED_PARTITION, KEYED_TOPIC, KeyedReader, KeyedWriter
 from sim.keyed_history import KeyedHistory
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
         | Consumer
         | ClassicMember
         | ConsumerMember
+        | ShareMember
         | Looker
         | Admin
         | KeyedReader
@@ -118,6 +122,7 @@ class World:
         self.timers = VirtualTimers()
         self.history = History()
         self.owners = Owners()
+        self.share = ShareHistory()
         self.keyed = KeyedHistory(KEYED_PARTITION)
         self.txns = TxnHistory()
         self.bank = BankHistory()
@@ -341,6 +346,8 @@ class World:
         admin = Admin(self, "admin-0")
         with self._deadline("making the topic"):
             await admin.create(TOPIC, self.shape.partitions, preset.topic_configs(self.shape))
+            if self.shape.share_members:
+                await admin.set_group(SHARE_GROUP, preset.SHARE_GROUP_CONFIGS)
             if self.shape.retention:
                 await admin.create(SHORT_TOPIC, 1, preset.retention_configs(self.seed))
             if self.shape.keyed:
@@ -382,6 +389,7 @@ class World:
         clients += [
             ConsumerMember(self, f"member-848-{n + 1}") for n in range(shape.consumer_members)
         ]
+        clients += [ShareMember(self, f"member-share-{n + 1}") for n in range(shape.share_members)]
         clients += [Looker(self, f"looker-{n + 1}") for n in range(shape.lookers)]
         clients += [Admin(self, f"admin-{n + 1}") for n in range(shape.admins)]
         clients += [Teller(self, f"teller-{n + 1}") for n in range(shape.tellers)]
@@ -497,6 +505,7 @@ class World:
             with self._deadline(f"reading {partition}"):
                 final[partition] = await self._read_all(reader, partition)
         self.history.check(final)
+        self.share.check(final)
         if self.shape.transactional:
             with self._deadline("judging transactions"):
                 await judge_transactions(self)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from sim.client import Unanswered
-from sim.group_members.member import REBALANCE_MS, SESSION_MS, Member, OverError
+from sim.group_members.committing import CommittingMember
+from sim.group_members.member import REBALANCE_MS, SESSION_MS, OverError
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
     HeartbeatRequest,
@@ -29,7 +30,7 @@ from wire.kafka.messages.offsets import OffsetFetchRequestTopic
 PROTOCOL_TYPE = PROTOCOL = "sim"
 
 
-class ClassicMember(Member):
+class ClassicMember(CommittingMember):
     group = "group"
     #: The generation is over for this member; what it is known by stays.
     over_codes = frozenset(

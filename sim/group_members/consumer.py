@@ -13,68 +13,56 @@ import trio
 
 from sim.client import Unanswered
 from sim.fetching import RETRY_SECONDS
-from sim.group_members.member import REBALANCE_MS, SESSION_MS, Member
+from sim.group_members.committing import CommittingMember
+from sim.group_members.member import REBALANCE_MS, SESSION_MS
+from sim.group_members.topic_ids import TopicIds
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    MetadataRequest,
-    MetadataResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
 from wire.kafka.messages.consumer_groups import ConsumerGroupHeartbeatRequestTopicPartitions
-from wire.kafka.messages.metadata import MetadataRequestTopic
 from wire.kafka.messages.offsets import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
 if TYPE_CHECKING:
-    import uuid
-
     from sim.history import Partition
     from sim.world import World
 
 JOINING, LEAVING = 0, -1
 #: That name topics, and have a member's epoch.
 FETCH_VERSION = 9
+#: In half of the cases not at all. Well below REBALANCE_MS.
+KEEP_SECONDS_MAX = 1.0
 SAFE_SECONDS = min(SESSION_MS, REBALANCE_MS) / 1000
 
 
-class ConsumerMember(Member):
+class ConsumerMember(CommittingMember):
     group = "group-848"
     over_codes = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
     commit_version = 9
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
-        self._names: dict[uuid.UUID, str] = {}
-        self._ids: dict[str, uuid.UUID] = {}
+        self._topics = TopicIds()
         #: What it was told last; what it owns becomes that.
         self._target: set[Partition] = set()
         #: Whether the next heartbeat tells everything; whether it tells what is owned.
         self._is_full = self._is_changed = True
         self._lives = 0
+        #: Until then it goes on with what it has to give up, as a slow rebalance listener does.
+        self._keeps_until: float | None = None
 
     async def _join(self) -> None:
         self._give_up_all()
-        await self._look_up_topics()
+        await self._topics.look_up(self._client, (topic for topic, _ in self._world.partitions))
         if not self._id:
             self._lives += 1
             self._id = f"{self.name}-{self._lives}"
         self._epoch = JOINING
         await self._beat()
         self._world.trace.count("consumer group joins")
-
-    async def _look_up_topics(self) -> None:
-        names = sorted({topic for topic, _ in self._world.partitions}.difference(self._ids))
-        if not names:
-            return
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
-        request.allow_auto_topic_creation = False
-        got = await self._client.ask_any(request, MetadataResponse)
-        for found in got.topics:
-            if not found.error_code and found.name is not None:
-                self._names[found.topic_id] = found.name
-                self._ids[found.name] = found.topic_id
 
     async def _beat(self) -> None:
         try:
@@ -96,7 +84,7 @@ class ConsumerMember(Member):
                 member_id=self._id,
                 member_epoch=self._epoch,
                 rebalance_timeout_ms=REBALANCE_MS if is_full else -1,
-                subscribed_topic_names=sorted(self._ids) if is_full else None,
+                subscribed_topic_names=self._topics.names() if is_full else None,
                 topic_partitions=self._owned() if tells else None,
             ),
             ConsumerGroupHeartbeatResponse,
@@ -106,18 +94,14 @@ class ConsumerMember(Member):
         self._is_full = self._is_changed = False
         self._epoch = answer.member_epoch
         if answer.assignment is not None:
-            self._target = {
-                (self._names[each.topic_id], number)
-                for each in answer.assignment.topic_partitions
-                for number in each.partitions
-            }
+            self._target = set(self._topics.partitions(answer.assignment.topic_partitions))
             self._world.trace.event(self.name, "assigned", f"epoch {self._epoch}: {self._target}")
             self._world.trace.count("consumer group assignments")
         assert self._coordinator is not None
         self._world.owners.told(
             self._id,
             self._epoch,
-            self._target,
+            self._target.union(self._assigned),
             self._coordinator,
             now=trio.current_time(),
             safe_until=sent_at + SAFE_SECONDS,
@@ -125,12 +109,9 @@ class ConsumerMember(Member):
         await self._reconcile()
 
     def _owned(self) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
-        numbers: dict[str, list[int]] = {}
-        for topic, number in self._assigned:
-            numbers.setdefault(topic, []).append(number)
         return [
-            ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=self._ids[topic], partitions=some)
-            for topic, some in numbers.items()
+            ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=topic_id, partitions=some)
+            for topic_id, some in self._topics.grouped(self._assigned)
         ]
 
     async def _reconcile(self) -> None:
@@ -138,6 +119,14 @@ class ConsumerMember(Member):
         positions = self._reader.positions
         gone = [partition for partition in self._assigned if partition not in self._target]
         if gone:
+            now = trio.current_time()
+            if self._keeps_until is None:
+                self._keeps_until = now + max(
+                    0.0, 2 * KEEP_SECONDS_MAX * self._rng.random() - KEEP_SECONDS_MAX
+                )
+            if now < self._keeps_until:
+                return
+            self._keeps_until = None
             self._assigned = [each for each in self._assigned if each in self._target]
             self._is_changed = True
             last = {each: positions.pop(each) for each in gone if each in positions}
@@ -178,6 +167,7 @@ class ConsumerMember(Member):
     def _give_up_all(self) -> None:
         self._world.owners.over(self._id)
         self._assigned, self._target = [], set()
+        self._keeps_until = None
         self._reader.positions.clear()
         self._is_full = self._is_changed = True
 
