@@ -1,11 +1,6 @@
 """Members of a share group in small worlds, and who judges what they were given."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from sim.faults import Fault
 from sim.group_members.share_history import ShareHistory

@@ -1,11 +1,6 @@
 """Members of KIP-848's groups in small worlds, and who judges what they were told."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from sim.faults import Fault
 from sim.group_members.owners import Owners
