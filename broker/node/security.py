@@ -75,13 +75,12 @@ async def start_security(
     logins = SaslServices(broker, timers, env.clock, makers)
     texts = {**config.broker_texts, **config.listener_texts, **registry.listener_texts}
     listeners = _listeners(config.broker, texts, logins, env.turn)
-    account = None
+    account = who = None
     if in_cluster:
         account = _towards_brokers(config.broker, texts, listeners)
+        who = _principal_between(listeners[config.broker.listener_for_brokers], account)
     await oauth.start(stack)
     tls = await start_tls_reloads(config, listeners, registry, env, stack, in_cluster=in_cluster)
-    met_at = listeners[config.broker.listener_for_brokers]
-    who = _principal_between(met_at, account) if in_cluster else None
     acls = await start_acls(
         store, broker, topics, stack, in_cluster=in_cluster, brokers_principal=who
     )

@@ -3,6 +3,7 @@ hears it, or somebody who plays it."""
 
 from __future__ import annotations
 
+import base64
 import random
 import struct
 from types import SimpleNamespace
@@ -211,13 +212,15 @@ async def test_what_waits_at_a_session_that_ends_is_answered(autojump_clock, bro
     await brokers.serve(given)
     answers = []
     assert (await brokers.ask()).producer_epoch == 2
-    await trio.sleep(1.699)
+    await trio.sleep_until(brokers.peers._peers[2].session_ends - 1e-6)
     # These go by the old connection, the next one by another.
     for _ in range(5):
         brokers.peers.ask(brokers.endpoint, QUESTION, 5, answers.append)
-    await trio.sleep(0.002)
+    await trio.sleep(2e-6)
+    assert answers == [], "they are on their way"
     assert (await brokers.ask()).producer_epoch == 2
     await trio.sleep(1)
+    assert brokers.net.connection_count == 1, "the old one is closed"
     assert [each.producer_epoch for each in answers] == [2] * 5
     assert brokers.sasl.logins_count == 2
 
@@ -299,6 +302,26 @@ async def test_somebody_who_is_no_broker_is_told_nothing(
     net.listen("two", 9092, played.connected)
     assert await brokers.ask() is None
     assert reason in reasons(caplog)
+
+
+async def test_who_does_not_show_that_he_has_the_password_is_told_nothing(
+    autojump_clock, brokers, caplog
+):
+    """Somebody who answers as a server does, up to its own proof."""
+
+    def answer(number, frame):
+        if number == 1:
+            return _handshaken()
+        if number == 2:
+            nonce = frame.rpartition(b"r=")[2].rstrip(b"\0")
+            return _token(b"r=" + nonce + b"more,s=c2FsdA==,i=4096")
+        return _token(b"v=" + base64.b64encode(bytes(64)))
+
+    await brokers.start(texts("SCRAM-SHA-512"))
+    net, _ = await brokers.host("two")
+    net.listen("two", 9092, _Played(answer).connected)
+    assert await brokers.ask() is None
+    assert "does not show that it has the password" in reasons(caplog)
 
 
 async def test_one_that_is_given_up_while_it_logs_in(autojump_clock, brokers):
