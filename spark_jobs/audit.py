@@ -16,7 +16,7 @@ from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.ledger_walk import walk_ledger_ids
 from ledger.metadata import ledger_path
 from pyspark_quire.connection import run_within
-from spark_jobs.audit_core import SILENT, AuditPiece, cut, joined
+from spark_jobs.audit_findings import SILENT, AuditPiece, cut, joined
 from spark_jobs.audit_task import check_piece
 from spark_jobs.facts import METADATA_BATCH, read_facts
 from wire.bookkeeper.ledger_metadata import MetadataFormatError, parse
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
 
     from pyspark_quire.connection import Connection, Where
-    from spark_jobs.audit_core import Finding
+    from spark_jobs.audit_findings import Finding
     from spark_jobs.runner import Run
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 

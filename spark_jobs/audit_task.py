@@ -20,13 +20,13 @@ from ledger.network.client import NetworkBookieClient
 from pyspark_quire.connection import single_error, start_env
 from runtime.env import real_env
 from runtime.running import running
-from spark_jobs.audit_core import DIFFERS, RECORDS, Audited, of_entries, of_missing
+from spark_jobs.audit_findings import DIFFERS, RECORDS, Audited, of_entries, of_missing
 from wire.bookkeeper.ledger_metadata import parse
 from wire.kafka.errors import WireError
 from wire.kafka.records.batch import check_crc, scan_batches
 
 if TYPE_CHECKING:
-    from spark_jobs.audit_core import AuditPiece
+    from spark_jobs.audit_findings import AuditPiece
 
 #: Entries that are looked at together; of each a few numbers are kept until then.
 STEP_ENTRIES = 1000

@@ -123,7 +123,9 @@ def _show_audit(found: AuditReport, *, as_json: bool) -> None:
     counts = {"ledgers": found.ledgers, "entries": found.entries, "copies": found.copies,
               "bytes": found.bytes}  # fmt: skip
     if as_json:
-        click.echo(json.dumps({**counts, "findings": rows, "unreadable": found.unreadable}, indent=2))
+        click.echo(
+            json.dumps({**counts, "findings": rows, "unreadable": found.unreadable}, indent=2)
+        )
         return
     if rows:
         show(rows, as_json=False)

@@ -107,6 +107,4 @@ async def _add_chunk(
             facts.problems.append(f"ledger {info.ledger_id}: {error}")
             facts.ledgers.append(LedgerFacts(topic, partition, info, None))
             continue
-        facts.ledgers.append(
-            LedgerFacts(topic, partition, info, metadata, node.data, node.version)
-        )
+        facts.ledgers.append(LedgerFacts(topic, partition, info, metadata, node.data, node.version))

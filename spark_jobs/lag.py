@@ -149,7 +149,9 @@ async def _with_time(connection: Connection, topic: Topic, committed: Committed)
         chains = await read_chains(connection.store, topic, [committed.partition])
     except TopicGoneError:
         return committed
-    view = await read_view(connection, topic, committed.partition, chain=chains[committed.partition])
+    view = await read_view(
+        connection, topic, committed.partition, chain=chains[committed.partition]
+    )
     start = max(committed.offset, view.log_start_offset)
     if start >= view.end_offset:
         return committed

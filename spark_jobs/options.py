@@ -43,7 +43,9 @@ def job_options(command: Command) -> Command:
                 "--master",
                 help="Spark's, as local[4] or spark://host:7077. Without it this process works.",
             ),
-            click.option("--topic", "topics", multiple=True, help="Only this one; may be repeated."),
+            click.option(
+                "--topic", "topics", multiple=True, help="Only this one; may be repeated."
+            ),
             click.option("--json", "as_json", is_flag=True, help="JSON instead of tables."),
             click.option(
                 "--log-level",

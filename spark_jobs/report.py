@@ -11,7 +11,7 @@ from pyspark_quire.partitions import read_topics, read_view
 from runtime.env import RealClock
 from spark_jobs.facts import read_facts
 from spark_jobs.lag import commit_pieces, find_times, read_commits, times_pieces
-from spark_jobs.report_core import (
+from spark_jobs.report_tables import (
     bookie_rows,
     growth_rows,
     lag_rows,

@@ -1,6 +1,6 @@
 """The report as one HTML page that needs nothing else: plots are SVG in it, by matplotlib.
 
-    page(report) -> str
+page(report) -> str
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quire.tools.output import readable_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_jobs.report_core import Row
+    from spark_jobs.report_tables import Row
 
 #: Bars of a plot: the largest; all rows are in the tables.
 BARS_MAX = 20

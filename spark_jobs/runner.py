@@ -47,9 +47,7 @@ def runner(master: str | None, name: str) -> Iterator[Run]:
         session.stop()
 
 
-def _in_this_process(
-    work: Callable[[P], R], pieces: Sequence[P]
-) -> Iterator[tuple[P, R]]:
+def _in_this_process(work: Callable[[P], R], pieces: Sequence[P]) -> Iterator[tuple[P, R]]:
     for piece in pieces:
         yield piece, work(piece)
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 #: The rooms of the product; a module of them that nothing imports is dead.
 PACKAGES = (
     "wire", "runtime", "metadata", "bookie", "ledger", "joined", "broker", "quire", "quire_locks",
-    "pyspark_quire",
+    "pyspark_quire", "spark_jobs",
 )  # fmt: skip
 WORKROOMS = ("sim", "checks", "bench", "spark_examples")
 WORKSHOPS = (*WORKROOMS, "tests", "compat_tests")

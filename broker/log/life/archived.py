@@ -4,10 +4,10 @@ are durable.
 
     /quire/archived/<topic id>/<n>    {"format": 1, "next_base": <offset>}
 
-Every record before `next_base` is in the archive. On a topic with `quire.archive.required` retention
-goes no further than that; without the node nothing is archived. The job alone writes it, and it only
-rises. A topic's id is used once, so a topic that is made anew begins without; the nodes of a deleted
-one go with its documents (broker/log/life/sweep.py).
+Every record before `next_base` is in the archive. On a topic with `quire.archive.required`
+retention goes no further than that; without the node nothing is archived. The job alone writes it,
+and it only rises. A topic's id is used once, so a topic that is made anew begins without; the nodes
+of a deleted one go with its documents (broker/log/life/sweep.py).
 """
 
 from __future__ import annotations

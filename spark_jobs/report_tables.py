@@ -25,7 +25,9 @@ DAY_MS = 86_400_000
 SMALL_SHARE = 16
 
 
-def topic_rows(chains: Mapping[tuple[Any, int], Chain], ledgers: Iterable[LedgerFacts]) -> list[Row]:
+def topic_rows(
+    chains: Mapping[tuple[Any, int], Chain], ledgers: Iterable[LedgerFacts]
+) -> list[Row]:
     """By topic, the largest first."""
     rows: dict[str, Row] = {}
     for (topic, _), chain in chains.items():

@@ -12,6 +12,7 @@ A *finding* is a run of consecutive entries of one ledger that have the same fau
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -88,15 +89,13 @@ def cut(last_entry: int, size_bytes: int, piece_bytes: int) -> list[Run]:
         return []
     parts = min(max(-(-size_bytes // piece_bytes), 1), count)
     borders = [count * number // parts for number in range(parts + 1)]
-    return [Run(start, end - 1) for start, end in zip(borders, borders[1:], strict=False)]
+    return [Run(start, end - 1) for start, end in pairwise(borders)]
 
 
 def of_missing(piece: AuditPiece, found: Iterable[MissingCopies]) -> list[Finding]:
     """What the checker found of copies that are not good."""
     return [
-        Finding(
-            piece.ledger, first, last, bookie, verdict_of(reason), piece.owner, reason
-        )
+        Finding(piece.ledger, first, last, bookie, verdict_of(reason), piece.owner, reason)
         for bookie, first, last, reason in found
     ]
 
