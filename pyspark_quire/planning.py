@@ -98,6 +98,28 @@ async def look_at(
         ends = await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
         for topic in {topic for topic, _ in partitions}:
             await connection.store.sync(f"/quire/topics/{topic.name}")
+    return await _looks(
+        connection, options, partitions, ends, needs_end="bootstrap.servers" not in options.kafka
+    )
+
+
+async def look_until(
+    connection: Connection, options: ReadOptions, ends: dict[tuple[Topic, int], int]
+) -> list[Look]:
+    """As `look_at`, up to ends that an earlier look found: they were confirmed by then. Asks no
+    leader."""
+    by_place = {(topic.name, n): end for (topic, n), end in ends.items()}
+    return await _looks(connection, options, list(ends), by_place, needs_end=False)
+
+
+async def _looks(
+    connection: Connection,
+    options: ReadOptions,
+    partitions: Sequence[tuple[Topic, int]],
+    ends: dict[tuple[str, int], int],
+    *,
+    needs_end: bool,
+) -> list[Look]:
     chains = {}
     for topic in dict.fromkeys(topic for topic, _ in partitions):
         numbers = [n for each, n in partitions if each is topic]
@@ -109,13 +131,12 @@ async def look_at(
     async def one(position: int, topic: Topic, number: int) -> None:
         place = topic.name, number
         async with limiter:
-            end = ends.get(place)
             view = await read_view(
-                connection, topic, number, chain=chains[place], high_watermark=end
+                connection, topic, number, chain=chains[place], high_watermark=ends.get(place)
             )
             committed = None
             if options.read_committed:
-                committed = await read_committed(connection, view, needs_end=end is None)
+                committed = await read_committed(connection, view, needs_end=needs_end)
             last = view.end_offset if committed is None else committed.end_offset
             looks[position] = Look(view, committed, last)
 

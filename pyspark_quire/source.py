@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from pyspark_quire.connection import Where, run_within
 from pyspark_quire.options_core import parse_options
+from pyspark_quire.partition import SplitPartition
 from pyspark_quire.planning import StalePlanError, plan_batch
 from pyspark_quire.task import read_split
 
@@ -16,20 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from pyspark_quire.options_core import ReadOptions
-    from pyspark_quire.splits import Split
+    from pyspark_quire.stream import QuireStreamReader
 
 #: A plan is made again when a ledger vanished under it.
 PLANS_MAX = 3
-
-
-@dataclass
-class SplitPartition(InputPartition):  # type: ignore[misc]
-    """One task's."""
-
-    split: Split
 
 
 class QuireDataSource(DataSource):  # type: ignore[misc]
@@ -48,6 +42,11 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> QuireReader:
         return QuireReader(parse_options(self.options))
+
+    def streamReader(self, schema: StructType) -> QuireStreamReader:
+        from pyspark_quire.stream import stream_reader
+
+        return stream_reader(parse_options(self.options, is_stream=True))
 
 
 class QuireReader(DataSourceReader):  # type: ignore[misc]
