@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ from spark_jobs.options import EXIT_FOUND, EXIT_NOT_ALL, job_options, tells_erro
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_quire.connection import Where
     from spark_jobs.audit import AuditReport
+    from spark_jobs.runner import Run
 
 
 @click.group()
@@ -133,3 +136,88 @@ def _show_audit(found: AuditReport, *, as_json: bool) -> None:
         click.echo(f"ledger {ledger_id} was not looked at: {reason}", err=True)
     words = ", ".join(f"{count} {name}" for name, count in counts.items())
     click.echo(f"{words}: {len(rows)} findings", err=True)
+
+
+@main.command()
+@job_options
+@click.option(
+    "--to",
+    "archive_path",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="A directory that every executor sees under this name.",
+)
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="read_committed leaves aborted transactions out, and waits for open ones.",
+)
+@click.option(
+    "--accept-gaps",
+    is_flag=True,
+    help="Go on where records were deleted before they were archived.",
+)
+@click.option("--verify", is_flag=True, help="Archive nothing; read all files, and compare.")
+@tells_errors
+def archive(
+    metadata: str,
+    bookkeeper: tuple[str, ...],
+    master: str | None,
+    topics: tuple[str, ...],
+    as_json: bool,
+    archive_path: Path,
+    isolation_level: str,
+    accept_gaps: bool,
+    verify: bool,
+) -> None:
+    """Copies closed ledgers to Parquet files, each once, and tells the cluster how far it is.
+
+    With --verify exit code 1 if a file is not what was written."""
+    from spark_jobs.runner import runner
+
+    where = where_of(metadata, bookkeeper)
+    with ExitStack() as stack:
+        run = stack.enter_context(runner(master, "archive"))
+        if verify:
+            _verify(archive_path, run, topics, as_json=as_json)
+            return
+        if not topics:
+            raise click.UsageError("--topic: which topics are to be archived?")
+        _archive(
+            *(where, run, stack, as_json),
+            topics=topics,
+            archive=archive_path.absolute(),
+            read_committed=isolation_level == "read_committed",
+            accepts_gaps=accept_gaps,
+        )
+
+
+def _archive(where: Where, run: Run, stack: ExitStack, as_json: bool, **options: Any) -> None:  # noqa: ANN401
+    from quire.tools.output import progress, show
+    from spark_jobs.archive import ArchiveOptions, make_archive
+
+    def start(ledgers: int) -> Callable[[int], None]:
+        return stack.enter_context(progress("ledgers", ledgers, is_bytes=False))
+
+    made = make_archive(where, run, ArchiveOptions(**options), start)
+    if as_json:
+        click.echo(json.dumps(asdict(made), indent=2))
+        return
+    show([row | {"gaps": len(row["gaps"])} for row in made.partitions], as_json=False)
+    click.echo(f"{made.ledgers} ledgers, {made.rows} records, {made.bytes} bytes", err=True)
+
+
+def _verify(path: Path, run: Run, topics: tuple[str, ...], *, as_json: bool) -> None:
+    from spark_jobs.archive import verify_archive
+
+    files, faults = verify_archive(path, run, topics)
+    if as_json:
+        click.echo(json.dumps({"files": files, "faults": faults}, indent=2))
+    else:
+        for fault in faults:
+            click.echo(fault)
+        click.echo(f"{files} files: {len(faults)} faults", err=True)
+    if faults:
+        raise SystemExit(EXIT_FOUND)

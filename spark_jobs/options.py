@@ -101,8 +101,18 @@ def _raise(error: Exception) -> NoReturn:
     from ledger.errors import LedgerError
     from metadata.store import MetadataError
     from pyspark_quire.connection import UnreachableError
+    from pyspark_quire.reading import MissingRecordsError
+    from spark_jobs.manifest import ManifestError
 
-    known = (LedgerError, MetadataError, ChainFormatError, UnreachableError, OSError)
+    known = (
+        LedgerError,
+        MetadataError,
+        ChainFormatError,
+        UnreachableError,
+        MissingRecordsError,
+        ManifestError,
+        OSError,
+    )
     if isinstance(error, known):
         raise click.ClickException(str(error)) from None
     raise error
