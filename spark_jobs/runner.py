@@ -10,6 +10,8 @@ told and what is done can be written down while the rest goes on.
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,6 +42,9 @@ def runner(master: str | None, name: str) -> Iterator[Run]:
         raise click.ClickException(
             f"--master needs PySpark, which is in the extra `spark`: {error}"
         ) from None
+    if master.startswith("local"):
+        # Else workers of this machine are the first python3 there is, with other packages.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.builder.master(master).appName(f"quire-spark {name}").getOrCreate()
     try:
         yield _by_spark(session)

@@ -541,13 +541,13 @@ class Keeper:
 
     async def _ask_archive(self) -> None:
         """Retention goes as far as the archive does, and no further (quire.archive.required)."""
-        start, self._archivable_start = self._archivable_start, 0
+        archived = 0
         try:
             archived = await read_archived(self._store, self._path)
         except (MetadataError, ArchivedFormatError) as error:  # the next look at retention asks
             logger.warning("archive_unknown", kv(partition=self._log.name, error=error))
-            return
-        self._wanted_start = max(self._wanted_start, min(start, archived))
+        self._wanted_start = max(self._wanted_start, min(self._archivable_start, archived))
+        self._archivable_start = 0
 
     def _swap_due(self) -> bool:
         may_be = bool(self._swaps) and not self._is_metadata_away()
