@@ -41,7 +41,7 @@ class AdmittedReader(QuireStreamReader, SupportsTriggerAvailableNow):  # type: i
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._pinned = self.look_now().ends
+        self._pinned = self._pace.look_now().ends
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = from_offset(start)
@@ -53,7 +53,8 @@ class AdmittedReader(QuireStreamReader, SupportsTriggerAvailableNow):  # type: i
             rows_max = limit.max_rows
         elif isinstance(limit, ReadMaxBytes):
             bytes_max = limit.max_bytes
-        return to_offset(self.bounded(begin, rows_max, bytes_max, self._pinned))
+        return to_offset(self._pace.next_end(begin, rows_max, bytes_max, self._pinned))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return None if self._found is None else to_offset(self._found.ends)
+        ends = self._pace.known_ends
+        return None if ends is None else to_offset(ends)

@@ -44,6 +44,10 @@ T = TypeVar("T")
 STRIPED_READ_BATCH = 256
 
 
+#: For a session's end that the service does not answer.
+CLOSE_SECONDS = 1.0
+
+
 class UnreachableError(Exception):
     """The metadata service did not answer in time, or is not there; says which."""
 
@@ -110,6 +114,8 @@ async def connected(where: Where) -> AsyncIterator[Connection]:
         await start_env(env, stack)
         store, root = metadata_store(where.values(), env, name="pyspark_quire")
         await stack.enter_async_context(running(store.run))
+        # Else the service keeps the session until it is overdue.
+        stack.push_async_callback(_close, store)
         if not await store.exists(f"{root}/LAYOUT"):
             raise UnreachableError(f"metadata {where.metadata}: there is no cluster at {root}")
         watcher = BookieWatcher(store, root)
@@ -120,6 +126,11 @@ async def connected(where: Where) -> AsyncIterator[Connection]:
         ledgers = LedgerClient(store, bookies, env, where.client(root), placement=placement)
         await stack.enter_async_context(running(ledgers.run))
         yield Connection(store, root, env, watcher, ledgers)
+
+
+async def _close(store: MetadataStore) -> None:
+    with trio.move_on_after(CLOSE_SECONDS, shield=True):
+        await store.aclose()
 
 
 async def start_env(env: Env, stack: AsyncExitStack) -> None:

@@ -116,7 +116,7 @@ class _Options:
 
     def starting_with(self, prefix: str) -> dict[str, str]:
         names = [name for name in self._left if name.startswith(prefix)]
-        found = [self._left.pop(name) for name in names]
+        found = [self._left.pop(name) for name in names]  # as they were written
         return {name[len(prefix) :]: value for name, value in found}
 
     def check_all_taken(self) -> None:

@@ -129,7 +129,9 @@ def cut(
     `max_records` they are equal in records, else in bytes."""
     borders = _borders(parts, count, max_records)
     if max_records is None:
-        borders = sorted(_at_slot(border, parts, slots) for border in borders)
+        # Further away a slot is worth less than a task of the right size.
+        far = sum(part.count for part in parts) // (4 * max(count, 1))
+        borders = sorted(_at_slot(border, parts, slots, far) for border in borders)
     runs: list[list[Part]] = [[]]
     for part in parts:
         start = part.start
@@ -162,14 +164,17 @@ def _borders(parts: Sequence[Part], count: int, max_records: int | None) -> list
     return borders
 
 
-def _at_slot(border: int, parts: Sequence[Part], slots: Mapping[int, Slots]) -> int:
-    """The nearest slot's offset, if the ledger's index is known."""
+def _at_slot(border: int, parts: Sequence[Part], slots: Mapping[int, Slots], far: int) -> int:
+    """The nearest slot's offset, if the ledger's index is known and one is not farther than `far`
+    offsets."""
     for part in parts:
         if part.start < border < part.end and part.ledger_id in slots:
             offsets = slots[part.ledger_id].offsets
             after = bisect_left(offsets, border)
             near = offsets[max(after - 1, 0) : after + 1]
-            inside = [each for each in near if part.start <= each <= part.end]
+            inside = [
+                each for each in near if part.start < each < part.end and abs(each - border) <= far
+            ]
             return min(inside, key=lambda each: abs(each - border), default=border)
     return border
 

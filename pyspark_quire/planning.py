@@ -20,6 +20,7 @@ from broker.log.settings import LogSettings
 from ledger.errors import NoSuchLedgerError
 from ledger.metadata import Versioned, ledger_path
 from pyspark_quire.choose_core import checked_range, chosen, for_each, resolved
+from pyspark_quire.connection import Where, run_within
 from pyspark_quire.leader_ends import leader_ends
 from pyspark_quire.options_core import EARLIEST
 from pyspark_quire.partitions import read_chains, read_topics, read_view
@@ -38,7 +39,7 @@ from pyspark_quire.transactions import read_committed
 from wire.bookkeeper.ledger_metadata import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
     from broker.cluster.topic import Topic
     from ledger.reader import LedgerReader
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from pyspark_quire.plan_core import Part
     from pyspark_quire.transactions import Committed
 
+#: A plan is made again when a ledger vanished under it.
+PLANS_MAX = 3
 #: Ledgers, or partitions, that are looked at at the same time.
 AT_ONCE = 32
 METADATA_BATCH = 100
@@ -200,6 +203,26 @@ async def _at_time(
             f" {time_ms}."
         )
     return look.end_offset
+
+
+def planned(
+    options: ReadOptions, work: Callable[[Connection], Awaitable[list[Split]]]
+) -> list[Split]:
+    """What `work` plans on a connection of its own, from code that is not async; anew if a ledger
+    vanished under it. What `work` raises; UnreachableError."""
+    where = Where(options.metadata, options.bookkeeper)
+    for left in reversed(range(PLANS_MAX)):
+        try:
+            return run_within(where, options.metadata_timeout_ms / 1000, work)
+        except (StalePlanError, NoSuchLedgerError):
+            if not left:
+                raise
+    raise AssertionError("the last plan returns or raises")
+
+
+def batch_splits(options: ReadOptions) -> list[Split]:
+    """Of a whole batch query, from code that is not async. Errors as of `plan_batch`."""
+    return planned(options, lambda connection: plan_batch(connection, options))
 
 
 async def plan_batch(connection: Connection, options: ReadOptions) -> list[Split]:

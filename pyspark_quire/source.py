@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
-from pyspark_quire.connection import Where, run_within
+from pyspark_quire.columns import column_set
 from pyspark_quire.options_core import parse_options
 from pyspark_quire.partition import SplitPartition
-from pyspark_quire.planning import StalePlanError, plan_batch
+from pyspark_quire.planning import batch_splits
+from pyspark_quire.remembering import RememberingReader
 from pyspark_quire.task import read_split
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
     from pyspark_quire.options_core import ReadOptions
     from pyspark_quire.stream import QuireStreamReader
 
-#: A plan is made again when a ledger vanished under it.
-PLANS_MAX = 3
-
 
 class QuireDataSource(DataSource):  # type: ignore[misc]
     """Options: docs/spark.md."""
@@ -34,9 +33,7 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
         return "quire"
 
     def schema(self) -> str:
-        """DDL. The options of a batch and of a stream have the same columns."""
-        from pyspark_quire.columns import column_set
-
+        """DDL, the same for a batch and a stream."""
         headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
         return column_set(self.options.get("columns"), include_headers=headers).ddl
 
@@ -44,9 +41,12 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
         return QuireReader(parse_options(self.options))
 
     def streamReader(self, schema: StructType) -> QuireStreamReader:
-        from pyspark_quire.stream import stream_reader
+        options = parse_options(self.options, is_stream=True)
+        if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
+            return RememberingReader(options)
+        from pyspark_quire.admitted import AdmittedReader
 
-        return stream_reader(parse_options(self.options, is_stream=True))
+        return AdmittedReader(options)
 
 
 class QuireReader(DataSourceReader):  # type: ignore[misc]
@@ -57,20 +57,7 @@ class QuireReader(DataSourceReader):  # type: ignore[misc]
         self._options = options
 
     def partitions(self) -> list[SplitPartition]:
-        options = self._options
-        where = Where(options.metadata, options.bookkeeper)
-        for left in reversed(range(PLANS_MAX)):
-            try:
-                splits = run_within(
-                    where,
-                    options.metadata_timeout_ms / 1000,
-                    lambda connection: plan_batch(connection, options),
-                )
-                break
-            except StalePlanError:
-                if not left:
-                    raise
-        return [SplitPartition(split) for split in splits]
+        return [SplitPartition(split) for split in batch_splits(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SplitPartition):

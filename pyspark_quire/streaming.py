@@ -18,12 +18,12 @@ from pyspark_quire.partitions import read_topics
 from pyspark_quire.plan_core import parts_of
 from pyspark_quire.planning import (
     OffsetRange,
-    StalePlanError,
     borders,
     choose,
     look_at,
     look_until,
     plan,
+    planned,
 )
 from pyspark_quire.stream_core import Offsets, part_key, split_key
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from pyspark_quire.options_core import ReadOptions
     from pyspark_quire.planning import Look
     from pyspark_quire.splits import Split
-
-PLANS_MAX = 3
 
 
 @dataclass(slots=True, frozen=True)
@@ -95,14 +93,7 @@ class StreamLooks:
 
     def splits_between(self, start: Offsets, end: Offsets) -> list[Split]:
         """DataLossError, LedgerError, UnreachableError."""
-        for left in reversed(range(PLANS_MAX)):
-            try:
-                work = partial(self._splits, start, end)
-                return run_within(self._where, self._seconds, work)
-            except StalePlanError:
-                if not left:
-                    raise
-        raise AssertionError("the last plan returns or raises")
+        return planned(self._options, partial(self._splits, start, end))
 
     async def _splits(self, start: Offsets, end: Offsets, connection: Connection) -> list[Split]:
         options = self._options
