@@ -11,7 +11,7 @@ import time
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from harness import figures, servers
+from harness import figures, paths, servers
 from harness.spark_session import SparkFailed, running_spark
 
 pytestmark = [
@@ -285,6 +285,28 @@ def test_18_a_filter_is_of_one_query_alone(spark, server, admin, topic, pushdown
         pushdown=pushdown,
     )
     assert found == [3, 10]
+
+
+def test_the_pages_walk_through(spark, server, admin, scratch, name):
+    create(admin, "orders", 2)
+    amounts = [{"customer": f"c{n % 3}", "amount": n} for n in range(120)]
+    produce(server, "orders", ((b"k", json.dumps(each), []) for each in amounts), 2)
+    produce(server, "orders", ((b"", "{}", []) for _ in range(2)), 2)  # so the end is confirmed
+    found = spark(
+        "walk_through",
+        page=str(paths.ROOT / "docs" / "spark.md"),
+        replaced={
+            "quire+unix:///srv/data/metadata.sock": server.metadata,
+            "127.0.0.1:9092": server.bootstrap,
+        },
+        scratch=str(scratch / name("page")),
+    )
+    assert found["blocks"] == 4
+    assert sum(found["records"].values()) >= 120
+    spent = {
+        f"c{n}": sum(e["amount"] for e in amounts if e["customer"] == f"c{n}") for n in range(3)
+    }
+    assert {key: value for key, value in found["spent"].items() if key != "null"} == spent
 
 
 def test_a_server_without_the_listener_is_named(spark, scratch):

@@ -52,6 +52,7 @@ class Pace:
         except UnreachableError as error:
             logger.warning("no_new_offsets", kv(reason=error))
             return start
+        self._looks.check_gone(start, found.ends)  # the look may be of another start
         begin = {key: start.get(key, found.starts[key]) for key in found.ends}
         end = found.ends
         if pinned is not None:

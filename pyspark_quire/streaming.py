@@ -28,6 +28,8 @@ from pyspark_quire.planning import (
 from pyspark_quire.stream_core import Offsets, part_key, split_key
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark_quire.connection import Connection
     from pyspark_quire.options_core import ReadOptions
     from pyspark_quire.planning import Look
@@ -70,13 +72,7 @@ class StreamLooks:
         options = self._options
         looks = await look_at(connection, options, await choose(connection, options))
         found = {_key(look): look for look in looks}
-        gone = sorted(start.keys() - found.keys())
-        if gone and options.fails_on_data_loss:
-            raise DataLossError(
-                f"{', '.join(gone)} (topic id, partition): not there any more, or not chosen. A"
-                " topic that was deleted and made again is another one. Set failOnDataLoss to false"
-                " to go on with what is there"
-            )
+        self.check_gone(start, found)
         starts = {key: look.view.log_start_offset for key, look in found.items()}
         waiting = [
             part
@@ -90,6 +86,16 @@ class StreamLooks:
         # An end never goes back: what bookies know of an open ledger may, when one is away.
         ends = {key: max(look.end_offset, start.get(key, 0)) for key, look in found.items()}
         return Ends(ends, starts, size / max(rows, 1))
+
+    def check_gone(self, start: Offsets, found: Collection[str]) -> None:
+        """DataLossError if a partition of `start` is not among `found`, and that is to fail."""
+        gone = sorted(start.keys() - set(found))
+        if gone and self._options.fails_on_data_loss:
+            raise DataLossError(
+                f"{', '.join(gone)} (topic id, partition): not there any more, or not chosen. A"
+                " topic that was deleted and made again is another one. Set failOnDataLoss to false"
+                " to go on with what is there"
+            )
 
     def splits_between(self, start: Offsets, end: Offsets) -> list[Split]:
         """DataLossError, LedgerError, UnreachableError."""

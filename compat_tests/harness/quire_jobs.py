@@ -1,5 +1,8 @@
 """Jobs of spark_worker.py on `format("quire")`, and on the stock source beside it."""
 
+import re
+from pathlib import Path
+
 COLUMNS = ["topic", "partition", "offset", "key", "value", "timestamp", "timestampType"]
 
 
@@ -106,7 +109,23 @@ def stream_to_parquet(spark, metadata, options, checkpoint, output, bootstrap=No
     return [size for size in sizes if size]
 
 
+def walk_through(spark, page, replaced, scratch):
+    """Runs a page's blocks of Python, one after the other; the numbers that they come to."""
+    text = Path(page).read_text()
+    for old, new in replaced.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    names = {"spark": spark, "scratch": scratch}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+    records = {row["partition"]: row["records"] for row in names["rows"]}
+    return {"blocks": len(blocks), "records": records, "spent": names["spent"]}
+
+
 JOBS = {
     each.__name__: each
-    for each in (compare, read_quire, limit_one, filtered_then_not, stream_to_parquet)
+    for each in (
+        *(compare, read_quire, limit_one, filtered_then_not, stream_to_parquet, walk_through),
+    )
 }

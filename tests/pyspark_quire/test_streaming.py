@@ -75,6 +75,10 @@ def test_a_topic_made_again_is_another_one(served, topic):
     served.fill(topic, 3)
     with pytest.raises(DataLossError, match="not there any more"):
         looks.ends(end)
+    pace = Pace(looks, options)
+    pace.look_now()  # as Trigger.AvailableNow, from no start
+    with pytest.raises(DataLossError, match="not there any more"):
+        pace.next_end(end, None, None)
     with pytest.raises(DataLossError, match="not there any more"):
         looks.splits_between(at, end)
     options, looks = started(served, topic, failOnDataLoss="false")
