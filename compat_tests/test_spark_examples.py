@@ -7,7 +7,7 @@ import json
 import pytest
 from confluent_kafka import Producer
 from harness import paths, servers
-from test_spark_jobs import job, make_topic, uri
+from test_spark_jobs import job, make_topic, uri, wait_closed
 from test_standalone_bookies import ClusterServer
 
 pytestmark = [
@@ -18,7 +18,8 @@ pytestmark = [
 
 @pytest.fixture
 def cluster(scratch):
-    one = ClusterServer(scratch / "examples-cluster")
+    settings = {"log.roll.ms": "1000", "log.retention.check.interval.ms": "300"}
+    one = ClusterServer(scratch / "examples-cluster", settings)
     one.start()
     yield one
     one.discard()
@@ -71,6 +72,8 @@ def test_the_examples_say_the_same_of_both_sources(cluster, scratch):
         time_ms = BASE_MS + minute * MINUTE_MS
         producer.produce("packages", json.dumps(value), name, 0, timestamp=time_ms)
     assert producer.flush(30) == 0
+    # Without a broker's word the end of an open ledger is known when the next entry comes.
+    wait_closed(cluster, "packages", 1)
     home = scratch / "examples"
     home.mkdir()
     words = (str(paths.ROOT / "spark_examples"), cluster.bootstrap, uri(cluster), str(home))

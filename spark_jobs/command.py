@@ -194,7 +194,13 @@ def archive(
         )
 
 
-def _archive(where: Where, run: Run, stack: ExitStack, as_json: bool, **options: Any) -> None:  # noqa: ANN401
+def _archive(
+    where: Where,
+    run: Run,
+    stack: ExitStack,
+    as_json: bool,
+    **options: Any,  # noqa: ANN401  # of ArchiveOptions
+) -> None:
     from quire.tools.output import progress, show
     from spark_jobs.archive import ArchiveOptions, make_archive
 

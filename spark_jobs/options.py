@@ -90,7 +90,7 @@ def tells_errors(command: Command) -> Command:
         setup_logging(options.pop("log_level"))
         try:
             command(*args, **options)
-        except Exception as error:
+        except Exception as error:  # raised again, or told
             _raise(error)
 
     return told  # type: ignore[return-value]
