@@ -85,7 +85,7 @@ def job(cluster, *words, code=0, script="from spark_jobs.command import main; ma
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
