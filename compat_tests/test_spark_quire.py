@@ -9,9 +9,10 @@ import os
 import time
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import figures, paths, servers
+from harness.brokers import BrokerCluster
 from harness.spark_session import SparkFailed, running_spark
 
 pytestmark = [
@@ -66,9 +67,9 @@ def produce(server, topic, records, partitions=1, **settings):
     for number, (key, value, headers) in enumerate(records):
         producer.produce(topic, value, key, partition=number % partitions, headers=headers or None)
         if number % 100 == 99:
-            producer.flush(20)  # some batches each partition
+            producer.flush(60)  # some batches each partition
             time.sleep(0.1)  # so that some ledgers are closed; no test needs a number
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def varied(count, size=50):
@@ -307,6 +308,32 @@ def test_the_pages_walk_through(spark, server, admin, scratch, name):
         f"c{n}": sum(e["amount"] for e in amounts if e["customer"] == f"c{n}") for n in range(3)
     }
     assert {key: value for key, value in found["spent"].items() if key != "null"} == spent
+
+
+def test_2_7_a_cluster_with_take_overs_and_a_lost_bookie(spark, scratch, name, topic):
+    """Four bookies behind ZooKeeper, three copies of each entry; the leader is killed, then a
+    bookie. Every offset once, as a consumer of the other broker has it."""
+    cluster = BrokerCluster(scratch / name("cluster"))
+    try:
+        cluster.start(2, 4, default_replication_factor="3")
+        cluster.wait_until_all_run()
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic(topic, 2, 3)])[topic].result(60)
+        produce(cluster, topic, varied(200), 2)
+        described = admin.describe_topics(TopicCollection([topic]))[topic].result(60)
+        cluster.broker(described.partitions[0].leader.id).kill()
+        produce(cluster, topic, varied(200), 2, **{"message.timeout.ms": 60_000})
+        cluster.storage.bookies[0].kill()
+        produce(cluster, topic, varied(100), 2)
+        call = {"bootstrap": cluster.bootstrap, "metadata": cluster.storage.uri}
+        options = {"subscribe": topic, "includeHeaders": "true"}
+        found = spark("compare", options=options, **call)
+        assert found.get("equal"), found
+        assert found["rows"] == 500
+        found = spark("compare", options={**options, "minPartitions": "8"}, **call)
+        assert found.get("equal"), found
+    finally:
+        cluster.discard()
 
 
 def test_a_server_without_the_listener_is_named(spark, scratch):

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from pyspark_quire.connection import Where, run_within
 from pyspark_quire.options_core import parse_options
@@ -27,6 +34,7 @@ SETTINGS = {
     "journalMaxSizeMB": 16,
     "dbStorage_writeCacheMaxSizeMb": 16,
     "log.retention.check.interval.ms": 20,
+    "log.cleaner.backoff.ms": 50,
 }
 #: An older ledger is closed when the next batch comes.
 SEGMENTS = {"segment.ms": "20", "retention.ms": "-1"}
@@ -58,6 +66,14 @@ class Served:
             config={**SEGMENTS, **config},
         )
         self.admin.create_topics([new])[topic].result(SECONDS)
+
+    def configure(self, topic, **config):
+        entries = [
+            ConfigEntry(name, text, incremental_operation=AlterConfigOpType.SET)
+            for name, text in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(SECONDS)
 
     def delete(self, topic):
         self.admin.delete_topics([topic])[topic].result(SECONDS)

@@ -1,11 +1,15 @@
 """Splits of a real server's ledgers: every offset once, whatever is asked for."""
 
+import dataclasses
 import json
+import time
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from pyspark_quire.choose_core import DataLossError, UnknownTopicError
+from pyspark_quire.planning import batch_splits
+from tests.pyspark_quire.conftest import rows_of
 
 
 def test_ledgers_are_cut_and_each_record_is_in_one_split(served, topic):
@@ -119,3 +123,49 @@ def test_reading_fences_nobody(served, topic):
         if number:
             assert ledgers == before, "the same ledger, still open"
         before = ledgers
+
+
+def test_compacted_ledgers_have_holes_and_are_read_as_they_are(served, topic):
+    served.create(topic, **{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+    producer = served.producer()
+    for number in range(60):
+        producer.produce(topic, b"v%d" % number, key=b"k%d" % (number % 6))
+        if number % 20 == 19:
+            assert producer.flush(20) == 0
+            served.wait_rolled(topic, 0)
+    deadline = time.monotonic() + 60
+    while not any(info.is_compacted for info in served.chain(topic, 0).ledgers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    rows, _ = served.read(subscribe=topic)
+    assert len(rows) < 60
+    assert [row[1] for row in rows] == sorted({row[1] for row in rows})
+    assert all(value == b"v%d" % offset for _, offset, value in rows)
+    assert {offset % 6 for _, offset, _ in rows} == set(range(6)), "a record of each key"
+    split, _ = served.read(subscribe=topic, minPartitions="5")
+    assert sorted(split) == rows
+
+
+def test_a_plan_from_before_a_compaction_goes_on_in_what_is_there_now(served, topic):
+    served.create(topic)
+    producer = served.producer()
+    for number in range(40):
+        producer.produce(topic, b"v%d" % number, key=b"k%d" % (number % 4))
+    assert producer.flush(20) == 0
+    served.wait_rolled(topic, 0)
+    options = served.options(subscribe=topic)
+    [split] = batch_splits(options)
+    before = {part.ledger_id for part in split.parts}
+    served.configure(topic, **{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+    producer.produce(topic, b"v40", key=b"k0")
+    assert producer.flush(20) == 0
+    deadline = time.monotonic() + 60
+    while before & {info.ledger_id for info in served.chain(topic, 0).ledgers}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    away = dataclasses.replace(split, addresses=dict.fromkeys(split.addresses, ("127.0.0.1", 1)))
+    rows = rows_of([away], options)
+    assert 0 < len(rows) <= 40
+    assert all(value == b"v%d" % offset for _, offset, value in rows)
+    # Record 40 is behind the split; of its key the last one before it may be gone.
+    assert {offset for _, offset, _ in rows} >= {37, 38, 39}
