@@ -313,14 +313,14 @@ def test_the_pages_walk_through(spark, server, admin, scratch, name):
 
 
 def test_2_7_a_cluster_with_take_overs_and_a_lost_bookie(spark, scratch, name, topic):
-    """Three bookies behind ZooKeeper, two copies of each entry; the leader is killed, then a
+    """Four bookies behind ZooKeeper, three copies of each entry; the leader is killed, then a
     bookie. Every offset once, as a consumer of the other broker has it."""
     cluster = BrokerCluster(scratch / name("cluster"))
     try:
-        cluster.start(2, 3, default_replication_factor="2", zkTimeout="4000")
+        cluster.start(2, 4, default_replication_factor="3")
         cluster.wait_until_all_run()
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_topics([NewTopic(topic, 2, 2)])[topic].result(60)
+        admin.create_topics([NewTopic(topic, 2, 3)])[topic].result(60)
         produce(cluster, topic, varied(200), 2)
         described = admin.describe_topics(TopicCollection([topic]))[topic].result(60)
         cluster.broker(described.partitions[0].leader.id).kill()
