@@ -254,7 +254,9 @@ def test_14_a_stream_in_bounded_batches_goes_on_where_it_was(
         },
     }
     produce(server, topic, ((None, b"%d" % n, []) for n in range(250)), 2)
-    assert spark("stream_to_parquet", **call) == [100, 100, 50]
+    sizes = spark("stream_to_parquet", **call)
+    # 15: Spark 4.0 and 4.1 take all that there is with AvailableNow.
+    assert sizes in ([100, 100, 50], [250])
     produce(server, topic, ((None, b"%d" % n, []) for n in range(60)), 2)
     assert spark("stream_to_parquet", **call) == [60]
     assert spark("stream_to_parquet", **call) == []

@@ -109,6 +109,53 @@ def stream_to_parquet(spark, metadata, options, checkpoint, output, bootstrap=No
     return [size for size in sizes if size]
 
 
+def _floor_source(ddl, batch, count):
+    """A Python source of `count` rows that has one batch, and gives it again and again."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader
+
+    class Floor(DataSource):
+        @classmethod
+        def name(cls):
+            return "floor"
+
+        def schema(self):
+            return ddl
+
+        def reader(self, schema):
+            return Reader()
+
+    class Reader(DataSourceReader):
+        def read(self, partition):
+            for _ in range(count // batch.num_rows):
+                yield batch
+            if rest := count % batch.num_rows:
+                yield batch.slice(0, rest)
+
+    return Floor
+
+
+def scan(spark, form, bootstrap, metadata, options, columns, records, size):
+    """Reads all of it and keeps nothing; for bench/spark_scan.py."""
+    if form == "floor":
+        import pyarrow as pa
+
+        from pyspark_quire.columns import column_set
+
+        wanted = column_set(columns, include_headers=False)
+        one = {"key": b"k%09d" % 0, "value": bytes(size), "topic": "scanned", "partition": 0,
+               "offset": 0, "timestamp": 0, "timestampType": 0}  # fmt: skip
+        rows = [{name: one[name] for name in wanted.names}] * 25_000
+        batch = pa.RecordBatch.from_pylist(rows, schema=wanted.arrow)
+        spark.dataSource.register(_floor_source(wanted.ddl, batch, records))
+        frame = spark.read.format("floor").load()
+    else:
+        more = {"columns": columns} if columns and form == "quire" else {}
+        frame = _reader(spark, form, bootstrap, metadata, {**options, **more})
+        if columns:
+            frame = frame.select(*columns.split(","))
+    frame.write.format("noop").mode("overwrite").save()
+
+
 def walk_through(spark, page, replaced, scratch):
     """Runs a page's blocks of Python, one after the other; the numbers that they come to."""
     text = Path(page).read_text()
@@ -126,6 +173,6 @@ def walk_through(spark, page, replaced, scratch):
 JOBS = {
     each.__name__: each
     for each in (
-        *(compare, read_quire, limit_one, filtered_then_not, stream_to_parquet, walk_through),
+        *(compare, read_quire, limit_one, filtered_then_not, stream_to_parquet, walk_through, scan),
     )
 }

@@ -17,8 +17,10 @@ class SparkFailed(Exception):
 @contextlib.contextmanager
 def running_spark(home, python=None, **environment):
     """Gives `spark(job, **options)` -> the job's result; jobs are harness/spark_worker.py's.
-    `python`: of another environment; `environment`: more variables."""
+    `python`: of another environment, as QUIRE_SPARK_PYTHON says by default; `environment`: more
+    variables."""
     home.mkdir()
+    python = python or os.environ.get("QUIRE_SPARK_PYTHON")
     if python is None:
         python = paths.needed(paths.cache_dir() / "venv-spark" / "bin" / "python", "spark")
     reading, writing = os.pipe()

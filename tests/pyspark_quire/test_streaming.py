@@ -81,6 +81,8 @@ def test_a_topic_made_again_is_another_one(served, topic):
         pace.next_end(end, None, None)
     with pytest.raises(DataLossError, match="not there any more"):
         looks.splits_between(at, end)
+    with pytest.raises(DataLossError, match="not there any more"):
+        looks.splits_between(end, looks.ends({}).ends)
     options, looks = started(served, topic, failOnDataLoss="false")
     assert list(looks.ends(end).ends.values()) == [3]
 
