@@ -5,8 +5,10 @@ Behaviour is Kafka 4.3's. An input changes the group by events, and the shell wr
 answer counts once they are stored. GroupError means that nothing was changed.
 
 Beyond Kafka 4.3: a member that is known may rejoin a group that is full (KAFKA-20601); a client
-whose last answer was lost is told its tasks again, where Kafka's answer leaves them out and the
-client would go on with what it had.
+that says what it owns is told its tasks, changed or not. The Java client says so after an answer
+that was lost, and says nothing else by which that could be seen
+(`StreamsGroupHeartbeatRequestManager`); Kafka's answer leaves the tasks out, and the client would
+go on with what it had. To be told the same twice changes nothing for it.
 """
 
 from __future__ import annotations
@@ -88,10 +90,7 @@ def heartbeat(
     had = group.current.get(member.member_id, NOTHING_HELD)
     has = _step(changes, member, request.owned)
     is_told = (
-        request.epoch == JOIN_EPOCH
-        or request.epoch != had.epoch
-        or request.is_full
-        or has.assigned != had.assigned
+        request.epoch == JOIN_EPOCH or request.owned is not None or has.assigned != had.assigned
     )
     if configured.problem is not None:
         statuses.append(configured.problem)

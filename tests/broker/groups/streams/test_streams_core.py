@@ -201,6 +201,38 @@ def test_a_lost_answer_is_told_again(driver):
     assert (again.epoch, again.tasks) == (3, driver.group.current["a"].assigned)
 
 
+def test_who_lost_what_it_is_to_give_back_gives_it_back(driver):
+    """The epoch stays until it has: by that nobody could see that the answer was lost."""
+    driver.join("b")
+    driver.settle()
+    owned = driver.owned["b"]
+    driver.join("a")
+    lost = driver.beat("b", owned=owned)
+    assert driver.state("b") is MemberState.UNREVOKED_TASKS
+    driver.owned["b"] = owned
+    again = driver.ack("b")
+    assert (again.epoch, again.tasks) == (lost.epoch, lost.tasks)
+    driver.settle()
+    assert driver.is_stable()
+    assert driver.active("a")
+
+
+def test_who_lost_what_was_added_has_it(driver):
+    """Tasks that others gave back come by and by, at one epoch."""
+    driver.join("b")
+    driver.settle()
+    driver.join("a")
+    driver.settle("b")
+    owned = driver.owned["a"]
+    epoch = driver.epochs["a"]
+    lost = driver.ack("a")
+    driver.owned["a"] = owned
+    again = driver.ack("a")
+    assert lost.epoch == again.epoch == epoch
+    assert again.tasks == lost.tasks != owned
+    assert driver.active("a")
+
+
 @pytest.mark.parametrize(
     ("epoch", "owned"),
     [
