@@ -392,6 +392,8 @@ class PartitionLog:
         )
         if refusal is None:
             return True
+        # The client may give its number to the next one, which would then be one that is here.
+        self.producers.note_refused(checked.header, checked.now_ms)
         error, wait_for, is_doubted = refusal
         if is_doubted:  # a deposed owner's end may be an old one
             self.doubt(append, error)
