@@ -5,10 +5,8 @@ Behaviour is Kafka 4.3's. An input changes the group by events, and the shell wr
 answer counts once they are stored. GroupError means that nothing was changed.
 
 Beyond Kafka 4.3: a member that is known may rejoin a group that is full (KAFKA-20601); a client
-that says what it owns is told its tasks, changed or not. The Java client says so after an answer
-that was lost, and says nothing else by which that could be seen
-(`StreamsGroupHeartbeatRequestManager`); Kafka's answer leaves the tasks out, and the client would
-go on with what it had. To be told the same twice changes nothing for it.
+whose last answer was lost is told its tasks again, where Kafka's answer leaves them out and the
+client would go on with what it had.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from broker.groups.streams.changes import (
 )
 from broker.groups.streams.events import CurrentSet, GroupSet, MemberSet, TargetEpoch, TopologySet
 from broker.groups.streams.group import NO_TARGET, NOTHING_HELD, StreamsGroup
-from broker.groups.streams.reconcile_core import is_within, reconcile
+from broker.groups.streams.reconcile_core import is_exactly, is_within, reconcile
 from broker.groups.streams.task_assignor_core import assign
 from broker.groups.streams.topology_core import Configured, configure
 from broker.groups.streams.types import (
@@ -90,7 +88,13 @@ def heartbeat(
     had = group.current.get(member.member_id, NOTHING_HELD)
     has = _step(changes, member, request.owned)
     is_told = (
-        request.epoch == JOIN_EPOCH or request.owned is not None or has.assigned != had.assigned
+        request.epoch == JOIN_EPOCH
+        or request.epoch != had.epoch
+        or request.is_full
+        or has.assigned != had.assigned
+        # An answer of the same epoch may have been lost: one that took tasks, or gave what was
+        # free at last.
+        or (request.owned is not None and not is_exactly(request.owned, has.assigned))
     )
     if configured.problem is not None:
         statuses.append(configured.problem)

@@ -170,33 +170,21 @@ async def test_scenario_8_a_duplicate_is_answered_before_its_locks_are_asked(
     assert log.next_offset == 1
 
 
-async def test_what_a_new_producer_sent_behind_a_conflict_is_not_its_first(autojump_clock, started):
-    """Who is known gets the same. An older Java client gives the numbers behind a batch that was
-    refused anew: if number 1 were taken here, the next record of that number would be answered as
-    a duplicate, and nobody would ever read it."""
+async def test_what_is_behind_a_new_producers_refused_batch_is_no_beginning(
+    autojump_clock, started
+):
+    """As behind a known one's. Taken, it would be number 1, which a client that counts back gives
+    to what it sends next: that would be called a duplicate, and be nowhere."""
     log = (await started()).one.log()
     assert await answer(log, write(0, b"x")) == (0, None)
-    numbers = {"producer_id": 7, "producer_epoch": 0}
-    first = put(log, write(0, b"x", base_sequence=0, **numbers))
-    second = put(log, write(0, b"y", base_sequence=1, **numbers))
-    await until(lambda: first and second)
-    assert first[0].error is ErrorCode.INVALID_RECORD
-    assert second[0].error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert await answer(log, write(0, b"y", base_sequence=0, **numbers)) == (1, None)
-    assert await answer(log, write(0, b"z", base_sequence=1, **numbers)) == (2, None)
-    assert log.next_offset == 3
-
-
-async def test_after_a_conflict_a_new_producer_may_begin_a_new_epoch(autojump_clock, started):
-    """As librdkafka and newer Java clients go on."""
-    log = (await started()).one.log()
-    assert await answer(log, write(0, b"x")) == (0, None)
-    for sequence, error in ((0, "INVALID_RECORD"), (1, "OUT_OF_ORDER_SEQUENCE_NUMBER")):
-        data = write(0, b"xy"[sequence : sequence + 1],
-                     producer_id=7, producer_epoch=0, base_sequence=sequence)  # fmt: skip
-        assert (await answer(log, data))[0] == error
-    data = write(1, b"y", producer_id=7, producer_epoch=1, base_sequence=0)
-    assert await answer(log, data) == (1, None)
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    refused = put(log, write(0, b"x", **producer, base_sequence=0))
+    behind = put(log, write(1, b"y", **producer, base_sequence=1))
+    await until(lambda: refused and behind)
+    assert refused[0].error_message == CONFLICT(0, 0, "x")
+    assert behind[0].error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await answer(log, write(1, b"y", **producer, base_sequence=0)) == (1, None)
+    assert await answer(log, write(1, b"z", **producer, base_sequence=1)) == (2, None)
 
 
 async def test_scenario_12_a_take_over_refuses_who_has_not_caught_up(autojump_clock, started):
