@@ -23,12 +23,12 @@ from bookie.bookie import Bookie
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config, bookie_notes
 from bookie.server.pages_config import PagesConfig, pages_config
 from bookie.space.gc_config import GcConfig
+from broker.cluster.config import PLAINTEXT
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.cluster.view import ensure_cluster_id
 from broker.node.foundation import Foundation
 from broker.node.parts import note_settings, request_memory_bytes, start_broker
-from broker.node.security import PLAINTEXT
 from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from joined.local_bookie import LocalBookieClient
 from joined.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
@@ -316,7 +316,7 @@ async def _start_metrics(
     bookie, bookie_settings = storage.local
     metrics.register(bookie_collector(bookie, bookie_settings, storage.env.clock))
     if pages.metrics is not None and pages.metrics != wanted:
-        plain = partial(metrics.serve, *pages.metrics, credentials.check_metrics)
+        plain = partial(metrics.serve, *pages.metrics, credentials.check_metrics, credentials.tls)
         await stack.enter_async_context(running(plain))
     if wanted is None:
         return
