@@ -3,8 +3,8 @@
 #
 #   STEPS (default: all)
 #     packages     Debian packages: compilers, libraries, kcat, jq, a JDK, Maven, promtool
-#     jars         Kafka with Streams and Connect, ZooKeeper, BookKeeper and Spark's Kafka connector, from
-#                  Maven (pom.xml)
+#     jars         Kafka with Streams and Connect, ZooKeeper, BookKeeper, Spark's Kafka connector and a
+#                  PostgreSQL server, from Maven (pom.xml)
 #     librdkafka   librdkafka's own test-runner, built from the source that npm carries
 #     kafka-python kafka-python's integration tests, from its source distribution
 #     spark        a virtual environment with pyspark (requirements/spark.txt)
@@ -79,7 +79,7 @@ step_jars() {
         return
     fi
     mkdir -p "$cache/jars"
-    for profile in kafka applications zookeeper bookkeeper spark; do
+    for profile in kafka applications zookeeper bookkeeper spark postgres; do
         if check_jars "$profile" 2>/dev/null; then
             say "jars: $profile is there"
             continue

@@ -12,9 +12,10 @@ function that applies a record, and a store for database and position.
         done = client.submit(Transfer(...)).result()
 
 Nothing of the server is imported here: the server may be anywhere. Threads, not trio: who uses it
-has a program of his own.
+has a program of his own. `AsyncClient` is for one that is written with asyncio.
 """
 
+from quire_locks.async_client import AsyncClient
 from quire_locks.client import Client, Settings
 from quire_locks.context import Completion, Draft, LogRecord, TransactionContext
 from quire_locks.errors import (
@@ -32,6 +33,7 @@ from quire_locks.transport import Answer, Outcome, TopicFacts, Transport
 
 __all__ = [
     "Answer",
+    "AsyncClient",
     "Client",
     "Completion",
     "DeadlineError",
