@@ -1,4 +1,4 @@
-"""Rules of consumer groups (KIP-848), and each one broken."""
+"""Rules of consumer groups (KIP-848) and share groups (KIP-932), and each one broken."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from sim.mutations.mutation import Mutation, Patch
 
 RECONCILE = "broker.groups.consumer.reconcile_core"
 LIVE = "broker.groups.consumer.live"
+SHARE = "broker.share.partition.share_partition"
+SHARE_CORE = "broker.share.partition.share_partition_core"
 CORE_TESTS = ("tests/broker/groups/consumer/test_consumer_core.py",)
 SERVICE_TESTS = (
     "tests/broker/groups/consumer/test_service.py",
@@ -80,5 +82,69 @@ GROUP_RULES = (
             ),
         ),
         (*CORE_TESTS, *SERVICE_TESTS),
+    ),
+    Mutation(
+        "removal-not-tried-again",
+        "a member whose removal could not be stored stays for ever",
+        (
+            Patch(
+                "broker.groups.consumer.service",
+                "            live.expect_again(self.times_of(live.group_id), now_ms)\n",
+                "",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
+        "share-state-forgotten",
+        "a leader of a share partition begins with the start offset, and forgets what was"
+        " acknowledged behind it",
+        (
+            Patch(
+                SHARE,
+                "SharePartitionCore(start, stored.batches)",
+                "SharePartitionCore(start, [])",
+            ),
+        ),
+        ("tests/broker/share/state/test_coordinator_on_ledgers.py",),
+    ),
+    Mutation(
+        "locks-end-early",
+        "a lock on a record ends some time before its member was told",
+        (
+            Patch(
+                SHARE_CORE,
+                "if run.state == ACQUIRED and run.change is None and run.deadline_ms <= now_ms\n"
+                "        ]\n        return",
+                "if run.state == ACQUIRED and run.change is None"
+                " and run.deadline_ms <= now_ms + 600\n        ]\n        return",
+            ),
+        ),
+        ("tests/broker/share/partition/test_share_partition_core.py",),
+    ),
+    Mutation(
+        "anybody-acknowledges",
+        "a record is acknowledged by a member whose lock on it is over",
+        (
+            Patch(
+                SHARE_CORE,
+                "or run.change is not None or run.member != member:",
+                "or run.change is not None:",
+            ),
+        ),
+        ("tests/broker/share/partition/test_share_partition_core.py",),
+    ),
+    Mutation(
+        "acknowledged-unstored",
+        "a member is told that its acknowledgement is stored while that is on its way",
+        (
+            Patch(
+                "broker.share.state.shard",
+                "            self._store(key, outcome.record, outcome.state, acknowledged)",
+                "            self._store(key, outcome.record, outcome.state, acknowledged)\n"
+                "            acknowledged(ErrorCode.NONE)",
+            ),
+        ),
+        ("tests/broker/share/state/test_coordinator.py",),
     ),
 )
