@@ -7,7 +7,9 @@ pass runs once per burst of replies for all entries that it confirmed, and never
 LedgerClient (`spawn`), and what it does to the core is synchronous.
 
 While a failed bookie is kept for want of another, every LOOK_SECONDS the next append looks for one
-that could replace it, and is sent to it as a *trial*: if that is acked, the bookie is back.
+that could replace it, and is sent to it as a *trial*: if that is acked, the bookie is back. No
+trial is sent while an ensemble is being made: metadata may name another bookie for that entry by
+then.
 
 Sent payloads must never change: with Qa < Qw a slow bookie may still be sent an entry whose
 callback has run.
@@ -156,6 +158,9 @@ class AddPipeline:
             size += len(piece)
         # Bookies have failed: there may be others to send to now.
         is_uneasy = core.failed or core.late
+        # A change that is under way may be in the metadata already, without the kept one; one that
+        # this call begins is not.
+        may_try = is_uneasy and not core.changing
         if is_uneasy and core.error is None:
             self._look_after_failed()
         pending = core.add(size, done) if given_id is None else core.add_at(given_id, size, done)
@@ -185,7 +190,7 @@ class AddPipeline:
                 self._flags,
                 partial(_on_reply, self, pending, index, bookie),
             )
-        if is_uneasy:
+        if may_try:
             self._send_trials(pending)
         return entry_id
 
@@ -222,6 +227,8 @@ class AddPipeline:
         for index in core.schedule.write_set(pending.entry_id):
             if index in self._trials_due:
                 self._trials_due.discard(index)
+                if index not in core.failed:
+                    continue  # replaced since: its successor is sent all entries anyway
                 self._trying.add(index)
                 bookie = core.ensemble[index]
                 self._add_entry(

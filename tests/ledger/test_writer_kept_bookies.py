@@ -435,3 +435,41 @@ async def test_recovery_goes_on_without_one_too(nursery, new_world, acks):
     assert await _read_all(reader) == [b"entry 0", b"entry 1", b"entry 2"]
     assert world.bookies.holders(writer.ledger_id, 2) == {"b", "c"}
     assert [bookies for _, bookies in reader.metadata.segments] == [writer.metadata.segments[0][1]]
+
+
+async def test_no_trial_while_another_takes_the_place(
+    nursery, new_world, acks, autojump_clock, monkeypatch
+):
+    """Seed 217828159: metadata named the successor already, which nobody had been told yet; the
+    trial went to a bookie that no reader of the metadata would look for."""
+    world = new_world("abcd")
+    await world.start(nursery)
+    writer = await world.create(3, 2, 1)
+    ensemble = writer.metadata.last_segment[1]
+    (spare,) = set("abcd") - set(ensemble)
+    dead = ensemble[1]  # of the write sets of entries 0 and 1, not of entry 2
+    world.names.remove(spare)
+    world.bookies.dead.add(dead)
+    await _append(writer, 2, acks)
+    world.bookies.dead.clear()
+    world.names.append(spare)
+    told = trio.Event()
+    ensembles = type(writer._pipeline._ensembles)
+    original = ensembles.store_ensemble
+
+    async def late(self, request, ensemble):
+        await original(self, request, ensemble)
+        await told.wait()
+
+    monkeypatch.setattr(ensembles, "store_ensemble", late)
+    await trio.sleep(LOOK_SECONDS)
+    await _append(writer, 1, acks)  # looks, and has no entry for the one that failed
+    assert spare in (await world.metadata(writer.ledger_id)).last_segment[1]
+    await _append(writer, 4, acks)
+    ledger = world.bookies.bookies[dead].ledgers.get(writer.ledger_id)
+    assert ledger is None or not ledger.entries
+    told.set()
+    await _append(writer, 4, acks)
+    assert acks.ids == list(range(11))
+    assert ledger is None or not ledger.entries
+    assert world.bookies.holders(writer.ledger_id, 3) == {ensemble[0], spare}
