@@ -457,6 +457,7 @@ class PartitionLog:
         append.base_offset = base_offset
         append.last_offset = base_offset + header.last_offset_delta
         append.max_timestamp = header.max_timestamp
+        append.min_timestamp = checked.min_timestamp
         if checked.append_time_ms >= 0:
             append.log_append_time_ms = append.max_timestamp = checked.append_time_ms
         if header.producer_id >= 0:
