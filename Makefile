@@ -54,6 +54,7 @@ $(VENV)/run.stamp: $(VENV)/compiler.stamp requirements/run.txt pyproject.toml \
   wire/kafka/records/_walk.c
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
+	$(BIN)/python -m compileall -q $(PACKAGES)  # else the first start does: a third of its imports' time
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.txt

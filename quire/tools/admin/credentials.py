@@ -70,15 +70,20 @@ class PageCredentials:
 
 def read_credentials(config: PagesConfig) -> PageCredentials:
     """ConfigError: a file that cannot be read, or that others can."""
-    # What it needs is slow to import, and not often wanted.
-    from quire.tools.admin.tls import pages_context
-
     return PageCredentials(
         _read("quire.admin.token.file", config.admin_token_file),
         _read("quire.metrics.token.file", config.metrics_token_file),
         config.reads_need_token,
-        pages_context(config),
+        _context(config) if config.has_tls else None,
     )
+
+
+def _context(config: PagesConfig) -> SSLContext | None:
+    """ConfigError."""
+    # What it needs is slow to import, and not often wanted.
+    from quire.tools.admin.tls import pages_context
+
+    return pages_context(config)
 
 
 def _read(setting: str, path: str | None) -> str | None:
