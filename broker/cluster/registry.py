@@ -19,6 +19,7 @@ follows what other brokers change.
 from __future__ import annotations
 
 import enum
+import itertools
 import json
 import logging
 from contextlib import suppress
@@ -113,11 +114,12 @@ class Described:
     synonyms: tuple[Synonym, ...]
 
 
-#: Names that give the same broker setting in a coarser unit, for the synonyms (KIP-226).
-_WEAKER_NAMES = {
-    names[0].name: tuple(weaker.name for weaker in names[1:])
+#: By the name of a broker setting that has several, in several units: all of them, strongest first.
+_ALL_NAMES = {
+    one.name: tuple(other.name for other in names)
     for names in BROKER_NAMES.values()
     if len(names) > 1
+    for one in names
 }
 
 
@@ -490,11 +492,8 @@ class ConfigRegistry:
         return (self._describe_topic(key, overrides) for key in TOPIC_CONFIGS)
 
     def _describe_topic(self, key: ConfigKey, overrides: Mapping[str, str]) -> Described:
-        synonyms = [
-            synonym
-            for broker_name in BROKER_NAMES.get(key.name, ())
-            for synonym in self._broker_synonyms(broker_name.name)
-        ]
+        broker_names = BROKER_NAMES.get(key.name, ())
+        synonyms = self._broker_synonyms(broker_names[0].name) if broker_names else []
         value = format_value(self._topic_defaults[key.name])
         source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
         if key.name in overrides:
@@ -528,8 +527,6 @@ class ConfigRegistry:
         value, source = None, Source.DEFAULT_CONFIG
         if synonyms:
             value, source = synonyms[0].value, synonyms[0].source
-            for other in _WEAKER_NAMES.get(key.name, ()):
-                synonyms += self._broker_synonyms(other)
         read_only = key.scope is Scope.READ_ONLY
         if is_of_listener:
             read_only = not is_dynamic_of_listener(key.name)
@@ -537,21 +534,26 @@ class ConfigRegistry:
 
     def _synonyms_of(self, key: ConfigKey) -> list[Synonym]:
         """Where it is set."""
-        name = key.name
         return [
-            Synonym(name, None if key.sensitive else format_value(key.parse(texts[name])), source)
-            for texts, source in self._levels()
-            if name in texts
+            _synonym(key, texts, source) for texts, source in self._levels() if key.name in texts
         ]
 
     def _broker_synonyms(self, name: str) -> list[Synonym]:
-        key = BROKER_CONFIGS[name]
-        synonyms = self._synonyms_of(key)
-        default = BROKER_CONFIGS.default(name)
-        if default is not None:
-            shown = None if key.sensitive else format_value(default)
-            synonyms.append(Synonym(name, shown, Source.DEFAULT_CONFIG))
-        return synonyms
+        """Level by level, all names of it; but nothing from before `name` itself is first set, so
+        that log.retention.hours alone is none of retention.ms (ConfigHelper.configSynonyms)."""
+        names = _ALL_NAMES.get(name, (name,))
+        found = [
+            _synonym(BROKER_CONFIGS[one], texts, source)
+            for texts, source in self._levels()
+            for one in names
+            if one in texts
+        ]
+        for one in names:
+            default = BROKER_CONFIGS.default(one)
+            if default is not None:
+                shown = None if BROKER_CONFIGS[one].sensitive else format_value(default)
+                found.append(Synonym(one, shown, Source.DEFAULT_CONFIG))
+        return list(itertools.dropwhile(lambda synonym: synonym.name != name, found))
 
     def describe_named(self, room: Room, name: str) -> Iterator[Described]:
         """Every setting of a group or a client-metrics subscription, whether or not it exists."""
@@ -577,6 +579,11 @@ class ConfigRegistry:
             value, source = format_value(key.parse(texts[key.name])), own_source
             synonyms.insert(0, Synonym(key.name, value, source))
         return Described(key, value, source, read_only=False, synonyms=tuple(synonyms))
+
+
+def _synonym(key: ConfigKey, texts: Mapping[str, str], source: Source) -> Synonym:
+    value = None if key.sensitive else format_value(key.parse(texts[key.name]))
+    return Synonym(key.name, value, source)
 
 
 async def _no_listeners(_: Mapping[str, str]) -> None:

@@ -154,7 +154,7 @@ def levels(one):
 
 
 async def test_levels_of_a_topic_setting(open_node):
-    """As Kafka 4.3.1 answered the same steps."""
+    """What is set in hours alone is in force, and named nowhere (ConfigHelper.configSynonyms)."""
     node = await open_node({"log.retention.hours": "1", "min.insync.replicas": "2"})
     registry = node.registry
 
@@ -162,19 +162,23 @@ async def test_levels_of_a_topic_setting(open_node):
         return described(registry.describe_topic(overrides))[name]
 
     one = topic({}, "retention.ms")
-    assert one.value == "3600000"
-    assert levels(one) == [("log.retention.hours", "1", 4), ("log.retention.hours", "168", 5)]
+    assert (one.value, one.source, levels(one)) == ("3600000", Source.DEFAULT_CONFIG, [])
     await registry.change(Room.BROKERS, DEFAULT_BROKER, lambda _: {"log.retention.ms": "1234567"})
     one = topic({}, "retention.ms")
     assert (one.value, one.source) == ("1234567", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
     await registry.change(Room.BROKERS, "0", lambda _: {"log.retention.ms": "7654321"})
     one = topic({"retention.ms": " 5 "}, "retention.ms")
     assert (one.value, one.source) == ("5", Source.DYNAMIC_TOPIC_CONFIG)
-    assert levels(one)[:3] == [
+    assert levels(one) == [
         ("retention.ms", "5", 1),
         ("log.retention.ms", "7654321", 2),
         ("log.retention.ms", "1234567", 3),
+        ("log.retention.hours", "1", 4),
+        ("log.retention.hours", "168", 5),
     ]
+    for overrides in ({}, {"segment.ms": "60000"}):
+        named = [("segment.ms", "60000", 1)] if overrides else []
+        assert levels(topic(overrides, "segment.ms")) == named
     assert levels(topic({}, "remote.storage.enable")) == []
     assert levels(topic({}, "min.insync.replicas")) == [
         ("min.insync.replicas", "2", 4),
@@ -272,6 +276,18 @@ async def test_descriptions_of_a_broker(open_node):
     assert not all_of_it["log.cleaner.threads"].read_only
     retention = all_of_it["log.retention.ms"]
     assert (retention.value, levels(retention)) == (None, [])
+    assert levels(all_of_it["log.retention.hours"]) == [("log.retention.hours", "168", 5)]
+
+
+async def test_of_a_setting_with_several_names_the_weaker_are_told_by_level(open_node):
+    """As DynamicBrokerConfig.brokerConfigSynonyms names them: minutes are told of hours too."""
+    hours, minutes = ("log.retention.hours", "2", 4), ("log.retention.minutes", "7", 4)
+    default = ("log.retention.hours", "168", 5)
+    node = await open_node({"log.retention.hours": "2", "log.retention.minutes": "7"})
+    all_of_it = described(node.registry.describe_broker())
+    assert levels(all_of_it["log.retention.ms"]) == []
+    assert levels(all_of_it["log.retention.minutes"]) == [minutes, hours, default]
+    assert levels(all_of_it["log.retention.hours"]) == [hours, default]
 
 
 async def test_group_settings(open_node):

@@ -99,8 +99,9 @@ async def test_describe_lists_every_setting(admin, version):
     assert (retention.config_type, bool(retention.documentation)) == (
         (5, True) if version >= 3 else (0, False)
     )
-    assert [(s.name, s.value, s.source) for s in retention.synonyms] == [
-        ("log.retention.hours", "168", 5)
+    assert retention.synonyms == []
+    assert [(s.name, s.value, s.source) for s in configs["cleanup.policy"].synonyms] == [
+        ("log.cleanup.policy", "delete", 5)
     ]
     _, everything = await admin.describe(TOPIC, "a1", [], version=version, synonyms=False)
     assert everything.keys() == configs.keys()
