@@ -230,7 +230,7 @@ class TopicCatalog:
         if other is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {name} collides with {other}: '.' and '_' count as one",
+                f"Topic '{name}' collides with existing topic: {other}",
             )
         if partition_count < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
@@ -255,13 +255,13 @@ class TopicCatalog:
         internal_topics.check_partitions_fixed(name)
         if partition_count == topic.partition_count:
             raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"the topic has {partition_count} partitions already"
+                ErrorCode.INVALID_PARTITIONS, f"Topic already has {partition_count} partition(s)."
             )
         if partition_count < topic.partition_count:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"the topic has {topic.partition_count} partitions; their number cannot be"
-                f" lowered to {partition_count}",
+                f"The topic {name} currently has {topic.partition_count} partition(s);"
+                f" {partition_count} would not be an increase.",
             )
         check_partitions_max(partition_count)
         return topic

@@ -374,9 +374,9 @@ class ConfigRegistry:
             assert isinstance(least, int)
             assert isinstance(most, int)
             if value < least:
-                raise ConfigError(name, f"{name}={value} is below {limits[0]}={least}")
+                raise ConfigError(name, f"{name} must be greater than or equal to {limits[0]}")
             if value > most:
-                raise ConfigError(name, f"{name}={value} is above {limits[1]}={most}")
+                raise ConfigError(name, f"{name} must be less than or equal to {limits[1]}")
         if room is Room.GROUPS:
             self._check_most(parsed)
             self._check_heartbeats(parsed)
@@ -407,11 +407,8 @@ class ConfigRegistry:
             key = setting_key(setting)
             if key is None:
                 raise unknown_name(setting, [BROKER_CONFIGS])
-            is_fixed = key.scope is Scope.READ_ONLY
-            if setting.startswith(LISTENER_PREFIX):
-                is_fixed = not is_dynamic_of_listener(setting)
-            if is_fixed:
-                raise ConfigError(setting, f"{setting} cannot be changed while the broker runs")
+            if _is_fixed(key):
+                raise ConfigError(setting, f"Cannot update these configs dynamically: [{setting}]")
             if key.scope is Scope.PER_BROKER and name == DEFAULT_BROKER:
                 raise ConfigError(setting, f"{setting} is set per broker: name a broker")
             if setting in texts:
@@ -527,10 +524,7 @@ class ConfigRegistry:
         value, source = None, Source.DEFAULT_CONFIG
         if synonyms:
             value, source = synonyms[0].value, synonyms[0].source
-        read_only = key.scope is Scope.READ_ONLY
-        if is_of_listener:
-            read_only = not is_dynamic_of_listener(key.name)
-        return Described(key, value, source, read_only=read_only, synonyms=tuple(synonyms))
+        return Described(key, value, source, read_only=_is_fixed(key), synonyms=tuple(synonyms))
 
     def _synonyms_of(self, key: ConfigKey) -> list[Synonym]:
         """Where it is set."""
@@ -579,6 +573,13 @@ class ConfigRegistry:
             value, source = format_value(key.parse(texts[key.name])), own_source
             synonyms.insert(0, Synonym(key.name, value, source))
         return Described(key, value, source, read_only=False, synonyms=tuple(synonyms))
+
+
+def _is_fixed(key: ConfigKey) -> bool:
+    """It is read at the start only."""
+    if key.name.startswith(LISTENER_PREFIX):
+        return not is_dynamic_of_listener(key.name)
+    return key.scope is Scope.READ_ONLY
 
 
 def _synonym(key: ConfigKey, texts: Mapping[str, str], source: Source) -> Synonym:

@@ -67,18 +67,21 @@ class TopicEvent:
 
 
 def check_name(name: str) -> None:
-    """Kafka's rules for topic names. KafkaError INVALID_TOPIC_EXCEPTION says which was broken."""
+    """Kafka's rules for topic names, in the words of its Topic.validate. KafkaError INVALID_TOPIC_EXCEPTION says which was broken."""
     if not name:
-        problem = "it is empty"
+        problem = "the empty string is not allowed"
     elif name in (".", ".."):
-        problem = f"it cannot be {name!r}"
+        problem = f"'{name}' is not allowed"
     elif len(name) > NAME_LENGTH_MAX:
-        problem = f"it is longer than {NAME_LENGTH_MAX} characters"
+        problem = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
     elif _NAME.fullmatch(name) is None:
-        problem = f"{name!r} has characters other than a-z, A-Z, 0-9, '.', '_' and '-'"
+        problem = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_'"
+            " and '-'"
+        )
     else:
         return
-    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"not a topic's name: {problem}")
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
 def collision_key(name: str) -> str:

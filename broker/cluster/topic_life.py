@@ -42,7 +42,7 @@ def check_alive(topic: Topic, nodes: Sequence[Node | None]) -> None:
 
 
 def already_exists(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
 
 def unknown_outcome(name: str) -> KafkaError:

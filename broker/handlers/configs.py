@@ -388,7 +388,9 @@ class ConfigsHandler:
     def _topic(self, name: str) -> Topic:
         topic = self._catalog.get(name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            )
         return topic
 
     def _broker_name(self, name: str) -> str:

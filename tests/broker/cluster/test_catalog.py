@@ -70,7 +70,7 @@ async def test_create_refuses(node):
     await create("a.b", 1)
     with refused(ErrorCode.TOPIC_ALREADY_EXISTS):
         await create("a.b", 1)
-    with refused(ErrorCode.INVALID_TOPIC_EXCEPTION, match="collides with a.b"):
+    with refused(ErrorCode.INVALID_TOPIC_EXCEPTION, match="collides with existing topic: a.b"):
         await create("a_b", 1)
     with refused(ErrorCode.INVALID_TOPIC_EXCEPTION):
         await create("a b", 1)

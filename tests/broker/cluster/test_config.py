@@ -240,7 +240,7 @@ async def test_what_a_broker_refuses_leaves_what_is_in_force(open_node):
 
     check({"log.cleaner.threads": "2"})
     for texts, match in (
-        ({"num.partitions": "2"}, "cannot be changed while"),
+        ({"num.partitions": "2"}, r"Cannot update these configs dynamically: \[num.partitions\]"),
         ({"foo.bar": "2"}, "unknown setting foo.bar"),
         ({"message.max.bytes": "-5"}, "least is 0"),
         ({"quire.ledger.ack.quorum": "3"}, "above"),
@@ -306,8 +306,8 @@ async def test_group_settings(open_node):
         ("group.consumer.session.timeout.ms", "45000", 5),
     ]
     for texts, match in (
-        ({"consumer.session.timeout.ms": "1"}, "below group.consumer.min"),
-        ({"consumer.session.timeout.ms": "90000"}, "above group.consumer.max"),
+        ({"consumer.session.timeout.ms": "1"}, "greater than or equal to group.consumer.min"),
+        ({"consumer.session.timeout.ms": "90000"}, "less than or equal to group.consumer.max"),
         ({"share.auto.offset.reset": "by_duration:1h"}, "by_duration"),
         ({"foo": "1"}, "unknown setting"),
     ):

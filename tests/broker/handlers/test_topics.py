@@ -62,11 +62,16 @@ async def test_create_in_every_version(broker, version):
 @pytest.mark.parametrize(
     ("asked", "code", "message"),
     [
-        (topic(""), "INVALID_TOPIC_EXCEPTION", "empty"),
-        (topic("a b"), "INVALID_TOPIC_EXCEPTION", "a b"),
-        (topic("x" * 250), "INVALID_TOPIC_EXCEPTION", "249"),
-        (topic("old"), "TOPIC_ALREADY_EXISTS", "old"),
-        (topic("c_d"), "INVALID_TOPIC_EXCEPTION", "collides with c.d"),
+        (topic(""), "INVALID_TOPIC_EXCEPTION", "Topic name is invalid: the empty string is not"),
+        (topic("."), "INVALID_TOPIC_EXCEPTION", "Topic name is invalid: '.' is not allowed"),
+        (topic("a b"), "INVALID_TOPIC_EXCEPTION", "'a b' contains one or more characters other"),
+        (
+            topic("x" * 250),
+            "INVALID_TOPIC_EXCEPTION",
+            "x' is longer than the max allowed length 249",
+        ),
+        (topic("old"), "TOPIC_ALREADY_EXISTS", "Topic 'old' already exists."),
+        (topic("c_d"), "INVALID_TOPIC_EXCEPTION", "Topic 'c_d' collides with existing topic: c.d"),
         (topic("n", 0), "INVALID_PARTITIONS", "0 partitions"),
         (topic("n", -2), "INVALID_PARTITIONS", "-2 partitions"),
         (topic("n", 10_001), "POLICY_VIOLATION", "10000"),
