@@ -1,6 +1,7 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
@@ -13,14 +14,18 @@ import org.apache.kafka.common.utils.Exit;
 
 /**
  * Kafka's command line tools, one after another, in one process. Prints {"started":true}, then answers
- * each line of standard input, {"do":"run","main":CLASS,"arguments":[...]}, with {"code":N,"said":TEXT}:
- * the tool's exit code, and its standard output and error together. A tool that would end the process
- * ends itself alone.
+ * each line of standard input, {"do":"run","main":CLASS,"arguments":[...],"input":TEXT}, with
+ * {"code":N,"said":TEXT}: the tool's exit code, and its standard output and error together; "input" is
+ * its standard input. A tool that would end the process ends itself alone, and what it left to be done
+ * then (the console producer closes its producer so) is done.
  */
 public final class OperatorSession {
     private static final ObjectMapper JSON = new ObjectMapper();
     /** The code that the tool ended with first: some catch whatever is thrown, and end once more. */
     private static Integer code;
+
+    /** What the tool wants to be done when the process ends. */
+    private static final List<Runnable> atEnd = new ArrayList<>();
 
     /** What stands for the end of the process. */
     private static final class Ended extends RuntimeException {
@@ -37,6 +42,7 @@ public final class OperatorSession {
         PrintStream error = System.err;
         Exit.setExitProcedure((code, message) -> { throw new Ended(code); });
         Exit.setHaltProcedure((code, message) -> { throw new Ended(code); });
+        Exit.setShutdownHookAdder((name, hook) -> atEnd.add(hook));
         out.println(JSON.writeValueAsString(Map.of("started", true)));
         out.flush();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -66,6 +72,7 @@ public final class OperatorSession {
             JsonNode asked = JSON.readTree(line);
             List<String> words = new ArrayList<>();
             asked.get("arguments").forEach(word -> words.add(word.asText()));
+            System.setIn(new ByteArrayInputStream(asked.get("input").asText().getBytes(StandardCharsets.UTF_8)));
             Class.forName(asked.get("main").asText())
                 .getMethod("main", String[].class)
                 .invoke(null, (Object) words.toArray(new String[0]));
@@ -78,6 +85,9 @@ public final class OperatorSession {
         } catch (Exception thrown) {
             thrown.printStackTrace(all);
             return 1;
+        } finally {
+            atEnd.forEach(Runnable::run);
+            atEnd.clear();
         }
     }
 }
