@@ -67,7 +67,8 @@ class TopicEvent:
 
 
 def check_name(name: str) -> None:
-    """Kafka's rules for topic names, in the words of its Topic.validate. KafkaError INVALID_TOPIC_EXCEPTION says which was broken."""
+    """Kafka's rules for topic names, in the words of its Topic.validate. KafkaError
+    INVALID_TOPIC_EXCEPTION says which was broken."""
     if not name:
         problem = "the empty string is not allowed"
     elif name in (".", ".."):
