@@ -3,8 +3,9 @@
 #
 #   STEPS (default: all)
 #     packages     Debian packages: compilers, libraries, kcat, jq, a JDK, Maven, promtool
-#     jars         Kafka with Streams and Connect, ZooKeeper, BookKeeper and Spark's Kafka connector, from
-#                  Maven (pom.xml)
+#     jars         Kafka with Streams and Connect, ZooKeeper, BookKeeper, Spark's Kafka connector and
+#                  PostgreSQL's programs, from Maven (pom.xml)
+#     postgres     PostgreSQL, unpacked from its jar
 #     librdkafka   librdkafka's own test-runner, built from the source that npm carries
 #     kafka-python kafka-python's integration tests, from its source distribution
 #     spark        a virtual environment with pyspark (requirements/spark.txt)
@@ -79,7 +80,7 @@ step_jars() {
         return
     fi
     mkdir -p "$cache/jars"
-    for profile in kafka applications zookeeper bookkeeper spark; do
+    for profile in kafka applications zookeeper bookkeeper spark postgres; do
         if check_jars "$profile" 2>/dev/null; then
             say "jars: $profile is there"
             continue
@@ -103,6 +104,27 @@ check_jars() {
         return 1
     fi
     (cd "$cache/jars" && grep " $1/" "$here/peers/jars.sha256" | sha256sum -c --quiet --strict -)
+}
+
+step_postgres() {
+    local stamp jar work=$cache/postgres
+    stamp=$(stamp_of "$(grep ' postgres/' "$here/peers/jars.sha256")")
+    if is_done postgres "$stamp" && [ -x "$work/bin/postgres" ]; then
+        say "postgres: is there"
+        return
+    fi
+    jar=$(find "$cache/jars/postgres" -name '*.jar')
+    rm -rf "$work"
+    mkdir "$work"
+    # A zip with a tar in it; neither unzip nor xz need be on the machine.
+    "$python" - "$jar" "$work" <<'UNPACK'
+import io, sys, tarfile, zipfile
+with zipfile.ZipFile(sys.argv[1]) as jar:
+    (name,) = (one for one in jar.namelist() if one.endswith(".txz"))
+    with tarfile.open(fileobj=io.BytesIO(jar.read(name)), mode="r:xz") as archive:
+        archive.extractall(sys.argv[2], filter="tar")
+UNPACK
+    set_done postgres "$stamp"
 }
 
 step_librdkafka() {
@@ -190,11 +212,11 @@ main() {
     mkdir -p "$cache"
     exec 9>"$cache/lock"
     flock 9 # two runs at once would build over each other
-    [ $# -gt 0 ] || set -- packages jars librdkafka kafka-python spark
+    [ $# -gt 0 ] || set -- packages jars postgres librdkafka kafka-python spark
     local step started
     for step; do
         case $step in
-        packages | jars | librdkafka | kafka-python | spark) ;;
+        packages | jars | postgres | librdkafka | kafka-python | spark) ;;
         *) die "no step named $step" ;;
         esac
         started=$SECONDS

@@ -12,12 +12,15 @@ function that applies a record, and a store for database and position.
         done = client.submit(Transfer(...)).result()
 
 Nothing of the server is imported here: the server may be anywhere. Threads, not trio: who uses it
-has a program of his own.
+has a program of his own. AsyncClient is the same for programs in asyncio. PostgresStore is imported
+from quire_locks.postgres_store, as it needs psycopg.
 """
 
+from quire_locks.async_client import AsyncClient
 from quire_locks.client import Client, Settings
 from quire_locks.context import Completion, Draft, LogRecord, TransactionContext
 from quire_locks.errors import (
+    DatabaseLostError,
     DeadlineError,
     HistoryGoneError,
     LocksError,
@@ -32,8 +35,10 @@ from quire_locks.transport import Answer, Outcome, TopicFacts, Transport
 
 __all__ = [
     "Answer",
+    "AsyncClient",
     "Client",
     "Completion",
+    "DatabaseLostError",
     "DeadlineError",
     "Draft",
     "HistoryGoneError",
