@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = (
     "wire", "runtime", "metadata", "bookie", "ledger", "joined", "broker", "quire", "quire_locks",
 )  # fmt: skip
-WORKROOMS = ("sim", "checks", "bench", "spark_examples")
+WORKROOMS = ("sim", "checks", "bench", "spark_examples", "bank_example")
 WORKSHOPS = (*WORKROOMS, "tests", "compat_tests")
 
 LINE_LENGTH_MAX = 100

@@ -84,6 +84,11 @@ PARTS = (
         telling=r"^Streams|^FAILED",
     ),
     compat(
+        *("bank", 3.5, "test_bank_example.py"),
+        QUIRE_BANK_SECONDS="120",
+        telling=r"^bank example|^FAILED",
+    ),
+    compat(
         *("testers", 2, "test_copiers.py", "test_java_tools.py::test_log_compaction_tester"),
         *("-n", "2"),
         QUIRE_COPIER_KILLS="2",
@@ -101,5 +106,5 @@ PARTS = (
     chaos("lag", 6.5, "bookies", "--lag", "--brokers", "3"),
     chaos("cluster", 4.5, "cluster"),
     chaos("transactions", 5, "transactions", "--network-if-possible"),
-    Part("soak", module("bench.soak", "--minutes", "4"), 5 * MINUTE),
+    Part("soak", module("bench.soak", "--minutes", "1"), 1.5 * MINUTE),
 )
