@@ -19,9 +19,11 @@ from harness.bookkeeper import (  # noqa: E402
     wait_for,
 )
 from harness.brokers import BrokerCluster  # noqa: E402
-from harness.servers import free_port  # noqa: E402
+from harness.servers import HOST, QuireServer, free_port  # noqa: E402
+from harness.spark_session import running_spark  # noqa: E402
 
 __all__ = [
+    "HOST",
     "AutoRecovery",
     "BrokerCluster",
     "Cluster",
@@ -29,6 +31,8 @@ __all__ = [
     "LedgerTool",
     "QuireAutoRecovery",
     "QuireBookie",
+    "QuireServer",
     "free_port",
+    "running_spark",
     "wait_for",
 ]

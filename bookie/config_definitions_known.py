@@ -31,7 +31,6 @@ _PROMISES: Mapping[str, tuple[str, str]] = {
         *("true", "auto-recovery looks for what a bookie has lost, and its start does not"),
     ),
     "disableServerSocketBind": ("true", "a bookie always listens"),
-    "httpServerTlsEnable": ("true", "its pages are served without TLS only"),
 }
 
 _FILE = Path(__file__).with_name("known_settings.txt")

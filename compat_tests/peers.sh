@@ -3,9 +3,8 @@
 #
 #   STEPS (default: all)
 #     packages     Debian packages: compilers, libraries, kcat, jq, a JDK, Maven, promtool
-#     jars         Kafka with Streams and Connect, ZooKeeper, BookKeeper, Spark's Kafka connector and
-#                  PostgreSQL's programs, from Maven (pom.xml)
-#     postgres     PostgreSQL, unpacked from its jar
+#     jars         Kafka with Streams and Connect, ZooKeeper, BookKeeper, Spark's Kafka connector and a
+#                  PostgreSQL server, from Maven (pom.xml)
 #     librdkafka   librdkafka's own test-runner, built from the source that npm carries
 #     kafka-python kafka-python's integration tests, from its source distribution
 #     spark        a virtual environment with pyspark (requirements/spark.txt)
@@ -106,27 +105,6 @@ check_jars() {
     (cd "$cache/jars" && grep " $1/" "$here/peers/jars.sha256" | sha256sum -c --quiet --strict -)
 }
 
-step_postgres() {
-    local stamp jar work=$cache/postgres
-    stamp=$(stamp_of "$(grep ' postgres/' "$here/peers/jars.sha256")")
-    if is_done postgres "$stamp" && [ -x "$work/bin/postgres" ]; then
-        say "postgres: is there"
-        return
-    fi
-    jar=$(find "$cache/jars/postgres" -name '*.jar')
-    rm -rf "$work"
-    mkdir "$work"
-    # A zip with a tar in it; neither unzip nor xz need be on the machine.
-    "$python" - "$jar" "$work" <<'UNPACK'
-import io, sys, tarfile, zipfile
-with zipfile.ZipFile(sys.argv[1]) as jar:
-    (name,) = (one for one in jar.namelist() if one.endswith(".txz"))
-    with tarfile.open(fileobj=io.BytesIO(jar.read(name)), mode="r:xz") as archive:
-        archive.extractall(sys.argv[2], filter="tar")
-UNPACK
-    set_done postgres "$stamp"
-}
-
 step_librdkafka() {
     local stamp work=$cache/librdkafka
     stamp=$(stamp_of "$npm_sha512" "$(cat "$here"/peers/librdkafka-*.patch 2>/dev/null || true)")
@@ -212,11 +190,11 @@ main() {
     mkdir -p "$cache"
     exec 9>"$cache/lock"
     flock 9 # two runs at once would build over each other
-    [ $# -gt 0 ] || set -- packages jars postgres librdkafka kafka-python spark
+    [ $# -gt 0 ] || set -- packages jars librdkafka kafka-python spark
     local step started
     for step; do
         case $step in
-        packages | jars | postgres | librdkafka | kafka-python | spark) ;;
+        packages | jars | librdkafka | kafka-python | spark) ;;
         *) die "no step named $step" ;;
         esac
         started=$SECONDS

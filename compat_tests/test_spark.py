@@ -8,7 +8,6 @@ import collections
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import time
 
@@ -17,6 +16,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 from harness import figures, paths
 from harness.history import read_all
+from harness.spark_session import SparkFailed, running_spark
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -31,61 +31,11 @@ def example(name):
     return module
 
 
-class SparkFailed(Exception):
-    """The job raised; the text is the exception's."""
-
-
 @pytest.fixture(scope="module")
 def spark(scratch):
     """spark(job, **options) -> its result."""
-    home = scratch / "spark"
-    home.mkdir()
-    python = paths.needed(paths.cache_dir() / "venv-spark" / "bin" / "python", "spark")
-    reading, writing = os.pipe()
-    log = (home / "spark.log").open("wb")
-
-    def prepare():
-        os.dup2(writing, 3)
-
-    process = subprocess.Popen(
-        [str(python), str(paths.COMPAT / "harness" / "spark_worker.py"), str(home)],
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        cwd=home,
-        env={**os.environ, "SPARK_KAFKA_JARS": str(paths.jars("spark"))},
-        pass_fds=(3,),
-        preexec_fn=prepare,
-        text=True,
-    )
-    os.close(writing)
-    answers = os.fdopen(reading)
-
-    def answer():
-        line = answers.readline()
-        if not line:
-            text = (home / "spark.log").read_text(errors="replace")
-            raise RuntimeError(f"Spark ended:\n{text[-6000:]}")
-        result = json.loads(line)
-        if "error" in result:
-            raise SparkFailed(result["error"])
-        return result["result"]
-
-    def call(job, **options):
-        process.stdin.write(json.dumps({"job": job, "options": options}) + "\n")
-        process.stdin.flush()
-        return answer()
-
-    assert answer().startswith("4.")
-    yield call
-    process.stdin.close()
-    try:
-        process.wait(20)
-    finally:
-        process.kill()
-        process.wait()
-        answers.close()
-        log.close()
+    with running_spark(scratch / "spark") as call:
+        yield call
 
 
 @pytest.fixture(scope="module")

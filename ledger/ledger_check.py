@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ledger.fragments import Fragment
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
+    OnGood = Callable[[BookieId, int, memoryview], None]
+
 PORTION_COUNT = 1000
 READ_SIZE_MAX_BYTES = 1 << 20
 #: Entries of a striped ledger that are asked of one bookie at a time.
@@ -56,8 +58,15 @@ class LedgerCheck:
 
 
 class LedgerChecker:
-    def __init__(self, bookies: BookieClient, ledger_id: int, metadata: LedgerMetadata) -> None:
-        """LedgerMetadataError if the metadata does not tell how to check a digest."""
+    def __init__(
+        self,
+        bookies: BookieClient,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        on_good: OnGood | None = None,
+    ) -> None:
+        """`on_good(bookie, entry_id, payload)` sees each good copy; the payload is a view that it
+        must not keep. LedgerMetadataError if the metadata does not tell how to check a digest."""
         if metadata.digest_type is None or metadata.password is None:
             words = "its metadata (of an old format) does not tell digest type and password"
             raise LedgerMetadataError(ledger_id, words)
@@ -66,20 +75,26 @@ class LedgerChecker:
         self._metadata = metadata
         self._digest = Digest(metadata.digest_type, metadata.password)
         self._schedule = schedule_of(metadata)
+        self._on_good = on_good
         self._silences: dict[BookieId, int] = {}
         #: Runs of missing copies that may go on.
         self._runs: dict[BookieId, MissingCopies] = {}
 
     async def check(
-        self, last_entry_id: int, step: Callable[[int], None] | None = None
+        self,
+        last_entry_id: int,
+        step: Callable[[int], None] | None = None,
+        *,
+        first_entry_id: int = 0,
     ) -> LedgerCheck:
-        """All entries up to `last_entry_id`: the ledger's last, or what is confirmed of an open
-        one. `step(entries)` tells of progress."""
+        """All entries from `first_entry_id` up to `last_entry_id`: the ledger's last, or what is
+        confirmed of an open one. `step(entries)` tells of progress."""
         found = LedgerCheck(self._ledger_id)
         for fragment in fragments(self._ledger_id, self._metadata):
             end = fragment.last_entry_id
             end = last_entry_id if end is None else min(end, last_entry_id)
-            for first in range(fragment.first_entry_id, end + 1, PORTION_COUNT):
+            start = max(fragment.first_entry_id, first_entry_id)
+            for first in range(start, end + 1, PORTION_COUNT):
                 entry_ids = range(first, min(first + PORTION_COUNT, end + 1))
                 await self._check_portion(fragment, entry_ids, found)
                 if step is not None:
@@ -179,9 +194,12 @@ class LedgerChecker:
             bad[entry_id] = status.name
             return
         try:
-            self._digest.open(view, self._ledger_id, entry_id)
+            payload = self._digest.open(view, self._ledger_id, entry_id)
         except DigestMismatchError:
             bad[entry_id] = DAMAGED
+            return
+        if self._on_good is not None:
+            self._on_good(bookie, entry_id, payload)
 
     def _add_runs(
         self, bookie: BookieId, wanted: list[int], bad: dict[int, str], found: LedgerCheck

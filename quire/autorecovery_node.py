@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bookie.server.config import server_config
+from bookie.server.pages_config import pages_config
 from joined.metadata_service import metadata_store
 from joined.node_configs import NODE_CONFIGS
 from joined.placement import start_placement, topology_of
@@ -24,6 +26,7 @@ from ledger.config_definitions import client_config, network_config, placement_c
 from ledger.network.client import NetworkBookieClient
 from ledger.placement.candidates import CandidateSource
 from quire.role_defaults import LOST_BOOKIES
+from quire.tools.admin.credentials import read_credentials
 from runtime.addresses import interface_address
 from runtime.config import load_tables
 from runtime.env import real_env
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from ledger.autorecovery.config import AutoRecoveryConfig
     from metadata.store import MetadataStore
+    from quire.tools.admin.credentials import PageCredentials
     from runtime.config import ConfigValue
     from runtime.env import Env
 
@@ -96,7 +100,8 @@ async def _start(
     logger.info("autorecovery_started", kv(bookie=bookie_id))
     if options.metrics is None:
         return NO_ADDRESS
-    return await _start_metrics(service, env, options.metrics, stack)
+    credentials = read_credentials(pages_config(values))
+    return await _start_metrics(service, env, options.metrics, credentials, stack)
 
 
 async def start_autorecovery(
@@ -149,7 +154,11 @@ def standalone_config(texts: Mapping[str, str]) -> AutoRecoveryConfig:
 
 
 async def _start_metrics(
-    service: AutoRecovery, env: Env, address: tuple[str, int], stack: AsyncExitStack
+    service: AutoRecovery,
+    env: Env,
+    address: tuple[str, int],
+    credentials: PageCredentials,
+    stack: AsyncExitStack,
 ) -> tuple[str, int]:
     # prometheus_client is slow to import, and often not wanted
     from quire.metrics.autorecovery import autorecovery_collector
@@ -160,11 +169,7 @@ async def _start_metrics(
     metrics.register(process_collector())
     metrics.register(loop_collector(env.turn.watch))
     metrics.register(autorecovery_collector(service, env.clock))
-    host, port = address
-
-    async def serve(*, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
-        await metrics.serve(host, port, task_status=task_status)
-
+    serve = partial(metrics.serve, *address, credentials.check_metrics, credentials.tls)
     bound = await stack.enter_async_context(running(serve))
     assert isinstance(bound, tuple)
     return bound

@@ -70,7 +70,7 @@ async def start_pages(served: ServedBookie, stack: AsyncExitStack) -> None:
     if config.admin is not None:
         await _start_admin(served, metrics, credentials, config.admin, stack)
     if config.metrics is not None:
-        serve = partial(metrics.serve, *config.metrics, credentials.check_metrics)
+        serve = partial(metrics.serve, *config.metrics, credentials.check_metrics, credentials.tls)
         address = await stack.enter_async_context(running(serve))
         assert isinstance(address, tuple)
         logger.info("metrics_listening", kv(host=address[0], port=address[1]))

@@ -72,6 +72,12 @@ main.add_command(user)
     help="More than one: each is a process of its own, and topics have up to three copies.",
 )
 @click.option(
+    "--bookie-listen",
+    type=Address(),
+    help="Let other processes of this machine read ledgers there, by BookKeeper's protocol (Spark)."
+    " Off by default. It asks for no login, and knows no ACLs.",
+)
+@click.option(
     "--admin",
     metavar="NAME[:MECHANISM]",
     help="A user of SCRAM who is made if nobody has, or had, that name.",
@@ -90,6 +96,7 @@ def standalone(
     settings: dict[str, str],
     metrics: tuple[str, int] | None,
     bookies: int,
+    bookie_listen: tuple[str, int] | None,
     admin: str | None,
     admin_password_file: str | None,
     log_level: str,
@@ -106,6 +113,7 @@ def standalone(
         overrides=settings,
         metrics=metrics,
         bookies=bookies,
+        bookie_listen=bookie_listen,
         admin=_admin(admin, admin_password_file),
         log_levels=log_level,
     )

@@ -38,6 +38,8 @@ class StandaloneOptions:
     metrics: tuple[str, int] | None = None
     #: 1: in this process. More: each a process, and topics have up to three copies.
     bookies: int = 1
+    #: Where other processes read the bookie in this one; None: nowhere.
+    bookie_listen: tuple[str, int] | None = None
     admin: AdminOptions | None = None
     #: For the bookies' processes.
     log_levels: str = "info"

@@ -6,7 +6,8 @@ depend on each other, and stopped in the reverse order: a stop first closes the 
 partitions' ledgers (which still need the bookie), then the bookie, then the metadata store.
 
 Data directory: `metadata.db`, `lock`, perhaps `admin-password`; `bookie/journal`, `bookie/ledgers`,
-or `bookie-1`, `bookie-2` and so on, and `metadata.sock` while they run.
+or `bookie-1`, `bookie-2` and so on, and `metadata.sock` while they run or with `--bookie-listen`
+(quire/bookie_listener.py).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from bookie.bookie import Bookie
 from bookie.config_definitions import BOOKIE_CONFIGS, bookie_config, bookie_notes
 from bookie.server.pages_config import PagesConfig, pages_config
 from bookie.space.gc_config import GcConfig
+from broker.cluster.config import PLAINTEXT
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
 from broker.cluster.view import ensure_cluster_id
 from broker.node.foundation import Foundation
 from broker.node.parts import note_settings, request_memory_bytes, start_broker
-from broker.node.security import PLAINTEXT
 from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from joined.local_bookie import LocalBookieClient
 from joined.node_configs import NODE_CONFIGS, STANDALONE_CONFIGS
@@ -45,6 +46,7 @@ from metadata.sqlite import SqliteStore
 from quire import role_defaults
 from quire.administrator import ensure_administrator
 from quire.autorecovery_node import standalone_config, start_autorecovery
+from quire.bookie_listener import BookieListener, start_listener
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
 from quire.options import DEFAULT_LISTEN
 from quire.tools.admin.credentials import read_credentials
@@ -124,6 +126,11 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
     copies = role_defaults.copies(options.bookies) if options.bookies > 1 else {}
     defaults = "".join(f"{name}={text}\n" for name, text in copies.items())
     table = NODE_CONFIGS if options.bookies == 1 else STANDALONE_CONFIGS
+    if options.bookies > 1 and options.bookie_listen is not None:
+        raise ConfigError(
+            "--bookie-listen",
+            f"--bookie-listen: with --bookies {options.bookies} each bookie has a listener already",
+        )
     config = load(defaults + options.properties, overrides, table)
     note_settings(config)
     placement_config(config.bookie_values)  # what cannot be is refused before anything starts
@@ -145,13 +152,18 @@ async def _start_storage(
     await stack.enter_async_context(running(store.run))
     if options.bookies > 1:
         return await _start_processes(options, config, env, store, stack)
-    return await _start_local(config, env, store, directory, stack)
+    return await _start_local(options, config, env, store, stack)
 
 
 async def _start_local(
-    config: NodeConfig, env: Env, store: SqliteStore, directory: str, stack: AsyncExitStack
+    options: StandaloneOptions,
+    config: NodeConfig,
+    env: Env,
+    store: SqliteStore,
+    stack: AsyncExitStack,
 ) -> _Storage:
     """One bookie in this process."""
+    directory = _data_directory(options)
     cluster_id = await ensure_cluster_id(store, env)
     settings = bookie_config(
         config.bookie_values,
@@ -175,6 +187,11 @@ async def _start_local(
     )
     bookie = Bookie(settings, env, known_ledgers=known)
     await stack.enter_async_context(running(bookie.run))
+    if options.bookie_listen is not None:
+        listener = BookieListener(
+            options.bookie_listen, directory, BOOKIE_ID, settings.ledger_directory
+        )
+        await start_listener(listener, bookie, store, env, stack)
     bookies = LocalBookieClient({BOOKIE_ID: bookie})
     ledgers = LedgerClient(
         store,
@@ -316,7 +333,7 @@ async def _start_metrics(
     bookie, bookie_settings = storage.local
     metrics.register(bookie_collector(bookie, bookie_settings, storage.env.clock))
     if pages.metrics is not None and pages.metrics != wanted:
-        plain = partial(metrics.serve, *pages.metrics, credentials.check_metrics)
+        plain = partial(metrics.serve, *pages.metrics, credentials.check_metrics, credentials.tls)
         await stack.enter_async_context(running(plain))
     if wanted is None:
         return

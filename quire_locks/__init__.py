@@ -12,8 +12,7 @@ function that applies a record, and a store for database and position.
         done = client.submit(Transfer(...)).result()
 
 Nothing of the server is imported here: the server may be anywhere. Threads, not trio: who uses it
-has a program of his own. AsyncClient is the same for programs in asyncio. PostgresStore is imported
-from quire_locks.postgres_store, as it needs psycopg.
+has a program of his own. `AsyncClient` is for one that is written with asyncio.
 """
 
 from quire_locks.async_client import AsyncClient

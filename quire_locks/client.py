@@ -159,10 +159,6 @@ class Client(Generic[Db]):
         self._applier = threading.Thread(target=self._apply_all, name="quire-locks", daemon=True)
         self._applier.start()
 
-    @property
-    def settings(self) -> Settings:
-        return self._settings
-
     @staticmethod
     def _check(facts: TopicFacts) -> TopicFacts:
         if facts.locks == "off":

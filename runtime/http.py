@@ -29,6 +29,7 @@ import trio
 from runtime.logs import kv
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncGenerator
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ LINGER_SECONDS = 1.0
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
+
+_SecureStream = trio.SSLStream[trio.SocketStream]
+_Stream = trio.SocketStream | _SecureStream
 
 _CONTINUE = h11.InformationalResponse(status_code=100, headers=[])
 
@@ -111,10 +115,11 @@ async def serve(
     port: int,
     *,
     connections_max: int = CONNECTIONS_MAX,
+    tls: ssl.SSLContext | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves until cancelled; `started` with the address that is really bound. OSError if it
-    cannot be. Connections beyond the limit wait in the listener's backlog."""
+    cannot be. Connections beyond the limit wait in the listener's backlog. `tls`: https."""
     try:
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=connections_max)
     except OSError as error:
@@ -124,23 +129,42 @@ async def serve(
 
     async def accepted(stream: trio.SocketStream) -> None:
         async with limiter:
-            await _Connection(stream, handler).run()
+            peer = str(stream.socket.getpeername()[0])
+            if tls is None:
+                await _Connection(stream, handler, peer).run()
+            elif (secured := await _secured(stream, tls, peer)) is not None:
+                await _Connection(secured, handler, peer).run()
 
     task_status.started((address[0], address[1]))
     await trio.serve_listeners(accepted, listeners)
 
 
+async def _secured(
+    stream: trio.SocketStream, tls: ssl.SSLContext, peer: str
+) -> _SecureStream | None:
+    """None: whoever came does not shake hands."""
+    secured = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
+    try:
+        with trio.fail_after(REQUEST_TIMEOUT_SECONDS):
+            await secured.do_handshake()
+    except (trio.BrokenResourceError, trio.TooSlowError, OSError) as error:
+        reason = error.__cause__ or error
+        logger.info("http_tls_refused", kv(peer=peer, reason=str(reason) or repr(reason)))
+        await trio.aclose_forcefully(stream)
+        return None
+    return secured
+
+
 class _Connection:
-    def __init__(self, stream: trio.SocketStream, handler: Handler) -> None:
+    def __init__(self, stream: _Stream, handler: Handler, peer: str) -> None:
         self._stream = stream
         self._handler = handler
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_SIZE_MAX_BYTES)
-        self._peer = ""
+        self._peer = peer
         self._is_head_only = False
 
     async def run(self) -> None:
         try:
-            self._peer = str(self._stream.socket.getpeername()[0])
             while await self._cycle():
                 self._protocol.start_next_cycle()
             await self._linger()
@@ -296,6 +320,7 @@ class _Connection:
     async def _linger(self) -> None:
         """Closing with unread input would reset the connection under the answer."""
         with trio.move_on_after(LINGER_SECONDS):
-            await self._stream.send_eof()
+            if isinstance(self._stream, trio.SocketStream):
+                await self._stream.send_eof()
             while await self._stream.receive_some(SEND_SIZE_BYTES):
                 pass

@@ -19,6 +19,7 @@ import gzip
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 from prometheus_client.core import (
@@ -34,6 +35,9 @@ from prometheus_client.registry import CollectorRegistry
 from runtime import http
 from runtime.http import HttpError, HttpRequest, HttpResponse
 from runtime.logs import kv
+
+if TYPE_CHECKING:
+    import ssl
 
 logger = logging.getLogger(__name__)
 
@@ -146,13 +150,15 @@ class Metrics:
         host: str,
         port: int,
         check: Callable[[HttpRequest], None] = lambda request: None,
+        tls: ssl.SSLContext | None = None,
         *,
         task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serves `/metrics` and `/health` only, until cancelled; `started` with the address that
         is really bound. OSError if it cannot be. `check`: raises HttpError for who may not have
-        the metrics."""
-        await http.serve(partial(self._handle, check), host, port, task_status=task_status)
+        the metrics. `tls`: https."""
+        handle = partial(self._handle, check)
+        await http.serve(handle, host, port, tls=tls, task_status=task_status)
 
     async def _handle(
         self, check: Callable[[HttpRequest], None], request: HttpRequest

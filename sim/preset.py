@@ -33,6 +33,22 @@ BROKER_PROPERTIES = {
     "log.retention.check.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "10",
+    "group.consumer.min.session.timeout.ms": "10",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.heartbeat.interval.ms": "10",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": "200",
+    "group.share.min.session.timeout.ms": "10",
+    "group.share.session.timeout.ms": "2000",
+    "group.share.min.heartbeat.interval.ms": "10",
+    "group.share.heartbeat.interval.ms": "100",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": "1000",
+    "group.share.delivery.count.limit": "10",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "share.coordinator.snapshot.update.records.per.snapshot": "5",
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
@@ -56,6 +72,8 @@ def broker_properties(shape: Shape) -> dict[str, str]:
     return BROKER_PROPERTIES | {
         "default.replication.factor": "1",
         "offsets.topic.replication.factor": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": ack_quorum,
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": ack_quorum,
         "min.insync.replicas": ack_quorum,
@@ -74,6 +92,13 @@ SHORT_LIVED_CONFIGS = {"segment.ms": "1000", "retention.ms": "4000"}
 
 def topic_configs(shape: Shape) -> dict[str, str]:
     return SHORT_LEDGER_CONFIGS if shape.short_ledgers else TOPIC_CONFIGS
+
+
+#: Of the share group: it reads all there is, and gives no record up soon.
+SHARE_GROUP_CONFIGS = {
+    "share.auto.offset.reset": "earliest",
+    "share.delivery.count.limit": "10",
+}
 
 
 def retention_configs(seed: int) -> dict[str, str]:

@@ -43,8 +43,11 @@ class Shape:
     pipeliners: int = 0
     consumers: int = 1
     admins: int = 1
-    #: Of one consumer group.
+    #: Of one consumer group of the classic protocol, and of another of KIP-848's.
     members: int = 0
+    consumer_members: int = 0
+    #: Of a share group.
+    share_members: int = 0
     #: Asks for offsets by time.
     lookers: int = 0
     #: A topic of one partition more, of which old records go by time or by size.
@@ -90,6 +93,8 @@ def draw_shape(seed: int) -> Shape:
         cluster=rng.randrange(2),
         recoverers=rng.randrange(2),
         members=(0, 1, 2, 3)[rng.randrange(4)],
+        consumer_members=(0, 2, 3)[random.Random(f"{seed}/consumer_members").randrange(3)],
+        share_members=(0, 0, 2)[random.Random(f"{seed}/share_members").randrange(3)],
         lookers=rng.randrange(2),
         pipeliners=random.Random(f"{seed}/pipeliners").randrange(2),
         retention=rng.randrange(2),

@@ -6,6 +6,7 @@ the world knows that everything goes on after the faults.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -24,12 +25,18 @@ from wire.kafka.messages import (
     DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ProduceRequest,
     ProduceResponse,
+)
+from wire.kafka.messages.configs import (
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
 )
 from wire.kafka.messages.fetch import FetchPartition
 from wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
@@ -53,6 +60,8 @@ if TYPE_CHECKING:
     from sim.world import World
 
 EARLIEST, LATEST = -2, -1
+#: The type of a resource, and what is done to a setting (IncrementalAlterConfigs).
+GROUP_RESOURCE, SET = 32, 0
 RECORDS_MAX = 1 << 20
 #: Of the topic that all use.
 PARTITIONS_MAX = 4
@@ -333,6 +342,28 @@ class Admin:
             if answer.topics[0].error_code in fine:
                 self._world.trace.event(self.name, "created", name)
                 return
+            await trio.sleep(RETRY_SECONDS)
+
+    async def set_group(self, group: str, configs: Mapping[str, str]) -> None:
+        """Until its settings are these."""
+        resource = IncrementalAlterConfigsRequestAlterConfigsResource(
+            resource_type=GROUP_RESOURCE,
+            resource_name=group,
+            configs=[
+                IncrementalAlterConfigsRequestAlterableConfig(
+                    name=name, config_operation=SET, value=value
+                )
+                for name, value in configs.items()
+            ],
+        )
+        while True:
+            with suppress(Unanswered):
+                answer = await self._client.ask_any(
+                    IncrementalAlterConfigsRequest(resources=[resource]),
+                    IncrementalAlterConfigsResponse,
+                )
+                if not answer.responses[0].error_code:
+                    return
             await trio.sleep(RETRY_SECONDS)
 
     async def _delete(self, name: str) -> None:

@@ -33,7 +33,12 @@ from sim.clock import VirtualTimers
 from sim.faults import Fault, Faults
 from sim.followers import LaggingFollowers
 from sim.freeze import Freezer
-from sim.groups import Member
+from sim.group_members.classic import ClassicMember
+from sim.group_members.consumer import ConsumerMember
+from sim.group_members.owners import Owners
+from sim.group_members.share import GROUP as SHARE_GROUP
+from sim.group_members.share import ShareMember
+from sim.group_members.share_history import ShareHistory
 from sim.history import History, Violation
 from sim.keyed import KEYED_PARTITION, KEYED_TOPIC, KeyedReader, KeyedWriter
 from sim.keyed_history import KeyedHistory
@@ -68,7 +73,9 @@ if TYPE_CHECKING:
         Producer
         | Pipeliner
         | Consumer
-        | Member
+        | ClassicMember
+        | ConsumerMember
+        | ShareMember
         | Looker
         | Admin
         | KeyedReader
@@ -114,6 +121,8 @@ class World:
         self.tree = MemoryTree()
         self.timers = VirtualTimers()
         self.history = History()
+        self.owners = Owners()
+        self.share = ShareHistory()
         self.keyed = KeyedHistory(KEYED_PARTITION)
         self.txns = TxnHistory()
         self.bank = BankHistory()
@@ -337,6 +346,8 @@ class World:
         admin = Admin(self, "admin-0")
         with self._deadline("making the topic"):
             await admin.create(TOPIC, self.shape.partitions, preset.topic_configs(self.shape))
+            if self.shape.share_members:
+                await admin.set_group(SHARE_GROUP, preset.SHARE_GROUP_CONFIGS)
             if self.shape.retention:
                 await admin.create(SHORT_TOPIC, 1, preset.retention_configs(self.seed))
             if self.shape.keyed:
@@ -374,7 +385,11 @@ class World:
             clients.append(Producer(self, f"plain-{n + 1}", is_idempotent=False))
         clients += [Pipeliner(self, f"pipe-{n + 1}") for n in range(shape.pipeliners)]
         clients += [Consumer(self, f"reader-{n + 1}") for n in range(shape.consumers)]
-        clients += [Member(self, f"member-{n + 1}") for n in range(shape.members)]
+        clients += [ClassicMember(self, f"member-{n + 1}") for n in range(shape.members)]
+        clients += [
+            ConsumerMember(self, f"member-848-{n + 1}") for n in range(shape.consumer_members)
+        ]
+        clients += [ShareMember(self, f"member-share-{n + 1}") for n in range(shape.share_members)]
         clients += [Looker(self, f"looker-{n + 1}") for n in range(shape.lookers)]
         clients += [Admin(self, f"admin-{n + 1}") for n in range(shape.admins)]
         clients += [Teller(self, f"teller-{n + 1}") for n in range(shape.tellers)]
@@ -490,6 +505,7 @@ class World:
             with self._deadline(f"reading {partition}"):
                 final[partition] = await self._read_all(reader, partition)
         self.history.check(final)
+        self.share.check(final)
         if self.shape.transactional:
             with self._deadline("judging transactions"):
                 await judge_transactions(self)

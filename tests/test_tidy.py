@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 #: The rooms of the product; a module of them that nothing imports is dead.
 PACKAGES = (
     "wire", "runtime", "metadata", "bookie", "ledger", "joined", "broker", "quire", "quire_locks",
+    "pyspark_quire", "spark_jobs",
 )  # fmt: skip
 WORKROOMS = ("sim", "checks", "bench", "spark_examples", "bank_example")
 WORKSHOPS = (*WORKROOMS, "tests", "compat_tests")
@@ -183,8 +184,8 @@ def test_no_modules_need_each_other():
     none([" -> ".join(path) for path in circles(needs)])
 
 
-#: A library: who calls it has a program of his own.
-LIBRARY = "quire_locks"
+#: Libraries: who calls them has a program of his own.
+LIBRARIES = ("quire_locks", "pyspark_quire")
 
 
 def names_in(path):
@@ -218,7 +219,7 @@ def test_what_only_tests_call_says_so():
     none(
         [
             f"{where(path, node.lineno)} {node.name}"
-            for path in python_files(*(name for name in PACKAGES if name != LIBRARY))
+            for path in python_files(*(name for name in PACKAGES if name not in LIBRARIES))
             for node, is_said in definitions_in(tree_of(path), "")
             if node.name in tested
             and node.name not in used
@@ -364,7 +365,7 @@ BANS = [
     (
         "threads stay in runtime",
         r"^\s*(import|from) (threading|concurrent|asyncio)\b",
-        ("runtime", "quire_locks"),
+        ("runtime", "quire_locks", "pyspark_quire"),
     ),
     ("bare except", r"^\s*except\s*:", ()),
     ("paths of one machine", r"[\"' ](/wo" + r"rk|/ro" + r"ot|/ho" + r"me)/", ()),

@@ -8,7 +8,7 @@ nothing else, so that it may be open where the administration must not be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from runtime.config import ConfigType, ConfigValue, between
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STRING, INT, BOOLEAN = ConfigType.STRING, ConfigType.INT, ConfigType.BOOLEAN
+PASSWORD = ConfigType.PASSWORD
 
 PROMETHEUS_PROVIDER = "PrometheusMetricsProvider"
 _METRICS_PORT = "prometheusStatsHttpPort"
@@ -68,17 +69,41 @@ class PagesSettings:
         STRING,
         doc="A file with the token for /metrics; without it everybody may read them.",
     )
+    has_tls: bool = setting(
+        "httpServerTlsEnable", BOOLEAN, "false", doc="Serve all pages, metrics too, by https only."
+    )
+    key_store: str | None = setting(
+        "httpServerKeyStorePath",
+        STRING,
+        doc="Key and certificates of the pages: PEM, PKCS12 or JKS.",
+    )
+    key_store_password: str | None = setting(
+        "httpServerKeyStorePassword", PASSWORD, doc="Of that store, or of a PEM's key."
+    )
+    trust_store: str | None = setting(
+        "httpServerTrustStorePath",
+        STRING,
+        doc="Whose certificates clients of the pages must show; without it they show none.",
+    )
+    trust_store_password: str | None = setting(
+        "httpServerTrustStorePassword", PASSWORD, doc="Of that store."
+    )
 
 
 @dataclass(slots=True, frozen=True)
 class PagesConfig:
-    """Hosts and ports to listen on, None for what is not served; files of tokens."""
+    """Hosts and ports to listen on, None for what is not served; files of tokens and stores."""
 
     admin: tuple[str, int] | None = None
     metrics: tuple[str, int] | None = None
     admin_token_file: str | None = None
     metrics_token_file: str | None = None
     reads_need_token: bool = False
+    has_tls: bool = False
+    key_store: str | None = None
+    key_store_password: str | None = field(default=None, repr=False)
+    trust_store: str | None = None
+    trust_store_password: str | None = field(default=None, repr=False)
 
 
 def pages_config(values: Mapping[str, ConfigValue]) -> PagesConfig:
@@ -102,4 +127,9 @@ def pages_config(values: Mapping[str, ConfigValue]) -> PagesConfig:
         settings.admin_token_file,
         settings.metrics_token_file,
         settings.reads_need_token,
+        settings.has_tls,
+        settings.key_store,
+        settings.key_store_password,
+        settings.trust_store,
+        settings.trust_store_password,
     )

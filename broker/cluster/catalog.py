@@ -32,7 +32,7 @@ from uuid import UUID
 import trio
 
 from broker.cluster import documents, internal_topics, optimistic
-from broker.cluster.config_topic import LOCKS, LOCKS_OFF, check_locks
+from broker.cluster.config_topic import ARCHIVE, LOCKS, LOCKS_OFF, check_archive, check_locks
 from broker.cluster.durability import default_factor
 from broker.cluster.topic import (
     DELETED_PATH,
@@ -244,6 +244,8 @@ class TopicCatalog:
             self._registry.check_topic(configs)
             if configs.get(LOCKS, LOCKS_OFF).strip() != LOCKS_OFF:
                 check_locks(self._registry.topic_config(configs))
+            if ARCHIVE in configs:
+                check_archive(self._registry.topic_config(configs))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -38,6 +38,7 @@ from runtime.config import (
     ConfigValue,
     Scope,
     at_least,
+    one_of,
 )
 from runtime.known_settings import read_known
 from runtime.settings import field_values, keys_of, same_as, setting
@@ -82,6 +83,21 @@ class BrokerConfig(AclConfig):
         STRING,
         doc="The listener by which brokers speak with each other: PLAINTEXT, or the first one"
         " where none has that name.",
+    )
+    security_inter_broker_protocol: str = setting(
+        "security.inter.broker.protocol",
+        STRING,
+        PLAINTEXT,
+        one_of(PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        doc="Brokers speak with each other by the listener of this name. Only without"
+        " inter.broker.listener.name.",
+    )
+    sasl_mechanism_inter_broker_protocol: str = setting(
+        "sasl.mechanism.inter.broker.protocol",
+        STRING,
+        "GSSAPI",
+        doc="How brokers log in to each other where their listener has SASL: PLAIN, SCRAM-SHA-256"
+        " or SCRAM-SHA-512.",
     )
     broker_rack: str | None = setting(
         "broker.rack",
@@ -382,6 +398,8 @@ class BrokerConfig(AclConfig):
         names = [listener.name for listener in self.parsed_advertised_listeners()]
         if self.inter_broker_listener_name is not None:
             return self.inter_broker_listener_name.upper()
+        if self.security_inter_broker_protocol != PLAINTEXT:
+            return self.security_inter_broker_protocol
         return names[0] if names and PLAINTEXT not in names else PLAINTEXT
 
 
@@ -421,6 +439,14 @@ def _check_together(config: BrokerConfig) -> None:
             "inter.broker.listener.name",
             f"inter.broker.listener.name={between_brokers} is no listener",
         )
+    if (protocol := config.security_inter_broker_protocol) != PLAINTEXT:
+        name = "security.inter.broker.protocol"
+        if between_brokers is not None:
+            raise ConfigError(name, f"{name}: only one of it and inter.broker.listener.name is set")
+        if protocol not in named or protocols[protocol] != protocol:
+            raise ConfigError(
+                name, f"{name}={protocol}: there is no listener {protocol} of this protocol"
+            )
     for listener in config.parsed_advertised_listeners():
         if listener.name not in named:
             raise ConfigError(

@@ -34,8 +34,6 @@ _BY_NAME: Mapping[str, str] = {
     "create.topic.policy.class.name": _NO_POLICY,
     "principal.builder.class": _NO_PRINCIPALS,
     "remote.log.storage.system.enable": _NO_TIERS,
-    "security.inter.broker.protocol": "brokers speak with bookies and the metadata only, whose"
-    " security has settings of its own",
     "security.providers": _NO_TLS,
     "transaction.two.phase.commit.enable": "a transaction that was prepared is not kept for a"
     " decision that comes later (KIP-939): it would be aborted at its timeout",
@@ -58,6 +56,7 @@ _OF_MECHANISMS = frozenset(
 _SERVED = frozenset(
     {
         "sasl.enabled.mechanisms",
+        "sasl.mechanism.inter.broker.protocol",
         "sasl.server.max.receive.size",
         VALIDATOR_CLASS,
         *OAUTH_NAMES,

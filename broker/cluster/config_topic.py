@@ -231,6 +231,14 @@ class TopicConfig:
         doc="Bookies that must take writes for acks=all, and have a record before it is"
         " acknowledged.",
     )
+    quire_archive_required: bool = _setting(
+        "quire.archive.required",
+        ConfigType.BOOLEAN,
+        "false",
+        broker=(),
+        doc="Whether retention deletes a ledger only after `quire-spark archive` has told that its"
+        " records are archived (docs/spark-jobs.md). Not for compacted topics.",
+    )
     quire_ledger_ack_quorum: int = _setting(
         "quire.ledger.ack.quorum",
         INT,
@@ -361,6 +369,21 @@ def check_locks(config: TopicConfig) -> None:
             f"{LOCKS}={config.quire_locks} cannot be kept with cleanup.policy="
             f"{','.join(config.cleanup_policy)}: compaction drops records that clients have to"
             " apply",
+        )
+
+
+#: The setting of archives.
+ARCHIVE = "quire.archive.required"
+
+
+def check_archive(config: TopicConfig) -> None:
+    """ConfigError where an archive is asked for that would not have all records: compaction drops
+    some before they are archived."""
+    if config.quire_archive_required and "compact" in config.cleanup_policy:
+        raise ConfigError(
+            ARCHIVE,
+            f"{ARCHIVE}=true cannot be kept with cleanup.policy="
+            f"{','.join(config.cleanup_policy)}: compaction drops records that are not archived",
         )
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from broker.cluster.config_topic import LOCKS, LOCKS_OFF
+from broker.cluster.config_topic import ARCHIVE, LOCKS, LOCKS_OFF
 from broker.cluster.topic import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -108,6 +108,11 @@ def check_configs(name: str, configs: Mapping[str, str]) -> None:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"{LOCKS}={configs[LOCKS]!r} is not for {name}, which brokers write",
+        )
+    if name in INTERNAL_TOPICS and configs.get(ARCHIVE, "false").strip().lower() != "false":
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{ARCHIVE}={configs[ARCHIVE]!r} is not for {name}, which is compacted",
         )
     for setting, text in _FIXED.get(name, {}).items():
         if setting in configs and configs[setting].strip() != text:

@@ -13,7 +13,9 @@ it hold back all readers of their partitions. Whether the requests on it were he
 known as when it breaks by itself. Assumed: a registration outlives its broker by the session's
 timeout at most, and every question may be asked twice.
 
-Where brokers meet over TLS, a connection is there once its handshake is done (`_Secured`).
+Where brokers meet over TLS, or log in to each other, a connection is there once that is done
+(`_Below`). A login that ends after some time is not made anew on its connection: there is another
+connection for what is asked next, and the old one is closed when it has answered.
 
 Owner: the event loop's thread. `run` has the tasks that connect.
 """
@@ -23,12 +25,13 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from broker.cluster.peer_login import LOGIN_SECONDS, SESSION_SHARE, LoginRefusedError, Talk
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
 from wire.kafka.errors import WireError
@@ -37,6 +40,7 @@ from wire.kafka.headers import decode_response, encode_request
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from broker.cluster.peer_login import Login
     from runtime.env import Env
     from runtime.net import Connection, Transport
     from runtime.tls import TlsTransport
@@ -48,6 +52,7 @@ logger = logging.getLogger(__name__)
 Answered = Callable[["Message | None"], None]
 #: What makes TLS of a connection to a host.
 Secure = Callable[["Transport", str], "TlsTransport"]
+_Start = Callable[[], Awaitable[None]]
 
 CONNECT_SECONDS = 5.0
 #: Nobody waits longer for an answer: the connection is given up, and with it all that is on it.
@@ -77,12 +82,16 @@ class _Peer:
         self.transport: Transport | None = None
         self.is_connecting = False
         self.is_dropped = False
+        #: Nothing new is asked here; it is closed once all is answered.
+        self.is_old = False
+        self.session_ends = math.inf
         self.rest_until = 0.0
         self.failures = 0
         #: On their way, in order: (key, version, correlation id, since when, who is told).
         self.asked: deque[tuple[int, int, int, float, Answered]] = deque()
         self._owner = owner
         self._unsent: list[bytes] = []
+        self._talk: Talk | None = None
         self._correlation_id = 0
         self._receiver = FrameReceiver(owner.chunks, FRAME_BYTES_MAX, self._on_frame)
 
@@ -109,13 +118,50 @@ class _Peer:
     def connected(self, below: Transport) -> Connection:
         secure = self._owner.secure
         if secure is None:
-            self.established(below)
-            return self
+            self._opened(below)
+            return self if self._owner.login is None else _Below(self, below)
         layer = secure(below, self.address[0])
-        layer.on_established = partial(self.established, layer)
+        layer.on_established = partial(self._opened, layer)
         layer.on_failed = self.failed
-        layer.attach(_Secured(self, layer))
+        layer.attach(_Below(self, layer))
         return layer
+
+    def _opened(self, transport: Transport) -> None:
+        login = self._owner.login
+        if login is None:
+            self.established(transport)
+            return
+        self._receiver = FrameReceiver(self._owner.chunks, FRAME_BYTES_MAX, self._on_frame)
+        self._talk = Talk(transport, self._owner.client_id)
+        self._owner.start(partial(self._log_in, login, self._talk))
+
+    async def _log_in(self, login: Login, talk: Talk) -> None:
+        seconds: float | None = None
+        refused: str | None = None
+        try:
+            with trio.fail_after(LOGIN_SECONDS):
+                seconds = await login(talk.ask)
+        except LoginRefusedError as error:
+            refused = str(error)
+        except trio.TooSlowError:
+            refused = "no answer in time"
+        finally:
+            self._talk = None
+        if refused is not None:
+            logger.warning(
+                "broker_login_failed", kv(broker=self.node_id, to=self.address, reason=refused)
+            )
+            talk.transport.close()
+            self.failed(refused)
+            return
+        self.session_ends = math.inf
+        if seconds is not None:
+            self.session_ends = self._owner.now() + seconds * SESSION_SHARE
+        self.established(talk.transport)
+
+    def is_above(self, transport: Transport) -> bool:
+        """Whether this is its connection now."""
+        return transport is (self.transport if self._talk is None else self._talk.transport)
 
     def established(self, transport: Transport) -> None:
         self.transport = transport
@@ -146,8 +192,16 @@ class _Peer:
     def close(self) -> None:
         if self.transport is not None:
             self.transport.close()
+        elif self._talk is not None:
+            self._talk.transport.close()
         else:
             self._fail_all()
+
+    def retire(self) -> None:
+        """Nothing new is asked here, and what was is answered."""
+        self.is_old = True
+        if not self.asked:
+            self.close()
 
     def drop(self) -> None:
         """Nobody asks it again: whoever waits is told now, whatever the connection still does."""
@@ -162,6 +216,9 @@ class _Peer:
             answered(None)
 
     def _on_frame(self, frame: memoryview) -> bool:
+        if self._talk is not None:
+            self._talk.answered(frame)
+            return True
         if not self.asked:
             raise WireError("an answer to nothing")
         key, version, expected, _, answered = self.asked[0]
@@ -170,6 +227,8 @@ class _Peer:
             raise WireError(f"an answer to request {correlation_id}, expected {expected}")
         self.asked.popleft()
         answered(message)
+        if self.is_old and not self.asked:
+            self.close()
         return self.transport is not None
 
     # --- as the driver sees it
@@ -188,15 +247,19 @@ class _Peer:
         return
 
     def closed(self) -> None:
+        if self._talk is not None:
+            self._talk.ended()  # whoever logs in tells the rest
+            return
         self.transport = None
+        self.session_ends = math.inf
         self._fail_all()
 
 
-class _Secured:
-    """A peer above its TLS. One whose handshake failed is told so, and no end of a connection:
-    there may be another by then."""
+class _Below:
+    """What a connection is to its peer while TLS or a login are made. One that failed is told so,
+    and no end of a connection: there may be another by then."""
 
-    def __init__(self, peer: _Peer, layer: TlsTransport) -> None:
+    def __init__(self, peer: _Peer, layer: Transport) -> None:
         self._peer = peer
         self._layer = layer
         self.receive_buffer = peer.receive_buffer
@@ -204,31 +267,44 @@ class _Secured:
         self.drained = peer.drained
 
     def closed(self) -> None:
-        if self._peer.transport is self._layer:
+        if self._peer.is_above(self._layer):
             self._peer.closed()
 
 
 class BrokerPeers:
     """`run` it once; constructors start nothing."""
 
-    def __init__(self, env: Env, client_id: str, secure: Secure | None = None) -> None:
-        """`secure`: None where brokers meet without TLS."""
+    def __init__(
+        self,
+        env: Env,
+        client_id: str,
+        secure: Secure | None = None,
+        login: Login | None = None,
+    ) -> None:
+        """`secure`: None where brokers meet without TLS; `login`: None where nobody logs in."""
         self.client_id = client_id
         self.secure = secure
+        self.login = login
         self.chunks = ReceiveChunks()
         self._env = env
         self._peers: dict[int, _Peer] = {}
+        #: Whose login is about to end.
+        self._old: set[_Peer] = set()
         self._is_running = False
         # At most one entry per peer is in the channel.
-        self._to_connect, self._connects = trio.open_memory_channel[_Peer](math.inf)
+        self._to_start, self._starts = trio.open_memory_channel[_Start](math.inf)
 
     def ask(self, endpoint: Endpoint, message: Message, version: int, answered: Answered) -> None:
         """`answered(response)` exactly once, or `answered(None)`, possibly before this returns."""
         address = (endpoint.host, endpoint.port)
         peer = self._peers.get(endpoint.node_id)
-        if peer is None or peer.address != address:
-            if peer is not None:
+        is_over = peer is not None and peer.session_ends < self.now()
+        if peer is None or peer.address != address or is_over:
+            if peer is not None and peer.address != address:
                 peer.drop()  # it came back elsewhere
+            elif peer is not None and peer.transport is not None:
+                self._old.add(peer)
+                peer.retire()
             peer = self._peers[endpoint.node_id] = _Peer(self, endpoint.node_id, address)
         peer.ask(message, version, answered)
 
@@ -236,6 +312,8 @@ class BrokerPeers:
         """These brokers' lives are over, as far as metadata knows: whoever waits for an answer is
         told None before this returns. One that is there again is connected to anew."""
         for node_id in node_ids:
+            for old in [each for each in self._old if each.node_id == node_id]:
+                old.drop()
             peer = self._peers.pop(node_id, None)
             if peer is not None:
                 logger.info("broker_gone", kv(broker=node_id, to=peer.address))
@@ -256,11 +334,11 @@ class BrokerPeers:
                 self._is_running = True
                 nursery.start_soon(self._look_for_ever)
                 task_status.started()
-                async for peer in self._connects:
-                    nursery.start_soon(self._connect, peer)
+                async for function in self._starts:
+                    nursery.start_soon(function)
         finally:
             self._is_running = False
-            for peer in self._peers.values():
+            for peer in (*self._peers.values(), *self._old):
                 peer.close()
 
     def now(self) -> float:
@@ -269,8 +347,12 @@ class BrokerPeers:
     def connect(self, peer: _Peer) -> bool:
         """False: nobody is there to."""
         if self._is_running:
-            self._to_connect.send_nowait(peer)
+            self.start(partial(self._connect, peer))
         return self._is_running
+
+    def start(self, function: _Start) -> None:
+        """In a task of `run`."""
+        self._to_start.send_nowait(function)
 
     async def _connect(self, peer: _Peer) -> None:
         try:
@@ -285,5 +367,6 @@ class BrokerPeers:
     async def _look_for_ever(self) -> None:
         while True:
             await trio.sleep(1.0)
-            for peer in list(self._peers.values()):
+            for peer in (*self._peers.values(), *self._old):
                 peer.close_if_hanging()
+            self._old = {peer for peer in self._old if peer.transport is not None}

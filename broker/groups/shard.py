@@ -378,6 +378,8 @@ class GroupShard:
             live = LiveGroup(stored.group_id)
             live.load(stored.event)
             self.install(live)
+        elif stored.event == GroupEpoch(None):
+            self._end_simple(entry)
 
     def _apply_share_event(self, stored: StoredShareEvent) -> None:
         """The same of a share group. It has no offsets."""
@@ -408,6 +410,16 @@ class GroupShard:
             live = LiveStreamsGroup(stored.group_id, self.streams.topics)
             live.load(stored.event)
             self.install(live)
+        elif stored.event == GroupSet(None):
+            self._end_simple(entry)
+
+    def _end_simple(self, entry: GroupEntry | None) -> None:
+        """The end of a group of which no record is left but a commit in a transaction, since these
+        are not passed over: what that made goes, too, as if the group had been known."""
+        group = None if entry is None else entry.group
+        if isinstance(group, ClassicGroup) and group.is_forgettable and not group.protocol_type:
+            assert entry is not None
+            self._begin_anew(entry)
 
     def _apply_group(self, stored: StoredGroup) -> None:
         before = self.groups.get(stored.group_id)

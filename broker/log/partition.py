@@ -395,7 +395,10 @@ class PartitionLog:
         error, wait_for, is_doubted = refusal
         if is_doubted:  # a deposed owner's end may be an old one
             self.doubt(append, error)
-        elif wait_for >= 0:
+            return False
+        # What is behind it on the way is no beginning: its sender may use the number once more.
+        self.producers.note_refused(checked.header, checked.now_ms)
+        if wait_for >= 0:
             self.queue.put_refused(append, error, wait_for)
         else:
             append.fail(error)
@@ -454,6 +457,7 @@ class PartitionLog:
         append.base_offset = base_offset
         append.last_offset = base_offset + header.last_offset_delta
         append.max_timestamp = header.max_timestamp
+        append.min_timestamp = checked.min_timestamp
         if checked.append_time_ms >= 0:
             append.log_append_time_ms = append.max_timestamp = checked.append_time_ms
         if header.producer_id >= 0:

@@ -38,8 +38,10 @@ async def start_acls(
     stack: AsyncExitStack,
     *,
     in_cluster: bool,
+    brokers_principal: str | None = None,
 ) -> Acls | None:
-    """None: there is no authorizer. MetadataError, ConfigError."""
+    """None: there is no authorizer. `brokers_principal`: who brokers are to one another, if it is
+    known. MetadataError, ConfigError."""
     if not broker.authorizer_class_name:
         for name, value in (
             ("super.users", broker.super_users),
@@ -57,27 +59,27 @@ async def start_acls(
     await acls.load()
     if in_cluster:
         await stack.enter_async_context(running(acls.run))
-    _note(index, in_cluster=in_cluster)
+    _note(index, brokers_principal)
     return Acls(acls, StandardAuthorizer(index, topics))
 
 
-def _note(index: AclIndex, *, in_cluster: bool) -> None:
-    """What an operator is to know: brokers are User:ANONYMOUS to one another, and so is whoever
-    else reaches a listener without a login."""
-    anonymous = str(ANONYMOUS)
-    if index.is_super_user(anonymous):
+def _note(index: AclIndex, brokers_principal: str | None) -> None:
+    """What an operator is to know: whoever reaches a listener without a login is User:ANONYMOUS,
+    and brokers have to be allowed what they ask of one another."""
+    if index.is_super_user(str(ANONYMOUS)):
         logger.warning(
             "anonymous_is_super_user",
             kv(reason="whoever reaches a listener without a login may do everything"),
         )
-    elif in_cluster:
-        cluster, action = ResourceType.CLUSTER, AclOperation.CLUSTER_ACTION
-        # From some host: which they come from is not known here.
-        if not index.may_from_somewhere(anonymous, action, cluster, CLUSTER_NAME):
-            logger.warning(
-                "brokers_refuse_each_other",
-                kv(
-                    principal=anonymous,
-                    reason="it is no super user and has no ACL that allows CLUSTER_ACTION",
-                ),
-            )
+    if brokers_principal is None or index.is_super_user(brokers_principal):
+        return
+    cluster, action = ResourceType.CLUSTER, AclOperation.CLUSTER_ACTION
+    # From some host: which they come from is not known here.
+    if not index.may_from_somewhere(brokers_principal, action, cluster, CLUSTER_NAME):
+        logger.warning(
+            "brokers_refuse_each_other",
+            kv(
+                principal=brokers_principal,
+                reason="it is no super user and has no ACL that allows CLUSTER_ACTION",
+            ),
+        )

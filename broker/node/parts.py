@@ -179,7 +179,7 @@ async def start_broker(
     markers = TransactionMarkersHandler(logs, env.turn, coordinator.transactions)
     neighbours = Neighbours(catalog, logs, producer_ids, markers)
     transactions = await start_transactions(
-        foundation, registry, neighbours, view, verifier, member, security.listeners, stack
+        foundation, registry, neighbours, view, verifier, member, security, stack
     )
     share = await start_share_groups(
         env, registry, catalog, logs, transactions.brokers, coordinator, stack

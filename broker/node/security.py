@@ -15,13 +15,14 @@ from broker.node.acls import Acls, start_acls
 from broker.node.identities import Identities, start_identities
 from broker.node.tls import start_tls_reloads
 from broker.security.listener import ListenerSecurity, SecurityProtocol
+from broker.security.principal import ANONYMOUS
 from broker.security.sasl.composition import SaslServices, sasl_layer
 from broker.security.sasl.oauth.composition import OAuthParts
 from broker.security.sasl.oauth.mechanism import OAUTHBEARER
+from broker.security.sasl.outgoing import BrokerLogin, account_of
 from broker.security.sasl.plain import PLAIN
 from broker.security.tls.composition import tls_server
 from broker.security.tls.server import TlsServer
-from runtime.config import ConfigError
 from runtime.logs import kv
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from broker.cluster.config import BrokerConfig
     from broker.cluster.config_file import NodeConfig
     from broker.cluster.registry import ConfigRegistry
+    from broker.security.sasl.outgoing import Account
     from broker.security.tls.reload import TlsReloads
     from metadata.store import MetadataStore
     from runtime.env import Env
@@ -39,9 +41,6 @@ if TYPE_CHECKING:
     from runtime.turn import Turn
 
 logger = logging.getLogger(__name__)
-
-#: What a broker's listener has if nothing is said.
-PLAINTEXT = "PLAINTEXT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +52,8 @@ class Security:
     tls: TlsReloads | None
     #: None: without an authorizer everybody may do everything.
     acls: Acls | None
-
-
-def check_between_brokers(broker: BrokerConfig) -> None:
-    """ConfigError: brokers do not log in to each other."""
-    name = broker.listener_for_brokers
-    protocols = parse_protocol_map(broker.listener_security_protocol_map)
-    if SecurityProtocol(protocols[name]).has_sasl:
-        raise ConfigError(
-            "inter.broker.listener.name",
-            f"inter.broker.listener.name: {name} asks for {protocols[name]}, and brokers do not log"
-            f" in to each other: add a {PLAINTEXT} or SSL listener for them",
-        )
+    #: At the other brokers; None: they meet without SASL, or there are none.
+    login: BrokerLogin | None = None
 
 
 async def start_security(
@@ -80,20 +69,23 @@ async def start_security(
 ) -> Security:
     """ConfigError, MetadataError."""
     broker = registry.broker
-    if in_cluster:
-        check_between_brokers(config.broker)
     identities = await start_identities(store, env, broker, stack, in_cluster=in_cluster)
     oauth = OAuthParts(broker, env.clock)
     makers = {**identities.mechanisms(), OAUTHBEARER: oauth.make}
     logins = SaslServices(broker, timers, env.clock, makers)
     texts = {**config.broker_texts, **config.listener_texts, **registry.listener_texts}
     listeners = _listeners(config.broker, texts, logins, env.turn)
+    account = who = None
     if in_cluster:
-        _check_towards_brokers(config.broker, texts, listeners)
+        account = _towards_brokers(config.broker, texts, listeners)
+        who = _principal_between(listeners[config.broker.listener_for_brokers], account)
     await oauth.start(stack)
     tls = await start_tls_reloads(config, listeners, registry, env, stack, in_cluster=in_cluster)
-    acls = await start_acls(store, broker, topics, stack, in_cluster=in_cluster)
-    return Security(identities, listeners, tls, acls)
+    acls = await start_acls(
+        store, broker, topics, stack, in_cluster=in_cluster, brokers_principal=who
+    )
+    login = None if account is None else BrokerLogin(account, env, env.disk.run)
+    return Security(identities, listeners, tls, acls, login)
 
 
 def _listeners(
@@ -117,14 +109,24 @@ def _listeners(
     return made
 
 
-def _check_towards_brokers(
+def _towards_brokers(
     broker: BrokerConfig, texts: Mapping[str, str], listeners: Mapping[str, ListenerSecurity]
-) -> None:
-    """ConfigError: other brokers could not be asked over the listener for them."""
+) -> Account | None:
+    """By what this broker logs in at the others; None: they meet without SASL. ConfigError: they
+    could not be asked over the listener for them."""
     name = broker.listener_for_brokers
-    tls = listeners[name].tls
-    if isinstance(tls, TlsServer):
-        tls.check_client(ListenerSettings(name, texts))
+    settings, met_at = ListenerSettings(name, texts), listeners[name]
+    if isinstance(met_at.tls, TlsServer):
+        met_at.tls.check_client(settings)
+    return account_of(settings, broker) if met_at.protocol.has_sasl else None
+
+
+def _principal_between(met_at: ListenerSecurity, account: Account | None) -> str | None:
+    """Who this broker is to the others; None: whoever its certificate says, as the others read
+    it."""
+    if account is not None:
+        return account.principal
+    return None if met_at.protocol.has_tls else str(ANONYMOUS)
 
 
 def _warn_in_clear(listener: str, mechanisms: Container[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.cluster.config_listener import ListenerSettings
-from broker.security.tls.reload import TlsReloads, Watched
 from broker.security.tls.server import TlsServer
 from runtime.running import running
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from broker.cluster.config_file import NodeConfig
     from broker.cluster.registry import ConfigRegistry
     from broker.security.listener import ListenerSecurity
+    from broker.security.tls.reload import TlsReloads
     from runtime.env import Env
 
 
@@ -29,14 +29,17 @@ async def start_tls_reloads(
     in_cluster: bool,
 ) -> TlsReloads | None:
     """None: no listener has TLS."""
+    encrypted = {name: one for name, one in security.items() if one.tls is not None}
+    if not encrypted:
+        return None
+    from broker.security.tls.reload import TlsReloads, Watched  # with X.509, for TLS only
+
     met_at = config.broker.listener_for_brokers if in_cluster else None
     watched = [
         Watched(one.tls, _settings_of(name, config), one.protocol.has_sasl, name == met_at)
-        for name, one in security.items()
+        for name, one in encrypted.items()
         if isinstance(one.tls, TlsServer)
     ]
-    if not watched:
-        return None
     check_ms = config.broker.quire_ssl_reload_check_ms
     reloads = TlsReloads(
         watched, lambda: registry.listener_texts, env.disk.run, env.clock, check_ms

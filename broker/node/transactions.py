@@ -26,7 +26,6 @@ from broker.transactions.ports import Neighbours, OtherBrokers
 from runtime.running import running
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from contextlib import AsyncExitStack
 
     from broker.cluster.features import Levels
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from broker.cluster.view import ClusterView
     from broker.node.foundation import Foundation
     from broker.node.member import ClusterMember
-    from broker.security.listener import ListenerSecurity
+    from broker.node.security import Security
     from broker.transactions.verifier import CoordinatorVerifier
 
 
@@ -47,14 +46,14 @@ async def start_transactions(
     view: ClusterView,
     verifier: CoordinatorVerifier,
     member: ClusterMember | None,
-    security: Mapping[str, ListenerSecurity],
+    security: Security,
     stack: AsyncExitStack,
 ) -> Transactions:
-    """`neighbours.logs` run already, and ask `verifier`. `security`: by listener. MetadataError."""
+    """`neighbours.logs` run already, and ask `verifier`. MetadataError."""
     env, broker = foundation.env, registry.broker
-    met_at = security.get(broker.listener_for_brokers)
+    met_at = security.listeners.get(broker.listener_for_brokers)
     secure = None if met_at is None or met_at.tls is None else met_at.tls.client_layer
-    peers = BrokerPeers(env, f"broker-{broker.node_id}", secure)
+    peers = BrokerPeers(env, f"broker-{broker.node_id}", secure, security.login)
     await stack.enter_async_context(running(peers.run))
     features = _features(foundation, member, broker.node_id)
     await stack.enter_async_context(running(features.run))

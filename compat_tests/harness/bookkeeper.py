@@ -185,8 +185,10 @@ class Cluster:
         directory: Path,
         jvm: tuple[str, ...] = SMALL_JVM,
         zookeeper: ZooKeeper | None = None,
+        auth_data: list[tuple[str, str]] | None = None,
     ) -> None:
-        """`jvm`: options of Java's bookies and clients; `zookeeper`: another than the usual."""
+        """`jvm`: options of Java's bookies and clients; `zookeeper`: another than the usual;
+        `auth_data`: kazoo's, of whom the nodes belong to."""
         self.directory = directory
         self.jvm = jvm
         self.zookeeper = (zookeeper or ZooKeeper(directory / "zookeeper")).start()
@@ -194,7 +196,7 @@ class Cluster:
         self.tools: list[LedgerTool] = []
         # Connections break when ZooKeeper, or this process, was away for a while.
         again = {"max_tries": -1, "deadline": 30, "max_delay": 1}
-        self._kazoo = KazooClient(self.zookeeper.hosts, command_retry=again)
+        self._kazoo = KazooClient(self.zookeeper.hosts, command_retry=again, auth_data=auth_data)
         self._kazoo.start(60)
 
     @property

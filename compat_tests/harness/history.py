@@ -137,8 +137,15 @@ class Writer(threading.Thread):
 class Watcher(threading.Thread):
     """Reads every partition again and again; no two reads of an offset may differ."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        settings: dict[str, object] | None = None,
+    ) -> None:
         super().__init__(name="watcher", daemon=True)
+        self.settings = settings or {}
         self.bootstrap, self.topic, self.partitions = bootstrap, topic, partitions
         self.seen: dict[tuple[int, int], bytes] = {}
         self.wrong: list[str] = []
@@ -150,6 +157,7 @@ class Watcher(threading.Thread):
             **CLIENT_SETTINGS,
             "bootstrap.servers": self.bootstrap,
             "group.id": "watcher",
+            **self.settings,
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 50,
         }
@@ -184,6 +192,7 @@ def read_all(
     partitions: int,
     isolation: str = "read_uncommitted",
     timeout_s: float = 180,
+    settings: dict[str, object] | None = None,
 ):
     """partition -> [(offset, value)], up to the end offsets of now."""
     consumer = Consumer(
@@ -193,6 +202,7 @@ def read_all(
             "enable.auto.commit": False,
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            **(settings or {}),
         }
     )
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])

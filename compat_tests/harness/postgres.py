@@ -1,97 +1,78 @@
-"""A real PostgreSQL server of a test's own, from the binaries that peers.sh fetched.
-
-What it has written stays when it is killed, as the kernel has it: so it need not sync.
-
-It refuses to run as root, so for root another user runs it: `nobody`, in a folder of his.
-"""
+"""A real PostgreSQL on loopback, of its own folder, that can crash and start again on its data."""
 
 import os
-import shutil
 import signal
 import subprocess
+import tarfile
 import tempfile
-import time
+import zipfile
 from pathlib import Path
 
-from harness import paths, tools
+import psycopg
 
-START_SECONDS = 60
-#: Of `nobody` on Linux.
-OTHER_USER = 65534
+from harness import paths
+from harness.servers import HOST, Server
+
+#: PostgreSQL does not run as root: then it is nobody, by number, as a bare machine has it.
+NOBODY = 65534
 
 
-class Postgres:
-    """`conninfo` is for libpq; the server listens on a Unix socket alone."""
+class Postgres(Server):
+    """`Postgres().start()`; `conninfo` is what clients connect by."""
+
+    name = "postgres"
 
     def __init__(self) -> None:
-        # Not below pytest's folders, which are closed to others; and a socket's path is short.
-        self._folder = Path(tempfile.mkdtemp(prefix="quire-pg-"))
-        self._process: subprocess.Popen | None = None
-        self.conninfo = f"host={self._folder} user=bank dbname=postgres"
-        self._as_other = (
-            ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups"]
-            if os.getuid() == 0
-            else []
-        )
-        if self._as_other:
-            os.chown(self._folder, OTHER_USER, OTHER_USER)
-        self._binaries = self._readable(paths.needed(paths.cache_dir() / "postgres", "postgres"))
-        self._run("initdb", "-D", str(self._data), "-U", "bank", "-A", "trust", "-E", "UTF8", "-N")
+        # Not a folder of pytest: those are their owner's alone, and the server may be another.
+        super().__init__(Path(tempfile.mkdtemp(prefix="quire-postgres-")))
+        self.is_root = os.geteuid() == 0
 
     @property
-    def _data(self) -> Path:
-        return self._folder / "data"
+    def conninfo(self) -> str:
+        return f"host={HOST} port={self.port} user=bank dbname=postgres"
 
-    def _readable(self, cached: Path) -> Path:
-        """Of what another user may run: the cache lies in a home that is closed to him."""
-        if not self._as_other:
-            return cached
-        copied = self._folder / "postgres"
-        shutil.copytree(cached, copied, symlinks=True)
-        return copied
+    def prepare(self) -> None:
+        (jar,) = paths.jars("postgres").glob("*.jar")
+        with (
+            zipfile.ZipFile(jar) as whole,
+            whole.open("postgres-linux-x86_64.txz") as packed,
+            tarfile.open(fileobj=packed, mode="r:xz") as tar,
+        ):
+            tar.extractall(self.directory / "server", filter="data")
+        if self.is_root:
+            os.chown(self.directory, NOBODY, NOBODY)
+            self.directory.chmod(0o755)
+        made = subprocess.run(
+            [*self._as_other(), str(self.directory / "server/bin/initdb"), "-D",
+             str(self.data_dir), "-U", "bank", "--auth=trust", "--encoding=UTF8", "--no-locale"],
+            cwd=self.directory, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stdout + made.stderr
 
-    def _command(self, program: str, *arguments: str) -> list[str]:
-        return [*self._as_other, str(self._binaries / "bin" / program), *arguments]
+    def command(self) -> list[str]:
+        # Its socket in the folder too: the usual one is everybody's.
+        return [*self._as_other(), str(self.directory / "server/bin/postgres"), "-D",
+                str(self.data_dir), "-h", HOST, "-p", str(self.port), "-k",
+                str(self.directory)]  # fmt: skip
 
-    def _run(self, program: str, *arguments: str) -> None:
-        tools.run(self._command(program, *arguments), cwd=self._folder, environment={"LC_ALL": "C"})
+    def is_ready(self) -> bool:
+        try:
+            psycopg.connect(self.conninfo, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
-    def start(self) -> "Postgres":
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command(
-                    "postgres", "-D", str(self._data), "-k", str(self._folder), "-h", "",
-                    "-c", "fsync=off", "-c", "shared_buffers=16MB",
-                ),
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                env={**os.environ, "LC_ALL": "C"},
-            )  # fmt: skip
-        self._wait_until_up()
-        return self
+    def kill(self) -> None:
+        """SIGQUIT: all its processes end at once and write nothing; the next start recovers. After
+        a SIGKILL of the first one the others would be there for a while, and forbid that start."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait(30)
+            self._reap()
 
-    def _wait_until_up(self) -> None:
-        import psycopg
-
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                psycopg.connect(self.conninfo).close()
-                return
-            except psycopg.OperationalError as error:
-                ended = self._process.poll() is not None
-                if ended or time.monotonic() > deadline:
-                    said = (self._folder / "log").read_text(errors="replace")
-                    raise AssertionError(f"PostgreSQL does not start:\n{said}") from error
-            time.sleep(0.1)
-
-    def stop(self) -> None:
-        """At once, as a crash: it recovers when it starts again."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGQUIT)
-            self._process.wait(START_SECONDS)
-
-    def discard(self) -> None:
-        self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def _as_other(self) -> list[str]:
+        """Another user's process does not inherit that it dies with its parent."""
+        if not self.is_root:
+            return []
+        return ["setpriv", "--pdeathsig", "KILL", f"--reuid={NOBODY}", f"--regid={NOBODY}",
+                "--clear-groups", "--"]  # fmt: skip

@@ -252,6 +252,8 @@ class ControlServer(Server):
             **CONTROL_SETTINGS,
             **self.settings,
         }
+        if "listeners" in self.settings:
+            properties["listeners"] += f",CONTROLLER://{HOST}:{controller_port}"
         config = self.directory / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         command = [*self.java(256), "kafka.tools.StorageTool", "format", "--standalone"]

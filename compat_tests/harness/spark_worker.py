@@ -11,9 +11,11 @@ import sys
 import traceback
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "spark_examples"))
 
 import batch_job
+import quire_jobs
 import session
 import streaming_job
 
@@ -58,6 +60,7 @@ JOBS = {
     "read_parquet": read_parquet,
     "read_topic": read_topic,
     "partition_count": partition_count,
+    **quire_jobs.JOBS,
 }
 
 

@@ -73,11 +73,11 @@ def chaos(name: str, minutes: float, *arguments: str) -> Part:
 PARTS = (
     # They wait for most of their time: three at a time.
     compat(
-        *("librdkafka", 9.5, "test_librdkafka.py", "-n", "3", "--maxschedchunk=1"),
+        *("librdkafka", 7, "test_librdkafka.py", "-n", "3", "--maxschedchunk=1"),
         QUIRE_SUITE="slow",
         telling=r"^librdkafka: |^FAILED",
     ),
-    compat("kills", 2, "test_kill.py", "-n", "2", QUIRE_KILLS="10", telling=r"^SIG|^FAILED"),
+    compat("kills", 1.5, "test_kill.py", "-n", "2", QUIRE_KILLS="10", telling=r"^SIG|^FAILED"),
     compat(
         *("streams", 4.5, "test_streams.py"),
         QUIRE_STREAMS_SECONDS="150",
@@ -96,8 +96,8 @@ PARTS = (
         telling=r"^copiers|^LogCompactionTester|^FAILED",
     ),
     simulation("", 10, "--count", "280", "--require-coverage"),
-    simulation("-blind", 2.5, "--count", "60", "--shape", "witness=0"),
-    simulation("-twice", 2, "--count", "30", "--twice"),
+    simulation("-blind", 2, "--count", "60", "--shape", "witness=0"),
+    simulation("-twice", 1.5, "--count", "30", "--twice"),
     properties("wire", 8, "tests/wire"),
     properties("ledger", 4, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
     properties("broker", 5, "tests/broker"),
@@ -106,5 +106,11 @@ PARTS = (
     chaos("lag", 6.5, "bookies", "--lag", "--brokers", "3"),
     chaos("cluster", 4.5, "cluster"),
     chaos("transactions", 5, "transactions", "--network-if-possible"),
+    # Three minutes of faults on a cluster all of whose links are secured.
+    compat(
+        *("secured", 4, "test_secured_chaos.py"),
+        QUIRE_SECURED_SECONDS="180",
+        telling=r"^secured: |^FAILED",
+    ),
     Part("soak", module("bench.soak", "--minutes", "1"), 1.5 * MINUTE),
 )

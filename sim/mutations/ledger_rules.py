@@ -63,6 +63,18 @@ LEDGER_RULES = (
         ("tests/ledger/test_writer_core.py",),
     ),
     Mutation(
+        "trial-in-change",
+        "a kept bookie is sent an entry while another one takes its place in the metadata",
+        (
+            Patch(
+                "ledger.pipeline",
+                "may_try = is_uneasy and not core.changing",
+                "may_try = is_uneasy",
+            ),
+        ),
+        ("tests/ledger/test_writer_kept_bookies.py",),
+    ),
+    Mutation(
         "ensemble-before-durable",
         "a new ensemble is used before the metadata has it (bk#1591)",
         (

@@ -7,6 +7,7 @@ from sim.mutations.broker_rules import BROKER_RULES
 from sim.mutations.compaction_rules import COMPACTION_RULES
 from sim.mutations.coordinator_rules import COORDINATOR_RULES
 from sim.mutations.edge_rules import EDGE_RULES
+from sim.mutations.group_rules import GROUP_RULES
 from sim.mutations.ledger_rules import LEDGER_RULES
 from sim.mutations.lock_rules import LOCK_RULES
 from sim.mutations.transaction_rules import TRANSACTION_RULES
@@ -15,6 +16,6 @@ MUTATIONS = {
     rule.name: rule
     for rule in (
         *LEDGER_RULES, *BOOKIE_RULES, *BROKER_RULES, *COMPACTION_RULES, *TRANSACTION_RULES,
-        *COORDINATOR_RULES, *EDGE_RULES, *LOCK_RULES,
+        *COORDINATOR_RULES, *EDGE_RULES, *LOCK_RULES, *GROUP_RULES,
     )
 }  # fmt: skip

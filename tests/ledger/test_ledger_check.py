@@ -102,3 +102,22 @@ async def test_metadata_without_keys(world):
     old = LedgerMetadata(1, 1, 1, ((0, ("a",)),), digest_type=None, password=None)
     with pytest.raises(LedgerMetadataError):
         LedgerChecker(world.bookies, 1, old)
+
+
+async def test_a_part_is_checked_and_good_copies_are_shown(world):
+    ledger_id, metadata = await closed_ledger(world, (3, 3, 2), 20)
+    ensemble = metadata.last_segment[1]
+    world.bookies.corrupt(ensemble[0], ledger_id, 12)
+    world.bookies.corrupt(ensemble[1], ledger_id, 3)  # before the part
+    seen = []
+
+    def show(bookie, entry_id, payload):
+        assert bytes(payload) == b"entry"
+        seen.append((entry_id, bookie))
+
+    checker = LedgerChecker(world.bookies, ledger_id, metadata, show)
+    found = await checker.check(14, first_entry_id=10)
+    assert (found.entries, found.copies) == (5, 15)
+    assert found.missing == [MissingCopies(ensemble[0], 12, 12, "DAMAGED")]
+    good = {(entry_id, bookie) for entry_id in range(10, 15) for bookie in ensemble}
+    assert sorted(seen) == sorted(good - {(12, ensemble[0])})

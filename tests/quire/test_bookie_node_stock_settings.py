@@ -201,7 +201,6 @@ def test_the_older_name_of_a_limit():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("httpServerTlsEnable", "true"),
         ("autoRecoveryDaemonEnabled", "True"),
         ("allowMultipleDirsUnderSameDiskPartition", "false"),
         ("dataIntegrityChecking", "true"),

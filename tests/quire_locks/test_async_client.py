@@ -1,114 +1,86 @@
-"""AsyncClient: the loop goes on while there is no room; cancelled tasks lose nothing."""
+"""AsyncClient: the thread client's outcomes, awaited; the loop goes on meanwhile."""
 
 import asyncio
 import threading
 
 import pytest
 
-from quire_locks import AsyncClient, Client, LocksError, Settings, SqliteStore, TooBusyError
-from tests.quire_locks.conftest import (
-    ACCOUNTS,
-    START,
-    MemoryLog,
-    MemoryTransport,
-    Transfer,
-    apply,
-    look,
-)
+from quire_locks import AsyncClient, Settings, SqliteStore, TooBusyError
+from tests.quire_locks.conftest import START, MemoryLog, MemoryTransport, Transfer, apply, look
 
 
-class Slow(Transfer):
-    """Waits in `execute` until the test lets it go on."""
+class Held(Transfer):
+    """Executes when it is let go."""
 
-    def __init__(self):
-        super().__init__(0, 1, 1)
-        self.is_inside, self.may_go_on = threading.Event(), threading.Event()
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.begun, self.go = threading.Event(), threading.Event()
 
     def execute(self, draft, db):
-        self.is_inside.set()
-        assert self.may_go_on.wait(30)
+        self.begun.set()
+        assert self.go.wait(30)
         return super().execute(draft, db)
 
 
-def made(path, log, **settings):
-    return AsyncClient(
-        lambda: Client(
-            MemoryTransport(log), SqliteStore(path), apply, settings=Settings(**settings)
-        )
-    )
+def client(log, path, **settings):
+    quick = Settings(poll_seconds=0.01, deadline_seconds=20, **settings)
+    return AsyncClient(MemoryTransport(log), SqliteStore(path), apply, settings=quick)
 
 
-def test_transfers_of_many_tasks(bank):
-    path, log = bank(), MemoryLog()
+def test_conflicts_are_decided_anew(bank):
+    log, paths = MemoryLog(), [bank("one"), bank("two")]
 
-    async def program():
-        async with made(path, log) as client:
-            transfers = [Transfer(n % ACCOUNTS, (n + 1) % ACCOUNTS, 30) for n in range(60)]
-            done = await asyncio.gather(*[client.submit(one) for one in transfers])
-            assert await client.wait_applied(0) == len(log.records)
+    async def main():
+        async with client(log, paths[0]) as one, client(log, paths[1]) as two:
+            waits = [one.submit(Transfer(0, 1, 80)), two.submit(Transfer(0, 2, 80))]
+            done = await asyncio.gather(*waits)
+            for each in (one, two):
+                assert await each.wait_applied(0) == 1
             return done
 
-    done = asyncio.run(program())
-    assert sum(one.is_done for one in done) == len(log.records)
-    balances = dict(look(path))
-    assert sum(balances.values()) == ACCOUNTS * START
-    assert min(balances.values()) >= 0
+    assert sorted(one.is_done for one in asyncio.run(main())) == [False, True]
+    assert [dict(look(path))[0] for path in paths] == [START - 80] * 2
 
 
-def test_the_loop_goes_on_while_there_is_no_room(bank):
-    path, log, slow = bank(), MemoryLog(), Slow()
+def test_who_is_cancelled_waits_no_more_and_his_place_is_free_when_it_is_over(bank):
+    """The transaction was in work: it is written all the same."""
+    log, path, held = MemoryLog(), bank(), Held(0, 1, 30)
 
-    async def program():
-        async with made(path, log, waiting_max=1) as client:
-            first = asyncio.create_task(client.submit(slow))
-            while not slow.is_inside.is_set():
-                await asyncio.sleep(0)
+    async def main():
+        async with client(log, path, waiting_max=1) as one:
+            waiting = asyncio.create_task(one.submit(held))
+            assert await asyncio.to_thread(held.begun.wait, 20)
             with pytest.raises(TooBusyError):
-                await client.submit(Transfer(0, 1, 1), wait_seconds=0.01)
-            second = asyncio.create_task(client.submit(Transfer(0, 1, 1)))
-            await asyncio.sleep(0)
-            assert not second.done()
-            slow.may_go_on.set()
-            return [await first, await second]
+                await one.submit(Transfer(2, 3, 1), wait_seconds=0.01)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            with pytest.raises(TooBusyError):
+                await one.submit(Transfer(2, 3, 1), wait_seconds=0.01)
+            held.go.set()
+            assert (await one.submit(Transfer(2, 3, 1))).is_done
 
-    assert [one.is_done for one in asyncio.run(program())] == [True, True]
-    assert len(log.records) == 2
-
-
-def test_what_is_in_work_goes_on_when_its_task_is_cancelled(bank):
-    path, log, slow = bank(), MemoryLog(), Slow()
-    behind = Transfer(0, 1, 1)
-
-    async def program():
-        async with made(path, log, concurrent_max=1) as client:
-            tasks = [asyncio.create_task(client.submit(one)) for one in (slow, behind)]
-            while not slow.is_inside.is_set():
-                await asyncio.sleep(0)
-            for task in tasks:
-                task.cancel()
-            assert all(
-                isinstance(one, asyncio.CancelledError)
-                for one in await asyncio.gather(*tasks, return_exceptions=True)
-            )
-            slow.may_go_on.set()
-
-    asyncio.run(program())
-    assert [one.is_done for one in slow.told] == [True]
-    assert behind.told == []
-    assert len(log.records) == 1
+    asyncio.run(main())
+    assert dict(look(path))[0] == START - 30
 
 
-def test_what_cannot_be_opened_says_so_and_a_closed_one_too(bank):
-    async def program():
-        def fails():
-            raise LocksError("off")
+def test_what_execute_raises_is_raised_and_frees_the_place(bank):
+    class Fails(Transfer):
+        def execute(self, draft, db):
+            raise KeyError("no account")
 
-        with pytest.raises(LocksError, match="off"):
-            async with AsyncClient(fails):
-                pass
-        async with made(bank(), MemoryLog()) as client:
-            pass
-        with pytest.raises(LocksError, match="not open"):
-            await client.submit(Transfer(0, 1, 1))
+    async def main():
+        async with client(MemoryLog(), bank(), waiting_max=1) as one:
+            with pytest.raises(KeyError):
+                await one.submit(Fails(0, 1, 1))
+            assert (await one.submit(Transfer(0, 1, 1))).is_done
 
-    asyncio.run(program())
+    asyncio.run(main())
+
+
+def test_it_is_used_by_async_with(bank):
+    async def main():
+        with pytest.raises(RuntimeError, match="async with"):
+            await client(MemoryLog(), bank()).submit(Transfer(0, 1, 1))
+
+    asyncio.run(main())

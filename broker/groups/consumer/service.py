@@ -337,7 +337,9 @@ class ConsumerGroups:
     ) -> None:
         if error:
             logger.warning("not stored", kv(group=live.group_id, error=error.name))
-            units = [*units, *live.units_failed(self._timers.now_ms())]
+            now_ms = self._timers.now_ms()
+            units = [*units, *live.units_failed(now_ms)]
+            live.expect_again(self.times_of(live.group_id), now_ms)
             if not live.is_there and entry.group is live:
                 entry.shard.reinstate(entry, live.origin)
         else:
@@ -347,6 +349,8 @@ class ConsumerGroups:
             for done in unit.dones:
                 done(error)
         self._write(entry, live)
+        if error and entry.group is live:
+            self._arm(entry, live)
 
     # --- time
 

@@ -135,6 +135,13 @@ class LiveShareGroup(InUnits[ShareGroup, Event]):
         if self.applied.partitions.initializing:
             self.begin_soon(now_ms)
 
+    def expect_again(self, times: ShareTimes, now_ms: int) -> None:
+        """A write failed: who is a member again, as its end was not stored, has its whole timeout.
+        (Else nobody would ever end a member that is silent.)"""
+        for member_id in self.applied.members:
+            if member_id not in self.session_deadlines:
+                self.touch(member_id, times, now_ms)
+
     def touch(self, member_id: str, times: ShareTimes, now_ms: int) -> None:
         """A member was heard of."""
         if member_id in self.applied.members:

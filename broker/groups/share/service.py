@@ -414,7 +414,9 @@ class ShareMembership:
     ) -> None:
         if error:
             logger.warning("not stored", kv(group=live.group_id, error=error.name))
-            units = [*units, *live.units_failed(self._timers.now_ms())]
+            now_ms = self._timers.now_ms()
+            units = [*units, *live.units_failed(now_ms)]
+            live.expect_again(self.times_of(live.group_id), now_ms)
             if not live.is_there and entry.group is live:
                 entry.shard.forget(entry)
         else:
@@ -423,6 +425,8 @@ class ShareMembership:
             for done in unit.dones:
                 done(error)
         self._write(entry, live)
+        if error and entry.group is live:
+            self._arm(entry, live)
 
     # --- time
 

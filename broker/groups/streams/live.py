@@ -160,6 +160,13 @@ class LiveStreamsGroup(InUnits[StreamsGroup, Event]):
             self.touch(member_id, times, now_ms)
         self._derive_deadlines(now_ms)
 
+    def expect_again(self, times: StreamsTimes, now_ms: int) -> None:
+        """A write failed: who is a member again, as its end was not stored, has its whole timeout.
+        (Else nobody would ever end a member that is silent.)"""
+        for member_id in self.applied.members:
+            if member_id not in self.session_deadlines:
+                self.touch(member_id, times, now_ms)
+
     def touch(self, member_id: str, times: StreamsTimes, now_ms: int) -> None:
         """A member was heard of."""
         if member_id in self.applied.members:

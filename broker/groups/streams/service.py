@@ -298,7 +298,9 @@ class StreamsGroups:
     ) -> None:
         if error:
             logger.warning("not stored", kv(group=live.group_id, error=error.name))
-            units = [*units, *live.units_failed(self._timers.now_ms())]
+            now_ms = self._timers.now_ms()
+            units = [*units, *live.units_failed(now_ms)]
+            live.expect_again(self._times_of(live.group_id), now_ms)
             if not live.is_there and entry.group is live:
                 entry.shard.reinstate(entry, live.origin)
         else:
@@ -308,6 +310,8 @@ class StreamsGroups:
             for done in unit.dones:
                 done(error)
         self._write(entry, live)
+        if error and entry.group is live:
+            self._arm(entry, live)
 
     # --- time
 
@@ -356,6 +360,9 @@ class StreamsGroups:
         """What is to be done beside requests, now or later."""
         if live.applied.epoch > live.applied.assignment_epoch and not live.is_computing:
             self._plan_target(entry, live)
+        self._arm(entry, live)
+
+    def _arm(self, entry: GroupEntry, live: LiveStreamsGroup) -> None:
         live.timer.want(live.target_at_ms)
         at_ms = live.timer.next_to_arm()
         if at_ms is not None:

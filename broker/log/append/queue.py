@@ -65,7 +65,7 @@ class Append(ABC):
 
     __slots__ = (
         "base_offset", "error", "error_message", "last_offset", "log_append_time_ms",
-        "max_timestamp", "record_indexes", "record_messages", "records",
+        "max_timestamp", "min_timestamp", "record_indexes", "record_messages", "records",
     )  # fmt: skip
 
     #: Of a batch that may be part of a transaction; whoever sends such has it.
@@ -77,6 +77,7 @@ class Append(ABC):
         self.last_offset = -1
         self.log_append_time_ms = -1
         self.max_timestamp = -1
+        self.min_timestamp = -1  # not known
         self.error = ErrorCode.NONE
         self.error_message: str | None = None
         self.record_indexes: Sequence[int] = ()  # which records of the batch are to blame
@@ -461,6 +462,8 @@ class AppendQueue:
             if append.max_timestamp > segment.max_timestamp:
                 segment.max_timestamp = append.max_timestamp
                 segment.max_timestamp_offset = append.base_offset
+            if append.min_timestamp < segment.min_timestamp:
+                segment.min_timestamp = append.min_timestamp
         self._bytes_since_snapshot += size
 
     def _entry_done(self, _entry_id: int, error: LedgerError | None) -> None:

@@ -42,6 +42,7 @@ from wire.kafka.records.legacy import is_legacy
 from wire.kafka.records.walk import (
     INT64_MAX,
     INT64_MIN,
+    NO_TIMESTAMP,
     RECORD_BYTES_MIN,
     Walked,
     fault_text,
@@ -71,7 +72,8 @@ class Checked(NamedTuple):
     as it is to be stored but for its place in the log. `header` has its real max timestamp; where
     the topic has append times, that is `append_time_ms` (else -1), and only `records` have it.
     `now_ms` is when it was checked, and `walked_bytes` of records were looked at. `locks`: None
-    where nobody has looked for any."""
+    where nobody has looked for any. No record is earlier than `min_timestamp`; below 0 that is not
+    known, or one has no time."""
 
     header: BatchHeader
     records: memoryview
@@ -79,6 +81,7 @@ class Checked(NamedTuple):
     now_ms: int
     walked_bytes: int
     locks: BatchLocks | None = None
+    min_timestamp: int = NO_TIMESTAMP
 
 
 def checked_batch(
@@ -104,13 +107,15 @@ def checked_batch(
     has_append_times = config.message_timestamp_type == "LogAppendTime"
     walked_bytes = 0
     locks = None
+    # Of one record the header tells it; those of more, from our coordinators, nobody looks at.
+    min_timestamp = header.max_timestamp if header.record_count == 1 else NO_TIMESTAMP
     if not internal:
         if header.attributes & COMPRESSION_MASK:
             inside: memoryview | bytes = _decompressed(records, header, decompressed_bytes_max)
         else:
             inside = records[BATCH_OVERHEAD:]
         walked_bytes = len(inside)
-        max_timestamp = _walked(inside, header, config, now_ms, has_append_times)
+        max_timestamp, min_timestamp = _walked(inside, header, config, now_ms, has_append_times)
         if config.quire_locks != OFF:
             locks = batch_locks(
                 inside,
@@ -130,9 +135,9 @@ def checked_batch(
             else:
                 header = patch_max_timestamp(records, 0, header, max_timestamp)
     if not has_append_times:
-        return Checked(header, records, -1, now_ms, walked_bytes, locks)
+        return Checked(header, records, -1, now_ms, walked_bytes, locks, min_timestamp)
     patch_log_append_time(records, 0, parse_header(records), now_ms)
-    return Checked(header, records, now_ms, now_ms, walked_bytes, locks)
+    return Checked(header, records, now_ms, now_ms, walked_bytes, locks, now_ms)
 
 
 def _checked_header(records: memoryview, config: TopicConfig, *, internal: bool) -> BatchHeader:
@@ -233,8 +238,9 @@ def _walked(
     config: TopicConfig,
     now_ms: int,
     has_append_times: bool,
-) -> int:
-    """Looks at every record; the largest timestamp of all, -1 if they have none. KafkaError."""
+) -> tuple[int, int]:
+    """Looks at every record; the largest timestamp of all, -1 if they have none, and the smallest,
+    -1 if one has none. KafkaError."""
     count = header.record_count
     if count * RECORD_BYTES_MIN > len(inside):
         raise KafkaError(
@@ -249,7 +255,7 @@ def _walked(
     found = walk(inside, count, header.base_timestamp, earliest, latest, wants_keys)
     if found[0] or found[6]:
         _refuse_walked(Walked._make(found))
-    return found[3]
+    return found[3], found[7]
 
 
 def _refuse_walked(walked: Walked) -> NoReturn:

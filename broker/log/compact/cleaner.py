@@ -183,7 +183,10 @@ class LogCleaner:
 
     @staticmethod
     def is_candidate(log: PartitionLog) -> bool:
-        return COMPACT in log.config.cleanup_policy and log.state is State.ONLINE
+        # A broker's default may say compact where the topic itself could not.
+        config = log.config
+        is_compacted = COMPACT in config.cleanup_policy and not config.quire_archive_required
+        return is_compacted and log.state is State.ONLINE
 
     def _wake(self) -> None:
         self._called.set()

@@ -170,6 +170,8 @@ class ReplacementLedger:
             min_horizon_ms=facts.min_horizon_ms if facts.min_horizon_ms >= 0 else NO_HORIZON,
             aborted_entry=index_entry + 1 if aborted else None,
             aborted_count=len(aborted),
+            # Records only go: what held for all of them holds for those that are left.
+            min_timestamp=min(info.min_timestamp for info in sources),
         )
 
     async def discard(self) -> None:

@@ -139,7 +139,7 @@ def with_short_keys(found: list[Span], shorten: Callable[[bytes], bytes]) -> Ste
 
 
 def _fault(header: BatchHeader, fault: int, index: int, position: int) -> CompactionError:
-    walked = Walked(fault, index, position, NO_TIMESTAMP, 0, 0, ())
+    walked = Walked(fault, index, position, NO_TIMESTAMP, 0, 0, (), _INT64_MAX)
     return CompactionError(header.base_offset, fault_text(walked))
 
 

@@ -39,7 +39,13 @@ or of the chain, makes it format 3, of the document or of the archive that has i
     {"format": 3, "ledgers": [[id, ..., snapshot, {"compacted": 1}], ...]}
 
 Each of these names is left out where it says nothing, and a chain that needs none of them is
-written in format 1 or 2, which older brokers read. If sources are in an archive, it is made anew
+written in format 1 or 2, which older brokers read. `min_ts` is left out like them, but is of every
+format: a broker that does not know it passes it by, and what it writes has it no more, which reads
+as «not known». An archive has those of all its ledgers beside these:
+
+    {"format": 2, "ledgers": [...], "min_ts": [1767225600000, -1, ...]}
+
+If sources are in an archive, it is made anew
 under another number; so numbers are unique, but not in order.
 """
 
@@ -53,7 +59,7 @@ from itertools import accumulate, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.cluster.ownership import Incarnation
-from broker.log.life.ledger_info import LedgerInfo
+from broker.log.life.ledger_info import NO_TIMESTAMP, LedgerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -350,7 +356,7 @@ class Chain:
         assert all(archive.number != UNWRITTEN for archive in self.archives)
         ledgers = [_ledger_document(info) for info in newest]
         number = ARCHIVED_FORMAT if self.archives else FORMAT
-        if self.cleaned_to or any(len(item) > len(_LEDGER_FIELDS) for item in ledgers):
+        if self.cleaned_to or any(map(_compacted_document, newest)):
             number = COMPACTED_FORMAT
         document: dict[str, Any] = {
             "format": number,
@@ -446,6 +452,9 @@ def archive_bytes(ledgers: Sequence[LedgerInfo]) -> bytes:
     rows = [_archive_row(info) for info in ledgers]
     is_compacted = any(len(row) > len(_LEDGER_FIELDS) for row in rows)
     document = {"format": COMPACTED_FORMAT if is_compacted else ARCHIVED_FORMAT, "ledgers": rows}
+    minima = [info.min_timestamp for info in ledgers]
+    if any(minimum != NO_TIMESTAMP for minimum in minima):
+        document[_MINIMUM] = minima
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -455,7 +464,12 @@ def archive_from_bytes(data: bytes) -> list[LedgerInfo]:
         document = json.loads(data)
         if document["format"] not in (ARCHIVED_FORMAT, COMPACTED_FORMAT):
             raise ChainFormatError(f"archive of unknown format {document['format']}")
-        return [_of_archive_row(row) for row in document["ledgers"]]
+        rows = document["ledgers"]
+        minima = document.get(_MINIMUM, [NO_TIMESTAMP] * len(rows))
+        return [
+            replace(_of_archive_row(row), min_timestamp=_integer(minimum))
+            for row, minimum in zip(rows, minima, strict=True)
+        ]
     except ChainFormatError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -499,6 +513,8 @@ _COMPACTED_FIELDS = {
     "aborted": "aborted_entry",
     "aborted_count": "aborted_count",
 }
+#: Of every format, and left out where nobody knows it.
+_MINIMUM = "min_ts"
 _DEFAULTS = {field.name: field.default for field in fields(LedgerInfo)}
 
 
@@ -509,6 +525,8 @@ def _compacted_document(info: LedgerInfo) -> dict[str, Any]:
 
 def _ledger_document(info: LedgerInfo) -> dict[str, Any]:
     document = {name: getattr(info, field) for name, field in _LEDGER_FIELDS.items()}
+    if info.min_timestamp != NO_TIMESTAMP:
+        document[_MINIMUM] = info.min_timestamp
     return document | _compacted_document(info)
 
 
@@ -524,6 +542,8 @@ def _ledger(item: dict[str, Any]) -> LedgerInfo:
     for name, field in _COMPACTED_FIELDS.items():
         if name in item:
             values[field] = _integer(item[name]) if name != "epochs" else _epochs(item)
+    if _MINIMUM in item:
+        values["min_timestamp"] = _integer(item[_MINIMUM])
     return LedgerInfo(**values)
 
 

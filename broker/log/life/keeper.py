@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from broker.log.life.archived import ArchivedFormatError, read_archived
 from broker.log.life.chain import ChainFormatError, SourcesGoneError
 from broker.log.life.deletions import Deletions
 from broker.log.life.document import write_chain
@@ -115,6 +116,8 @@ class Keeper:
         self._writer: LedgerWriter | None = None
         self._noted_snapshot: int | None = None
         self._wanted_start = 0
+        #: Where retention would go, once it is known how far the archive goes; 0: nowhere.
+        self._archivable_start = 0
         self._start_moved: trio.Event | None = None
         self._roll_asked = False
         #: Those that are asked for and not begun, in order.
@@ -284,6 +287,8 @@ class Keeper:
             return self._make_spare
         if self._start_due() and self._deletions.may_grow(log.chain):
             return self._raise_start
+        if self._archivable_start and not self._is_metadata_away():
+            return self._ask_archive
         if self._swap_due():
             return self._swap_ledgers
         if self._has_new_snapshot():
@@ -358,7 +363,11 @@ class Keeper:
                 open_size_bytes=log.segments[-1].size_bytes if self._writer else 0,
                 now_ms=now_ms,
             )
-            self._wanted_start = max(self._wanted_start, start)
+            if start > log.log_start_offset and config.quire_archive_required:
+                self._archivable_start = start
+                log.call_keeper()
+            else:
+                self._wanted_start = max(self._wanted_start, start)
         if self._start_due() or self._roll_due():  # also what was kept for producers that expired
             log.call_keeper()
 
@@ -529,6 +538,16 @@ class Keeper:
             ),
         )
         self._tell_start_moved()
+
+    async def _ask_archive(self) -> None:
+        """Retention goes as far as the archive does, and no further (quire.archive.required)."""
+        archived = 0
+        try:
+            archived = await read_archived(self._store, self._path)
+        except (MetadataError, ArchivedFormatError) as error:  # the next look at retention asks
+            logger.warning("archive_unknown", kv(partition=self._log.name, error=error))
+        self._wanted_start = max(self._wanted_start, min(self._archivable_start, archived))
+        self._archivable_start = 0
 
     def _swap_due(self) -> bool:
         may_be = bool(self._swaps) and not self._is_metadata_away()

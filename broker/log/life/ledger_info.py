@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NO_TIMESTAMP = -1
+#: What minima begin with.
+TIMESTAMP_MAX = 2**63 - 1
 #: No batch of the ledger has a delete horizon.
 NO_HORIZON = -1
 
@@ -45,6 +47,8 @@ class LedgerInfo:
     #: The entry that lists the ledger's aborted transactions, and how many these are.
     aborted_entry: int | None = None
     aborted_count: int = 0
+    #: No record is earlier; NO_TIMESTAMP if nobody knows.
+    min_timestamp: int = NO_TIMESTAMP
 
     @property
     def is_open(self) -> bool:
@@ -68,6 +72,12 @@ class LedgerInfo:
     def all_epochs(self) -> tuple[tuple[int, int], ...]:
         """(leader epoch, its first offset), one or more."""
         return self.epochs or ((self.leader_epoch, self.base_offset),)
+
+
+def known_minimum(timestamp: int) -> int:
+    """What `LedgerInfo.min_timestamp` is to be, of the least of some: below 0 if one is not known,
+    or is not a time; TIMESTAMP_MAX if there were none."""
+    return timestamp if 0 <= timestamp < TIMESTAMP_MAX else NO_TIMESTAMP
 
 
 def merged_epochs(sources: Iterable[LedgerInfo]) -> tuple[tuple[int, int], ...]:

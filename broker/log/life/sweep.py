@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from broker.cluster.catalog import DELETED_PATH
+from broker.log.life.archived import forget_archived
 from broker.log.life.chain import ChainDocument, ChainFormatError, archive_from_bytes, is_archive
 from broker.log.life.document import READ_COUNT_MAX
 from broker.log.life.swept import mark_swept
@@ -75,6 +76,8 @@ async def _sweep_topic(topic_id: str, store: MetadataStore, ledgers: LedgerClien
                 await ledgers.delete_ledger(ledger_id)
             with suppress(NoNodeError):
                 await store.delete(document)
+    with suppress(NotEmptyError):  # a job just tells more of it: looked for again
+        await forget_archived(store, topic_id)
     await mark_swept(store, topic_id)  # for ledgers that no document named
     with suppress(NoNodeError, NotEmptyError):  # not empty: more of it is just being moved here
         await store.delete(path)

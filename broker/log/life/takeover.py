@@ -32,6 +32,7 @@ from broker.log.append.entry_format import (
 )
 from broker.log.append.producer_state import STEP_PRODUCERS, ProducerState
 from broker.log.life.document import read_chain, write_chain
+from broker.log.life.ledger_info import NO_TIMESTAMP, TIMESTAMP_MAX, known_minimum
 from broker.log.read.offset_index import OffsetIndex
 from broker.log.read.scan import BATCHES_PER_TURN, ScannedFact, scan
 from broker.log.read.segment import Segment
@@ -40,6 +41,7 @@ from broker.log.transactions.markers import marker_of
 from runtime.logs import kv
 from runtime.slices import Slices
 from wire.kafka.errors import WireError
+from wire.kafka.records.batch import TimestampType
 
 if TYPE_CHECKING:
     from broker.cluster.ownership import Incarnation
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
     from metadata.store import MetadataStore, Node
+    from wire.kafka.records.batch import BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -186,6 +189,7 @@ async def _scan_tail(
     too early would let a retry in twice."""
     end, size = info.base_offset, 0
     max_timestamp, max_timestamp_offset = -1, -1
+    min_timestamp = TIMESTAMP_MAX
     entry_id = 0
     slices = Slices(BATCHES_PER_TURN)
     while entry_id <= reader.last_add_confirmed:
@@ -208,6 +212,7 @@ async def _scan_tail(
                 if header.max_timestamp > max_timestamp:
                     max_timestamp = header.max_timestamp
                     max_timestamp_offset = header.base_offset
+                min_timestamp = min(min_timestamp, _earliest(header))
                 end = header.last_offset + 1
         entry_id = chunk.next_entry_id
     return replace(
@@ -217,7 +222,16 @@ async def _scan_tail(
         size_bytes=size,
         max_timestamp=max_timestamp,
         max_timestamp_offset=max_timestamp_offset,
+        min_timestamp=known_minimum(min_timestamp),
     )
+
+
+def _earliest(header: BatchHeader) -> int:
+    """The earliest timestamp of its records as far as the header tells, else NO_TIMESTAMP: any
+    record may be earlier than the first, and a take-over does not unpack what is compressed."""
+    if header.record_count == 1 or header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return header.max_timestamp
+    return NO_TIMESTAMP
 
 
 async def _load_producers(

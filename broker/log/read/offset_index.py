@@ -73,6 +73,10 @@ class OffsetIndex:
                 high = middle
         return self._entries[low - 1] if low > 0 else 0
 
+    def columns(self) -> tuple[list[int], list[int]]:
+        """Entry ids and first offsets of the slots."""
+        return self._entries.tolist(), self._offsets.tolist()
+
     def to_bytes(self) -> bytes:
         parts = [_HEAD.pack(_MAGIC, len(self._entries))]
         for column in (self._entries, self._offsets, self._max_timestamps):

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.log.append.entry_format import HEADER_SIZE
+from broker.log.life.ledger_info import known_minimum
 from broker.log.read.batch_walk import NO_END, Collected, collect
 from broker.log.read.offset_index import IndexFormatError, OffsetIndex
 from broker.log.read.scan import build_index, scan
@@ -22,7 +23,7 @@ from runtime.slices import Slices
 from wire.kafka.errors import WireError
 from wire.kafka.records.batch import TimestampType, records_data
 from wire.kafka.records.compression import Compression
-from wire.kafka.records.walk import Fault, spans
+from wire.kafka.records.walk import INT64_MAX, Fault, spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,8 @@ class Segment:
 
     __slots__ = (
         "_cursors", "_ledgers", "_settings", "aborted", "index", "index_entry", "info",
-        "max_timestamp", "max_timestamp_offset", "reader", "size_bytes", "snapshot_entry",
+        "max_timestamp", "max_timestamp_offset", "min_timestamp", "reader", "size_bytes",
+        "snapshot_entry",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +78,8 @@ class Segment:
         self.size_bytes = info.size_bytes
         self.max_timestamp = info.max_timestamp
         self.max_timestamp_offset = info.max_timestamp_offset
+        #: Of what was appended: below 0 if it is not known, INT64_MAX before anything was.
+        self.min_timestamp = INT64_MAX
         self.index_entry = info.index_entry
         self.snapshot_entry = info.snapshot_entry
 
@@ -91,6 +95,7 @@ class Segment:
             size_bytes=self.size_bytes,
             max_timestamp=self.max_timestamp,
             max_timestamp_offset=self.max_timestamp_offset,
+            min_timestamp=known_minimum(self.min_timestamp),
             index_entry=self.index_entry,
             snapshot_entry=self.snapshot_entry,
             aborted_entry=(self.index_entry or 0) + 1 if aborted_count else None,

@@ -214,7 +214,7 @@ class AbortedLists:
         if position < 0 or not is_sealed(before := self._segments[position].info):
             return {}
         assert before.snapshot_entry is not None
-        return await _open_at(await self._segments[position].open(), before.snapshot_entry)
+        return await open_at(await self._segments[position].open(), before.snapshot_entry)
 
 
 def is_sealed(info: LedgerInfo) -> bool:
@@ -240,7 +240,7 @@ async def _read_index(reader: LedgerReader, entry_id: int, count: int) -> Aborte
     return index
 
 
-async def _open_at(reader: LedgerReader, entry_id: int) -> dict[int, int]:
+async def open_at(reader: LedgerReader, entry_id: int) -> dict[int, int]:
     """The transactions that a snapshot tells of. LedgerError, EntryFormatError, WireError."""
     found = {}
     while True:

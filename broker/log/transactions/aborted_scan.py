@@ -74,6 +74,11 @@ class AbortedScan:
             lso = min(self._open.values(), default=offset + 1)
             self._told[offset] = AbortedTransaction(producer_id, first, offset, lso)
 
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """By producer, the first offset of what is open behind all that was fed."""
+        return dict(self._open)
+
     @staticmethod
     def units(fact: ScannedFact) -> int:
         """What one costs, in batches: a producer of a snapshot is 51 bytes and more, a row 32."""
@@ -120,6 +125,11 @@ async def rebuild_aborted(
     reader: LedgerReader, open_transactions: Mapping[int, int]
 ) -> AbortedIndex:
     """Of a closed ledger, by reading all of it. LedgerError, EntryFormatError, WireError."""
+    return await (await scan_aborted(reader, open_transactions)).index()
+
+
+async def scan_aborted(reader: LedgerReader, open_transactions: Mapping[int, int]) -> AbortedScan:
+    """Fed with all that the reader may read. LedgerError, EntryFormatError, WireError."""
     found = AbortedScan(reader.ledger_id, open_transactions)
     entry_id = 0
     slices = Slices(BATCHES_PER_TURN)
@@ -136,4 +146,4 @@ async def rebuild_aborted(
                     await slices.turn()
                 found.fact(item.header, item.content)
         entry_id = chunk.next_entry_id
-    return await found.index()
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.security.tls.loading import load
 from broker.security.tls.mapping import Mapping, MappingError
 from broker.security.tls.server import TlsLimits, TlsServer
 
@@ -21,6 +20,8 @@ def tls_server(
     settings: ListenerSettings, broker: BrokerConfig, turn: Turn, timers: Timers, *, has_sasl: bool
 ) -> TlsServer:
     """ConfigError. Reads files: at the start only."""
+    from broker.security.tls.loading import load  # X.509 is of no use to a start without TLS
+
     names = _mapping(settings)
     limits = TlsLimits(broker.quire_ssl_handshake_timeout_ms, broker.quire_ssl_handshakes_max)
     return TlsServer(

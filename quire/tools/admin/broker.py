@@ -198,12 +198,14 @@ async def serve_broker_pages(
     site = BrokerSite(logs, waiting, metrics, pages, credentials)
 
     async def serve(*, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
-        await http.serve(site, *address, task_status=task_status)
+        await http.serve(site, *address, tls=credentials.tls, task_status=task_status)
 
     async with trio.open_nursery() as nursery:
         bound = await nursery.start(serve)
         nursery.start_soon(waiting.run)
-        nursery.start_soon(_keep_told, store, node_id, url_of(bound))
+        nursery.start_soon(
+            _keep_told, store, node_id, url_of(bound, is_tls=credentials.tls is not None)
+        )
         task_status.started(bound)
 
 

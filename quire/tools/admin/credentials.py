@@ -7,6 +7,8 @@
 | /metrics | everybody; with its own token, if quire.metrics.token.file |
 | /health, /heartbeat, /ping, /buildinfo | everybody |
 
+With httpServerTlsEnable all of them are served by https only (tls.py).
+
 A token goes as `Authorization: Bearer <token>`. A browser does not add that by itself, so no page
 of somebody else's can have it sent. It is the text of quire.admin.token.file. Without that setting
 a server that has a data directory makes one at each start, and leaves it there in a file which is
@@ -27,6 +29,8 @@ from runtime.logs import kv
 from runtime.secret_files import SecretFileError, read_secret
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from bookie.server.pages_config import PagesConfig
     from runtime.http import HttpRequest
 
@@ -39,11 +43,12 @@ _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
 
 @dataclass(slots=True, frozen=True)
 class PageCredentials:
-    """`admin`, `metrics`: tokens; None: there is none."""
+    """`admin`, `metrics`: tokens; None: there is none. `tls`: what the pages are spoken over."""
 
     admin: str | None = field(default=None, repr=False)
     metrics: str | None = field(default=None, repr=False)
     reads_need_token: bool = False
+    tls: SSLContext | None = field(default=None, repr=False)
 
     def check_admin(self, request: HttpRequest) -> None:
         """HttpError 401 or 403 unless it may have what it asks /api/v1 for."""
@@ -69,7 +74,16 @@ def read_credentials(config: PagesConfig) -> PageCredentials:
         _read("quire.admin.token.file", config.admin_token_file),
         _read("quire.metrics.token.file", config.metrics_token_file),
         config.reads_need_token,
+        _context(config) if config.has_tls else None,
     )
+
+
+def _context(config: PagesConfig) -> SSLContext | None:
+    """ConfigError."""
+    # What it needs is slow to import, and not often wanted.
+    from quire.tools.admin.tls import pages_context
+
+    return pages_context(config)
 
 
 def _read(setting: str, path: str | None) -> str | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -80,25 +81,20 @@ async def serve_admin(
         )
         with token_note(directory, parts.credentials, parts.env.rng) as credentials:
             site = AdminSite(context, parts.metrics, credentials, parts.broker)
-            address = await nursery.start(_serve, site, host, port)
-            with _note(directory, address):
+            serve = partial(http.serve, site, host, port, tls=credentials.tls)
+            address = await nursery.start(serve)
+            with _note(directory, url_of(address, is_tls=credentials.tls is not None)):
                 task_status.started(address)
                 await trio.sleep_forever()
 
 
-async def _serve(
-    site: AdminSite, host: str, port: int, *, task_status: trio.TaskStatus[tuple[str, int]]
-) -> None:
-    await http.serve(site, host, port, task_status=task_status)
-
-
 @contextmanager
-def _note(directory: str, address: tuple[str, int]) -> Iterator[None]:
+def _note(directory: str, url: str) -> Iterator[None]:
     path = os.path.join(directory, NOTE_NAME)
     # Whoever looks finds it whole or not at all.
     unfinished = f"{path}.tmp"
     with open(unfinished, "w", encoding="ascii") as file:
-        file.write(f"{url_of(address)}\n")
+        file.write(f"{url}\n")
     os.replace(unfinished, path)
     try:
         yield
@@ -106,11 +102,12 @@ def _note(directory: str, address: tuple[str, int]) -> Iterator[None]:
         os.unlink(path)
 
 
-def url_of(address: tuple[str, int]) -> str:
+def url_of(address: tuple[str, int], *, is_tls: bool = False) -> str:
     """Where this machine reaches a listener: one on all addresses is asked on loopback."""
     host, port = address
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if is_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def settings_in_force(config: BookieConfig, values: Mapping[str, ConfigValue]) -> dict[str, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from http.client import HTTPConnection, HTTPException
+import os
+import ssl
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -11,6 +13,8 @@ import click
 
 TIMEOUT_SECONDS = 60.0
 API = "/api/v1/"
+#: A PEM file of the authorities that https is believed by, instead of the system's.
+CA_VARIABLE = "QUIRE_ADMIN_CA_FILE"
 
 
 class AdminClient:
@@ -19,10 +23,11 @@ class AdminClient:
     def __init__(self, url: str, token: str | None = None) -> None:
         """`token`: for what changes something (quire/tools/admin/credentials.py)."""
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise click.UsageError(f"{url!r} is no http://HOST:PORT")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise click.UsageError(f"{url!r} is no http://HOST:PORT or https://HOST:PORT")
+        self._tls = _trusting(os.environ.get(CA_VARIABLE)) if parts.scheme == "https" else None
         try:
-            port = parts.port or 80
+            port = parts.port or (80 if self._tls is None else 443)
         except ValueError as error:
             raise click.UsageError(f"{url!r}: {error}") from error
         self._url = url
@@ -75,7 +80,11 @@ class AdminClient:
         return value
 
     def _ask(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
-        connection = HTTPConnection(*self._address, timeout=TIMEOUT_SECONDS)
+        if self._tls is None:
+            connection = HTTPConnection(*self._address, timeout=TIMEOUT_SECONDS)
+        else:
+            host, port = self._address
+            connection = HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=self._tls)
         try:
             connection.request(method, path, body, self._headers)
             response = connection.getresponse()
@@ -85,3 +94,10 @@ class AdminClient:
             raise click.ClickException(f"{self._url} does not answer: {words}") from error
         finally:
             connection.close()
+
+
+def _trusting(path: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=path or None)
+    except OSError as error:
+        raise click.UsageError(f"{CA_VARIABLE}={path}: {error}") from error

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import socket
 import struct
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
+from broker.cluster.peer_login import LoginRefusedError
+from quire.tools.groups.security import ClientSecurity
 from wire.kafka.errors import ErrorCode, WireError
 from wire.kafka.headers import decode_response, encode_request
 
@@ -31,8 +34,10 @@ Address = tuple[str, int]
 class KafkaClient:
     """ClickException for whatever goes wrong: it ends the command with a line and code 1."""
 
-    def __init__(self, bootstrap: Address) -> None:
+    def __init__(self, bootstrap: Address, security: ClientSecurity | None = None) -> None:
+        """`security`: None: neither TLS nor a login."""
         self.bootstrap = bootstrap
+        self._security = security or ClientSecurity()
         self._connections: dict[Address, socket.socket] = {}
         self._correlation_id = 0
 
@@ -49,27 +54,42 @@ class KafkaClient:
             connection.close()
 
     def ask(self, address: Address, body: Message, version: int) -> Any:  # noqa: ANN401  # a class
-        self._correlation_id += 1
-        key = body.INFO.key
+        host, port = address
         try:
-            connection = self._connected(address)
-            connection.sendall(encode_request(body, version, self._correlation_id, CLIENT_ID))
-            (size,) = struct.unpack(">i", _received(connection, 4))
-            if not 4 <= size <= ANSWER_BYTES_MAX:
-                raise WireError(f"an answer of {size} bytes")
-            answered_id, answer = decode_response(key, version, _received(connection, size))
+            return self._ask(self._connected(address), body, version)
+        except LoginRefusedError as error:
+            raise click.ClickException(f"{host}:{port} lets nobody in so: {error}") from error
         except (OSError, EOFError, WireError) as error:
-            host, port = address
             words = str(error) or type(error).__name__
             raise click.ClickException(f"{host}:{port} does not answer: {words}") from error
+
+    def _ask(
+        self,
+        connection: socket.socket,
+        body: Message,
+        version: int,
+    ) -> Any:  # noqa: ANN401  # a class
+        """OSError, EOFError, WireError."""
+        self._correlation_id += 1
+        connection.sendall(encode_request(body, version, self._correlation_id, CLIENT_ID))
+        (size,) = struct.unpack(">i", _received(connection, 4))
+        if not 4 <= size <= ANSWER_BYTES_MAX:
+            raise WireError(f"an answer of {size} bytes")
+        answered_id, answer = decode_response(body.INFO.key, version, _received(connection, size))
         if answered_id != self._correlation_id:
-            raise click.ClickException(f"{address[0]}:{address[1]} answers out of order")
+            raise WireError("an answer to another question")
         return answer
 
     def _connected(self, address: Address) -> socket.socket:
         connection = self._connections.get(address)
         if connection is None:
             connection = socket.create_connection(address, TIMEOUT_SECONDS)
+            try:
+                connection = self._security.secured(connection, address[0])
+                self._security.log_in(partial(self._ask, connection))
+            except BaseException:
+                connection.close()
+                raise
             self._connections[address] = connection
         return connection
 

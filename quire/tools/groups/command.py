@@ -37,6 +37,11 @@ def groups() -> None:
     show_default=True,
     help="Where Kafka clients connect.",
 )
+@click.option(
+    "--command-config",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A file of Kafka's client settings: security.protocol, ssl.*, sasl.*.",
+)
 @click.option("--url", help=f"The pages of the group's coordinator. [env: {URL_VARIABLE}]")
 @click.option(
     "--data-dir",
@@ -50,6 +55,7 @@ def groups() -> None:
 def why(
     name: str,
     bootstrap: tuple[str, int],
+    command_config: str | None,
     url: str | None,
     data_dir: str,
     token_file: str | None,
@@ -62,8 +68,9 @@ def why(
     from quire.tools.groups import facts
     from quire.tools.groups.client import KafkaClient
     from quire.tools.groups.report import report, show_report
+    from quire.tools.groups.security import read_command_config
 
-    with KafkaClient(bootstrap) as client:
+    with KafkaClient(bootstrap, read_command_config(command_config)) as client:
         found = facts.ask(client, name, RealClock().time_ms())
     urls, token = _targets(url, data_dir, token_file, options)
     told = report(found, _page(name, urls, token))

@@ -469,3 +469,20 @@ async def test_catching_up_tells_what_others_made_and_deleted(node, open_node):
     assert node.catalog.get("theirs") is None
     await node.catalog.catch_up()
     assert {topic.name for topic in node.catalog.all()} == {"kept", "theirs"}
+
+
+ARCHIVE = {"quire.archive.required": "true"}
+
+
+async def test_an_archive_is_for_what_is_not_compacted(node):
+    await node.catalog.create("t", 1, {**ARCHIVE, "cleanup.policy": "delete"})
+    for policy in ("compact", "compact,delete"):
+        with refused(ErrorCode.INVALID_CONFIG, "quire.archive.required=true cannot be kept"):
+            node.catalog.check_configs("u", {**ARCHIVE, "cleanup.policy": policy})
+    node.catalog.check_configs(
+        "u", {"quire.archive.required": "false", "cleanup.policy": "compact"}
+    )
+    with refused(ErrorCode.INVALID_CONFIG, "is not for __consumer_offsets"):
+        node.catalog.check_configs("__consumer_offsets", ARCHIVE)
+    with refused(ErrorCode.INVALID_CONFIG, "true or false"):
+        node.catalog.check_configs("u", {"quire.archive.required": "perhaps"})

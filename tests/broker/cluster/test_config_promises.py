@@ -52,14 +52,12 @@ REFUSED = {
     "config.providers": "file",
     "principal.builder.class": "com.example.Principals",
     "remote.log.storage.system.enable": "true",
-    "security.inter.broker.protocol": "SSL",
     "security.providers": "com.example.Provider",
     "transaction.two.phase.commit.enable": "true",
     "ssl.engine.factory.class": "com.example.Engines",
     "ssl.provider": "BC",
     "ssl.trustmanager.algorithm": "SunX509",
     "sasl.jaas.config": "x required;",
-    "sasl.mechanism.inter.broker.protocol": "PLAIN",
     "listener.name.internal.ssl.provider": "BC",
     "listener.name.internal.ssl.keymanager.algorithm": "PKIX",
     "listener.name.internal.sasl.jaas.config": "x required;",
@@ -93,7 +91,8 @@ def test_every_name_of_tls_and_sasl_is_refused():
     tunes = {key.name for key in begun if key.type in numbers and key.name.startswith("sasl.")}
     taken = {key.name for key in begun if refusal(key.name, other_value(key)) is None}
     oauth = {name for name in OAUTH_NAMES if name.startswith("sasl.")}
-    assert taken == tunes | oauth | {"sasl.enabled.mechanisms", VALIDATOR_CLASS, *OF_TLS}
+    of_sasl = {"sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol"}
+    assert taken == tunes | oauth | of_sasl | {VALIDATOR_CLASS, *OF_TLS}
     assert "sasl.kerberos.min.time.before.relogin" in taken
 
 
@@ -106,7 +105,7 @@ def other_value(key):
         ConfigType.DOUBLE: ("0.25", "0.75"),
     }.get(key.type, ("7", "8", "x", "4096", "2097152", "50000", "zstd", "LogAppendTime", "upgrade"))
     more = ("A:PLAINTEXT", "127.0.0.1:5", "compact", "gzip", "1", STANDARD_AUTHORIZER, "User:x",
-            "TLSv1.2", "required", "PEM", "")  # fmt: skip
+            "TLSv1.2", "required", "PEM", "SSL", "")  # fmt: skip
     for text in (*candidates, *more):
         try:
             if key.parse(text) != key.parse_default():

@@ -18,12 +18,17 @@ from tests.broker.groups.test_coordinator import (
 )
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from wire.kafka.messages.groups import DeleteGroupsRequest
+from wire.kafka.messages.groups import DeleteGroupsRequest, ListGroupsRequest
 from wire.kafka.messages.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetFetchRequestTopics,
+)
+from wire.kafka.messages.streams_groups import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatRequestSubtopology,
+    StreamsGroupHeartbeatRequestTopology,
 )
 from wire.kafka.messages.transactions import (
     TxnOffsetCommitRequest,
@@ -115,6 +120,29 @@ async def ready(world):
     world.catalog.add("t", 400)
     world.catalog.add("u", 2)
     return world
+
+
+def consumer_heartbeat(epoch):
+    return 0, ConsumerGroupHeartbeatRequest(
+        "g", "m", epoch, rebalance_timeout_ms=30_000, subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )  # fmt: skip
+
+
+def streams_heartbeat(epoch):
+    part = StreamsGroupHeartbeatRequestSubtopology("0", ["t"], [], [], [], [], [])
+    topology = StreamsGroupHeartbeatRequestTopology(0, [part])
+    return 0, StreamsGroupHeartbeatRequest(
+        "g", "m", epoch, rebalance_timeout_ms=30_000, process_id="p", active_tasks=[],
+        standby_tasks=[], warmup_tasks=[],
+        topology=None if epoch else topology,
+    )  # fmt: skip
+
+
+async def listed_groups(world):
+    """(id, kind) of each."""
+    answer = await world.ask(5, ListGroupsRequest())
+    return [(each.group_id, each.group_type) for each in answer.groups]
 
 
 # --- the scenarios
@@ -579,3 +607,28 @@ async def test_a_load_keeps_what_is_pending_over_the_group_that_is_stored_later(
     assert await stable(ready, 0) == [(E.UNSTABLE_OFFSET_COMMIT, -1)]
     assert await end(ready) == 0
     assert {key: value[0] for key, value in (await fetched(ready)).items()} == {("t", 0): 10}
+
+
+@pytest.mark.parametrize("keeps_offset", [False, True])
+@pytest.mark.parametrize("kind", ["consumer", "streams"])
+async def test_a_group_that_was_deleted_leaves_nothing_but_its_offsets(
+    autojump_clock, ready, kind, keeps_offset
+):
+    """Of all its records a load is told of the commit in a transaction and of tombstones."""
+    ask = {"consumer": consumer_heartbeat, "streams": streams_heartbeat}[kind]
+    for epoch in (0, -1):
+        assert (await ready.ask(*ask(epoch))).error_code == E.NONE
+    assert await commit(ready, offset=10) == [0]
+    assert await end(ready) == 0
+    (result,) = (await ready.ask(2, DeleteGroupsRequest(["g"]))).results
+    assert result.error_code == E.NONE
+    if keeps_offset:
+        assert await commit(ready, offset=11) == [0]
+        assert await end(ready) == 0
+    before = await listed_groups(ready)
+    assert before == ([("g", "classic")] if keeps_offset else [])
+    await ready.restart()
+    assert await listed_groups(ready) == before
+    assert {key: value[0] for key, value in (await fetched(ready)).items()} == (
+        {("t", 0): 11} if keeps_offset else {}
+    )

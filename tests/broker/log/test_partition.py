@@ -58,6 +58,7 @@ class Config:
     message_timestamp_before_max_ms: int = (1 << 63) - 1
     message_timestamp_after_max_ms: int = (1 << 63) - 1
     compression_type: str = "producer"
+    quire_archive_required: bool = False
     quire_locks: str = "off"
     quire_locks_max_per_record: int = 64
     quire_locks_table_size: int = 30_000

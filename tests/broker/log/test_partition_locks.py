@@ -170,6 +170,23 @@ async def test_scenario_8_a_duplicate_is_answered_before_its_locks_are_asked(
     assert log.next_offset == 1
 
 
+async def test_what_is_behind_a_new_producers_refused_batch_is_no_beginning(
+    autojump_clock, started
+):
+    """As behind a known one's. Taken, it would be number 1, which a client that counts back gives
+    to what it sends next: that would be called a duplicate, and be nowhere."""
+    log = (await started()).one.log()
+    assert await answer(log, write(0, b"x")) == (0, None)
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    refused = put(log, write(0, b"x", **producer, base_sequence=0))
+    behind = put(log, write(1, b"y", **producer, base_sequence=1))
+    await until(lambda: refused and behind)
+    assert refused[0].error_message == CONFLICT(0, 0, "x")
+    assert behind[0].error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await answer(log, write(1, b"y", **producer, base_sequence=0)) == (1, None)
+    assert await answer(log, write(1, b"z", **producer, base_sequence=1)) == (2, None)
+
+
 async def test_scenario_12_a_take_over_refuses_who_has_not_caught_up(autojump_clock, started):
     cluster = await started()
     log = cluster.one.log()

@@ -166,7 +166,7 @@ def test_the_note_is_never_found_unfinished(tmp_path):
     """Also over one that a killed server has left."""
     path = tmp_path / NOTE_NAME
     path.write_text("http://127.0.0.1:1\n")
-    with path.open() as before, _note(str(tmp_path), ("127.0.0.1", 2)):
+    with path.open() as before, _note(str(tmp_path), "http://127.0.0.1:2"):
         assert before.read() == "http://127.0.0.1:1\n"
         assert path.read_text() == "http://127.0.0.1:2\n"
     assert list(tmp_path.iterdir()) == []

@@ -37,7 +37,7 @@ typedef struct {
 typedef struct {
     int fault;
     Py_ssize_t index, position, late, keyless, blamed_count;
-    int64_t max_timestamp;
+    int64_t max_timestamp, min_timestamp;
     Py_ssize_t blamed[BLAMED_MAX];
 } Walked;
 
@@ -154,6 +154,8 @@ static void walk_all(const uint8_t *data, Py_ssize_t size, Py_ssize_t count, int
         int is_late = overflows || (timestamp != -1 && (timestamp < earliest || timestamp > latest));
         if (!overflows && timestamp > out->max_timestamp)
             out->max_timestamp = timestamp;
+        if (!overflows && timestamp < out->min_timestamp)
+            out->min_timestamp = timestamp;
         is_keyless &= wants_keys;
         if (is_late || is_keyless) {
             out->late += is_late;
@@ -183,6 +185,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
     out.fault = WHOLE;
     out.index = out.position = out.late = out.keyless = out.blamed_count = 0;
     out.max_timestamp = -1;
+    out.min_timestamp = INT64_MAX;
     if (data.len < UNLOCKED_SIZE_MIN) {
         walk_all(data.buf, data.len, count, base, earliest, latest, wants_keys, &out);
     } else {
@@ -201,8 +204,9 @@ static PyObject *walk(PyObject *module, PyObject *args)
             return NULL;
         }
     }
-    return Py_BuildValue("(innLnnN)", out.fault, out.index, out.position,
-                         (long long)out.max_timestamp, out.late, out.keyless, blamed);
+    return Py_BuildValue("(innLnnNL)", out.fault, out.index, out.position,
+                         (long long)out.max_timestamp, out.late, out.keyless, blamed,
+                         (long long)out.min_timestamp);
 }
 
 /* Where a record and its key lie, as numbers of bytes from the first on. */

@@ -57,8 +57,9 @@ class Walked(NamedTuple):
 
     `max_timestamp` is that of all records (ms; -1 if none is later). `late_count` records have a
     timestamp that is out of bounds, `keyless_count` no key where one was asked for; `blamed` are
-    their indexes, the first BLAMED_MAX of them. With a fault, the records behind it are not in any
-    of these.
+    their indexes, the first BLAMED_MAX of them. `min_timestamp`: the earliest of all, one that is
+    none (-1) included; INT64_MAX without records. With a fault, the records behind it are not in
+    any of these.
     """
 
     fault: int
@@ -68,6 +69,7 @@ class Walked(NamedTuple):
     late_count: int
     keyless_count: int
     blamed: tuple[int, ...]
+    min_timestamp: int
 
 
 #: A refusal names no more records than these: the answer must not be larger than the request.
@@ -236,7 +238,7 @@ def walk_pure(
     data = bytes(data)
     size = len(data)
     position = index = late_count = keyless_count = 0
-    max_timestamp = NO_TIMESTAMP
+    max_timestamp, min_timestamp = NO_TIMESTAMP, INT64_MAX
     blamed: list[int] = []
     fault = Fault.NONE
     try:
@@ -246,6 +248,8 @@ def walk_pure(
             overflows = not INT64_MIN <= timestamp <= INT64_MAX
             if timestamp > max_timestamp and not overflows:
                 max_timestamp = timestamp
+            if timestamp < min_timestamp and not overflows:
+                min_timestamp = timestamp
             is_in_time = earliest <= timestamp <= latest or timestamp == NO_TIMESTAMP
             is_late = overflows or not is_in_time
             is_keyless = wants_keys and key_size < 0
@@ -259,7 +263,10 @@ def walk_pure(
             fault = Fault.LEFT_OVER
     except _FaultError as error:
         fault = error.args[0]
-    return Walked(fault, index, position, max_timestamp, late_count, keyless_count, tuple(blamed))
+    return Walked(
+        *(fault, index, position, max_timestamp, late_count, keyless_count, tuple(blamed)),
+        min_timestamp=min_timestamp,
+    )
 
 
 #: The sizes of its key and its value.

@@ -2,18 +2,16 @@
 
 Kafka wants a ScramLoginModule in listener.name.<listener>.<mechanism>.sasl.jaas.config. Here users
 are in metadata and nothing of it is needed, but what is there must be that. Its username and
-password are those by which Kafka's brokers log in to each other; brokers here do not.
+password are those by which brokers log in to each other (broker/security/sasl/outgoing.py).
 """
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from broker.security.sasl.scram.mechanism import ScramMechanism
 from runtime.config import ConfigError
 from runtime.jaas import parse_jaas_entry
-from runtime.logs import kv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from broker.security.sasl.scram.hashes import ScramHash
     from broker.security.sasl.scram.mechanism import Tokens, Users
     from runtime.env import Rng
-
-logger = logging.getLogger(__name__)
 
 _JAAS_SETTING = "sasl.jaas.config"
 _MODULE = "ScramLoginModule"
@@ -54,8 +50,3 @@ def _check_module(settings: ListenerSettings, mechanism: str) -> None:
     unknown = sorted(module.options.keys() - _OUTGOING)
     if unknown:
         raise ConfigError(name, f"{name}: {_MODULE} has no option {unknown[0]} here")
-    if module.options:
-        logger.warning(
-            "setting_acts_otherwise",
-            kv(setting=name, note="brokers do not log in to each other; users are in metadata"),
-        )

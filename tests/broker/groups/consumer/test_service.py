@@ -312,6 +312,19 @@ async def test_append_fails_midway(world, autojump_clock):
     assert (one.count, two.count) == (2, 2)
 
 
+async def test_who_could_not_be_removed_is_removed_later(world, autojump_clock):
+    """The simulation's seed 10 with three members: nobody was late any more, and a partition was
+    nobody's for ever."""
+    await Client(world, "silent", "t").beat()
+    log = world.log_of("g")
+    log.fail_with = E.NOT_ENOUGH_REPLICAS
+    await trio.sleep(50)
+    log.fail_with = None
+    assert list(group_of(world).stored.members) == ["silent"]
+    await trio.sleep(50)
+    assert not group_of(world).stored.members
+
+
 async def test_a_unit_is_written_when_the_one_before_it_is_stored(world, autojump_clock):
     """What builds upon something that is not stored is never in the log."""
     one = Client(world, "a", "t")

@@ -280,6 +280,19 @@ async def test_a_unit_that_is_not_stored_changes_nothing(share_world, autojump_c
     assert set(shown(world).members) == {"m", "n"}
 
 
+async def test_who_could_not_be_removed_is_removed_later(share_world, autojump_clock):
+    world = share_world
+    world.catalog.add("t", 1)
+    await Client(world, "silent", "t").beat()
+    log = world.log_of("g")
+    log.fail_with = E.NOT_ENOUGH_REPLICAS
+    await trio.sleep(50)
+    log.fail_with = None
+    assert set(shown(world).members) == {"silent"}
+    await trio.sleep(50)
+    assert not shown(world).members
+
+
 # --- the share coordinator
 
 

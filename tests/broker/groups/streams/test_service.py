@@ -642,3 +642,14 @@ async def test_a_failed_append_leaves_what_is_stored(world):
     assert await describe(world) == before
     await settle(one, other)
     assert {len(each.active["0"]) for each in (one, other)} == {2}
+
+
+async def test_who_could_not_be_removed_is_removed_later(world, autojump_clock):
+    await settle(Client(world, "silent"))
+    log = world.log_of("g")
+    log.fail_with = E.NOT_ENOUGH_REPLICAS
+    await trio.sleep(50)
+    log.fail_with = None
+    assert len((await describe(world)).members) == 1
+    await trio.sleep(50)
+    assert not (await describe(world)).members

@@ -201,6 +201,38 @@ def test_a_lost_answer_is_told_again(driver):
     assert (again.epoch, again.tasks) == (3, driver.group.current["a"].assigned)
 
 
+def test_a_lost_answer_that_took_tasks_is_told_again(driver):
+    """The epoch is the same, as the member has not given them back: only what it owns tells."""
+    driver.join("a")
+    driver.now_ms += 600
+    owned = driver.owned["a"]
+    driver.join("b")
+    took = driver.beat("a", owned=owned)
+    assert took.tasks is not None
+    assert driver.group.current["a"].state is MemberState.UNREVOKED_TASKS
+    again = driver.beat("a", owned=owned)
+    assert (again.epoch, again.tasks) == (took.epoch, took.tasks)
+    driver.settle()
+    assert driver.is_stable()
+
+
+def test_a_lost_answer_that_gave_what_was_free_is_told_again(driver):
+    driver.join("a")
+    driver.now_ms += 600
+    driver.settle()
+    driver.join("b")
+    driver.now_ms += 600
+    driver.settle("b")
+    driver.ack("a")
+    driver.ack("a")
+    before = driver.owned["b"]
+    gave = driver.ack("b")
+    assert gave.tasks is not None
+    again = driver.beat("b", gave.epoch, owned=before)
+    assert (again.epoch, again.tasks) == (gave.epoch, gave.tasks)
+    assert driver.beat("b", gave.epoch, owned=driver.owned["b"]).tasks is None
+
+
 @pytest.mark.parametrize(
     ("epoch", "owned"),
     [

@@ -63,6 +63,17 @@ async def test_a_horizon_pass_needs_no_dirt(autojump_clock, shop, compaction):
     assert await shop.cleaner._look() is None
 
 
+async def test_a_replacement_is_as_early_as_the_earliest_of_its_sources(autojump_clock, shop):
+    """Where it is known of all; what was left of them is not looked at."""
+    await shop.open()
+    await shop.fill([(b"a", b"1")], base_timestamp=6000)
+    await shop.fill([(b"a", b"2")], base_timestamp=7000)
+    assert [info.min_timestamp for info in shop.log.chain.ledgers] == [6000, 7000]
+    await shop.compact()
+    [info] = shop.log.chain.ledgers
+    assert (info.is_compacted, info.min_timestamp) == (True, 6000)
+
+
 async def test_the_open_ledger_is_left_alone_and_a_closed_last_is_not(autojump_clock, shop):
     await shop.open()
     await shop.put((b"a", b"1"), (b"a", b"2"))

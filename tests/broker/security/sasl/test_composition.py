@@ -6,7 +6,6 @@ from bookie.config_definitions import BOOKIE_CONFIGS
 from broker.cluster.config import BrokerConfig
 from broker.cluster.config_file import load
 from broker.cluster.config_listener import ListenerSettings
-from broker.node.security import check_between_brokers
 from broker.security.sasl.composition import SaslServices, sasl_layer
 from runtime.config import ConfigError
 
@@ -75,13 +74,34 @@ def test_what_ends_the_start(texts, match):
     assert "hidden away" not in str(raised.value)
 
 
-def test_brokers_do_not_log_in_to_each_other():
-    """So a listener that they would meet at must not ask them."""
-    with pytest.raises(ConfigError, match="brokers do not log in to each other"):
-        check_between_brokers(BrokerConfig.parse(_broker(TEXTS)))
-    beside = {**TEXTS, "listeners": f"{TEXTS['listeners']},PLAINTEXT://127.0.0.1:0"}
-    check_between_brokers(BrokerConfig.parse(_broker(beside)))
+def test_brokers_meet_where_the_protocol_says():
+    config = BrokerConfig.parse(
+        {
+            "listeners": "SASL_SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:1",
+            "security.inter.broker.protocol": "SASL_SSL",
+        }
+    )
+    assert config.listener_for_brokers == "SASL_SSL"
 
 
-def _broker(texts):
-    return {name: text for name, text in texts.items() if not name.startswith("listener.name.")}
+@pytest.mark.parametrize(
+    ("texts", "match"),
+    [
+        ({"security.inter.broker.protocol": "SASL_PLAINTEXT"}, "there is no listener SASL_PLAIN"),
+        ({"security.inter.broker.protocol": "TLS"}, "security.inter.broker.protocol"),
+        (
+            {"security.inter.broker.protocol": "SSL", "inter.broker.listener.name": "SSL"},
+            "only one of it and inter.broker.listener.name",
+        ),
+        (
+            {
+                "security.inter.broker.protocol": "SSL",
+                "listener.security.protocol.map": "SSL:SASL_SSL",
+            },
+            "no listener SSL of this protocol",
+        ),
+    ],
+)
+def test_a_protocol_between_brokers_that_no_listener_has(texts, match):
+    with pytest.raises(ConfigError, match=match):
+        BrokerConfig.parse({"listeners": "SSL://127.0.0.1:0", **texts})

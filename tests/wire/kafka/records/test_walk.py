@@ -159,7 +159,7 @@ def test_every_fault_says_where():
     data = b"".join(encode_record(Record(n, 0, None, b"abc", [])) for n in range(3))
     for fault in Fault:
         if fault is not Fault.NONE:
-            text = fault_text(Walked(fault, 2, 22, -1, 0, 0, ()))
+            text = fault_text(Walked(fault, 2, 22, -1, 0, 0, (), 0))
             assert "2" in text
             assert "22" in text
     got = Walked._make(walk(data[:-1], 3, 0, *ANY_TIME, False))
@@ -360,3 +360,18 @@ def test_a_place_outside_of_the_records_is_refused():
     for position in (-1, 5):
         with pytest.raises(ValueError, match="outside"):
             spans(b"abcd", position, 1, 1)
+
+
+@pytest.mark.parametrize("function", [walk, walk_pure])
+def test_the_earliest_timestamp_is_told(function):
+    """Not always the first record's; what does not fit 64 bits is no time."""
+
+    def earliest(base, *deltas):
+        records = [Record(n, delta, None, b"", []) for n, delta in enumerate(deltas)]
+        data = b"".join(map(encode_record, records))
+        return Walked._make(function(data, len(records), base, *ANY_TIME, False)).min_timestamp
+
+    assert earliest(100, 0, -7, 5) == 93
+    assert earliest(100, 0, -101) == -1
+    assert earliest(-(2**63), -1, 4) == -(2**63) + 4
+    assert earliest(0) == 2**63 - 1

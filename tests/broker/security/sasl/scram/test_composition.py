@@ -1,6 +1,5 @@
 """What a listener's settings may say of SCRAM, and what ends the start."""
 
-import logging
 import random
 
 import pytest
@@ -39,13 +38,6 @@ def test_users_need_no_setting_and_kafkas_module_is_taken(text, caplog):
     assert {one.name for one in made.mechanisms.values()} == set(BY_NAME)
     assert node.notes == ()
     assert not caplog.records
-
-
-def test_how_kafkas_brokers_log_in_to_each_other_is_told_to_have_no_effect(caplog):
-    with caplog.at_level(logging.WARNING):
-        layer(**{JAAS: f'{MODULE} required username="admin" password="hidden away";'})
-    assert "setting_acts_otherwise" in caplog.text
-    assert "hidden away" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""Entries of a ledger -> runs of record batches, from an offset to an offset.
+
+    await read_range(reader, Range(start=100, end=200), send)
+
+`send(bodies, position)` is awaited with whole batches, back to back in each body, in the order of
+offsets, and with one past their last offset. What lies before `start` within the first body, and
+behind `end` in the last, is the decoder's to leave out. Nothing is left out silently: a gap in the
+offsets of a ledger that was not compacted, or a ledger that ends too early, is a
+`MissingRecordsError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.log.append.entry_format import (
+    FLAG_CONTINUED,
+    FLAG_CONTINUES,
+    HEADER_SIZE,
+    KIND_BATCHES,
+    KIND_INDEX,
+    parse_header,
+)
+from broker.log.read.offset_index import OffsetIndex
+from pyspark_quire.partitions import offset_behind
+
+if TYPE_CHECKING:
+    from broker.log.append.entry_format import EntryHeader
+    from ledger.reader import LedgerReader
+    from wire.buffers import Buffer
+
+#: Of one read.
+READ_BYTES = 1 << 20
+READ_ENTRIES = 4096
+
+Send = Callable[[list["Buffer"], int], Awaitable[None]]
+
+
+class MissingRecordsError(Exception):
+    """Records that should be there are not; names ledger and offsets."""
+
+
+@dataclass(slots=True, frozen=True)
+class Range:
+    """Offsets `start` to `end`, the latter excluded, of one ledger, which has all of them or, if
+    it is compacted, what is left of them."""
+
+    start: int
+    end: int
+    is_compacted: bool = False
+    #: An entry at or before that of `start`; None: to be found.
+    first_entry: int | None = None
+
+
+async def read_index(reader: LedgerReader, entry_id: int) -> OffsetIndex:
+    """The offset index that a ledger was sealed with. LedgerError, EntryFormatError,
+    IndexFormatError."""
+    [payload] = await reader.read(entry_id, count_max=1, size_max=1)
+    header = parse_header(payload)
+    if header.kind != KIND_INDEX:
+        raise MissingRecordsError(
+            f"ledger {reader.ledger_id}: entry {entry_id} is no index, but of kind {header.kind}"
+        )
+    return OffsetIndex.from_bytes(payload[HEADER_SIZE:])
+
+
+async def find_entry(reader: LedgerReader, offset: int) -> int:
+    """The last entry that begins at or before `offset` and continues none: every entry says where
+    it begins, so a search halves the ledger with each read. 0 if none does. LedgerError."""
+    low, high = 0, reader.last_add_confirmed + 1
+    while low < high:
+        middle = (low + high) // 2
+        header = await _header(reader, middle)
+        # Of the entries of one batch the first is wanted; they have the same offset.
+        if header.first_offset > offset or (
+            header.kind != KIND_BATCHES and header.first_offset >= offset
+        ):
+            high = middle
+        else:
+            low = middle + 1
+    entry_id = max(low - 1, 0)
+    while entry_id > 0 and (await _header(reader, entry_id)).flags & FLAG_CONTINUED:
+        entry_id -= 1
+    return entry_id
+
+
+async def _header(reader: LedgerReader, entry_id: int) -> EntryHeader:
+    [payload] = await reader.read(entry_id, count_max=1, size_max=1)
+    return parse_header(payload)
+
+
+class _Batches:
+    """Puts entries together; knows how far the offsets go."""
+
+    def __init__(self, ledger_id: int, wanted: Range) -> None:
+        self._ledger_id = ledger_id
+        self._wanted = wanted
+        self._pending: list[memoryview] = []
+        #: One past the last offset that was seen; None before the first.
+        self.position: int | None = None
+        self.is_done = False
+
+    def take(self, payload: memoryview, bodies: list[Buffer]) -> None:
+        """EntryFormatError, MissingRecordsError."""
+        header = parse_header(payload)
+        if header.kind != KIND_BATCHES or self.is_done:
+            return
+        if header.flags & FLAG_CONTINUED and not self._pending:
+            return  # of a batch that begins before the first entry, and so before the range
+        if header.first_offset >= self._wanted.end and not self._pending:
+            self.is_done = True
+            return
+        if not header.flags & FLAG_CONTINUED:
+            self._check(header)
+        end = header.first_offset + header.record_count
+        if end <= self._wanted.start:
+            self.position = end
+            return
+        self._pending.append(payload[HEADER_SIZE:])
+        if header.flags & FLAG_CONTINUES:
+            return
+        bodies.append(self._pending[0] if len(self._pending) == 1 else b"".join(self._pending))
+        self._pending = []
+        self.position = max(offset_behind(header), self.position or 0)
+        self.is_done = self.position >= self._wanted.end
+
+    def _check(self, header: EntryHeader) -> None:
+        wanted = self._wanted
+        if wanted.is_compacted:
+            return
+        expected = self.position if self.position is not None else wanted.start
+        is_gap = header.first_offset > expected
+        if is_gap or (self.position is not None and header.first_offset != expected):
+            raise MissingRecordsError(
+                f"ledger {self._ledger_id}: offset {expected} is followed by an entry of"
+                f" {header.first_offset}"
+            )
+
+
+async def read_range(reader: LedgerReader, wanted: Range, send: Send) -> None:
+    """LedgerError (a digest that no copy matches, bookies that do not answer, a ledger that is
+    gone), EntryFormatError, MissingRecordsError."""
+    if wanted.start >= wanted.end:
+        return
+    entry_id = wanted.first_entry
+    if entry_id is None:
+        entry_id = await find_entry(reader, wanted.start)
+    batches = _Batches(reader.ledger_id, wanted)
+    while not batches.is_done and entry_id <= reader.last_add_confirmed:
+        payloads = await reader.read(entry_id, count_max=READ_ENTRIES, size_max=READ_BYTES)
+        bodies: list[Buffer] = []
+        for payload in payloads:
+            batches.take(payload, bodies)
+        entry_id += len(payloads)
+        if bodies:
+            assert batches.position is not None
+            await send(bodies, batches.position)
+    if not batches.is_done and (batches.position or wanted.start) < wanted.end:
+        raise MissingRecordsError(
+            f"ledger {reader.ledger_id} ends at offset {batches.position}, and not at {wanted.end}"
+        )

@@ -1,0 +1,72 @@
+"""A stream's offsets, and how far one micro-batch goes. Pure.
+
+An offset as Spark logs it:
+
+    {"v": 1, "parts": {"<topic id>-<partition>": <next offset to read>}}
+
+A topic that was deleted and made again has another id, so it is not taken for the old one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION = 1
+#: "<topic id>-<partition>"
+PartKey = str
+Offsets = dict[PartKey, int]
+
+
+def to_offset(parts: Mapping[PartKey, int]) -> dict[str, Any]:
+    return {"v": VERSION, "parts": dict(sorted(parts.items()))}
+
+
+def from_offset(offset: Mapping[str, Any]) -> Offsets:
+    """ValueError for what is not ours: another source's checkpoint, or a newer version's."""
+    if offset.get("v") != VERSION or not isinstance(offset.get("parts"), dict):
+        raise ValueError(
+            f"{dict(offset)!r} is no offset of this source: a checkpoint of another one cannot be"
+            " gone on with; give its offsets as startingOffsets, and another checkpointLocation"
+        )
+    return {str(key): int(value) for key, value in offset["parts"].items()}
+
+
+def part_key(topic_id: object, partition: int) -> PartKey:
+    return f"{topic_id}-{partition}"
+
+
+def split_key(key: PartKey) -> tuple[str, int]:
+    """(topic id, partition)"""
+    topic_id, _, partition = key.rpartition("-")
+    return topic_id, int(partition)
+
+
+def limited(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
+    """Where to end so that at most `rows_max` offsets lie between: each partition gets its share of
+    them by what waits in it, as KafkaMicroBatchStream.rateLimit has it. At least one moves if any
+    can. What is in `end` only starts at its own end."""
+    waiting = {key: max(end[key] - start.get(key, end[key]), 0) for key in end}
+    total = sum(waiting.values())
+    if total <= rows_max:
+        return dict(end)
+    shares = {key: rows_max * count // total for key, count in waiting.items()}
+    left = rows_max - sum(shares.values())
+    # What rounding left goes to those who wait for the most.
+    for key in sorted(waiting, key=lambda each: (-waiting[each], each)):
+        more = min(left, waiting[key] - shares[key], 1)
+        shares[key] += more
+        left -= more
+    return {key: start.get(key, end[key]) + shares[key] for key in end}
+
+
+def rows_for_bytes(bytes_max: int, bytes_per_row: float) -> int:
+    """About how many offsets have so many bytes; at least 1."""
+    return max(int(bytes_max / max(bytes_per_row, 1.0)), 1)
+
+
+def waits(start: Offsets, end: Offsets, rows_min: int) -> bool:
+    """Whether there are fewer than `rows_min` new offsets."""
+    return sum(max(end[key] - start.get(key, end[key]), 0) for key in end) < rows_min

@@ -1,0 +1,1 @@
+"""Members of groups of the simulation: what each protocol's clients do."""

@@ -1,0 +1,82 @@
+"""Who owns which partition of a consumer group (KIP-848), as its members were told.
+
+*two owners*: two members were told one partition in one member epoch; or one is told a partition of
+another one that was answered by the same coordinator so lately that this cannot have removed it:
+neither its session nor its time to give the partition up can be over. (A coordinator that was
+deposed and does not know it answers heartbeats as before; so does Kafka's. Epochs tell then.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sim.history import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sim.history import Partition
+
+
+@dataclass(slots=True)
+class _Hold:
+    """`coordinator`: who answered last; `safe_until`: until then it cannot have given up on the
+    member, in virtual seconds."""
+
+    coordinator: tuple[str, int]
+    safe_until: float
+    partitions: set[Partition]
+
+
+@dataclass(slots=True)
+class Owners:
+    #: By member id.
+    _holds: dict[str, _Hold] = field(default_factory=dict)
+    _by_epoch: dict[tuple[Partition, int], str] = field(default_factory=dict)
+    #: So many were judged.
+    told_count: int = 0
+
+    def told(
+        self,
+        member_id: str,
+        epoch: int,
+        partitions: Collection[Partition],
+        coordinator: tuple[str, int],
+        *,
+        now: float,
+        safe_until: float,
+    ) -> None:
+        """The member was answered: in this epoch these are its own."""
+        before = self._holds.get(member_id)
+        for partition in partitions:
+            self.told_count += 1
+            self._judge_epoch(member_id, epoch, partition)
+            if before is None or partition not in before.partitions:
+                self._judge_others(member_id, partition, coordinator, now)
+        self._holds[member_id] = _Hold(coordinator, safe_until, set(partitions))
+
+    def over(self, member_id: str) -> None:
+        """It reads nothing any more."""
+        self._holds.pop(member_id, None)
+
+    def _judge_epoch(self, member_id: str, epoch: int, partition: Partition) -> None:
+        other = self._by_epoch.setdefault((partition, epoch), member_id)
+        if other != member_id:
+            raise Violation("two owners", f"{partition} in epoch {epoch}: {other} and {member_id}")
+
+    def _judge_others(
+        self, member_id: str, partition: Partition, coordinator: tuple[str, int], now: float
+    ) -> None:
+        for other, hold in self._holds.items():
+            if (
+                other != member_id
+                and partition in hold.partitions
+                and hold.coordinator == coordinator
+                and now < hold.safe_until
+            ):
+                raise Violation(
+                    "two owners",
+                    f"{partition} of {other}, which is safe until {hold.safe_until:.3f},"
+                    f" is {member_id}'s at {now:.3f}",
+                )

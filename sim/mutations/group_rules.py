@@ -1,0 +1,150 @@
+"""Rules of consumer groups (KIP-848) and share groups (KIP-932), and each one broken."""
+
+from __future__ import annotations
+
+from sim.mutations.mutation import Mutation, Patch
+
+RECONCILE = "broker.groups.consumer.reconcile_core"
+LIVE = "broker.groups.consumer.live"
+SHARE = "broker.share.partition.share_partition"
+SHARE_CORE = "broker.share.partition.share_partition_core"
+CORE_TESTS = ("tests/broker/groups/consumer/test_consumer_core.py",)
+SERVICE_TESTS = (
+    "tests/broker/groups/consumer/test_service.py",
+    "tests/broker/groups/consumer/test_service_moves.py",
+)
+
+GROUP_RULES = (
+    Mutation(
+        "given-while-held",
+        "a member is given a partition that another one has not given back",
+        (
+            Patch(
+                RECONCILE,
+                "if p not in had and not is_held(topic_id, p)}",
+                "if p not in had}",
+            ),
+        ),
+        CORE_TESTS,
+    ),
+    Mutation(
+        "not-given-back",
+        "a partition counts as given back with the first heartbeat that comes after",
+        (
+            Patch(
+                RECONCILE,
+                "    if owned is None:\n        return False\n    return not any(",
+                "    return not all(",
+            ),
+        ),
+        CORE_TESTS,
+    ),
+    Mutation(
+        "kept-silently",
+        "a member that has to give something back is told the next epoch at once",
+        (
+            Patch(
+                RECONCILE,
+                "    if revoke and (owned is None or _owns_any(owned, revoke)):\n"
+                "        return Current(\n            current.epoch, current.previous_epoch",
+                "    if False and revoke:\n"
+                "        return Current(\n            current.epoch, current.previous_epoch",
+            ),
+        ),
+        CORE_TESTS,
+    ),
+    Mutation(
+        "any-epoch-commits",
+        "a commit of an epoch before the partition was given to the member is taken",
+        (Patch(LIVE, "if since is None or epoch < since:", "if False:"),),
+        (*CORE_TESTS, *SERVICE_TESTS),
+    ),
+    Mutation(
+        "load-without-sessions",
+        "a coordinator that takes a group over removes nobody who is silent from then on",
+        (
+            Patch(
+                LIVE,
+                "            self.touch(member_id, times, now_ms)\n        self._derive",
+                "            pass\n        self._derive",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
+        "never-late",
+        "who does not give a partition back in time keeps it",
+        (
+            Patch(
+                LIVE,
+                "            self._set(self.revocation_deadlines, member_id, at_ms)",
+                "            self._set({}, member_id, at_ms)",
+            ),
+        ),
+        (*CORE_TESTS, *SERVICE_TESTS),
+    ),
+    Mutation(
+        "removal-not-tried-again",
+        "a member whose removal could not be stored stays for ever",
+        (
+            Patch(
+                "broker.groups.consumer.service",
+                "            live.expect_again(self.times_of(live.group_id), now_ms)\n",
+                "",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
+        "share-state-forgotten",
+        "a leader of a share partition begins with the start offset, and forgets what was"
+        " acknowledged behind it",
+        (
+            Patch(
+                SHARE,
+                "SharePartitionCore(start, stored.batches)",
+                "SharePartitionCore(start, [])",
+            ),
+        ),
+        ("tests/broker/share/state/test_coordinator_on_ledgers.py",),
+    ),
+    Mutation(
+        "locks-end-early",
+        "a lock on a record ends some time before its member was told",
+        (
+            Patch(
+                SHARE_CORE,
+                "if run.state == ACQUIRED and run.change is None and run.deadline_ms <= now_ms\n"
+                "        ]\n        return",
+                "if run.state == ACQUIRED and run.change is None"
+                " and run.deadline_ms <= now_ms + 600\n        ]\n        return",
+            ),
+        ),
+        ("tests/broker/share/partition/test_share_partition_core.py",),
+    ),
+    Mutation(
+        "anybody-acknowledges",
+        "a record is acknowledged by a member whose lock on it is over",
+        (
+            Patch(
+                SHARE_CORE,
+                "or run.change is not None or run.member != member:",
+                "or run.change is not None:",
+            ),
+        ),
+        ("tests/broker/share/partition/test_share_partition_core.py",),
+    ),
+    Mutation(
+        "acknowledged-unstored",
+        "a member is told that its acknowledgement is stored while that is on its way",
+        (
+            Patch(
+                "broker.share.state.shard",
+                "            self._store(key, outcome.record, outcome.state, acknowledged)",
+                "            self._store(key, outcome.record, outcome.state, acknowledged)\n"
+                "            acknowledged(ErrorCode.NONE)",
+            ),
+        ),
+        ("tests/broker/share/state/test_coordinator.py",),
+    ),
+)

@@ -1,0 +1,183 @@
+"""`quire-spark audit`: every copy of every entry of every ledger, on each bookie of its write set.
+
+The driver plans from the ledgers' own metadata, those that no partition names included, in pieces
+of bounded bytes; a piece is looked at on all its bookies, so that copies are compared where they
+are read. A ledger that is open is looked at as far as it is confirmed. A ledger that is deleted
+while the audit runs is left out: that its copies are gone is no fault.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ledger.errors import LedgerError, NoSuchLedgerError
+from ledger.ledger_walk import walk_ledger_ids
+from ledger.metadata import ledger_path
+from pyspark_quire.connection import run_within
+from spark_jobs.audit_findings import SILENT, AuditPiece, cut, joined
+from spark_jobs.audit_task import check_piece
+from spark_jobs.facts import METADATA_BATCH, read_facts
+from wire.bookkeeper.ledger_metadata import MetadataFormatError, parse
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection
+
+    from pyspark_quire.connection import Connection, Where
+    from spark_jobs.audit_findings import Finding
+    from spark_jobs.runner import Run
+    from wire.bookkeeper.ledger_metadata import LedgerMetadata
+
+#: Of one copy: a task's work is this, times the copies.
+PIECE_BYTES = 256 << 20
+PLAN_SECONDS = 600.0
+APPLICATION = b"quire"
+
+
+@dataclass(slots=True)
+class Plan:
+    pieces: list[AuditPiece] = field(default_factory=list)
+    #: Ledgers that cannot be looked at, with the reason.
+    unreadable: dict[int, str] = field(default_factory=dict)
+    ledgers: int = 0
+
+    @property
+    def entries(self) -> int:
+        return sum(piece.entry_count for piece in self.pieces)
+
+
+@dataclass(slots=True)
+class AuditReport:
+    ledgers: int
+    entries: int = 0
+    copies: int = 0
+    bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    unreadable: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether a copy is certain to be bad."""
+        return any(each.verdict != SILENT for each in self.findings)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all was looked at."""
+        return not self.unreadable and all(each.verdict != SILENT for each in self.findings)
+
+
+@dataclass(slots=True, frozen=True)
+class AuditOptions:
+    """`topics`, `ledgers`: only these, all if neither is given. `piece_bytes`: of one copy.
+    `bytes_per_second`: what a task reads at most; 0: as quickly as it can."""
+
+    topics: tuple[str, ...] = ()
+    ledgers: tuple[int, ...] = ()
+    piece_bytes: int = PIECE_BYTES
+    bytes_per_second: int = 0
+
+
+def make_audit(
+    where: Where, run: Run, options: AuditOptions, start: Callable[[int], Callable[[int], None]]
+) -> AuditReport:
+    """`start(entries)` gives what is told of each piece's entries. ClickException, LedgerError,
+    MetadataError, UnreachableError."""
+    plan = run_within(where, PLAN_SECONDS, lambda connection: make_plan(connection, where, options))
+    report = AuditReport(plan.ledgers, unreadable=plan.unreadable)
+    step = start(plan.entries)
+    findings: list[Finding] = []
+    for piece, audited in run(check_piece, plan.pieces):
+        report.entries += audited.entries
+        report.copies += audited.copies
+        report.bytes += audited.bytes
+        findings += audited.findings
+        step(piece.entry_count)
+    doubted = {each.ledger for each in findings}
+    if doubted:
+        there = run_within(
+            where, PLAN_SECONDS, lambda connection: _still_there(connection, doubted)
+        )
+        findings = [each for each in findings if each.ledger in there]
+    report.findings = joined(findings)
+    return report
+
+
+async def make_plan(connection: Connection, where: Where, options: AuditOptions) -> Plan:
+    plan = Plan()
+    only = set(options.ledgers)
+    if options.topics:
+        facts = await read_facts(connection, options.topics)
+        only |= {each.info.ledger_id for each in facts.ledgers}
+    addresses = connection.addresses()
+    async for ledger_id, data in _ledgers(connection, only if options.topics or only else None):
+        plan.ledgers += 1
+        try:
+            metadata = parse(data)
+            last_entry, size_bytes = await _end_of(connection, ledger_id, metadata)
+        except NoSuchLedgerError:
+            plan.ledgers -= 1  # deleted meanwhile
+            continue
+        except (MetadataFormatError, LedgerError) as error:
+            plan.unreadable[ledger_id] = str(error)
+            continue
+        if metadata.digest_type is None or metadata.password is None:
+            plan.unreadable[ledger_id] = "its metadata does not tell how to check a digest"
+            continue
+        named = {bookie for _, ensemble in metadata.segments for bookie in ensemble}
+        places = tuple((b, *addresses[b]) for b in sorted(named) if b in addresses)
+        for first, last in cut(last_entry, size_bytes, options.piece_bytes):
+            plan.pieces.append(
+                AuditPiece(
+                    *(where, ledger_id, _owner(metadata), data, first, last, places),
+                    is_ours=metadata.custom_metadata.get("application") == APPLICATION,
+                    bytes_per_second=options.bytes_per_second,
+                )
+            )
+    return plan
+
+
+async def _ledgers(
+    connection: Connection, only: Collection[int] | None
+) -> AsyncIterator[tuple[int, bytes]]:
+    """Id and stored metadata of all ledgers, or of those."""
+    if only is not None:
+        async for each in _read(connection, sorted(only)):
+            yield each
+        return
+    async with aclosing(walk_ledger_ids(connection.store, connection.root)) as portions:
+        async for ids in portions:
+            async for each in _read(connection, list(ids)):
+                yield each
+
+
+async def _read(connection: Connection, ids: list[int]) -> AsyncIterator[tuple[int, bytes]]:
+    for start in range(0, len(ids), METADATA_BATCH):
+        chunk = ids[start : start + METADATA_BATCH]
+        nodes = await connection.store.get_many([ledger_path(connection.root, i) for i in chunk])
+        for ledger_id, node in zip(chunk, nodes, strict=True):
+            if node is not None:
+                yield ledger_id, node.data
+
+
+async def _end_of(
+    connection: Connection, ledger_id: int, metadata: LedgerMetadata
+) -> tuple[int, int]:
+    """Last entry and bytes of payload; of an open ledger, which is not fenced, what is confirmed
+    of it, and no bytes, since nobody has counted them. LedgerError."""
+    if metadata.is_closed:
+        return metadata.last_entry_id, metadata.length
+    reader = await connection.ledgers.open_ledger(ledger_id, recover=False)
+    return reader.last_add_confirmed, 0
+
+
+def _owner(metadata: LedgerMetadata) -> str:
+    custom = metadata.custom_metadata
+    topic, partition = custom.get("topic"), custom.get("partition")
+    if topic is not None and partition is not None:
+        return f"{topic.decode(errors='replace')}-{partition.decode(errors='replace')}"
+    return custom.get("application", b"").decode(errors="replace")
+
+
+async def _still_there(connection: Connection, ids: Collection[int]) -> set[int]:
+    return {ledger_id async for ledger_id, _ in _read(connection, sorted(ids))}

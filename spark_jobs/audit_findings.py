@@ -1,0 +1,150 @@
+"""What an audit finds, and the pieces that it is cut into. Pure.
+
+A *finding* is a run of consecutive entries of one ledger that have the same fault on one bookie:
+
+    missing   the bookie answers, and does not have the entry, or not even the ledger
+    damaged   its bytes are not those that were sealed, or are another entry's
+    differs   whole and sealed, but with another payload than the first bookie's copy
+    records   the copies agree, and hold no record batches that can be read
+    silent    the bookie gave no answer: nothing is known of its copies
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ledger.ledger_check import MissingCopies
+    from pyspark_quire.connection import Where
+
+MISSING, DAMAGED, DIFFERS, RECORDS, SILENT = (
+    "missing", "damaged", "differs", "records", "silent",
+)  # fmt: skip
+#: What a bookie says of a copy that is not there; all other answers but a good one are no answer.
+_NOT_THERE = frozenset({"ENOENTRY", "ENOLEDGER"})
+
+
+@dataclass(slots=True, frozen=True, order=True)
+class Finding:
+    """`owner`: topic and partition, or the application that the ledger's metadata name."""
+
+    ledger: int
+    first_entry: int
+    last_entry: int
+    bookie: str
+    verdict: str
+    owner: str
+    reason: str = ""
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(slots=True, frozen=True)
+class AuditPiece:
+    """Some entries of one ledger, on all their bookies. `metadata`: as it is stored, with its
+    password. `addresses`: of the bookies that were registered when the audit began."""
+
+    where: Where
+    ledger: int
+    owner: str
+    metadata: bytes
+    first_entry: int
+    last_entry: int
+    addresses: tuple[tuple[str, str, int], ...]
+    #: Whether its entries are a partition's, whose content is known.
+    is_ours: bool
+    bytes_per_second: int = 0
+
+    @property
+    def entry_count(self) -> int:
+        return self.last_entry - self.first_entry + 1
+
+
+@dataclass(slots=True, frozen=True)
+class Audited:
+    """Of one piece: what it looked at, and what it found."""
+
+    entries: int
+    copies: int
+    bytes: int
+    findings: tuple[Finding, ...]
+
+
+class Run(NamedTuple):
+    """Consecutive entries."""
+
+    first: int
+    last: int
+
+
+def cut(last_entry: int, size_bytes: int, piece_bytes: int) -> list[Run]:
+    """A ledger's entries in runs of about so many bytes of payload; none of an empty ledger."""
+    count = last_entry + 1
+    if count <= 0:
+        return []
+    parts = min(max(-(-size_bytes // piece_bytes), 1), count)
+    borders = [count * number // parts for number in range(parts + 1)]
+    return [Run(start, end - 1) for start, end in pairwise(borders)]
+
+
+def of_missing(piece: AuditPiece, found: Iterable[MissingCopies]) -> list[Finding]:
+    """What the checker found of copies that are not good."""
+    return [
+        Finding(piece.ledger, first, last, bookie, verdict_of(reason), piece.owner, reason)
+        for bookie, first, last, reason in found
+    ]
+
+
+def verdict_of(reason: str) -> str:
+    if reason == "DAMAGED":
+        return DAMAGED
+    return MISSING if reason in _NOT_THERE else SILENT
+
+
+def of_entries(
+    piece: AuditPiece, verdict: str, entries: Iterable[tuple[int, str, str]]
+) -> list[Finding]:
+    """Of (entry, bookie, reason): in runs by bookie and reason."""
+    findings: list[Finding] = []
+    by_bookie: dict[tuple[str, str], list[int]] = {}
+    for entry, bookie, reason in sorted(entries):
+        by_bookie.setdefault((bookie, reason), []).append(entry)
+    for (bookie, reason), numbers in by_bookie.items():
+        findings += [
+            Finding(piece.ledger, first, last, bookie, verdict, piece.owner, reason)
+            for first, last in _runs(numbers)
+        ]
+    return findings
+
+
+def _runs(numbers: Sequence[int]) -> list[Run]:
+    runs: list[Run] = []
+    for number in numbers:
+        if runs and runs[-1].last == number - 1:
+            runs[-1] = Run(runs[-1].first, number)
+        else:
+            runs.append(Run(number, number))
+    return runs
+
+
+def joined(findings: Iterable[Finding]) -> list[Finding]:
+    """In order; runs that a border between pieces cut are one again."""
+    done: dict[tuple[int, str, str, str], Finding] = {}
+    found: list[Finding] = []
+    for each in sorted(findings):
+        key = each.ledger, each.bookie, each.verdict, each.reason
+        before = done.get(key)
+        if before is not None and before.last_entry + 1 == each.first_entry:
+            found.remove(before)
+            each = Finding(
+                each.ledger, before.first_entry, each.last_entry, each.bookie, each.verdict,
+                each.owner, each.reason,
+            )  # fmt: skip
+        done[key] = each
+        found.append(each)
+    return sorted(found)

@@ -1,0 +1,24 @@
+"""The columns of a query, as DDL and as Arrow has them."""
+
+import pyarrow as pa
+import pytest
+
+from pyspark_quire.columns import column_set
+
+
+def test_all_columns_have_the_names_of_the_kafka_source():
+    names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    assert list(column_set(None, include_headers=False).names) == names
+    assert list(column_set(None, include_headers=True).names) == [*names, "headers"]
+
+
+def test_ddl_and_arrow_say_the_same():
+    found = column_set("offset, key", include_headers=False)
+    assert found.ddl == "`offset` bigint, `key` binary"
+    assert found.arrow == pa.schema([("offset", pa.int64()), ("key", pa.binary())])
+
+
+@pytest.mark.parametrize("text", ["", "offset,offset", "ofset", "key,"])
+def test_bad_columns_are_named(text):
+    with pytest.raises(ValueError, match="columns"):
+        column_set(text, include_headers=False)

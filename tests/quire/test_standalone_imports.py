@@ -1,0 +1,43 @@
+"""A plain start imports only what runs, not what TLS, tokens, ZooKeeper or metrics need."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+QUIRE = Path(sys.executable).parent / "quire"
+TIMEOUT_SECONDS = 60
+#: Of no use without a setting or an option that asks for them.
+UNASKED = {
+    "asyncio",
+    "cryptography",
+    "joserfc",
+    "kazoo",
+    "multiprocessing",
+    "prometheus_client",
+    "rich",
+}
+
+
+def imported_until_ready(tmp_path):
+    """The names of all modules that a standalone server without settings has imported."""
+    log = tmp_path / "stderr"
+    command = [sys.executable, "-X", "importtime", str(QUIRE), "standalone"]
+    command += ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    with log.open("w") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("ready listen="), line + log.read_text()
+            process.terminate()
+            assert process.wait(TIMEOUT_SECONDS) == 0
+        finally:
+            process.kill()
+            process.communicate()
+    rows = (line for line in log.read_text().splitlines() if line.startswith("import time:"))
+    return {row.rpartition("|")[2].strip() for row in rows}
+
+
+def test_a_plain_start_imports_nothing_that_nobody_asked_for(tmp_path):
+    names = imported_until_ready(tmp_path)
+    assert {"trio", "quire.standalone", "broker.dispatch"} <= names
+    assert names & UNASKED == set()

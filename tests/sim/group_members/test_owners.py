@@ -1,0 +1,58 @@
+"""Members of KIP-848's groups in small worlds, and who judges what they were told."""
+
+import pytest
+
+from sim.faults import Fault
+from sim.group_members.owners import Owners
+from sim.history import Violation
+from sim.runner import Outcome, run_seed
+from sim.shape import Shape
+
+HERE, THERE = ("broker-1", 9092), ("broker-2", 9092)
+P, Q = ("log", 0), ("log", 1)
+OWNERS = Shape(
+    bookies=3, brokers=2, idempotent_producers=1, plain_producers=0, admins=0, consumer_members=3
+)  # fmt: skip
+
+
+def told(owners, member, epoch, *partitions, by=HERE, now=1.0, safe_until=3.0):
+    owners.told(member, epoch, partitions, by, now=now, safe_until=safe_until)
+
+
+def test_one_epoch_has_one_owner():
+    owners = Owners()
+    told(owners, "a", 3, P, Q)
+    told(owners, "a", 4, Q)
+    told(owners, "b", 4, P, by=THERE)
+    with pytest.raises(Violation, match="in epoch 4: b and a"):
+        told(owners, "a", 4, P, by=THERE)
+
+
+def test_who_was_just_answered_is_still_an_owner():
+    owners = Owners()
+    told(owners, "a", 3, P, safe_until=3.0)
+    with pytest.raises(Violation, match=r"is safe until 3\.000, is b's at 2.500"):
+        told(owners, "b", 4, P, now=2.5)
+
+
+@pytest.mark.parametrize(("by", "now"), [(HERE, 3.5), (THERE, 2.5)])
+def test_after_a_silence_and_of_another_coordinator_it_may_be_anothers(by, now):
+    owners = Owners()
+    told(owners, "a", 3, P, safe_until=3.0)
+    told(owners, "b", 4, P, by=by, now=now)
+
+
+def test_who_left_owns_nothing():
+    owners = Owners()
+    told(owners, "a", 3, P)
+    owners.over("a")
+    told(owners, "b", 4, P)
+
+
+def test_through_a_rolling_restart():
+    plan = [Fault(1, 2.0, "rolling-restart", 0.9, 0.1, 1.0)]
+    result = run_seed(1, plan=plan, shape=OWNERS)
+    assert result.outcome is Outcome.FINE, result.story
+    counts = result.counts
+    assert counts["consumer group assignments"] >= 3
+    assert counts["offsets committed"] > 10
