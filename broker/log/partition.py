@@ -393,12 +393,11 @@ class PartitionLog:
         if refusal is None:
             return True
         error, wait_for, is_doubted = refusal
-        if is_doubted:  # a deposed owner's end may be an old one
-            self.doubt(append, error)
-            return False
         # What is behind it on the way is no beginning: its sender may use the number once more.
         self.producers.note_refused(checked.header, checked.now_ms)
-        if wait_for >= 0:
+        if is_doubted:  # a deposed owner's end may be an old one
+            self.doubt(append, error)
+        elif wait_for >= 0:
             self.queue.put_refused(append, error, wait_for)
         else:
             append.fail(error)

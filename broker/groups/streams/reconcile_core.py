@@ -80,20 +80,6 @@ def is_within(owned: Target, held: Held) -> bool:
     )
 
 
-def is_exactly(owned: Target, held: Held) -> bool:
-    """A member has all that it was given, and nothing else."""
-    pairs = (
-        (owned.active, held.active),
-        (owned.standby, held.standby),
-        (owned.warmup, held.warmup),
-    )
-    return is_within(owned, held) and all(_count(some) == _count(other) for some, other in pairs)
-
-
-def _count(tasks: Mapping[str, Collection[int]]) -> int:
-    return sum(map(len, tasks.values()))
-
-
 def _meet(some: Tasks, others: Mapping[str, Collection[int]]) -> bool:
     return any(not numbers.isdisjoint(others.get(each, ())) for each, numbers in some.items())
 

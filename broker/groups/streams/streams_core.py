@@ -25,7 +25,7 @@ from broker.groups.streams.changes import (
 )
 from broker.groups.streams.events import CurrentSet, GroupSet, MemberSet, TargetEpoch, TopologySet
 from broker.groups.streams.group import NO_TARGET, NOTHING_HELD, StreamsGroup
-from broker.groups.streams.reconcile_core import is_exactly, is_within, reconcile
+from broker.groups.streams.reconcile_core import is_within, reconcile
 from broker.groups.streams.task_assignor_core import assign
 from broker.groups.streams.topology_core import Configured, configure
 from broker.groups.streams.types import (
@@ -89,12 +89,10 @@ def heartbeat(
     has = _step(changes, member, request.owned)
     is_told = (
         request.epoch == JOIN_EPOCH
-        or request.epoch != had.epoch
-        or request.is_full
+        # It says what it owns when that has changed, or when its last answer was lost, whatever
+        # that was: of tasks that it had been told and has not begun, what it owns says nothing.
+        or request.owned is not None
         or has.assigned != had.assigned
-        # An answer of the same epoch may have been lost: one that took tasks, or gave what was
-        # free at last.
-        or (request.owned is not None and not is_exactly(request.owned, has.assigned))
     )
     if configured.problem is not None:
         statuses.append(configured.problem)

@@ -252,11 +252,6 @@ class HeartbeatInput:
     client_tags: tuple[tuple[str, str], ...] | None = None
     shuts_down: bool = False
 
-    @property
-    def is_full(self) -> bool:
-        """It says everything, as a client does that does not know what the server has."""
-        return self.rebalance_timeout_ms != -1 and self.owned is not None
-
 
 @dataclass(slots=True)
 class Endpoint:

@@ -216,6 +216,21 @@ def test_a_lost_answer_that_took_tasks_is_told_again(driver):
     assert driver.is_stable()
 
 
+def test_a_lost_answer_that_took_what_was_not_begun_is_told_again(driver):
+    """What the member owns is what it has by now; it had been told of more, and goes on to that."""
+    driver.join("a")
+    driver.now_ms += 600
+    told = driver.ack("a").tasks
+    begun = {each: numbers for each, numbers in driver.owned["a"].active.items() if each == "0"}
+    driver.join("b")
+    driver.now_ms += 600
+    lost = driver.beat("a", owned=Target(begun))
+    assert told is not None
+    assert lost.tasks is not None
+    has = Target({each: frozenset(dated) for each, dated in lost.tasks.active.items()})
+    assert driver.beat("a", lost.epoch, owned=has).tasks is not None
+
+
 def test_a_lost_answer_that_gave_what_was_free_is_told_again(driver):
     driver.join("a")
     driver.now_ms += 600
@@ -230,7 +245,7 @@ def test_a_lost_answer_that_gave_what_was_free_is_told_again(driver):
     assert gave.tasks is not None
     again = driver.beat("b", gave.epoch, owned=before)
     assert (again.epoch, again.tasks) == (gave.epoch, gave.tasks)
-    assert driver.beat("b", gave.epoch, owned=driver.owned["b"]).tasks is None
+    assert driver.beat("b", gave.epoch).tasks is None
 
 
 @pytest.mark.parametrize(
