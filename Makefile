@@ -97,7 +97,7 @@ test: setup peers lint ## Everything: checks, all tests, other people's clients 
 	$(BIN)/python -m sim --seed code --minutes $(SIM_MINUTES) --jobs 2 --quiet
 	cd compat_tests && ../$(BIN)/python -m pytest -v -n 2 --dist loadfile
 
-# Parts of ten minutes at most, 75 in all; what has passed for the same code is left out when it is
+# Parts of ten minutes at most, 90 in all; what has passed for the same code is left out when it is
 # called again. What takes hours is not in it: mutations, sim, soak (docs/testing.md).
 test-long: setup peers ## What takes too long for `test`: make test-long ARGS="--only simulation".
 	$(BIN)/python -m compat_tests.long $(ARGS)

@@ -19,6 +19,7 @@ from quire.tools.cluster.command import cluster
 from quire.tools.dump.command import dump
 from quire.tools.groups.command import groups
 from quire.tools.ledger.command import ledger
+from quire.tools.locks.command import locks
 from quire.tools.topics.command import topics
 from quire.tools.users.command import user
 from runtime.logs import setup_logging
@@ -37,6 +38,7 @@ main.add_command(cluster)
 main.add_command(dump)
 main.add_command(groups)
 main.add_command(ledger)
+main.add_command(locks)
 main.add_command(topics)
 main.add_command(user)
 

@@ -19,6 +19,7 @@ from quire_locks.async_client import AsyncClient
 from quire_locks.client import Client, Settings
 from quire_locks.context import Completion, Draft, LogRecord, TransactionContext
 from quire_locks.errors import (
+    DatabaseLostError,
     DeadlineError,
     HistoryGoneError,
     LocksError,
@@ -36,6 +37,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Completion",
+    "DatabaseLostError",
     "DeadlineError",
     "Draft",
     "HistoryGoneError",

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from quire_locks.context import Completion, Draft, TransactionContext
 from quire_locks.errors import (
+    DatabaseLostError,
     DeadlineError,
     HistoryGoneError,
     LocksError,
@@ -247,9 +248,15 @@ class Client(Generic[Db]):
         partition = context.partition
         while True:
             pending.attempts += 1
-            with self._store.snapshot(partition) as (db, position):
-                draft = Draft()
-                is_wanted = context.execute(draft, db)
+            try:
+                with self._store.snapshot(partition) as (db, position):
+                    draft = Draft()
+                    is_wanted = context.execute(draft, db)
+            except DatabaseLostError as error:
+                if time.monotonic() > pending.deadline:
+                    raise DeadlineError(str(error), is_unknown=pending.is_in_doubt) from error
+                self._back_off(pending.attempts)
+                continue
             if not is_wanted:
                 return self._given_up(pending)
             record = self._send(partition, draft, position, pending)

@@ -36,3 +36,8 @@ class DeadlineError(LocksError):
     def __init__(self, message: str, *, is_unknown: bool) -> None:
         super().__init__(message)
         self.is_unknown = is_unknown
+
+
+class DatabaseLostError(LocksError):
+    """The connection to the database was lost in the middle of a snapshot. The client begins the
+    attempt anew."""

@@ -17,7 +17,7 @@ import psycopg
 from psycopg.errors import DeadlockDetected, SerializationFailure
 from psycopg.pq import TransactionStatus
 
-from quire_locks.errors import LocksError, OtherLogError
+from quire_locks.errors import DatabaseLostError, LocksError, OtherLogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +85,10 @@ class PostgresStore:
         db, position = self._persist(begin, "reader")
         try:
             yield db, position
+        except psycopg.OperationalError as error:
+            if not db.closed:
+                raise
+            raise DatabaseLostError(str(error)) from error
         finally:
             self._roll_back(db)
 

@@ -27,7 +27,8 @@ class Store(Protocol[Db_co]):
         """The next offset to be applied."""
 
     def snapshot(self, partition: int) -> AbstractContextManager[tuple[Db_co, int]]:
-        """For reading: the database and its position, of one moment."""
+        """For reading: the database and its position, of one moment. DatabaseLostError if the
+        connection is lost while it is read."""
 
     def apply(
         self,

@@ -16,7 +16,9 @@ ROOMS = (
     "wire|runtime|metadata|bookie|ledger|joined|broker|quire|sim|checks|tests|compat_tests|bench"
 )
 #: `bookie/adds.py` and `ledger/network/`, not `/quire/brokers/<id>` of the metadata's tree.
-PATH = re.compile(rf"(?<![\w/.<:-])((?:{ROOMS}|spark_examples)/[\w./]*\w/?|\w+\.(?:py|md))")
+PATH = re.compile(
+    rf"(?<![\w/.<:-])((?:{ROOMS}|spark_examples|bank_example)/[\w./]*\w/?|\w+\.(?:py|md))"
+)
 QUESTION = re.compile(r"^\| (.+?) \| \[(.+?)\]\(#([\w-]+)\) \| (\S+\.py) `(\w+)` \|$", re.M)
 #: The first row of each of the ten; a row that goes on with the same question begins with «…».
 TOPICS = (

@@ -14,7 +14,7 @@ PACKAGES = (
     "wire", "runtime", "metadata", "bookie", "ledger", "joined", "broker", "quire", "quire_locks",
     "pyspark_quire", "spark_jobs",
 )  # fmt: skip
-WORKROOMS = ("sim", "checks", "bench", "spark_examples")
+WORKROOMS = ("sim", "checks", "bench", "spark_examples", "bank_example")
 WORKSHOPS = (*WORKROOMS, "tests", "compat_tests")
 
 LINE_LENGTH_MAX = 100

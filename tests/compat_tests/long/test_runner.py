@@ -232,9 +232,9 @@ def test_an_unknown_part_is_refused(parts, tmp_path):
 
 
 def test_the_parts_are_what_can_be_run():
-    """Each is a module or a test that is there, with a limit, and all fit into 75 minutes."""
+    """Each is a module or a test that is there, with a limit, and all fit into 90 minutes."""
     assert len({part.name for part in PARTS}) == len(PARTS)
-    assert sum(part.seconds for part in PARTS) <= 75 * 60
+    assert sum(part.seconds for part in PARTS) <= 90 * 60
     for part in PARTS:
         assert part.seconds <= 600
         assert part.directory.is_dir()

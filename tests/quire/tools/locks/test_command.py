@@ -1,0 +1,89 @@
+"""`quire locks` against a server in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from quire.cli import main
+
+QUIRE = Path(sys.executable).parent / "quire"
+WAIT_SECONDS = 100
+
+
+@pytest.fixture
+def server(tmp_path):
+    command = [str(QUIRE), "standalone", "--listen", "127.0.0.1:0"]
+    command += ["--data-dir", str(tmp_path / "data")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("ready listen="), line + process.stderr.read()
+        yield line.removeprefix("ready listen=").strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run(server, *arguments):
+    """(exit code, the JSON, or the output)"""
+    result = CliRunner().invoke(main, ["locks", *arguments, "--bootstrap-server", server, "--json"])
+    try:
+        return result.exit_code, json.loads(result.stdout)
+    except ValueError:
+        return result.exit_code, result.output
+
+
+def write(server, topic, partition, *positions):
+    """A record that WRITEs x for each; how many were taken."""
+    producer = Producer({"bootstrap.servers": server, "linger.ms": 0, "batch.num.messages": 1})
+    errors = []
+    for position in positions:
+        headers = [("quire.position", b"%d" % position), ("quire.lock.write", b"x")]
+        producer.produce(
+            topic,
+            b"v",
+            headers=headers,
+            partition=partition,
+            on_delivery=lambda error, _: errors.append(error),
+        )
+        assert producer.flush(WAIT_SECONDS) == 0
+    return sum(error is None for error in errors)  # which has an == of its own
+
+
+def test_a_topic_with_locks_is_valid_and_one_without_is_found_out(server):
+    admin = AdminClient({"bootstrap.servers": server})
+    topics = [
+        NewTopic("bank", 2, config={"quire.locks": "optional"}),
+        NewTopic("off-1", 1),
+    ]
+    for future in admin.create_topics(topics).values():
+        future.result(WAIT_SECONDS)
+    assert write(server, "bank", 1, 0, 0, 1) == 2
+    assert write(server, "off-1", 0, 0, 0, 1) == 3
+
+    code, told = run(server, "validate", "bank")
+    assert (code, told["records"], told["records_with_locks"]) == (0, 2, 2)
+    assert (told["partitions"], told["violation_count"]) == (2, 0)
+    assert run(server, "validate", "bank-1")[1]["partitions"] == 1
+
+    code, told = run(server, "validate", "off-1")
+    assert (code, told["violation_count"]) == (1, 2)
+    assert [one["offset"] for one in told["violations"]] == [1, 2]
+    assert [one["written"] for one in told["violations"]] == [0, 1]
+
+    code, rows = run(server, "position", "bank")
+    assert (code, [(row["partition"], row["position"]) for row in rows]) == (
+        0,
+        [("bank-0", 0), ("bank-1", 2)],
+    )
+
+
+def test_what_is_not_there_is_an_error(server):
+    code, said = run(server, "validate", "nothing")
+    assert (code, said) == (1, "Error: there is no topic nothing\n")
