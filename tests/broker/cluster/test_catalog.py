@@ -200,10 +200,10 @@ async def test_add_partitions(node):
     assert node.catalog.get("t") is grown
     assert len(await node.store.children(f"/quire/partitions/{topic.id}")) == 5
     assert node.events[-1] == (TopicChange.PARTITIONS_ADDED, "t")
-    with refused(ErrorCode.INVALID_PARTITIONS, match=r"^Topic already has 5 partition\(s\)\.$"):
+    with refused(ErrorCode.INVALID_PARTITIONS, match=r"Topic already has 5 partition\(s\)\."):
         await node.catalog.add_partitions("t", 5)
     for count in (4, 0, -1):
-        told = rf"^The topic t currently has 5 partition\(s\); {count} would not be an increase\.$"
+        told = rf"The topic t currently has 5 partition\(s\); {count} would not be an increase\."
         with refused(ErrorCode.INVALID_PARTITIONS, match=told):
             await node.catalog.add_partitions("t", count)
     with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
