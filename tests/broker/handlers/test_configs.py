@@ -385,3 +385,9 @@ async def test_what_has_no_effect_is_told(admin, caplog):
     assert [(note["owner"], note["settings"]) for note in told] == [
         ("brokers/0", "num.io.threads"),
     ]
+
+
+async def test_settings_of_an_absent_topic_are_refused_in_the_words_of_kafka(admin):
+    change = ("retention.ms", SET, "1")
+    assert await admin.change(TOPIC, "absent", change) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert admin.message == "The topic 'absent' does not exist."
