@@ -95,7 +95,9 @@ class ConsumerMember(CommittingMember):
         self._epoch = answer.member_epoch
         if answer.assignment is not None:
             self._target = set(self._topics.partitions(answer.assignment.topic_partitions))
-            self._world.trace.event(self.name, "assigned", f"epoch {self._epoch}: {self._target}")
+            self._world.trace.event(
+                self.name, "assigned", f"epoch {self._epoch}: {sorted(self._target)}"
+            )
             self._world.trace.count("consumer group assignments")
         assert self._coordinator is not None
         self._world.owners.told(

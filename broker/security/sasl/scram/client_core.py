@@ -97,6 +97,9 @@ def _text(message: bytes) -> str:
 
 def _decoded(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise AuthenticationFailedError("not base64") from None
+    if base64.b64encode(data).decode() != text:  # bits of the last digit that mean nothing
+        raise AuthenticationFailedError("not base64 as it is written")
+    return data
