@@ -8,7 +8,9 @@ true of it.
 - *unseen*: the group is done with a record that nobody was given, or that nobody has
   acknowledged although it had not been given often.
 A leader that was deposed and does not know it may give what its successor saw acknowledged, as
-Kafka's does; it learns of it when it writes the state.
+Kafka's does; it learns of it when it writes the state. And a client may know an older epoch of the
+leader that it asks than that has, as after its restart, with which all locks are gone. So what is
+judged is given by a leader in the epoch that the client knows and the metadata have.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class ShareHistory:
         now: float,
         lock_seconds: float,
     ) -> None:
+        """`leader_epoch` is the client's; `is_leader`: when it asked, the metadata had the same."""
         key = partition, offset
         self._deliveries[key] = max(delivery_count, self._deliveries.get(key, 0))
         done_at = self._done.get(key)
@@ -68,6 +71,8 @@ class ShareHistory:
                 f"{partition} offset {offset} was acknowledged at {done_at:.3f}; {member} asked at"
                 f" {asked_at:.3f}",
             )
+        if not is_leader:
+            return
         hold = self._holds.get(key)
         if (
             hold is not None

@@ -45,7 +45,9 @@ def test_a_record_has_one_holder_while_its_lock_lives():
         given(history, "b", 7, asked_at=1.5, now=1.6)
 
 
-@pytest.mark.parametrize("changed", [{"asked_at": 2.2, "now": 2.3}, {"epoch": 4}])
+@pytest.mark.parametrize(
+    "changed", [{"asked_at": 2.2, "now": 2.3}, {"epoch": 4}, {"is_leader": False}]
+)
 def test_a_new_leader_and_the_end_of_a_lock_give_it_to_another(changed):
     history = ShareHistory()
     given(history, "a", 7)
