@@ -141,8 +141,12 @@ class TxnReader:
 
     def _check_stuck(self, partition: Partition, stable: int, high_watermark: int) -> None:
         now = trio.current_time()
-        before, since = self._stuck.get(partition, (-1, now))
-        if stable == high_watermark or stable != before:
+        if stable == high_watermark:
+            self._stuck.pop(partition, None)
+            return
+        # From when it was seen first: what came before, between two looks, nobody knows.
+        before, since = self._stuck.get(partition, (stable, now))
+        if stable != before:
             since = now
         self._stuck[partition] = stable, since
         if not self._world.is_healed:

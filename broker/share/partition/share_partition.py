@@ -245,6 +245,11 @@ class SharePartition:
                 got, aborted = await self.log.read_committed(offset, size_max)
             else:
                 got, aborted = await self.log.read(offset, size_max), []
+        except KafkaError as error:
+            # The log's start moved past it meanwhile; the group's start moves, too.
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and offset < self.log.log_start_offset:
+                return NOTHING
+            raise
         finally:
             self._is_reading = False
             self.tell()

@@ -58,6 +58,7 @@ class SharePartitions:
         self.around = Surroundings(persister, groups, env, timers, self._start)
         self._logs = logs
         self._nursery: trio.Nursery | None = None
+        self._is_over = False
         self._held: dict[ShareKey, SharePartition] = {}
         #: How many sessions have each.
         self._uses: dict[ShareKey, int] = {}
@@ -75,10 +76,16 @@ class SharePartitions:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._is_over = True
 
     def _start(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Nothing, once the broker stops: whoever waits is not answered any more."""
         assert self._nursery is not None, "it runs"
+        if self._is_over:
+            return
         self._nursery.start_soon(function, *arguments)
 
     # -- which there are -------------------------------------------------------------------------
