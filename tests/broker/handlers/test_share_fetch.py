@@ -3,8 +3,9 @@
 import trio
 
 from broker.api import ConnectionInfo, Request
+from broker.log.partition import PartitionLog
 from broker.share.ports import ShareKey
-from wire.kafka.errors import ErrorCode
+from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.share_groups import ForgottenTopic, ShareFetchRequest
 
 E = ErrorCode
@@ -220,6 +221,33 @@ async def test_delete_records_moves_spso(share_member):
     assert await member.take() == [(3, 3, 1)]
     assert await member.acknowledge((0, 1, 1)) == "NONE", "they are over"
     assert await member.acknowledge((3, 3, 1)) == "NONE"
+
+
+async def test_records_are_deleted_while_they_are_read(share_member, monkeypatch):
+    """The simulation's seed 1117736024: the client was told OFFSET_OUT_OF_RANGE, which is no answer
+    of a share group's, as it names no offset."""
+    member = await share_member("one")
+    for _ in range(4):
+        await member.admin.produce("t", [b"a"])
+    logs = member.client.server.parts["LogManager"]
+    nowait = PartitionLog.read_nowait
+    reads = []
+
+    def cold(self, offset, *arguments, **keywords):
+        return None if offset == 0 else nowait(self, offset, *arguments, **keywords)
+
+    async def deleted_meanwhile(self, offset, size_max):
+        reads.append(offset)
+        await logs.delete_records("t", 0, 3)
+        assert self.log_start_offset == 3
+        raise KafkaError(E.OFFSET_OUT_OF_RANGE)
+
+    monkeypatch.setattr(PartitionLog, "read_nowait", cold)
+    monkeypatch.setattr(PartitionLog, "read", deleted_meanwhile)
+    taken = []
+    while not taken:
+        taken = await member.take()
+    assert (taken, reads) == ([(3, 3, 1)], [0])
 
 
 async def test_leader_moves_with_acquired(shares, share_member, wait_until):
