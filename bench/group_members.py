@@ -1,8 +1,8 @@
-"""Members of groups for bench.groups: thousands in one process, each with a connection of its own, as
-real clients have, since a server answers a connection's requests in order and JoinGroup waits.
+"""Members of groups for bench.groups: thousands in one process, each with a connection of its own,
+as real clients have, since a server answers a connection's requests in order and JoinGroup waits.
 
-What members have is counted as they are told it: a partition that two members of a group have at the
-same time (of share groups they may) is a RuntimeError, at any moment.
+What members have is counted as they are told it: a partition that two members of a group have at
+the same time (of share groups they may) is a RuntimeError, at any moment.
 """
 
 import heapq
@@ -225,7 +225,7 @@ class ClassicMember(Member):
         )  # fmt: skip
         self.channel.ask(request, self.JOIN, self._joined)
 
-    def _joined(self, answer: Any) -> None:  # noqa: ANN401
+    def _joined(self, answer: Any) -> None:
         if self.has_left:
             return
         match answer.error_code:
@@ -265,7 +265,7 @@ class ClassicMember(Member):
         )
         self.channel.ask(request, self.SYNC, self._synced)
 
-    def _synced(self, answer: Any) -> None:  # noqa: ANN401
+    def _synced(self, answer: Any) -> None:
         if self.has_left:
             return
         if answer.error_code:
@@ -320,7 +320,9 @@ class ConsumerMember(Member):
             by_topic: dict[uuid.UUID, list[int]] = {}
             for topic_id, number in self.has:
                 by_topic.setdefault(topic_id, []).append(number)
-            owned = [ConsumerGroupHeartbeatRequestTopicPartitions(*each) for each in by_topic.items()]
+            owned = [
+                ConsumerGroupHeartbeatRequestTopicPartitions(*each) for each in by_topic.items()
+            ]
         request = ConsumerGroupHeartbeatRequest(self.group.name, self.member_id, self.epoch)
         request.topic_partitions = owned
         if not self.epoch:
@@ -337,7 +339,7 @@ class ConsumerMember(Member):
         self._beats += 1
         self.channel.ask(self.request(is_full=is_full), self.VERSION, self._answered)
 
-    def _answered(self, answer: Any) -> None:  # noqa: ANN401
+    def _answered(self, answer: Any) -> None:
         if self.has_left:
             return
         if answer.error_code in NOT_YET:

@@ -5,8 +5,8 @@
 
 All members are in one process (bench/group_members.py), each on a connection of its own. A hundred
 topics have the partitions together, and one other topic as many alone: each of many groups reads
-one of the hundred, a single group the one. A case joins all members at once and waits until each
-partition has exactly one owner in its group (of share groups: at least one) and all parts are equal;
+one of the hundred, a single group the one. A case joins all members at once, and waits until each
+partition has exactly one owner in its group (of share groups: at least one), of equal parts;
 then one member in ten leaves, and it waits again; then heartbeats are sent as fast as answers
 come, so many at a time. Both servers wait 3 s for more members of a new classic group, their
 default, and put assignments of the consumer protocol at least a second apart; members are heard of
@@ -96,7 +96,7 @@ def topics_of(loop: Loop) -> Topics:
     return {each.name: (each.topic_id, len(each.partitions)) for each in answer.topics}
 
 
-def ask(loop: Loop, channel: Channel, message: Any, version: int) -> Any:  # noqa: ANN401
+def ask(loop: Loop, channel: Channel, message: Any, version: int) -> Any:
     answers: list[Any] = []
     channel.ask(message, version, answers.append)
     if not loop.run(lambda: bool(answers), clients.TIMEOUT_SECONDS):
@@ -200,7 +200,7 @@ class Case:
 
 
 def longest_turn(before: dict[float, int], after: dict[float, int]) -> tuple[float, int]:
-    """(upper bound of the longest turn's bucket in ms, turns above TURN_MS_MAX) between two looks."""
+    """(upper bound of the longest turn's bucket in ms, turns above TURN_MS_MAX) meanwhile."""
     passed = {bound: after[bound] - before.get(bound, 0) for bound in sorted(after)}
     total = max(passed.values())
     longest = next(bound for bound, count in passed.items() if count == total)

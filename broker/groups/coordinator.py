@@ -21,6 +21,7 @@ from broker.coordinator.coordinator import Coordinator
 from broker.coordinator.partition import CoordinatorPartition, PartitionState
 from broker.coordinator.settings import CoordinatorSettings
 from broker.coordinator.topic import CoordinatorTopic
+from broker.groups.answers import Answers
 from broker.groups.classic import group_core
 from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.types import GroupLimits, GroupSnapshot, GroupState
@@ -109,6 +110,7 @@ class GroupCoordinator:
             env, _settings(config), self.topic, logs, self._new_shard
         )
         self.timers = self.base.timers
+        self._answers = Answers(env.turn)
         self.transactions = GroupTransactions(self.base)
         self._catalog = catalog
         self._limits = GroupLimits(
@@ -123,7 +125,7 @@ class GroupCoordinator:
             self._limits,
         )
         self.mixed = MixedGroups(self.consumers)
-        self.shares = ShareMembership(self.timers, config.share, catalog, share)
+        self.shares = ShareMembership(self.timers, self._answers, config.share, catalog, share)
         self.streams = StreamsGroups(
             self.timers,
             config.streams,
@@ -197,7 +199,9 @@ class GroupCoordinator:
         if shard is None:
             reply(HeartbeatResult(error))
         else:
-            self.consumers.heartbeat(shard, group_id, request, reply)
+            answer = self._answers.to(reply)
+            self.consumers.heartbeat(shard, group_id, request, answer)
+            answer.waits = True
 
     def serve_share_groups(self, neighbours: ShareNeighbours) -> None:
         """From now on they are served; those that were loaded by now go on."""
@@ -215,7 +219,9 @@ class GroupCoordinator:
         if shard is None:
             reply(StreamsResult(error))
         else:
-            self.streams.heartbeat(shard, group_id, request, reply)
+            answer = self._answers.to(reply)
+            self.streams.heartbeat(shard, group_id, request, answer)
+            answer.waits = True
 
     # --- members
 
@@ -223,6 +229,14 @@ class GroupCoordinator:
         self, group_id: str, request: JoinInput, reply: Callable[[JoinResult], None]
     ) -> ErrorCode:
         """JoinGroup. An error is returned; otherwise `reply` is called, now or later."""
+        answer = self._answers.to(reply)
+        error = self._join(group_id, request, answer)
+        answer.waits = True
+        return error
+
+    def _join(
+        self, group_id: str, request: JoinInput, reply: Callable[[JoinResult], None]
+    ) -> ErrorCode:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         config = self.config
@@ -266,6 +280,14 @@ class GroupCoordinator:
         self, group_id: str, request: SyncInput, reply: Callable[[SyncResult], None]
     ) -> ErrorCode:
         """SyncGroup. An error is returned; otherwise `reply` is called, now or later."""
+        answer = self._answers.to(reply)
+        error = self._sync(group_id, request, answer)
+        answer.waits = True
+        return error
+
+    def _sync(
+        self, group_id: str, request: SyncInput, reply: Callable[[SyncResult], None]
+    ) -> ErrorCode:
         entry, error = self._find_group(group_id)
         if entry is None:
             return _unless_missing(error, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -303,6 +325,16 @@ class GroupCoordinator:
     ) -> None:
         """LeaveGroup: `reply(error of all, errors by member)`. If the group is empty after that,
         not before this is stored."""
+        answer = self._answers.to(reply)
+        self._leave(group_id, members, answer)
+        answer.waits = True
+
+    def _leave(
+        self,
+        group_id: str,
+        members: list[LeavingMember],
+        reply: Callable[[ErrorCode, list[ErrorCode]], None],
+    ) -> None:
         entry, error = self._find_group(group_id)
         if entry is None:
             if error is ErrorCode.GROUP_ID_NOT_FOUND:

@@ -325,8 +325,9 @@ class ClassicGroup:
         if not self.is_of_consumers:
             return None
         topics: set[str] = set()
-        for member in self.members.by_id.values():
-            parsed = subscribed_topics(member.metadata(self.protocol_name or ""))
+        # Most say the same.
+        for metadata in {m.metadata(self.protocol_name or "") for m in self.members.by_id.values()}:
+            parsed = subscribed_topics(metadata)
             if parsed is None:
                 return None
             topics |= parsed

@@ -65,7 +65,9 @@ class ShareRequests:
         if shard is None:
             reply(HeartbeatResult(error))
         else:
-            self._membership.heartbeat(shard, group_id, request, reply)
+            answer = self._membership.answers.to(reply)
+            self._membership.heartbeat(shard, group_id, request, answer)
+            answer.waits = True
 
     # --- reading
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from broker.coordinator.timers import CoordinatorTimers
     from broker.coordinator.units import Done, KeyValue
+    from broker.groups.answers import Answers
     from broker.groups.consumer.ports import Topics
     from broker.groups.shard import GroupEntry, GroupShard
     from broker.groups.share.events import Event
@@ -66,11 +67,13 @@ class ShareMembership:
     def __init__(
         self,
         timers: CoordinatorTimers,
+        answers: Answers,
         settings: ShareSettings,
         topics: Topics,
         neighbours: ShareNeighbours | None,
     ) -> None:
         self.settings = settings
+        self.answers = answers
         self.topics = topics
         self.neighbours = neighbours
         self._timers = timers

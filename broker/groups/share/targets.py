@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from broker.groups.in_units import unit_slices
 from broker.groups.share.records import event_record
 from broker.groups.share.simple_core import assign_simple
 from broker.groups.share.target_core import (
@@ -112,13 +113,8 @@ class TargetJobs:
     ) -> None:
         """In as many units as it takes, the epoch in the last: what is between them is an older
         assignment of which some members have the newer part."""
-        start = size = 0
-        for at, record in enumerate(records):
-            if size and size + record_size(record) > UNIT_BYTES_MAX:
-                self._commit_part(entry, live, events[start:at], records[start:at])
-                start, size = at, 0
-            size += record_size(record)
-        self._commit_part(entry, live, events[start:], records[start:])
+        for part in unit_slices(records, UNIT_BYTES_MAX):
+            self._commit_part(entry, live, events[part], records[part])
 
     def _commit_part(
         self,

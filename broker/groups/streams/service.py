@@ -21,7 +21,7 @@ import trio
 from broker.coordinator.partition import PartitionState
 from broker.groups.classic import group_core
 from broker.groups.classic.group import ClassicGroup
-from broker.groups.in_units import Unit
+from broker.groups.in_units import Unit, unit_slices
 from broker.groups.records import group_tombstone
 from broker.groups.streams import streams_core
 from broker.groups.streams.changes import (
@@ -435,13 +435,8 @@ class StreamsGroups:
         """In as many units as it takes, the epoch in the last: what is between them is an older
         assignment of which some members have the newer part, and nobody is given what another
         member still has."""
-        start = size = 0
-        for at, record in enumerate(records):
-            if size and size + _record_size(record) > UNIT_BYTES_MAX:
-                self._commit_part(entry, live, events[start:at], records[start:at])
-                start, size = at, 0
-            size += _record_size(record)
-        self._commit_part(entry, live, events[start:], records[start:])
+        for part in unit_slices(records, UNIT_BYTES_MAX):
+            self._commit_part(entry, live, events[part], records[part])
 
     def _commit_part(
         self,
