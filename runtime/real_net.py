@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 #: Bytes read from one socket in a burst: fairness between connections.
 READ_PER_BURST_BYTES_MAX = 1 << 20
+#: What a connection costs the turn that makes it, and the one that ends it: thousands may come, or
+#: leave, together.
+ACCEPT_UNITS, CLOSE_UNITS = 60, 15
 #: Connections accepted in one burst; the backlog keeps the rest.
 ACCEPTS_PER_BURST_MAX = 64
 LISTEN_BACKLOG = 1024
@@ -252,6 +255,7 @@ class SocketTransport:
         self._output.clear()
         self.unsent_bytes = 0
         self._net.forget(self, self._fd)
+        self._net.spend(CLOSE_UNITS)
         self._socket.close()
         connection.closed()
 
@@ -404,6 +408,7 @@ class RealNet:
         self._open.add(transport)
         self._poller.register(sock.fileno(), _READ, transport.on_events)
         self.accepted_count += 1
+        self.spend(ACCEPT_UNITS)
         connection = factory(transport)
         transport.attach(connection)
         return connection
@@ -417,6 +422,9 @@ class RealNet:
         dirty, self._dirty = self._dirty, []
         for transport in dirty:
             transport.flush()
+
+    def spend(self, units: int) -> None:
+        self._turn.spent_units += units
 
     def modify(self, fd: int, mask: int) -> None:
         self._poller.modify(fd, mask)

@@ -1,13 +1,15 @@
 """RealNet against plain sockets: bursts, order, half-sent frames, slow readers, closing."""
 
 import socket
+from collections import Counter
 
 import pytest
 import trio
 
+from runtime import real_net
 from runtime.poller import Poller
 from runtime.real_net import RealNet
-from runtime.turn import Turn
+from runtime.turn import SPENT_UNITS, Turn
 
 
 class Echo:
@@ -192,3 +194,43 @@ async def test_turn_runs_deferred_work_once_and_in_order(nursery):
         while len(seen) < 3:
             await trio.lowlevel.checkpoint()
     assert seen == [1, 2, 3]
+
+
+class Bursts(Turn):
+    """Counts them."""
+
+    number = 0
+
+    def begin(self):
+        self.number += 1
+        super().begin()
+
+
+async def test_many_that_leave_together_are_not_all_ended_in_one_turn(nursery, monkeypatch):
+    monkeypatch.setattr(real_net, "CLOSE_UNITS", SPENT_UNITS // 10)
+    turn = Bursts()
+    poller = Poller(turn)
+    net = RealNet(poller)
+    ended = Counter()
+
+    class Ended(Echo):
+        def closed(self):
+            super().closed()
+            ended[turn.number] += 1
+
+    listener = net.listen("127.0.0.1", 0, Ended)
+    nursery.start_soon(turn.serve)
+    await nursery.start(poller.run)
+    await nursery.start(net.run)
+    clients = []
+    with trio.fail_after(60):
+        for number in range(50):
+            clients.append(socket.create_connection(listener.address))
+            while net.accepted_count <= number:
+                await trio.lowlevel.checkpoint()
+        for client in clients:  # without a checkpoint: the poller finds all of them
+            client.close()
+        while net.connection_count:
+            await trio.lowlevel.checkpoint()
+    assert ended.total() == 50
+    assert max(ended.values()) <= 11
