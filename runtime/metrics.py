@@ -8,8 +8,9 @@ scrape time, on the loop's thread, so that it may read anything without a lock.
     metrics.register(lambda: [gauge("quire_connections", "Open connections.", server.connections)])
     await nursery.start(metrics.serve, "127.0.0.1", 9600)
 
-Only the reading is done on the loop, with a checkpoint between collectors; the text is made on a
-worker thread. Served over runtime/http.py, alone (`Metrics.serve`) or among other pages
+Only the reading is done on the loop, with a checkpoint after each family; a collector of very many
+samples (of each partition, say) gives None wherever others may have the loop, too. The text is made
+on a worker thread. Served over runtime/http.py, alone (`Metrics.serve`) or among other pages
 (`Metrics.respond`).
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import gzip
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Collector = Callable[[], Iterable[Metric]]
+#: None: others may have the loop before it goes on. What it looks at may change meanwhile.
+Collector = Callable[[], Iterable[Metric | None]]
+
+#: Samples that are read before others have the loop: some 1 ms.
+SAMPLES_PER_TURN = 300
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -81,6 +86,29 @@ def gauges(name: str, text: str, labels: Sequence[str], samples: Iterable[Sample
     for values, value in samples:
         family.add_metric(values, value)
     return family
+
+
+def sliced_gauges(
+    name: str, text: str, labels: Sequence[str], samples: Iterable[Sample]
+) -> Iterator[Metric | None]:
+    """As `gauges`, for very many samples: they are read as they are needed."""
+    return _sliced(GaugeMetricFamily(name, text, labels=labels), samples)
+
+
+def sliced_counters(
+    name: str, text: str, labels: Sequence[str], samples: Iterable[Sample]
+) -> Iterator[Metric | None]:
+    return _sliced(CounterMetricFamily(name, text, labels=labels), samples)
+
+
+def _sliced(
+    family: GaugeMetricFamily | CounterMetricFamily, samples: Iterable[Sample]
+) -> Iterator[Metric | None]:
+    for number, (values, value) in enumerate(samples, 1):
+        family.add_metric(values, value)
+        if not number % SAMPLES_PER_TURN:
+            yield None
+    yield family
 
 
 def summary(name: str, text: str, count: int, total: float) -> Metric:
@@ -128,8 +156,10 @@ class Metrics:
     async def _collect(self) -> list[Metric]:
         families: list[Metric] = []
         for collector in self._collectors:
-            families.extend(collector())
-            await trio.lowlevel.checkpoint()
+            for family in collector():
+                if family is not None:
+                    families.append(family)
+                await trio.lowlevel.checkpoint()
         return families
 
     async def respond(self, request: HttpRequest) -> HttpResponse:

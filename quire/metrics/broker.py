@@ -7,11 +7,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from broker.dispatch import request_name
 from broker.log.partition import State
-from runtime.metrics import counter, counters, gauges, untyped
+from runtime.metrics import (
+    SAMPLES_PER_TURN,
+    counter,
+    counters,
+    sliced_counters,
+    sliced_gauges,
+    untyped,
+)
 from wire.kafka.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -67,22 +75,17 @@ def request_collector(dispatcher: Dispatcher) -> Collector:
 
 
 def partition_collector(logs: LogManager) -> Collector:
-    def collect() -> Iterator[Metric]:
+    def collect() -> Iterator[Metric | None]:
         partitions = list(logs.all())
-        labels = [(log.topic.name, str(log.partition)) for log in partitions]
-        for name, text, values in (
-            ("size", "Bytes of the partition.", [log.size_bytes for log in partitions]),
-            ("logstartoffset", "First offset.", [log.log_start_offset for log in partitions]),
-            ("logendoffset", "Next offset.", [log.log_end_offset for log in partitions]),
+        for name, text, value_of in (
+            ("size", "Bytes of the partition.", attrgetter("size_bytes")),
+            ("logstartoffset", "First offset.", attrgetter("log_start_offset")),
+            ("logendoffset", "Next offset.", attrgetter("log_end_offset")),
         ):
-            pairs = zip(labels, values, strict=True)
-            yield gauges(f"kafka_log_log_{name}", text, PARTITION_LABELS, pairs)
-        yield from _topics(partitions)
-        yield from _states(partitions)
+            samples = (((log.topic.name, str(log.partition)), value_of(log)) for log in partitions)
+            yield from sliced_gauges(f"kafka_log_log_{name}", text, PARTITION_LABELS, samples)
+        yield from _sums(partitions)
         yield from _guards(logs)
-        tables = [log.locks.table for log in partitions if log.locks.table is not None]
-        size_bytes = sum(table.size_bytes for table in tables)
-        yield untyped("quire_locks_table_bytes", "Memory of all tables of locks.", size_bytes)
 
     return collect
 
@@ -121,30 +124,39 @@ def _guards(logs: LogManager) -> Iterator[Metric]:
     yield counters("quire_locks_records", text, ("result",), results)
 
 
-def _topics(partitions: list[PartitionLog]) -> Iterator[Metric]:
+def _sums(partitions: list[PartitionLog]) -> Iterator[Metric | None]:
+    """Of the partitions of each topic, and of all."""
     received: Counter[str] = Counter()
     batches: Counter[str] = Counter()
-    for log in partitions:
+    states: Counter[State] = Counter()
+    locks_bytes = 0
+    for number, log in enumerate(partitions, 1):
         received[log.topic.name] += log.bytes_in
         batches[log.topic.name] += log.batches_in
+        states[log.state] += 1
+        if log.locks.table is not None:
+            locks_bytes += log.locks.table.size_bytes
+        if not number % SAMPLES_PER_TURN:
+            yield None
     for name, text, values in (
         ("kafka_server_brokertopicmetrics_bytesin", "Record bytes appended.", received),
         ("quire_topic_batches_in", "Record batches appended.", batches),
     ):
-        yield counters(name, text, ("topic",), [((topic,), n) for topic, n in values.items()])
+        samples = (((topic,), n) for topic, n in values.items())
+        yield from sliced_counters(name, text, ("topic",), samples)
+    yield untyped("quire_locks_table_bytes", "Memory of all tables of locks.", locks_bytes)
+    yield from _states(states, len(received))
 
 
-def _states(partitions: list[PartitionLog]) -> Iterator[Metric]:
-    states = Counter(log.state for log in partitions)
-    topics = {log.topic.name for log in partitions}
+def _states(states: Counter[State], topic_count: int) -> Iterator[Metric]:
     controller = "kafka_controller_kafkacontroller_"
     manager = "kafka_server_replicamanager_"
-    yield untyped(controller + "globaltopiccount", "Topics.", len(topics))
-    yield untyped(controller + "globalpartitioncount", "Partitions.", len(partitions))
+    yield untyped(controller + "globaltopiccount", "Topics.", topic_count)
+    yield untyped(controller + "globalpartitioncount", "Partitions.", states.total())
     yield untyped(
         controller + "offlinepartitionscount",
         "Partitions that serve nobody.",
-        len(partitions) - states[State.ONLINE],
+        states.total() - states[State.ONLINE],
     )
-    yield untyped(manager + "partitioncount", "Partitions held.", len(partitions))
+    yield untyped(manager + "partitioncount", "Partitions held.", states.total())
     yield untyped(manager + "leadercount", "Partitions led.", states[State.ONLINE])

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from quire.metrics.coordinators import load_times_collector
 from quire.metrics.latency import RecentLatencies, quantile
-from runtime.metrics import counter, gauge, gauges, summary_family, untyped
+from runtime.metrics import (
+    SAMPLES_PER_TURN,
+    counter,
+    gauge,
+    sliced_gauges,
+    summary_family,
+    untyped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,25 +86,31 @@ def verification_collector(verifier: CoordinatorVerifier, clock: Clock) -> Colle
 def open_transactions_collector(logs: LogManager, clock: Clock, timeout_max_ms: int) -> Collector:
     """`timeout_max_ms`: transaction.max.timeout.ms."""
 
-    def collect() -> Iterator[Metric]:
+    def collect() -> Iterator[Metric | None]:
         late_from_ms = clock.time_ms() - timeout_max_ms - LATE_BUFFER_MS
         late = 0
-        lags = []
-        for log in logs.all():
+        partitions = list(logs.all())
+        for number, log in enumerate(partitions, 1):
             append_ms = log.producers.oldest_transaction_append_ms
             late += append_ms is not None and append_ms < late_from_ms
-            lag = log.high_watermark - log.last_stable_offset
-            lags.append(((log.topic.name, str(log.partition)), lag))
+            if not number % SAMPLES_PER_TURN:
+                yield None
         yield untyped(
             "kafka_server_replicamanager_partitionswithlatetransactionscount",
             "Partitions with a transaction that should have been aborted long ago.",
             late,
         )
-        yield gauges(
+        yield from sliced_gauges(
             "kafka_cluster_partition_laststableoffsetlag",
             "Offsets that readers of committed records do not see yet.",
             ("topic", "partition"),
-            lags,
+            (
+                (
+                    (log.topic.name, str(log.partition)),
+                    log.high_watermark - log.last_stable_offset,
+                )
+                for log in partitions
+            ),
         )
 
     return collect

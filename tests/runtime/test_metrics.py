@@ -4,12 +4,23 @@ import gzip
 import http.client
 import shutil
 import subprocess
+from collections import Counter
 
 import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime.metrics import Metrics, counter, counters, gauge, gauges, summary
+from runtime.metrics import (
+    SAMPLES_PER_TURN,
+    Metrics,
+    counter,
+    counters,
+    gauge,
+    gauges,
+    sliced_counters,
+    sliced_gauges,
+    summary,
+)
 
 
 def families():
@@ -103,3 +114,32 @@ async def test_a_failing_collector_is_said_and_survived(nursery, caplog):
     address = await nursery.start(metrics.serve, "127.0.0.1", 0)
     assert (await get(address))[0] == 500
     assert "metrics failed" in caplog.text
+
+
+async def test_others_have_the_loop_while_very_many_samples_are_read(nursery):
+    """As many turns of the loop as there are slices; and all of it is told."""
+    count = 4 * SAMPLES_PER_TURN
+    metrics = Metrics()
+    metrics.register(lambda: sliced_gauges("size", "Size.", ("n",), samples()))
+    metrics.register(lambda: sliced_counters("seen", "Seen.", ("n",), samples()))
+    read_in = Counter()
+    turns = 0
+
+    def samples():
+        for number in range(count):
+            read_in[turns] += 1
+            yield (str(number),), number
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    nursery.start_soon(others)
+    text = (await metrics.render()).decode()
+    nursery.cancel_scope.cancel()
+    assert read_in.total() == 2 * count
+    assert max(read_in.values()) <= 2 * SAMPLES_PER_TURN, "of tasks in a pass any is first"
+    for name in ("size", "seen_total"):
+        assert text.count(f"\n{name}{{") == count
