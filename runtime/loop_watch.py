@@ -7,6 +7,10 @@ Whoever does one of several things in a burst says so after each (`did`); a long
 the longest of them, by the API's or the function's name, else with its task's name. Reading the
 clock costs some 50 ns: once per request and per deferred function, never per record or entry.
 
+Turns are measured by the wall clock, as clients wait by it. On a busy machine others may have had
+the processor meanwhile; so a warning says, too, how much of it this thread had at most: since the
+pass of the loop that the turn was in began. That clock costs 1 us, and is read once in a pass.
+
 A process tells the number of its turns of each length when it stops, and whenever a turn above
 LIMIT_SECONDS is in a longer bucket than all before it. So one that is killed has told its longest.
 What it did before it served (`begin_serving`) held nobody up, and is not among them.
@@ -44,13 +48,21 @@ LIMIT_SECONDS = 0.005
 
 class LoopWatch(trio.abc.Instrument):
     __slots__ = (
-        "_began", "_is_serving", "_last", "_longest", "_longest_what", "_starts", "_tell_above",
-        "_untold", "_warn_from", "clock", "histogram", "longest_by_name",
+        "_began", "_cpu_began", "_is_serving", "_last", "_longest", "_longest_what", "_starts",
+        "_tell_above", "_untold", "_warn_from", "clock", "cpu_clock", "histogram",
+        "longest_by_name",
     )  # fmt: skip
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        """`clock()`: seconds. A test on a busy machine gives `time.thread_time`."""
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """`clock()`: seconds. A test on a busy machine gives `time.thread_time`. `cpu_clock()`:
+        those in which this thread ran."""
         self.clock = clock
+        self.cpu_clock = cpu_clock
+        self._cpu_began = 0.0
         self.histogram = LatencyHistogram()
         #: name -> seconds of the longest turn in which that took longest; None: not wanted.
         self.longest_by_name: dict[str, float] | None = None
@@ -109,6 +121,10 @@ class LoopWatch(trio.abc.Instrument):
 
     # -- of tasks (trio.abc.Instrument) ----------------------------------------------------------
 
+    def after_io_wait(self, timeout: float) -> None:
+        """A pass begins."""
+        self._cpu_began = self.cpu_clock()
+
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._began = self._last = self.clock()
         self._longest = 0.0
@@ -151,7 +167,16 @@ class LoopWatch(trio.abc.Instrument):
             return
         self._warn_from = now + WARN_INTERVAL_SECONDS
         untold, self._untold = self._untold, 0
-        logger.warning("loop_held", kv(by=name, milliseconds=round(took * 1000), untold=untold))
+        cpu = min(took, self.cpu_clock() - self._cpu_began)
+        logger.warning(
+            "loop_held",
+            kv(
+                by=name,
+                milliseconds=round(took * 1000),
+                cpu_milliseconds=round(cpu * 1000),
+                untold=untold,
+            ),
+        )
 
     def _tell_turns(self, by: str | None) -> None:
         """Of all since it serves, by bucket; `by` had the longest so far, which came just now."""

@@ -12,7 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 _TURNS = re.compile(rb" event=loop_turns pid=(\d+) longest_milliseconds=\S+ by=(.+) turns=(\S*)$")
-_HELD = re.compile(rb" event=loop_held by=(.+) milliseconds=(\d+) untold=(\d+)$")
+_HELD = re.compile(
+    rb" event=loop_held by=(.+) milliseconds=(\d+) cpu_milliseconds=(\d+) untold=(\d+)$"
+)
 
 
 class ServerLog:
@@ -42,7 +44,7 @@ class Tally:
         self.turns: dict[str, dict[str, int]] = {}
         #: Processes that stopped cleanly, so that all their turns are counted.
         self.stopped: set[str] = set()
-        #: name -> [times, longest in milliseconds, the test in which that was].
+        #: name -> [times, longest in milliseconds, processor time in that, the test it was in].
         self.held: dict[str, list] = {}
         #: name -> [bucket's bound in milliseconds, test] of processes' longest turns above 5 ms.
         self.rises: dict[str, list] = {}
@@ -63,17 +65,17 @@ class Tally:
                     self._note_rise(by, max(map(float, turns)), test)
             elif found := _HELD.search(line):
                 name = found[1].decode(errors="replace")
-                self._note_held(name, 1 + int(found[3]), int(found[2]), test)
+                self._note_held(name, 1 + int(found[4]), int(found[2]), int(found[3]), test)
 
     def _note_rise(self, name: str, bound_ms: float, test: str) -> None:
         if bound_ms > self.rises.get(name, [0.0])[0]:
             self.rises[name] = [bound_ms, test]
 
-    def _note_held(self, name: str, times: int, longest_ms: int, test: str) -> None:
-        known = self.held.setdefault(name, [0, 0, test])
+    def _note_held(self, name: str, times: int, longest_ms: int, cpu_ms: int, test: str) -> None:
+        known = self.held.setdefault(name, [0, 0, 0, test])
         known[0] += times
         if longest_ms > known[1]:
-            known[1:] = [longest_ms, test]
+            known[1:] = [longest_ms, cpu_ms, test]
 
     def as_plain(self) -> dict:
         """For the way from one of pytest-xdist's processes to its parent."""
@@ -87,8 +89,8 @@ class Tally:
     def add(self, plain: dict) -> None:
         self.turns.update(plain["turns"])
         self.stopped.update(plain["stopped"])
-        for name, (times, longest_ms, test) in plain["held"].items():
-            self._note_held(name, times, longest_ms, test)
+        for name, (times, *longest) in plain["held"].items():
+            self._note_held(name, times, *longest)
         for name, (bound_ms, test) in plain["rises"].items():
             self._note_rise(name, bound_ms, test)
 
@@ -109,8 +111,11 @@ class Tally:
         by_length = sorted(self.rises.items(), key=lambda each: -each[1][0])
         for name, (bound_ms, test) in by_length:
             lines.append(f"a process's longest: at most {bound_ms:g} ms by {name} in {test}")
-        for name, (times, ms, test) in sorted(self.held.items(), key=lambda each: -each[1][1]):
-            lines.append(f"warned: {name} {times} times, longest {ms} ms in {test}")
+        for name, (times, ms, cpu_ms, test) in sorted(
+            self.held.items(), key=lambda each: -each[1][1]
+        ):
+            longest = f"longest {ms} ms, {cpu_ms} of them its own"
+            lines.append(f"warned: {name} {times} times, {longest}, in {test}")
         return lines
 
 

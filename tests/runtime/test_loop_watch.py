@@ -178,3 +178,37 @@ async def test_a_process_tells_its_turns_when_one_is_in_a_longer_bucket_and_when
             "turns": "0.1:1,5:1,10:3,50:1,inf:2",
         }
     ]
+
+
+async def test_a_warning_says_how_much_of_it_was_the_threads_own(caplog):
+    """Of the pass that it was in; what came before that is not its."""
+    clock, cpu = SteppedClock(), SteppedClock()
+    watch = await watched(clock)
+    watch.cpu_clock = cpu
+    watch.start()
+
+    async def hog(seconds, own):
+        await trio.lowlevel.checkpoint()
+        clock.now += seconds
+        cpu.now += own
+        await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hog, WARN_SECONDS / 2, 7.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hog, 0.3, 0.004)
+    watch.stop()
+    (told,) = warnings(caplog)
+    assert (told["milliseconds"], told["cpu_milliseconds"]) == (300, 4)
+
+
+def test_no_turn_had_more_of_the_processor_than_it_took(caplog):
+    clock, cpu = SteppedClock(), SteppedClock()
+    watch = LoopWatch(clock, cpu)
+    watch.after_io_wait(0.0)
+    cpu.now += 9.0
+    watch.begin()
+    clock.now += 0.1
+    watch.end()
+    (told,) = warnings(caplog)
+    assert (told["milliseconds"], told["cpu_milliseconds"]) == (100, 100)
