@@ -64,8 +64,10 @@ async def _serve(role: Role, has_parent: bool) -> None:
                 nursery.start_soon(_stop_at_end_of_input, stop)
             host, port = await nursery.start(_run_to_end, role, stop)
             _tune_garbage_collector()
-            await trio.lowlevel.checkpoint()  # that was a long turn, and none that matters
-            watch_of_run().begin_serving()
+            watch = watch_of_run()
+            watch.leave_out()  # a long turn, but nobody was told yet that this is ready
+            await trio.lowlevel.checkpoint()
+            watch.begin_serving()
             logger.info("ready", kv(host=host, port=port, pid=os.getpid()))
             click.echo(f"ready listen={host}:{port}")
 
