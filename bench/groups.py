@@ -38,18 +38,23 @@ WIDE = "wide"
 BEATS_IN_FLIGHT = 32
 #: In milliseconds: what input may cause.
 TURN_MS_MAX = 5.0
-#: A member is one of very many that are there only for this, and nobody may refuse them.
+#: What both are told. `group.share.max.size` is as large as Kafka allows.
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "3000",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.share.max.size": "1000",
 }
+#: Thousands connect at once; with its default of 50 many have to ask again, a second later.
+KAFKA_SETTINGS = {
+    **SETTINGS,
+    "socket.listen.backlog.size": "1024",
+}
 Topics = dict[str, tuple[uuid.UUID, int]]
 
 
 class GroupsKafka(Kafka):
-    settings = tuple(f"{key}={value}" for key, value in SETTINGS.items())
+    settings = tuple(f"{key}={value}" for key, value in KAFKA_SETTINGS.items())
 
 
 class GroupsQuire(Quire):

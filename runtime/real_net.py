@@ -37,7 +37,7 @@ READ_PER_BURST_BYTES_MAX = 1 << 20
 #: leave, together.
 ACCEPT_UNITS, CLOSE_UNITS = 60, 15
 #: Connections accepted in one burst; the backlog keeps the rest.
-ACCEPTS_PER_BURST_MAX = 64
+ACCEPTS_PER_BURST_MAX = 32
 LISTEN_BACKLOG = 1024
 #: Buffers for one sendmsg (IOV_MAX is 1024 on Linux), and the size up to which they are joined:
 #: one copy of a few kilobytes is cheaper than many vector elements.

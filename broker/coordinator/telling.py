@@ -2,7 +2,8 @@
 
 What follows one acknowledgement may be much: of a batch's hundreds of units each lets somebody do
 his work (a parked batch is numbered, an answer is written, markers leave). So it is counted
-(runtime/turn.py): as many units are told as the turn has room for, the others in later turns.
+(runtime/turn.py): as many units are told as the turn has room for, the others in later turns. A
+unit costs more the more records it has, as each changes something that is kept in memory.
 
 The order is that of the batches, and in a batch that of its units, however the log settled them: a
 batch that it refused at once is told behind those before it, which may yet be acknowledged. Until
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from runtime.turn import Turn
 
 
+#: What each record but the first of a unit that is told costs the turn, in its units.
+RECORD_UNITS = 5
+
+
 class Batch:
     """Units that are told together; `tell` knows nothing of them before they are settled."""
 
@@ -46,7 +51,7 @@ class Telling:
     __slots__ = ("_batches", "_is_put_off", "_on_told", "_turn", "_units_each")
 
     def __init__(self, turn: Turn, units_each: int, on_told: Callable[[Unit], None]) -> None:
-        """`units_each`: what one of them costs the turn, in its units."""
+        """`units_each`: what one of them with one record costs the turn, in its units."""
         self._turn = turn
         self._units_each = units_each
         self._on_told = on_told
@@ -90,7 +95,10 @@ class Telling:
                     self._is_put_off = True
                     turn.later(self._tell_some)
                 return
-            turn.spent_units += self._units_each
+            batch = self._batches[0]
+            if batch.told_count < len(batch.units):
+                more = max(len(batch.units[batch.told_count].records) - 1, 0)
+                turn.spent_units += self._units_each + RECORD_UNITS * more
             self._tell_next()
 
     def _tell_next(self) -> None:

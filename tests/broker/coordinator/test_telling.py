@@ -7,7 +7,7 @@ import random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.coordinator.telling import Telling
+from broker.coordinator.telling import RECORD_UNITS, Telling
 from broker.coordinator.units import Unit
 from runtime.turn import SPENT_UNITS, Turn
 from wire.kafka.errors import ErrorCode
@@ -73,6 +73,16 @@ def test_a_batch_of_many_units_is_told_in_several_turns():
     per_turn = [turn for turn, *_ in all_of.told]
     assert max(map(per_turn.count, per_turn)) <= PER_TURN_MAX
     assert per_turn[-1] >= 500 // PER_TURN_MAX
+
+
+def test_units_of_many_records_cost_more():
+    """What each record says is put in force when its unit is told."""
+    all_of = Told()
+    batch = all_of.telling.add([all_of.unit(at, records_count=101) for at in range(30)])
+    all_of.telling.settle(batch, ErrorCode.NONE, 70)
+    assert len(all_of.told) == SPENT_UNITS // (UNITS_EACH + 100 * RECORD_UNITS) + 1
+    all_of.all_turns()
+    assert all_of.names == list(range(30))
 
 
 def test_a_turn_that_is_spent_tells_nobody():
