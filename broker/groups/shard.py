@@ -58,6 +58,9 @@ APPEND_ERRORS = {
 }
 
 
+#: What it costs the turn to write a classic group, for each of its members: a static member that
+#: was restarted, or one that asks for its assignment once more, has all of them written.
+MEMBER_UNITS = 2
 #: Groups of one transaction that are looked at before others may have the loop.
 GROUPS_PER_STEP = 1_000
 
@@ -235,6 +238,7 @@ class GroupShard:
             else:
                 has_persist = True
                 assert isinstance(entry.group, ClassicGroup)
+                self._turn.spent_units += MEMBER_UNITS * len(effect.snapshot.members)
                 done = partial(self._persisted, entry, entry.group, effect, stored)
                 self.partition.write([group_record(effect.snapshot)], done)
         return has_persist

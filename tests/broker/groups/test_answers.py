@@ -7,6 +7,7 @@ from broker.groups.answers import ANSWER_UNITS, Answers
 from broker.groups.consumer.settings import ConsumerSettings
 from broker.groups.consumer.types import GroupTimes
 from broker.groups.in_units import RECORDS_MAX
+from broker.groups.shard import MEMBER_UNITS
 from runtime.turn import SPENT_UNITS, Turn
 from tests.broker.groups.test_coordinator import join_request
 from wire.kafka.errors import ErrorCode as E
@@ -112,3 +113,25 @@ async def test_members_whose_assignment_is_stored(world, autojump_clock):
     assert 0 < acknowledge(world, log, syncs) <= ANSWERS_MAX
     await world.settle()
     assert {(E(a.error_code), bytes(a.assignment)) for (a,) in syncs} == {(E.NONE, b"x")}
+
+
+async def test_a_member_that_asks_again_costs_the_turn_what_all_members_do(world, autojump_clock):
+    """The whole group is written: a burst of such requests is spent after a few of them."""
+    joins = [world.send(*join_request(version=3, member="")) for _ in range(MEMBERS)]
+    await trio.sleep(1)
+    joined = sorted((each for (each,) in joins), key=lambda each: each.member_id == each.leader)
+
+    def sync(each):
+        return world.send(3, SyncGroupRequest("g", 1, each.member_id, None, None, None, []))
+
+    for each in joined:
+        sync(each)
+    await world.settle()
+    world.turn.spent_units = asked = 0
+    again = []
+    while not world.turn.is_spent:
+        again.append(sync(joined[asked]))
+        asked += 1
+        assert asked * MEMBERS * MEMBER_UNITS <= SPENT_UNITS + MEMBERS * MEMBER_UNITS
+    await world.settle()
+    assert {E(answer.error_code) for (answer,) in again} == {E.NONE}
