@@ -19,6 +19,7 @@ from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from uuid import UUID
 
     from broker.groups.share.state_core import Key
     from broker.groups.share.types import ShareGroupState, ShareTimes
@@ -69,8 +70,9 @@ class LiveShareGroup(InUnits[ShareGroup, Event]):
         #: Which topics there were when the metadata hash was last looked at.
         self.topics_version = -1
         self.is_computing = False
-        #: Partitions that somebody looks after: until when they are left to him. The least of it.
-        self.busy: dict[Key, int] = {}
+        #: Partitions that somebody looks after, by topic: until when they are left to him.
+        #: The least of it.
+        self.busy: dict[UUID, dict[int, int]] = {}
         self.begin_at_ms = NEVER_MS
         #: The last attempt at each that is not known to have succeeded.
         self.attempts: dict[Key, Attempt] = {}
@@ -107,15 +109,20 @@ class LiveShareGroup(InUnits[ShareGroup, Event]):
     # --- partitions at the share coordinator
 
     def occupy(self, keys: Iterable[Key], until_ms: int) -> None:
-        for key in keys:
-            self.busy[key] = until_ms
-        self.begin_at_ms = min(self.busy.values(), default=NEVER_MS)
+        for topic_id, partition in keys:
+            self.busy.setdefault(topic_id, {})[partition] = until_ms
+        self.begin_at_ms = self._next_free_ms()
         self.wanted_at_ms = min(self.wanted_at_ms, self.begin_at_ms)
 
     def release(self, keys: Iterable[Key]) -> None:
-        for key in keys:
-            self.busy.pop(key, None)
-        self.begin_at_ms = min(self.busy.values(), default=NEVER_MS)
+        for topic_id, partition in keys:
+            mine = self.busy.get(topic_id)
+            if mine is not None and mine.pop(partition, None) is not None and not mine:
+                del self.busy[topic_id]
+        self.begin_at_ms = self._next_free_ms()
+
+    def _next_free_ms(self) -> int:
+        return min((min(mine.values()) for mine in self.busy.values()), default=NEVER_MS)
 
     def begin_soon(self, now_ms: int) -> None:
         """There may be something to begin that no heartbeat will look for."""
@@ -124,7 +131,14 @@ class LiveShareGroup(InUnits[ShareGroup, Event]):
             self.wanted_at_ms = min(self.wanted_at_ms, now_ms)
 
     def release_overdue(self, now_ms: int) -> None:
-        self.release([key for key, until_ms in self.busy.items() if until_ms <= now_ms])
+        self.release(
+            [
+                (topic_id, partition)
+                for topic_id, mine in self.busy.items()
+                for partition, until_ms in mine.items()
+                if until_ms <= now_ms
+            ]
+        )
 
     # --- deadlines
 

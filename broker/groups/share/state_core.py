@@ -17,7 +17,7 @@ from broker.groups.share.events import GroupEpoch, StateSet, TargetEpoch
 from broker.groups.share.types import StatePartitions, TopicPartitions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from uuid import UUID
 
     from broker.groups.consumer.types import Topics
@@ -34,10 +34,13 @@ UNKNOWN_START = -1
 AT_ONCE = 500
 
 
-def wanting(group: ShareGroup, topics: Topics, busy: Container[Key]) -> Partitions:
+def wanting(group: ShareGroup, topics: Topics, busy: Mapping[UUID, Collection[int]]) -> Partitions:
     """Partitions of topics that somebody is subscribed to and that are not initialized yet, but for
     those that somebody looks after just now. Of very many the first; whole topics, as what is
-    begun later than the others counts as added."""
+    begun later than the others counts as added.
+
+    Each member that joins asks for this: of a topic whose partitions are all initialized, or all
+    looked after, none is looked at."""
     found: Partitions = {}
     left = AT_ONCE
     for name in group.topic_members:
@@ -46,12 +49,11 @@ def wanting(group: ShareGroup, topics: Topics, busy: Container[Key]) -> Partitio
             continue
         known = group.partitions.initialized.get(topic.id)
         have: Collection[int] = () if known is None else known.partitions
-        if len(have) >= topic.partition_count:
+        taken = busy.get(topic.id, ())
+        if topic.partition_count <= max(len(have), len(taken)):
             continue
         missing = frozenset(
-            each
-            for each in range(topic.partition_count)
-            if each not in have and (topic.id, each) not in busy
+            each for each in range(topic.partition_count) if each not in have and each not in taken
         )
         if missing:
             found[topic.id] = TopicPartitions(name, missing)

@@ -223,7 +223,10 @@ class Driver:
 
     def begin(self):
         changes = Changes(self.group)
-        wanted = state_core.wanting(self.group, self.topics, self.attempts)
+        busy = {}
+        for topic_id, partition in self.attempts:
+            busy.setdefault(topic_id, set()).add(partition)
+        wanted = state_core.wanting(self.group, self.topics, busy)
         if not wanted:
             return {}
         offsets = state_core.start_offsets(self.group, wanted)
