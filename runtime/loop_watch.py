@@ -8,8 +8,9 @@ the longest of them, by the API's or the function's name, else with its task's n
 clock costs some 50 ns: once per request and per deferred function, never per record or entry.
 
 Turns are measured by the wall clock, as clients wait by it. On a busy machine others may have had
-the processor meanwhile; so a warning says, too, how much of it this thread had at most: since the
-pass of the loop that the turn was in began. That clock costs 1 us, and is read once in a pass.
+the processor meanwhile; so of a long turn it is said, too, how much of it this thread had at most:
+since the pass of the loop that the turn was in began, or the last long turn ended. That clock costs
+1 us, and is read once in a pass.
 
 A process tells the number of its turns of each length when it stops, and whenever a turn above
 LIMIT_SECONDS is in a longer bucket than all before it. So one that is killed has told its longest.
@@ -50,7 +51,7 @@ class LoopWatch(trio.abc.Instrument):
     __slots__ = (
         "_began", "_cpu_began", "_is_serving", "_last", "_longest", "_longest_what", "_starts",
         "_tell_above", "_untold", "_warn_from", "clock", "cpu_clock", "histogram",
-        "longest_by_name",
+        "longest_by_name", "own_histogram",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +65,8 @@ class LoopWatch(trio.abc.Instrument):
         self.cpu_clock = cpu_clock
         self._cpu_began = 0.0
         self.histogram = LatencyHistogram()
+        #: Of turns above LIMIT_SECONDS: what this thread had of the processor.
+        self.own_histogram = LatencyHistogram()
         #: name -> seconds of the longest turn in which that took longest; None: not wanted.
         self.longest_by_name: dict[str, float] | None = None
         self._starts = 0
@@ -97,6 +100,7 @@ class LoopWatch(trio.abc.Instrument):
     def begin_serving(self) -> None:
         """The process is set up: its turns are counted from here on."""
         self.histogram = LatencyHistogram()
+        self.own_histogram = LatencyHistogram()
         self._tell_above = LIMIT_SECONDS
         self._is_serving = True
 
@@ -146,12 +150,18 @@ class LoopWatch(trio.abc.Instrument):
             histogram.sum_seconds += took
             return
         self.histogram.record(took)
+        own = took
+        if took > LIMIT_SECONDS:
+            now = self.cpu_clock()
+            own = min(took, now - self._cpu_began)
+            self._cpu_began = now
+            self.own_histogram.record(own)
         if took > self._tell_above:
             index = bisect_left(BOUNDS_SECONDS, took)
             self._tell_above = (*BOUNDS_SECONDS, math.inf)[index]
             self._tell_turns(self._name(took, task))
         if took > WARN_SECONDS or self.longest_by_name is not None:
-            self._told(took, self._name(took, task))
+            self._told(took, own, self._name(took, task))
 
     def _name(self, took: float, task: trio.lowlevel.Task | None) -> str:
         """Of what took at least half of the turn, if that was said, else of the task."""
@@ -159,7 +169,7 @@ class LoopWatch(trio.abc.Instrument):
             return _name_of(self._longest_what)
         return str(task.name)
 
-    def _told(self, took: float, name: str) -> None:
+    def _told(self, took: float, own: float, name: str) -> None:
         longest = self.longest_by_name
         if longest is not None and took > longest.get(name, 0.0):
             longest[name] = took
@@ -171,13 +181,12 @@ class LoopWatch(trio.abc.Instrument):
             return
         self._warn_from = now + WARN_INTERVAL_SECONDS
         untold, self._untold = self._untold, 0
-        cpu = min(took, self.cpu_clock() - self._cpu_began)
         logger.warning(
             "loop_held",
             kv(
                 by=name,
                 milliseconds=round(took * 1000),
-                cpu_milliseconds=round(cpu * 1000),
+                cpu_milliseconds=round(own * 1000),
                 untold=untold,
             ),
         )

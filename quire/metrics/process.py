@@ -31,6 +31,11 @@ def loop_collector(watch: LoopWatch) -> Collector:
             "How long the loop was held in one piece: a step of a task, a burst of input.",
             watch.histogram,
         )
+        yield histogram_family(
+            "quire_loop_long_turn_cpu_seconds",
+            "Of turns above 5 ms: what the loop's thread had of the processor, at most.",
+            watch.own_histogram,
+        )
 
     return collect
 

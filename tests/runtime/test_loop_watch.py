@@ -200,6 +200,7 @@ async def test_a_warning_says_how_much_of_it_was_the_threads_own(caplog):
     watch.stop()
     (told,) = warnings(caplog)
     assert (told["milliseconds"], told["cpu_milliseconds"]) == (300, 4)
+    assert watch.own_histogram.count == 2, "the one that was not warned of is above 5 ms, too"
 
 
 def test_no_turn_had_more_of_the_processor_than_it_took(caplog):
@@ -212,3 +213,14 @@ def test_no_turn_had_more_of_the_processor_than_it_took(caplog):
     watch.end()
     (told,) = warnings(caplog)
     assert (told["milliseconds"], told["cpu_milliseconds"]) == (100, 100)
+    assert watch.own_histogram.max_seconds < 0.11
+    watch.begin()
+    clock.now += 0.007
+    cpu.now += 0.001
+    watch.end()
+    assert watch.own_histogram.count == 2
+    assert watch.own_histogram.sum_seconds < 0.11, "what was before is counted already"
+    watch.begin()
+    clock.now += LIMIT_SECONDS / 2
+    watch.end()
+    assert watch.own_histogram.count == 2
