@@ -10,7 +10,8 @@ partition has exactly one owner in its group (of share groups: at least one), of
 then one member in ten leaves, and it waits again; then heartbeats are sent as fast as answers
 come, so many at a time. Both servers wait 3 s for more members of a new classic group, their
 default, and put assignments of the consumer protocol at least a second apart; members are heard of
-each second. Turns are the loop's, by the buckets of quire's own histogram; CPU is the server's.
+each second. CPU is the server's. Turns are the loop's, by the buckets of quire's own histogram of
+what they had of the processor, at most: other programs' time is not in it.
 """
 
 import re
@@ -50,6 +51,7 @@ KAFKA_SETTINGS = {
     **SETTINGS,
     "socket.listen.backlog.size": "1024",
 }
+_TURNS = r'^quire_loop_long_turn_cpu_seconds_bucket\{le="([^"]+)"\} (\S+)$'
 Topics = dict[str, tuple[uuid.UUID, int]]
 
 
@@ -67,11 +69,12 @@ class GroupsQuire(Quire):
         for key, value in SETTINGS.items():
             self.options += ("--set", f"{key}={value}")
 
-    def turns(self) -> dict[float, int]:
-        """Bucket's upper bound in milliseconds -> turns of the loop up to that."""
+    def long_turns(self) -> dict[float, int]:
+        """Bucket's upper bound in milliseconds -> turns of the loop that took more than TURN_MS_MAX
+        by the clock, and up to that of the processor's time."""
         with urllib.request.urlopen(f"http://{HOST}:{self.pages_port}/metrics", timeout=60) as page:
             text = page.read().decode()
-        found = re.findall(r'^quire_loop_turn_seconds_bucket\{le="([^"]+)"\} (\S+)$', text, re.M)
+        found = re.findall(_TURNS, text, re.M)
         return {float(bound) * 1000: int(float(count)) for bound, count in found}
 
 
@@ -205,7 +208,7 @@ class Case:
 
 
 def longest_turn(before: dict[float, int], after: dict[float, int]) -> tuple[float, int]:
-    """(upper bound of the longest turn's bucket in ms, turns above TURN_MS_MAX) meanwhile."""
+    """Meanwhile: (upper bound of the longest turn's bucket in ms, turns above TURN_MS_MAX)."""
     passed = {bound: after[bound] - before.get(bound, 0) for bound in sorted(after)}
     total = max(passed.values())
     longest = next(bound for bound, count in passed.items() if count == total)
@@ -218,7 +221,7 @@ def measure(protocol: str, shape: tuple[int, int], seconds: float) -> Measure:
 
     def measured(server: Server, number: int) -> Iterator[Figure]:
         case = Case(server, protocol, shape)
-        turns = server.turns() if isinstance(server, GroupsQuire) else {}
+        turns = server.long_turns() if isinstance(server, GroupsQuire) else {}
         cpu = server.cpu_seconds()
         yield f"{name}: all join", "s", case.join()
         yield f"{name}: one in ten leaves", "s", case.leave_some()
@@ -228,9 +231,9 @@ def measure(protocol: str, shape: tuple[int, int], seconds: float) -> Measure:
         yield f"{name}: heartbeats, p99", "ms", p99
         yield f"{name}: memory", "MB", server.memory_mb()
         if isinstance(server, GroupsQuire):
-            longest, count = longest_turn(turns, server.turns())
-            yield f"{name}: longest turn, at most", "ms", longest
-            yield f"{name}: turns above 5 ms", "", count
+            longest, count = longest_turn(turns, server.long_turns())
+            yield f"{name}: longest turn's own time, at most", "ms", longest
+            yield f"{name}: turns of more than 5 ms of their own", "", count
         case.end()
 
     return measured
