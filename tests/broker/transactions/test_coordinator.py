@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
+from broker.transactions import shard
+from broker.transactions.records import txn_record
 from broker.transactions.types import TV1, TV2
 from tests.broker.transactions.world import ME, OTHER, S, World
 from wire.kafka.errors import ErrorCode as E
@@ -121,6 +123,22 @@ async def test_the_barrier_is_sent_after_the_question(world, autojump_clock):
     world.log.ack()
     await world.settle()
     assert [each.error for each in verified] == [E.NONE]
+
+
+async def test_questions_of_one_turn_have_one_barrier(world, autojump_clock, monkeypatch):
+    """Its record is not even made for the others: it has all partitions of the transaction."""
+    producer = await world.begin()
+    made = []
+
+    def counted(snapshot):
+        made.append(snapshot)
+        return txn_record(snapshot)
+
+    monkeypatch.setattr(shard, "txn_record", counted)
+    stored = len(world.log.values())
+    answers = [world.verify(producer) for _ in range(20)]
+    assert [(await world.ask(each)).error for each in answers] == [E.NONE] * 20
+    assert len(made) == len(world.log.values()) - stored == 1
 
 
 async def test_the_barrier_changes_nothing(world, autojump_clock):
