@@ -6,8 +6,10 @@ import pytest
 import trio
 
 from broker.transactions import shard
+from broker.transactions.markers import PARTITION_UNITS, PARTITIONS_PER_REQUEST
 from broker.transactions.records import txn_record
 from broker.transactions.types import TV1, TV2
+from runtime.turn import SPENT_UNITS
 from tests.broker.transactions.world import ME, OTHER, S, World
 from wire.kafka.errors import ErrorCode as E
 
@@ -85,6 +87,36 @@ async def test_markers_of_one_turn_for_one_broker_are_one_request(world, autojum
 
 
 # --- the barrier
+
+
+async def test_markers_of_very_many_partitions_leave_in_several_turns(world, autojump_clock):
+    world.catalog.add("many", 4_000)
+    names = {("many", number) for number in range(4_000)}
+    for number in range(0, 4_000, 3):
+        world.leaders["many", number] = OTHER
+    world.leaders["many", 1] = None
+    spent, sizes, take = [], [], world.partitions.take
+
+    def counted(node, request, done):
+        spent.append(world.turn.spent_units)
+        (marker,) = request.markers
+        sizes.append(len(marker.topics[0].partition_indexes))
+        take(node, request, done)
+
+    world.partitions.take = counted
+    result = await world.ask(world.init())
+    producer = result.producer_id, result.epoch
+    assert (await world.ask(world.add(producer, names))).error is E.NONE
+    result = await world.ask(world.end(producer, True))
+    assert result.error is E.NONE
+    assert max(sizes) <= PARTITIONS_PER_REQUEST
+    assert max(spent) <= SPENT_UNITS + PARTITION_UNITS * PARTITIONS_PER_REQUEST
+    assert world.txn.unmarked == {("many", 1)}
+    del world.leaders["many", 1]
+    world.coordinator.markers.wake()
+    await world.settle()
+    assert world.log.states()[-1] is S.COMPLETE_COMMIT
+    assert sorted(each[1:3] for each in world.partitions.written) == sorted(names)
 
 
 async def test_deposed_coordinator_verify_waits_for_barrier(world, autojump_clock):
