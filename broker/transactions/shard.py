@@ -273,10 +273,11 @@ class TxnShard:
         self._wake(entry)
 
     def _send(self, entry: TxnEntry, markers: Markers, attempt: int, lacks_leader: bool) -> None:
+        marked = partial(self._marked, entry, markers.round_id, attempt + 1)
         job = MarkerJob(
             markers,
             self.coordinator_epoch,
-            partial(self._marked, entry, markers.round_id, attempt + 1),
+            marked,
             partial(self._is_wanted, entry, markers.round_id),
             lacks_leader,
         )
@@ -289,8 +290,10 @@ class TxnShard:
             told = kv(transactional_id=entry.txn.transactional_id, partition=self.partition.index)
             logger.warning("marker_refused", told)
 
-            def looked(_error: ErrorCode) -> None:
+            def looked(error: ErrorCode) -> None:
                 """If the log is somebody else's, the tenure is over by now."""
+                if not error:
+                    job.done = partial(marked, is_owner=True)
                 sender.send(job, pause_ms=DOUBTED_MS)
 
             self.partition.barrier(lambda: self._record_of(entry.txn.snapshot()), looked)
@@ -298,10 +301,21 @@ class TxnShard:
     def _is_wanted(self, entry: TxnEntry, round_id: int) -> bool:
         return self.is_active and entry.txn.is_ending and entry.txn.round_id == round_id
 
-    def _marked(self, entry: TxnEntry, round_id: int, attempt: int, results: Results) -> None:
+    def _marked(
+        self,
+        entry: TxnEntry,
+        round_id: int,
+        attempt: int,
+        results: Results,
+        *,
+        is_owner: bool = False,
+    ) -> None:
         if self.is_active:
             now_ms = self._owner.timers.now_ms()
-            effects = txn_core.marked(entry.txn, round_id, results, now_ms)
+            if is_owner and ErrorCode.INVALID_PRODUCER_EPOCH in results.values():
+                name = entry.txn.transactional_id
+                logger.warning("epoch_used_by_another_producer", kv(transactional_id=name))
+            effects = txn_core.marked(entry.txn, round_id, results, now_ms, is_owner=is_owner)
             lacks_leader = ErrorCode.LEADER_NOT_AVAILABLE in results.values()
             self.carry_out(entry, effects, attempt, lacks_leader=lacks_leader)
             self._wake(entry)

@@ -395,6 +395,35 @@ async def test_a_coordinator_that_was_not_deposed_goes_on(world, autojump_clock)
     assert world.txn.state is S.COMPLETE_COMMIT
 
 
+async def test_a_partition_that_knows_a_higher_epoch_needs_no_marker(world, autojump_clock):
+    """Whoever may write to a partition may have used the producer's id: the transactional id goes
+    on, once it is certain that no other coordinator did that."""
+    producer = await world.begin()
+    world.partitions.errors["t", 0] = [E.INVALID_PRODUCER_EPOCH] * 100
+    world.log.auto_ack = False
+    answers = world.end(producer, True)
+    await world.settle()
+    world.log.ack()
+    result = await world.ask(answers)
+    await trio.sleep(5)
+    assert world.txn.state is S.PREPARE_COMMIT, "not before the log took something"
+    world.log.auto_ack = True
+    world.log.ack()
+    await trio.sleep(1.2)
+    assert world.txn.state is S.COMPLETE_COMMIT
+    after = result.producer_id, result.epoch
+    assert (await world.ask(world.add(after, may_wait=True))).error is E.NONE
+
+
+async def test_a_higher_coordinator_epoch_is_no_end(world, autojump_clock):
+    """What is open in that partition is open still."""
+    producer = await world.begin()
+    world.partitions.errors["t", 0] = [E.TRANSACTION_COORDINATOR_FENCED] * 100
+    await world.ask(world.end(producer, True))
+    await trio.sleep(10)
+    assert world.txn.state is S.PREPARE_COMMIT
+
+
 async def test_a_doubted_marker_is_sent_again_though_the_log_takes_nothing_now(
     world, autojump_clock
 ):
