@@ -206,7 +206,6 @@ async def test_a_warning_says_how_much_of_it_was_the_threads_own(caplog):
 def test_no_turn_had_more_of_the_processor_than_it_took(caplog):
     clock, cpu = SteppedClock(), SteppedClock()
     watch = LoopWatch(clock, cpu)
-    watch.after_io_wait(0.0)
     cpu.now += 9.0
     watch.begin()
     clock.now += 0.1
