@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 READ_PER_BURST_BYTES_MAX = 1 << 20
 #: What a connection costs the turn that makes it, and the one that ends it: thousands may come, or
 #: leave, together.
-ACCEPT_UNITS, CLOSE_UNITS = 60, 15
+ACCEPT_UNITS, CLOSE_UNITS = 60, 20
 #: Connections accepted in one burst; the backlog keeps the rest.
 ACCEPTS_PER_BURST_MAX = 32
 LISTEN_BACKLOG = 1024
