@@ -569,6 +569,22 @@ async def test_offline_while_the_answer_is_awaited(autojump_clock, ready):
     assert len(answers) == 1
 
 
+async def test_loaded_anew_while_the_answer_is_awaited(autojump_clock, ready):
+    """The log is the same: what was asked for a batch that never came is asked again."""
+    ready.logs.verifier.answer = None
+    answers = ready.send(*txn_request())
+    partition = ready.coordinator.base.find("g")[0].partition
+    partition.close()
+    await ready.settle()
+    ready.logs.verifier.tell()
+    await ready.settle()
+    assert errors_of(answers[0]) == [E.NOT_COORDINATOR]
+    ready.logs.verifier.answer = E.INVALID_TXN_STATE
+    while (errors := await commit(ready)) == [E.COORDINATOR_LOAD_IN_PROGRESS]:
+        await trio.sleep(0.1)
+    assert errors == [E.INVALID_TXN_STATE]
+
+
 @pytest.mark.parametrize("is_transactional", [False, True])
 async def test_what_is_on_its_way_does_not_expire(autojump_clock, ready, is_transactional):
     """A commit that is acknowledged later than the tombstone is written, and lies before it."""
