@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
+from broker.handlers.produce import PARTITIONS_PER_STEP
 from broker.handlers.txn_markers import (
     MARKERS_PER_TURN,
     WRITTEN_UNITS,
@@ -252,6 +253,21 @@ async def test_one_producer_in_a_request(served, requests, batch, name):
         served, requests, ("t", 0, batch([b"a"], sequence=1)), transactional_id=None
     )
     assert [name(code) for code in nameless] == ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"]
+
+
+async def test_one_producer_in_a_request_of_several_topics(served, requests, batch, name):
+    """Or of more partitions than are looked at in one step; nothing of it is written."""
+    await served.create_topic("u", PARTITIONS_PER_STEP + 1)
+    own, other = batch([b"a"]), batch([b"b"], pid=8)
+    for parts in (
+        [("t", 0, own), ("u", 0, other), ("u", 1, batch([b"c"], transactional=False))],
+        [("u", 0, other), *(("u", number, own) for number in range(1, PARTITIONS_PER_STEP + 1))],
+        [("u", 0, batch([b"a"], epoch=1)), ("t", 1, own)],
+    ):
+        codes = {name(code) for code in await send(served, requests, *parts)}
+        assert codes == {"INVALID_PRODUCER_ID_MAPPING"}
+    assert (await served.fetch("u", 0)).high_watermark == 0
+    assert (await served.fetch("t", 0)).high_watermark == 0
 
 
 async def test_a_transaction_that_no_coordinator_knows(client, requests, batch, name):
