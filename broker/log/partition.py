@@ -644,7 +644,8 @@ class PartitionLog:
     ) -> tuple[ReadResult, list[AbortedTransaction]]:
         """`read` of what is committed, and which transactions among it were aborted, both of the
         same ledgers: the records of one that compaction replaced meanwhile and the index of its
-        replacement, which no longer has them, would show what was aborted. KafkaError.
+        replacement, which no longer has them, would show what was aborted. KafkaError, and
+        OFFSET_OUT_OF_RANGE if the log begins behind `offset` by the time that both are known.
 
         Of very many that were aborted less is read: they take more memory than their batches."""
         least = sys.maxsize
@@ -654,6 +655,9 @@ class PartitionLog:
             aborted = await self.read_aborted(offset, result.next_offset)
             if self.swap_count != before:
                 continue
+            # Nor does anybody know what was aborted in a ledger that retention or DeleteRecords has
+            # dropped meanwhile.
+            self._check_readable(offset)
             is_least = not ABORTED_READ_BYTES_MIN <= result.size_bytes < least
             if len(aborted) <= ABORTED_PER_READ_MAX or is_least:
                 return result, aborted

@@ -6,6 +6,7 @@ import trio
 from broker.log import partition
 from broker.log.transactions import aborted_list
 from broker.log.transactions.aborted_list import AbortedCache, AbortedLists
+from wire.kafka.errors import KafkaError
 
 
 def pids(rows):
@@ -96,6 +97,29 @@ async def test_records_and_index_are_of_the_same_ledgers(world, autojump_clock, 
     monkeypatch.setattr(log, "read", swapped_after)
     result, aborted = await log.read_committed(0, 1 << 20)
     assert (count, result.next_offset, [each.producer_id for each in aborted]) == (2, 2, [1])
+
+
+async def test_records_of_a_ledger_that_is_deleted_meanwhile_are_not_given(
+    world, autojump_clock, monkeypatch
+):
+    """Seed 27 of the simulation: its row in the index is gone with it, and what was aborted would
+    have been taken for committed."""
+    world.put(1, pid=1)
+    world.end(1, commit=False)
+    await world.roll()
+    world.put(1, pid=2)
+    world.end(2, commit=True)
+    await world.settle()
+    log, read = world.log, world.log.read
+
+    async def deleted_after(*arguments, **keywords):
+        result = await read(*arguments, **keywords)
+        await world.keeper.delete_records(2)
+        return result
+
+    monkeypatch.setattr(log, "read", deleted_after)
+    with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
+        await log.read_committed(0, 1 << 20)
 
 
 async def test_very_many_are_found_in_slices(world, autojump_clock, monkeypatch):
