@@ -6,12 +6,14 @@ from types import SimpleNamespace
 import pytest
 import trio
 
+from broker.handlers import fetch
 from broker.handlers.produce import PARTITIONS_PER_STEP
 from broker.handlers.txn_markers import (
     MARKERS_PER_TURN,
     WRITTEN_UNITS,
     TransactionMarkersHandler,
 )
+from broker.log.transactions import aborted_list
 from broker.node import parts as broker_parts
 from runtime.turn import Turn
 from wire.kafka import messages  # noqa: F401
@@ -135,6 +137,18 @@ async def test_aborted_transactions_are_listed_by_first_offset(served, requests,
     assert len(got.aborted_transactions) == 3, "their markers are there"
     got = await served.fetch("t", 6, isolation_level=1)
     assert got.aborted_transactions == []
+
+
+async def test_so_are_those_that_are_looked_for_in_slices(served, requests, batch, monkeypatch):
+    monkeypatch.setattr(aborted_list, "NOWAIT_ROWS", 0)
+    monkeypatch.setattr(fetch, "LISTED_PER_STEP", 2)
+    for pid in (9, 8, 7):
+        assert await send(served, requests, ("t", 0, batch([b"x"], pid=pid))) == [0]
+    for pid in (7, 9, 8):
+        await served.call(markers((pid, 1, False, {"t": [0]}), version=2))
+    got = await served.fetch("t", 0, isolation_level=1)
+    listed = [(each.producer_id, each.first_offset) for each in got.aborted_transactions]
+    assert listed == [(9, 0), (8, 1), (7, 2)]
 
 
 async def test_errors_are_each_partitions_own(served, requests, batch, name):
