@@ -25,6 +25,9 @@ from wire.kafka.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from wire.kafka.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -174,6 +177,26 @@ async def test_a_marker_of_nobody_is_refused(served, topic, producer_id, epoch):
     answer = await served.call(markers((producer_id, epoch, False, {topic: [0]})))
     assert errors_of(answer) == {(producer_id, topic, 0): ErrorCode.INVALID_RECORD}
     assert (await served.fetch("t", 0)).high_watermark == 0
+
+
+async def test_a_marker_is_checked_by_its_transactions_version(served, requests, batch, name):
+    """Of version 2 it has the next epoch; in version 1 of the API that cannot be told."""
+    await served.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4)  # makes the topic
+    offsets = TxnOffsetCommitRequest(
+        "id", "g", 7, 0,
+        topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])],
+    )  # fmt: skip
+    while (await served.call(offsets, 5)).topics[0].partitions[0].error_code:
+        await trio.sleep(0.01)
+    assert await send(served, requests, ("t", 0, batch([b"a"]))) == [0]
+    both = {"t": [0], "__consumer_offsets": [0]}
+    own = await served.call(markers((7, 0, True, both), version=2), 2)
+    assert {name(code) for code in errors_of(own).values()} == {"INVALID_PRODUCER_EPOCH"}
+    assert (await served.fetch("t", 0)).last_stable_offset == 0
+    for version, api_version in ((2, 1), (0, 2)):
+        ended = await served.call(markers((7, 0, True, both), version=version), api_version)
+        assert set(errors_of(ended).values()) == {0}
+        assert (await served.fetch("t", 0)).last_stable_offset > 0
 
 
 async def test_many_markers_are_answered_together(served, requests, batch):
