@@ -137,6 +137,7 @@ def _answered(
         reply(error)
         return
     if shard.partition.state is not PartitionState.ACTIVE:
+        shard.partition.give_back(origin)  # its log may be here still
         reply(ErrorCode.NOT_COORDINATOR)
         return
     group_id = who.group_id

@@ -25,6 +25,7 @@ Owner of all state: the event loop's thread.
 from __future__ import annotations
 
 import logging
+import sys
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-#: Aborted transactions that a read lists, unless it has fewer bytes of records than that.
+#: Aborted transactions that a read lists, unless it has fewer bytes of records than that, or one
+#: batch.
 ABORTED_PER_READ_MAX = 20_000
 ABORTED_READ_BYTES_MIN = 1 << 16
 
@@ -646,6 +648,7 @@ class PartitionLog:
         OFFSET_OUT_OF_RANGE if the log begins behind `offset` by the time that both are known.
 
         Of very many that were aborted less is read: they take more memory than their batches."""
+        least = sys.maxsize
         while True:
             before = self.swap_count
             result = await self.read(offset, size_max, committed=True)
@@ -655,9 +658,10 @@ class PartitionLog:
             # Nor does anybody know what was aborted in a ledger that retention or DeleteRecords has
             # dropped meanwhile.
             self._check_readable(offset)
-            if len(aborted) <= ABORTED_PER_READ_MAX or result.size_bytes < ABORTED_READ_BYTES_MIN:
+            is_least = not ABORTED_READ_BYTES_MIN <= result.size_bytes < least
+            if len(aborted) <= ABORTED_PER_READ_MAX or is_least:
                 return result, aborted
-            size_max = result.size_bytes // 2
+            least, size_max = result.size_bytes, result.size_bytes // 2
 
     async def read_aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """What readers of committed records have to drop of what lies between, sorted by first

@@ -87,18 +87,13 @@ class AbortedIndex:
             self._block_firsts[-1] = aborted.first_offset
         self._rows.extend(aborted)
 
-    def overlapping(self, offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that end at or behind `offset` and begin before `end_offset`, in the order of their
-        markers; and whether that is certain of all later ledgers, too."""
-        found, _, is_all = self.some(offset, end_offset, len(self))
-        # The last row's is the highest: it never falls.
-        return found, is_all or (bool(self._rows) and self._rows[-1] >= end_offset)
-
     def some(
         self, offset: int, end_offset: int, rows_max: int
     ) -> tuple[list[AbortedTransaction], int, bool]:
-        """As `overlapping`, of at most `rows_max` rows; then from where on the next call is to go
-        on, -1 behind the last row; and whether all rows behind these begin too late."""
+        """Those that end at or behind `offset` and begin before `end_offset`, in the order of their
+        markers, after a look at no more than `rows_max` rows; then from where on the next call is
+        to go on, -1 behind the last row; and whether all rows behind these, of later ledgers too,
+        begin too late."""
         rows = self._rows
         count = len(self)
         number = bisect_left(range(count), offset, key=lambda each: rows[each * _FIELDS + 2])

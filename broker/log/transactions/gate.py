@@ -22,6 +22,9 @@ and as many bytes as `ParkingRoom` has for the broker. What finds no place is re
 NOT_ENOUGH_REPLICAS, which all clients retry, and so is all that comes behind it until the question
 is answered.
 
+A question is of one transactional id. What waits behind it under another one is not refused with
+it, but asks for itself: else anybody could have a producer told that its id is a stranger's.
+
 Deviation: of two questions for one producer Kafka answers the older one with NETWORK_EXCEPTION, and
 batches that come while one is open with OUT_OF_ORDER_SEQUENCE_NUMBER.
 
@@ -30,6 +33,7 @@ Owner: the event loop's thread.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from broker.log.append.queue import CallbackAppend
@@ -256,6 +260,22 @@ class TransactionGate:
         room.bytes += size
         return True
 
+    def _take_strangers(self, guard: Guard[Parked]) -> list[Parked]:
+        """Takes out what names another transactional id than the question: whoever sends the
+        producer's id under a wrong name has only himself refused."""
+        name = guard.origin.transactional_id
+        own: deque[Parked] = deque()
+        strangers: list[Parked] = []
+        for append, checked in guard.parked:
+            assert append.origin is not None
+            is_own = append.origin.transactional_id == name
+            (own if is_own else strangers).append((append, checked))
+        guard.parked = own
+        size = sum(len(append.records) for append, _ in strangers)
+        guard.bytes -= size
+        self._room.bytes -= size
+        return strangers
+
     def _unpark(self, guard: Guard[Parked]) -> list[tuple[Append, Checked]]:
         """All that waits behind the question, which is over."""
         guard.is_open = False
@@ -278,10 +298,21 @@ class TransactionGate:
             return  # it was given up, and all that waited was told
         asking, guard.asking = guard.asking, []
         if error:
+            name = guard.origin.transactional_id
+            strangers = self._take_strangers(guard)
             code = produce_error(error, guard.origin.produce_version)
             self._give_up(guard, code, f"the coordinator of transactions: {error.name}")
-            for _, done in asking:  # who has an API of its own tells it in its own way
-                done(error)
+            for origin, done in asking:  # who has an API of its own tells it in its own way
+                if origin.transactional_id == name:
+                    done(error)
+                else:
+                    who = guard.producer_id, guard.producer_epoch
+                    self.ask_ahead(origin, *who, is_open=False, done=done)
+            for append, checked in strangers:
+                if self.is_asking(checked.header):
+                    self.park_behind(append, checked)
+                else:
+                    self.ask(append, checked)
             return
         passing = self._unpark(guard)
         guard.waiting = len(passing) + len(asking)

@@ -7,6 +7,8 @@ import trio
 from broker.coordinator.units import Marker
 from broker.groups.coordinator import OFFSETS_TOPIC
 from broker.groups.offsets import offsets_core
+from broker.groups.offsets.offsets_core import CommittedOffset
+from broker.groups.records import StoredOffset
 from broker.groups.transactional import told
 from runtime.turn import Turn
 from tests.broker.groups.test_coordinator import (
@@ -324,6 +326,32 @@ async def test_what_takes_long_to_settle_is_unstable_meanwhile(autojump_clock, r
     assert not entry.offsets.unstable
 
 
+async def test_what_is_committed_anew_while_the_last_is_settled(autojump_clock, ready, monkeypatch):
+    """An administrator's marker leaves the producer free to go on at once: what it commits then is
+    pending, and not part of what the marker ended."""
+    monkeypatch.setattr(offsets_core, "SETTLED_PER_STEP", 100)
+    await commit(ready, offset=9, partitions=range(400))
+    _, entry = ready.coordinator.describe("g")
+    later, steps = Turn.later, []
+
+    def watched(turn, function):
+        steps.append(len(entry.offsets))
+        if len(steps) == 1:
+            anew = StoredOffset("g", "t", 399, CommittedOffset(20, -1, "", 0))
+            entry.shard.apply_offset(anew, 10_000, P)
+        later(turn, function)
+
+    monkeypatch.setattr(Turn, "later", watched)
+    assert await end(ready) == 0
+    assert steps == [100]
+    assert entry.offsets.get("t", 399).offset == 9
+    assert entry.offsets.unstable == {("t", 399): {P}}
+    for _ in entry.shard.end_transaction(P, committed=True):
+        pass
+    assert entry.offsets.get("t", 399).offset == 20
+    assert not entry.offsets.unstable
+
+
 # --- deletions
 
 
@@ -567,6 +595,22 @@ async def test_offline_while_the_answer_is_awaited(autojump_clock, ready):
     ready.logs.verifier.tell()
     await ready.settle()
     assert len(answers) == 1
+
+
+async def test_loaded_anew_while_the_answer_is_awaited(autojump_clock, ready):
+    """The log is the same: what was asked for a batch that never came is asked again."""
+    ready.logs.verifier.answer = None
+    answers = ready.send(*txn_request())
+    partition = ready.coordinator.base.find("g")[0].partition
+    partition.close()
+    await ready.settle()
+    ready.logs.verifier.tell()
+    await ready.settle()
+    assert errors_of(answers[0]) == [E.NOT_COORDINATOR]
+    ready.logs.verifier.answer = E.INVALID_TXN_STATE
+    while (errors := await commit(ready)) == [E.COORDINATOR_LOAD_IN_PROGRESS]:
+        await trio.sleep(0.1)
+    assert errors == [E.INVALID_TXN_STATE]
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])

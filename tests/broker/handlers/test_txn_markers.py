@@ -6,11 +6,14 @@ from types import SimpleNamespace
 import pytest
 import trio
 
+from broker.handlers import fetch
+from broker.handlers.produce import PARTITIONS_PER_STEP
 from broker.handlers.txn_markers import (
     MARKERS_PER_TURN,
     WRITTEN_UNITS,
     TransactionMarkersHandler,
 )
+from broker.log.transactions import aborted_list
 from broker.node import parts as broker_parts
 from runtime.turn import Turn
 from wire.kafka import messages  # noqa: F401
@@ -22,6 +25,9 @@ from wire.kafka.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from wire.kafka.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -136,6 +142,18 @@ async def test_aborted_transactions_are_listed_by_first_offset(served, requests,
     assert got.aborted_transactions == []
 
 
+async def test_so_are_those_that_are_looked_for_in_slices(served, requests, batch, monkeypatch):
+    monkeypatch.setattr(aborted_list, "NOWAIT_ROWS", 0)
+    monkeypatch.setattr(fetch, "LISTED_PER_STEP", 2)
+    for pid in (9, 8, 7):
+        assert await send(served, requests, ("t", 0, batch([b"x"], pid=pid))) == [0]
+    for pid in (7, 9, 8):
+        await served.call(markers((pid, 1, False, {"t": [0]}), version=2))
+    got = await served.fetch("t", 0, isolation_level=1)
+    listed = [(each.producer_id, each.first_offset) for each in got.aborted_transactions]
+    assert listed == [(9, 0), (8, 1), (7, 2)]
+
+
 async def test_errors_are_each_partitions_own(served, requests, batch, name):
     await send(served, requests, ("t", 0, batch([b"x"], epoch=4)))
     answer = await served.call(
@@ -159,6 +177,26 @@ async def test_a_marker_of_nobody_is_refused(served, topic, producer_id, epoch):
     answer = await served.call(markers((producer_id, epoch, False, {topic: [0]})))
     assert errors_of(answer) == {(producer_id, topic, 0): ErrorCode.INVALID_RECORD}
     assert (await served.fetch("t", 0)).high_watermark == 0
+
+
+async def test_a_marker_is_checked_by_its_transactions_version(served, requests, batch, name):
+    """Of version 2 it has the next epoch; in version 1 of the API that cannot be told."""
+    await served.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4)  # makes the topic
+    offsets = TxnOffsetCommitRequest(
+        "id", "g", 7, 0,
+        topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])],
+    )  # fmt: skip
+    while (await served.call(offsets, 5)).topics[0].partitions[0].error_code:
+        await trio.sleep(0.01)
+    assert await send(served, requests, ("t", 0, batch([b"a"]))) == [0]
+    both = {"t": [0], "__consumer_offsets": [0]}
+    own = await served.call(markers((7, 0, True, both), version=2), 2)
+    assert {name(code) for code in errors_of(own).values()} == {"INVALID_PRODUCER_EPOCH"}
+    assert (await served.fetch("t", 0)).last_stable_offset == 0
+    for version, api_version in ((2, 1), (0, 2)):
+        ended = await served.call(markers((7, 0, True, both), version=version), api_version)
+        assert set(errors_of(ended).values()) == {0}
+        assert (await served.fetch("t", 0)).last_stable_offset > 0
 
 
 async def test_many_markers_are_answered_together(served, requests, batch):
@@ -252,6 +290,21 @@ async def test_one_producer_in_a_request(served, requests, batch, name):
         served, requests, ("t", 0, batch([b"a"], sequence=1)), transactional_id=None
     )
     assert [name(code) for code in nameless] == ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"]
+
+
+async def test_one_producer_in_a_request_of_several_topics(served, requests, batch, name):
+    """Or of more partitions than are looked at in one step; nothing of it is written."""
+    await served.create_topic("u", PARTITIONS_PER_STEP + 1)
+    own, other = batch([b"a"]), batch([b"b"], pid=8)
+    for parts in (
+        [("t", 0, own), ("u", 0, other), ("u", 1, batch([b"c"], transactional=False))],
+        [("u", 0, other), *(("u", number, own) for number in range(1, PARTITIONS_PER_STEP + 1))],
+        [("u", 0, batch([b"a"], epoch=1)), ("t", 1, own)],
+    ):
+        codes = {name(code) for code in await send(served, requests, *parts)}
+        assert codes == {"INVALID_PRODUCER_ID_MAPPING"}
+    assert (await served.fetch("u", 0)).high_watermark == 0
+    assert (await served.fetch("t", 0)).high_watermark == 0
 
 
 async def test_a_transaction_that_no_coordinator_knows(client, requests, batch, name):

@@ -104,12 +104,21 @@ async def test_markers_of_very_many_partitions_leave_in_several_turns(world, aut
         take(node, request, done)
 
     world.partitions.take = counted
+    sender, looked_up = world.coordinator.markers, []
+    send_some = sender._send_some
+
+    def looking_up(job, names):
+        looked_up.append(len(names))
+        send_some(job, names)
+
+    sender._send_some = looking_up
     result = await world.ask(world.init())
     producer = result.producer_id, result.epoch
     assert (await world.ask(world.add(producer, names))).error is E.NONE
     result = await world.ask(world.end(producer, True))
     assert result.error is E.NONE
     assert max(sizes) <= PARTITIONS_PER_REQUEST
+    assert max(looked_up) <= PARTITIONS_PER_REQUEST
     assert max(spent) <= SPENT_UNITS + PARTITION_UNITS * PARTITIONS_PER_REQUEST
     assert world.txn.unmarked == {("many", 1)}
     del world.leaders["many", 1]
@@ -413,6 +422,23 @@ async def test_a_partition_that_knows_a_higher_epoch_needs_no_marker(world, auto
     assert world.txn.state is S.COMPLETE_COMMIT
     after = result.producer_id, result.epoch
     assert (await world.ask(world.add(after, may_wait=True))).error is E.NONE
+
+
+async def test_who_may_be_deposed_believes_no_higher_epoch(world, autojump_clock):
+    """The append that is to show it was refused: the marker's next refusal is doubted, too."""
+    producer = await world.begin()
+    world.partitions.errors["t", 0] = [E.INVALID_PRODUCER_EPOCH] * 100
+    world.log.auto_ack = False
+    world.end(producer, True)
+    await world.settle()
+    world.log.fail_with = E.NOT_ENOUGH_REPLICAS  # no bookies for what comes next
+    world.log.ack()
+    await trio.sleep(1.5)
+    assert len(world.partitions.counts) == 2, "it was sent again"
+    assert world.txn.state is S.PREPARE_COMMIT
+    world.log.fail_with, world.log.auto_ack = None, True
+    await trio.sleep(3)
+    assert world.txn.state is S.COMPLETE_COMMIT
 
 
 async def test_a_higher_coordinator_epoch_is_no_end(world, autojump_clock):

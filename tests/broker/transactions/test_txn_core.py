@@ -181,12 +181,13 @@ def test_what_is_in_already_needs_no_record_but_the_barrier():
     assert not driver.unstored
 
 
-def test_partitions_may_be_added_while_others_are_on_their_way():
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_partitions_may_be_added_while_others_are_on_their_way(version):
     driver = in_state(S.EMPTY)
-    driver.add(7, 5, {("t", 0)})
-    driver.add(7, 5, {("t", 1)})
+    driver.add(7, 5, {("t", 0)}, version=version)
+    driver.add(7, 5, {("t", 1)}, version=version)
     assert not driver.answers
-    assert driver.end(7, 5, True).error is E.CONCURRENT_TRANSACTIONS
+    assert driver.end(7, 5, True, version).error is E.CONCURRENT_TRANSACTIONS
     driver.store()
     assert driver.answers.keys() == {1, 3}
     driver.store()

@@ -199,13 +199,13 @@ class World:
 
     def send(
         self, sequence, count=1, *, pid=7, epoch=0, version=12, transactional=True, size=1,
-        is_named=True,
+        is_named=True, name="id",
     ):  # fmt: skip
         """As a producer does. Gives the append."""
         records = make_batch(
             count, pid=pid, epoch=epoch, sequence=sequence, transactional=transactional, size=size
         )
-        origin = Origin("id", version) if transactional and is_named else None
+        origin = Origin(name, version) if transactional and is_named else None
         append = ClientAppend(records, origin)
         self.log.submit(append)
         return append

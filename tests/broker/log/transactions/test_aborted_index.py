@@ -36,7 +36,7 @@ def test_overlapping_as_a_list(steps, questions):
     assert list(index) == rows
     for offset, length in questions:
         end = offset + length
-        found, is_all = index.overlapping(offset, end)
+        found, _, is_all = index.some(offset, end, len(index))
         assert found == [r for r in rows if r.last_offset >= offset and r.first_offset < end]
         assert not is_all or rows[-1].last_stable_offset >= end
     back = [row for part in index.parts() for row in decode_aborted(part)]
@@ -53,7 +53,7 @@ def test_many_rows_make_several_entries():
     assert len(first) == ROW_BYTES * PART_ROWS_MAX + 8
     assert [row.producer_id for row in decode_aborted(second)] == [PART_ROWS_MAX]
     # Of a search in the middle nearly all is passed over by blocks.
-    found, _ = index.overlapping(1000, 1001)
+    found, _, _ = index.some(1000, 1001, len(index))
     assert [row.producer_id for row in found] == [500]
 
 

@@ -176,3 +176,17 @@ async def test_less_is_read_of_very_many(world, autojump_clock, monkeypatch):
         offset = result.next_offset
     assert max(counts) > 3
     assert sum(counts) >= 50
+
+
+async def test_one_batch_is_read_whatever_was_aborted(world, autojump_clock, monkeypatch):
+    monkeypatch.setattr(partition, "ABORTED_PER_READ_MAX", 3)
+    monkeypatch.setattr(partition, "ABORTED_READ_BYTES_MIN", 1)
+    for pid in range(8):
+        world.put(1, pid=pid)
+    first = world.log.next_offset
+    world.put(20, pid=8)
+    for pid in range(9):
+        world.end(pid, commit=False)
+    await world.settle()
+    result, aborted = await world.log.read_committed(first, 1 << 20)
+    assert (result.next_offset, len(aborted)) == (first + 20, 9)

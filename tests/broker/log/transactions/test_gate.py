@@ -284,6 +284,35 @@ async def test_a_lower_epoch_is_refused_while_a_higher_one_asks(world, autojump_
     assert (newer.error, newer.base_offset) == (0, 0)
 
 
+async def test_who_uses_a_producers_id_under_another_name_is_refused_alone(world, autojump_clock):
+    """INVALID_PRODUCER_ID_MAPPING ends a producer for good."""
+    world.verifier.answer = None
+    strangers = [world.send(sequence, name="stranger") for sequence in range(2)]
+    asking, origin = [], Origin("id", 12)
+    world.log.ask_transaction(origin, 7, 0, asking.append)
+    other = world.send(0, name="another")
+    own = [world.send(sequence) for sequence in range(2)]
+    room = world.shared.parking
+    assert room.bytes == sum(len(each.records) for each in (*strangers, other, *own))
+    world.verifier.tell(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert [each.error for each in strangers] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert room.bytes == sum(len(each.records) for each in (other, *own))
+    assert [each[0] for each in world.verifier.asked] == ["stranger", "id"]
+    assert not asking
+    assert not any(each.finished_count for each in (other, *own))
+    world.verifier.tell(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert asking == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert [each.error for each in own] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    assert [each[0] for each in world.verifier.asked] == ["stranger", "id", "another"]
+    again = world.send(0)
+    world.verifier.tell(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert other.error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    world.verifier.tell()
+    await world.settle()
+    assert (again.error, again.base_offset) == (0, 0)
+    assert room.bytes == 0
+
+
 async def test_data_outside_of_the_open_transaction(world, autojump_clock):
     world.send(0)
     await world.settle()
