@@ -321,7 +321,7 @@ class Filter:
         if is_stamped or not is_whole:
             result = yield from self._rebuilt(header, data, fates, horizon_ms)
         elif header.delete_horizon_ms is not None and not is_compacted:
-            result = without_horizon(batch, header)
+            result = yield from without_horizon(batch, header)
         return Kept(
             result,
             result is not batch,
@@ -398,7 +398,7 @@ class Filter:
             horizon_ms = self._new_horizon_ms()
             result = yield from self._rebuilt(header, data, fates, horizon_ms)
         elif header.delete_horizon_ms is not None and not is_compacted:
-            result = without_horizon(batch, header)
+            result = yield from without_horizon(batch, header)
         return Kept(
             result,
             result is not batch,
@@ -411,7 +411,7 @@ class Filter:
         )
 
     def _rebuilt(
-        self, header: BatchHeader, data: bytes, fates: _Fates, horizon_ms: int | None
+        self, header: BatchHeader, data: Buffer, fates: _Fates, horizon_ms: int | None
     ) -> Steps[bytearray]:
         return rebuild(
             header, data, fates.places, max_timestamp=fates.max_timestamp, horizon_ms=horizon_ms
