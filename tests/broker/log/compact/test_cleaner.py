@@ -77,6 +77,25 @@ async def test_no_pass_while_a_broker_could_not_read_its_document(autojump_clock
     assert await shop.cleaner._look() is not None
 
 
+async def test_no_backoff_is_no_busy_loop(autojump_clock, shop, nursery):
+    """log.cleaner.backoff.ms=0: the loop has a rest between two looks."""
+    await shop.open()
+    shop.settings.backoff_ms = 0
+    looks, look = [], shop.cleaner._look
+
+    async def counted():
+        looks.append(trio.current_time())
+        return await look()
+
+    shop.cleaner._look = counted
+    nursery.start_soon(shop.cleaner.run)
+    for _ in range(500):  # no time passes while somebody is at work
+        await trio.lowlevel.checkpoint()
+    assert len(looks) <= 2
+    await trio.sleep(1)
+    assert 10 < len(looks) <= 102
+
+
 async def test_two_tasks_clean_two_partitions_at_a_time(autojump_clock, shop, nursery, monkeypatch):
     await shop.open(3)
     shop.settings.threads = 2
