@@ -247,6 +247,54 @@ async def test_the_answer_to_the_swap_is_lost(
     assert shop.stored_ids() == set(shop.ids())
 
 
+async def test_nothing_is_deleted_while_a_swap_is_unknown(
+    autojump_clock, shop, started, compaction, monkeypatch
+):
+    """The pass is cancelled while its compare-and-set is on its way, which is done afterwards: the
+    chain names what it had made."""
+    log = await filled(shop)
+    before = compaction.table_of(await compaction.read_records(log))
+    halt = Halt(monkeypatch, keeper_module.Keeper, "_write")
+    monkeypatch.setattr("broker.log.compact.cleaning.SWAP_SECONDS", 1.0)
+    state = await started(log)
+    await halt.reached.wait()
+    await until(lambda: state.running is None)
+    assert "unknown" in state.last_error
+    [made] = shop.stored_ids() - set(shop.ids())
+    halt.go.set()
+    await until(lambda: made in shop.ids())
+    assert log.chain.cleaned_to == 40
+    assert compaction.table_of(await compaction.read_records(log)) == before
+    assert len(await compaction.read_records(log)) == 2
+
+
+async def test_a_pass_that_ends_between_groups_has_cleaned_nothing(
+    autojump_clock, shop, started, compaction, monkeypatch
+):
+    """One group is replaced, and the partition moves. Would the next pass take the other one for
+    cleaned, it would stamp its tombstones with the values before them in place, which would be back
+    once those are gone."""
+    monkeypatch.setattr("broker.log.compact.plan_core.SOURCES_MAX", 1)
+    await shop.open(delete_retention_ms=0)
+    await shop.fill([(b"k", b"1"), (b"l", b"1")], [(b"k", b"2"), (b"l", b"2")])
+    await shop.fill([(b"m", b"1"), (b"n", b"1")], [(b"m", None), (b"n", b"2")])
+    halt = Halt(monkeypatch, keeper_module.Keeper, "swap", after=1)
+    await started(shop.log)
+    await halt.reached.wait()
+    assert [info.generation for info in shop.log.chain.ledgers] == [1, 0]
+    assert shop.log.chain.cleaned_to == 0
+    halt.go.set()
+    log = await shop.take_over(kill=True)
+    assert log.chain.cleaned_to == 0
+    for _ in range(3):
+        await shop.cleaner._look()
+        if (candidate := await shop.cleaner._look()) is not None:
+            await shop.cleaner._clean(candidate)
+    assert log.chain.cleaned_to == 8
+    left = {key: value for _, key, value, _ in await compaction.read_records(log)}
+    assert left == {b"k": b"2", b"l": b"2", b"n": b"2"}
+
+
 STEPS = ("create", "append", "close", "swap", "swapped")
 
 
