@@ -93,6 +93,8 @@ def draw_shape(seed: int) -> Shape:
         cluster=rng.randrange(2),
         recoverers=rng.randrange(2),
         members=(0, 1, 2, 3)[rng.randrange(4)],
+        consumer_members=(0, 2, 3)[random.Random(f"{seed}/consumer_members").randrange(3)],
+        share_members=(0, 0, 2)[random.Random(f"{seed}/share_members").randrange(3)],
         lookers=rng.randrange(2),
         pipeliners=random.Random(f"{seed}/pipeliners").randrange(2),
         retention=rng.randrange(2),

@@ -223,17 +223,19 @@ class CoordinatorPartition(Generic[S]):
         elif not self._sent.join(mark):
             function()
 
-    def barrier(self, record: KeyValue, done: Done) -> None:
+    def barrier(self, record: Callable[[], KeyValue], done: Done) -> None:
         """`done(NONE)` once something that is appended after this call is acknowledged: whoever
         hears that owned the log when it asked, and may answer from memory. `done(error)`, as of a
-        write, if that is not acknowledged. If nothing else waits to be appended `record` is, which
-        must change nothing: what the log says of its key by then."""
+        write, if that is not acknowledged. If nothing else waits to be appended `record()` is,
+        which must change nothing: what the log says of its key by then. To make it may be dear, so
+        it is asked for then alone."""
         if self.state is not PartitionState.ACTIVE:
             done(ErrorCode.NOT_COORDINATOR)
         elif self._queue:
             self._queue.append(Unit([], done, 0))
         else:
-            self._queue_unit(Unit([record], done, cost_of(record)))
+            changes_nothing = record()
+            self._queue_unit(Unit([changes_nothing], done, cost_of(changes_nothing)))
 
     @property
     def leader_epoch(self) -> int:

@@ -413,7 +413,7 @@ class GroupCoordinator:
                 answer()
 
         if require_stable:
-            shard.partition.barrier(NO_OFFSET, acknowledged)
+            shard.partition.barrier(lambda: NO_OFFSET, acknowledged)
         else:
             answer()
 

@@ -89,6 +89,8 @@ PARTITIONS_MAX = 10_000
 WAITING_PARTITIONS_MAX = 200_000
 #: More are looked at in slices, by a task.
 PARTITIONS_AT_ONCE = 200
+#: Aborted transactions that are put into an answer in one step.
+LISTED_PER_STEP = 1_000
 FetchResult = FetchResponse | Reply | Abandonable
 T = TypeVar("T")
 
@@ -262,6 +264,8 @@ class FetchHandler:
             else:
                 self._count(collected, wanted, end_offset, got)
             self._fill(data, log, got)
+            if data.aborted_transactions:
+                yield len(data.aborted_transactions)
         return collected
 
     def log_of(self, wanted: Wanted) -> PartitionLog:
@@ -381,7 +385,7 @@ class FetchHandler:
             size_max = min(wanted.request.partition_max_bytes, limit)
             if committed:
                 got, aborted = await log.read_committed(offset, size_max)
-                data.aborted_transactions = _listed(aborted)
+                data.aborted_transactions = await in_slices(_listing(aborted))
             else:
                 got = await log.read(offset, size_max)
         except KafkaError as error:
@@ -475,6 +479,15 @@ def _refused(wanted: Wanted) -> tuple[Wanted, PartitionData]:
 
 def _listed(aborted: Sequence[Aborted]) -> list[AbortedTransaction]:
     return [AbortedTransaction(each.producer_id, each.first_offset) for each in aborted]
+
+
+def _listing(aborted: Sequence[Aborted]) -> Steps[list[AbortedTransaction]]:
+    """The same of very many."""
+    listed: list[AbortedTransaction] = []
+    for start in range(0, len(aborted), LISTED_PER_STEP):
+        listed += _listed(aborted[start : start + LISTED_PER_STEP])
+        yield LISTED_PER_STEP
+    return listed
 
 
 def _is_loading(collected: Collected) -> bool:

@@ -74,6 +74,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+#: Aborted transactions that a read lists, unless it has fewer bytes of records than that.
+ABORTED_PER_READ_MAX = 20_000
+ABORTED_READ_BYTES_MIN = 1 << 16
+
+
 @dataclass(slots=True)
 class SharedParts:
     """What all partitions of a broker have together."""
@@ -637,13 +642,22 @@ class PartitionLog:
     ) -> tuple[ReadResult, list[AbortedTransaction]]:
         """`read` of what is committed, and which transactions among it were aborted, both of the
         same ledgers: the records of one that compaction replaced meanwhile and the index of its
-        replacement, which no longer has them, would show what was aborted. KafkaError."""
+        replacement, which no longer has them, would show what was aborted. KafkaError, and
+        OFFSET_OUT_OF_RANGE if the log begins behind `offset` by the time that both are known.
+
+        Of very many that were aborted less is read: they take more memory than their batches."""
         while True:
             before = self.swap_count
             result = await self.read(offset, size_max, committed=True)
             aborted = await self.read_aborted(offset, result.next_offset)
-            if self.swap_count == before:
+            if self.swap_count != before:
+                continue
+            # Nor does anybody know what was aborted in a ledger that retention or DeleteRecords has
+            # dropped meanwhile.
+            self._check_readable(offset)
+            if len(aborted) <= ABORTED_PER_READ_MAX or result.size_bytes < ABORTED_READ_BYTES_MIN:
                 return result, aborted
+            size_max = result.size_bytes // 2
 
     async def read_aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """What readers of committed records have to drop of what lies between, sorted by first

@@ -63,7 +63,7 @@ RELOAD_MS = 1_000
 #: What a stored record of an id costs the turn: an answer, a batch that no longer waits, markers.
 TOLD_UNITS = 40
 #: Of those who wait for a producer id: some 20 to 40 us each, with the record that it goes to.
-IDS_PER_TURN = 50
+WANTED_PER_TURN = 50
 
 
 class _Reload:
@@ -346,7 +346,7 @@ class TransactionCoordinator:
 
     async def _fetch_ids_for_ever(self) -> None:
         """Some in a turn: most ids are at hand, and whoever has his goes on at once."""
-        slices = Slices(IDS_PER_TURN)
+        slices = Slices(WANTED_PER_TURN)
         while True:
             if slices.due():
                 await slices.turn()

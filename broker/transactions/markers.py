@@ -52,8 +52,10 @@ PAUSE_MS = 100
 PAUSE_MS_MAX = 1_000
 #: Partitions of one request, about; more make another one.
 PARTITIONS_PER_REQUEST = 200
-#: What a partition's marker costs the turn; most where this broker leads it, which writes it then.
-PARTITION_UNITS = 30
+#: What a partition's marker costs the turn; where this broker leads it, who writes it adds more.
+PARTITION_UNITS = 10
+#: What a partition costs the turn when its leader is looked up.
+SENT_UNITS = 2
 #: What it costs the turn when a job is told.
 TOLD_UNITS = 40
 #: Partitions whose markers are tried again before others have the loop, about.
@@ -106,6 +108,8 @@ class MarkerSender:
         self._turn = turn
         #: What a job's markers came to leads to the record that ends its transaction.
         self._telling = Spread(turn, TOLD_UNITS)
+        #: Those of one job that are too many for a turn.
+        self._sending = Spread(turn, PARTITIONS_PER_REQUEST * SENT_UNITS)
         self._timers = timers
         self._topics = topics
         self._own = own
@@ -132,8 +136,21 @@ class MarkerSender:
             return
         if not job.is_wanted():
             return
+        names, step = sorted(job.markers.partitions), PARTITIONS_PER_REQUEST
+        if len(names) <= step:
+            self._send_some(job, names)
+        else:
+            starts = range(0, len(names), step)
+            self._sending.add(
+                partial(self._send_some, job, names[start : start + step]) for start in starts
+            )
+
+    def _send_some(self, job: MarkerJob, names: list[TopicPartition]) -> None:
+        """Of a job that may have very many."""
+        if not job.is_wanted():
+            return
         lost, unknown = [], []
-        for name in sorted(job.markers.partitions):
+        for name in names:
             if not self._is_known(name):
                 unknown.append(name)
                 continue
@@ -222,7 +239,7 @@ class MarkerSender:
         if not self._due:
             self._turn.defer(self._flush)
         _, parts = self._due.setdefault(leader.node_id, (leader, []))
-        if not parts or parts[-1][0] is not job:
+        if not parts or parts[-1][0] is not job or len(parts[-1][1]) >= PARTITIONS_PER_REQUEST:
             parts.append((job, []))
         parts[-1][1].append(name)
 

@@ -97,6 +97,6 @@ def parse_record(key: bytes, value: bytes | None) -> StoredTxn | None:
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
     """In order, so that equal values have equal bytes."""
     topics: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
+    for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
-    return [PartitionsSchema(topic, numbers) for topic, numbers in topics.items()]
+    return [PartitionsSchema(topic, sorted(topics[topic])) for topic in sorted(topics)]

@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from broker.coordinator.timers import CoordinatorTimers
+    from broker.coordinator.units import KeyValue
     from broker.transactions.markers import MarkerSender, Results
-    from broker.transactions.types import Continuation, Markers
+    from broker.transactions.types import Continuation, Markers, TxnSnapshot
     from runtime.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ WAITING_MAX = 100
 #: something PARTITION_UNITS more, and as much again for each partition.
 START_UNITS = 3_000
 PARTITION_UNITS = 20
+#: A record of a transaction of so many partitions costs a unit of the turn, by their logarithm.
+PARTITIONS_PER_UNIT_BITS = 3
 
 
 class Owner(Protocol):
@@ -166,7 +169,7 @@ class TxnShard:
                     self.completions_refused += 1
                 case Append(snapshot, then):
                     done = partial(self._stored, entry, then)
-                    self.partition.write([txn_record(snapshot)], done)
+                    self.partition.write([self._record_of(snapshot)], done)
                 case SendMarkers(markers):
                     self._send(entry, markers, attempt, lacks_leader)
                 case ArmTimer(at_ms):
@@ -180,9 +183,11 @@ class TxnShard:
         """From memory alone, so only if this broker still owns the log, and the log took all that
         the answer rests on: what it refused of that is told before. `entry`: of an id that is not
         there, its name."""
-        record = (
-            txn_tombstone(entry) if isinstance(entry, str) else txn_record(entry.txn.snapshot())
-        )
+
+        def record() -> KeyValue:
+            if isinstance(entry, str):
+                return txn_tombstone(entry)
+            return self._record_of(entry.txn.snapshot())
 
         def done(error: ErrorCode) -> None:
             if not error and self.is_forgetting:
@@ -255,6 +260,11 @@ class TxnShard:
 
     # --- inside
 
+    def _record_of(self, snapshot: TxnSnapshot) -> KeyValue:
+        """It has all partitions of the transaction, which may be very many."""
+        self._owner.turn.spent_units += len(snapshot.partitions) >> PARTITIONS_PER_UNIT_BITS
+        return txn_record(snapshot)
+
     def _stored(self, entry: TxnEntry, then: Continuation, error: ErrorCode) -> None:
         now_ms = self._owner.timers.now_ms()
         if error and isinstance(then, Completed):
@@ -263,10 +273,11 @@ class TxnShard:
         self._wake(entry)
 
     def _send(self, entry: TxnEntry, markers: Markers, attempt: int, lacks_leader: bool) -> None:
+        marked = partial(self._marked, entry, markers.round_id, attempt + 1)
         job = MarkerJob(
             markers,
             self.coordinator_epoch,
-            partial(self._marked, entry, markers.round_id, attempt + 1),
+            marked,
             partial(self._is_wanted, entry, markers.round_id),
             lacks_leader,
         )
@@ -279,19 +290,32 @@ class TxnShard:
             told = kv(transactional_id=entry.txn.transactional_id, partition=self.partition.index)
             logger.warning("marker_refused", told)
 
-            def looked(_error: ErrorCode) -> None:
+            def looked(error: ErrorCode) -> None:
                 """If the log is somebody else's, the tenure is over by now."""
+                if not error:
+                    job.done = partial(marked, is_owner=True)
                 sender.send(job, pause_ms=DOUBTED_MS)
 
-            self.partition.barrier(txn_record(entry.txn.snapshot()), looked)
+            self.partition.barrier(lambda: self._record_of(entry.txn.snapshot()), looked)
 
     def _is_wanted(self, entry: TxnEntry, round_id: int) -> bool:
         return self.is_active and entry.txn.is_ending and entry.txn.round_id == round_id
 
-    def _marked(self, entry: TxnEntry, round_id: int, attempt: int, results: Results) -> None:
+    def _marked(
+        self,
+        entry: TxnEntry,
+        round_id: int,
+        attempt: int,
+        results: Results,
+        *,
+        is_owner: bool = False,
+    ) -> None:
         if self.is_active:
             now_ms = self._owner.timers.now_ms()
-            effects = txn_core.marked(entry.txn, round_id, results, now_ms)
+            if is_owner and ErrorCode.INVALID_PRODUCER_EPOCH in results.values():
+                name = entry.txn.transactional_id
+                logger.warning("epoch_used_by_another_producer", kv(transactional_id=name))
+            effects = txn_core.marked(entry.txn, round_id, results, now_ms, is_owner=is_owner)
             lacks_leader = ErrorCode.LEADER_NOT_AVAILABLE in results.values()
             self.carry_out(entry, effects, attempt, lacks_leader=lacks_leader)
             self._wake(entry)

@@ -82,6 +82,7 @@ _PASSING = frozenset(
 _NOTHING_TO_MARK = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}
 )
+_OVER = _NOTHING_TO_MARK | {ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 # --- requests
@@ -245,10 +246,21 @@ def stored(txn: Transaction, then: Continuation, error: ErrorCode, now_ms: int) 
 
 
 def marked(
-    txn: Transaction, round_id: int, results: Mapping[TopicPartition, ErrorCode], now_ms: int
+    txn: Transaction,
+    round_id: int,
+    results: Mapping[TopicPartition, ErrorCode],
+    now_ms: int,
+    *,
+    is_owner: bool = False,
 ) -> list[Effect]:
     """What some partitions answered to a round's markers. A partition that is not there any more,
-    as its topic was deleted, is told as NONE; one that nobody answered for as NETWORK_EXCEPTION."""
+    as its topic was deleted, is told as NONE; one that nobody answered for as NETWORK_EXCEPTION.
+
+    `is_owner`: they were sent after it was shown that no other coordinator is in our place. Then
+    INVALID_PRODUCER_EPOCH says that the transaction is over in that partition: somebody who may
+    write there has used the producer's id with a higher epoch, which no open transaction lets pass.
+    In Kafka the transactional id is of no use any more."""
+    nothing_to_mark = _OVER if is_owner else _NOTHING_TO_MARK
     if round_id != txn.round_id or not txn.is_ending:
         return []
     again: dict[MarkerPace, set[TopicPartition]] = {}
@@ -256,7 +268,7 @@ def marked(
     for partition, error in results.items():
         if partition not in txn.unmarked:
             continue
-        if error in _NOTHING_TO_MARK:
+        if error in nothing_to_mark:
             marked.add(partition)
         else:
             pace = MarkerPace.AGAIN if error in _PASSING else MarkerPace.DOUBTED

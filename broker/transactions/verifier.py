@@ -1,15 +1,21 @@
 """Asks the coordinators of transactions for partitions of this broker: whether a partition is in a
 producer's transaction, or to add it (KIP-890). Kafka's AddPartitionsToTxnManager.
 
-The coordinator is the leader of the id's partition of `__transaction_state`. If that is this broker
-it is a plain call; else all questions of one turn for one broker travel in one AddPartitionsToTxn
-(version 5). An answer has transactional ids and nothing else of the question, so what differs in
-more than its partitions, under one id, travels in a request of its own. A coordinator lets what it
-is to add wait a moment for the end of the transaction before; nothing is asked twice here.
+The coordinator is the leader of the id's partition of `__transaction_state`. All questions of one
+turn for one broker travel in one AddPartitionsToTxn (version 5); if that is this broker, each
+transaction is a plain call. An answer has transactional ids and nothing else of the question, so
+what differs in more than its partitions, under one id, travels in a request of its own. A
+coordinator lets what it is to add wait a moment for the end of the transaction before; nothing is
+asked twice here.
+
+That one turn's partitions of a transaction are one question is no refinement: the record that it
+comes to has all partitions of the transaction, so that one for each partition would cost the square
+of their number.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -64,6 +70,9 @@ class _Question:
             other.producer_id, other.epoch, other.adds,
         )  # fmt: skip
 
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(each for partitions, _ in self.told for each in partitions)
+
     def transaction(self) -> AddPartitionsToTxnTransaction:
         topics: dict[str, set[int]] = {}
         for partitions, _ in self.told:
@@ -101,7 +110,7 @@ class CoordinatorVerifier:
         self._brokers: OtherBrokers | None = None
         self._is_enabled = is_enabled
         #: By broker: the requests that leave at the end of the turn.
-        self._due: dict[int, tuple[Endpoint, list[_Batch]]] = {}
+        self._due: dict[int, tuple[Endpoint, deque[_Batch]]] = {}
 
     def serve(self, coordinator: TransactionCoordinator, brokers: OtherBrokers) -> None:
         """Told once, by the composition: partitions, whose logs the coordinator needs, know whom
@@ -131,14 +140,6 @@ class CoordinatorVerifier:
             leader = brokers.leader(topic.name, topic.partition_for(transactional_id))
         if coordinator is None or brokers is None or leader is None:
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        elif brokers.is_own(leader):
-            self._turn.spent_units += OWN_UNITS
-            given = AddInput(producer_id, producer_epoch, frozenset(partitions), TV2)
-            told = partial(_tell, done)
-            if adds:
-                coordinator.add_partitions(transactional_id, given, told, may_wait=True)
-            else:
-                coordinator.verify(transactional_id, given, told)
         else:
             question = _Question(transactional_id, producer_id, producer_epoch, adds)
             question.told.append((partitions, done))
@@ -155,7 +156,7 @@ class CoordinatorVerifier:
     def _queue(self, leader: Endpoint, question: _Question) -> None:
         if not self._due:
             self._turn.defer(self._flush)
-        _, batches = self._due.setdefault(leader.node_id, (leader, []))
+        _, batches = self._due.setdefault(leader.node_id, (leader, deque()))
         name = question.transactional_id
         last = batches[-1] if batches else None
         before = None if last is None else last.get(name)
@@ -167,15 +168,45 @@ class CoordinatorVerifier:
             last[name] = question
 
     def _flush(self) -> None:
+        """Questions of this turn; what is too much for it is asked in later ones."""
         assert self._brokers is not None, "only what has a leader is queued"
-        due, self._due = self._due, {}
-        for leader, batches in due.values():
-            for batch in batches:
-                self._turn.spent_units += QUESTION_UNITS * len(batch)
-                request = AddPartitionsToTxnRequest(
-                    transactions=[question.transaction() for question in batch.values()]
-                )
-                self._brokers.peers.ask(leader, request, ADD_VERSION, partial(self._heard, batch))
+        while self._due:
+            if self._turn.is_spent:
+                self._turn.later(self._flush)
+                return
+            node_id, (leader, batches) = next(iter(self._due.items()))
+            batch = batches[0]
+            is_own = self._brokers.is_own(leader)
+            question = batch.pop(next(iter(batch))) if is_own else None
+            if question is None or not batch:
+                batches.popleft()
+            if not batches:
+                del self._due[node_id]
+            if question is None:
+                self._ask(leader, batch)
+            else:
+                self._ask_own(question)
+
+    def _ask(self, leader: Endpoint, batch: _Batch) -> None:
+        assert self._brokers is not None
+        self._turn.spent_units += QUESTION_UNITS * len(batch)
+        request = AddPartitionsToTxnRequest(
+            transactions=[question.transaction() for question in batch.values()]
+        )
+        self._brokers.peers.ask(leader, request, ADD_VERSION, partial(self._heard, batch))
+
+    def _ask_own(self, question: _Question) -> None:
+        assert self._coordinator is not None
+        self._turn.spent_units += OWN_UNITS
+        given = AddInput(question.producer_id, question.epoch, question.partitions(), TV2)
+        heard = partial(self._heard_own, question)
+        if question.adds:
+            self._coordinator.add_partitions(question.transactional_id, given, heard, may_wait=True)
+        else:
+            self._coordinator.verify(question.transactional_id, given, heard)
+
+    def _heard_own(self, question: _Question, result: TxnResult) -> None:
+        self._telling.add(partial(_tell, result, *told) for told in question.told)
 
     def _heard(self, batch: _Batch, answer: Message | None) -> None:
         """What is not in the answer was not heard of."""
@@ -208,8 +239,9 @@ def _tell_error(
     done(next((error for error in found if error), ErrorCode.NONE))
 
 
-def _tell(done: Done, result: TxnResult) -> None:
-    done(result.error or (ErrorCode.TRANSACTION_ABORTABLE if result.missing else ErrorCode.NONE))
+def _tell(result: TxnResult, partitions: Sequence[TopicPartition], done: Done) -> None:
+    is_missing = not result.missing.isdisjoint(partitions)
+    done(result.error or (ErrorCode.TRANSACTION_ABORTABLE if is_missing else ErrorCode.NONE))
 
 
 def _error(code: int) -> ErrorCode:

@@ -39,8 +39,11 @@ CONTROL_SETTINGS = {
 # Fixed ports must stay out of the range from which the kernel takes ports for outgoing
 # connections, else a client of another test can sit on ours while the server restarts.
 PORTS = range(20000, 32000)
-# By port, what keeps other runs on this machine from taking it while nobody listens there.
-_RESERVED: dict[int, socket.socket] = {}
+# By port, what keeps others on this machine from taking it while nobody listens there: a name for
+# other runs of these tests; and a socket that is bound and does not listen, for everything else.
+# Who listens with SO_REUSEADDR, as our servers and Java's do, still may; a port that the kernel
+# chooses, for whatever range it is set to, is another one.
+_RESERVED: dict[int, tuple[socket.socket, socket.socket]] = {}
 # Every server of this run that is up, for the log sections of failing tests.
 LIVE: list["Server"] = []
 
@@ -66,15 +69,19 @@ def free_port(count: int = 1) -> int:
 
 def _reserve(port: int) -> bool:
     reserved = socket.socket(socket.AF_UNIX)
-    with socket.socket() as probe:
-        try:
-            # A name that is no file: it is gone with the process.
-            reserved.bind(f"\0quire-test-port-{port}")
-            probe.bind((HOST, port))
-        except OSError:
-            reserved.close()
-            return False
-    _RESERVED[port] = reserved
+    held = socket.socket()
+    try:
+        # A name that is no file: it is gone with the process.
+        reserved.bind(f"\0quire-test-port-{port}")
+        with socket.socket() as probe:
+            probe.bind((HOST, port))  # Nobody has it, not even to share.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((HOST, port))
+    except OSError:
+        reserved.close()
+        held.close()
+        return False
+    _RESERVED[port] = reserved, held
     return True
 
 

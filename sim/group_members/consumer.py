@@ -14,7 +14,8 @@ import trio
 from sim.client import Unanswered
 from sim.fetching import RETRY_SECONDS
 from sim.group_members.committing import CommittingMember
-from sim.group_members.member import REBALANCE_MS, SESSION_MS
+from sim.group_members.member import REBALANCE_MS
+from sim.group_members.safe_time import SafeTime
 from sim.group_members.topic_ids import TopicIds
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
@@ -35,7 +36,6 @@ JOINING, LEAVING = 0, -1
 FETCH_VERSION = 9
 #: In half of the cases not at all. Well below REBALANCE_MS.
 KEEP_SECONDS_MAX = 1.0
-SAFE_SECONDS = min(SESSION_MS, REBALANCE_MS) / 1000
 
 
 class ConsumerMember(CommittingMember):
@@ -51,6 +51,7 @@ class ConsumerMember(CommittingMember):
         #: Whether the next heartbeat tells everything; whether it tells what is owned.
         self._is_full = self._is_changed = True
         self._lives = 0
+        self._safe_time = SafeTime()
         #: Until then it goes on with what it has to give up, as a slow rebalance listener does.
         self._keeps_until: float | None = None
 
@@ -75,7 +76,7 @@ class ConsumerMember(CommittingMember):
             await trio.sleep(RETRY_SECONDS)
 
     async def _tell(self) -> None:
-        sent_at = trio.current_time()
+        self._safe_time.asks(trio.current_time())
         is_full, tells = self._is_full, self._is_full or self._is_changed
         self._is_full, self._is_changed = True, True  # unless an answer comes
         answer = await self._ask(
@@ -99,6 +100,7 @@ class ConsumerMember(CommittingMember):
                 self.name, "assigned", f"epoch {self._epoch}: {sorted(self._target)}"
             )
             self._world.trace.count("consumer group assignments")
+        is_taken = not self._target.issuperset(self._assigned)
         assert self._coordinator is not None
         self._world.owners.told(
             self._id,
@@ -106,7 +108,7 @@ class ConsumerMember(CommittingMember):
             self._target.union(self._assigned),
             self._coordinator,
             now=trio.current_time(),
-            safe_until=sent_at + SAFE_SECONDS,
+            safe_until=self._safe_time.answered(is_taken=is_taken),
         )
         await self._reconcile()
 
@@ -170,6 +172,7 @@ class ConsumerMember(CommittingMember):
         self._world.owners.over(self._id)
         self._assigned, self._target = [], set()
         self._keeps_until = None
+        self._safe_time = SafeTime()
         self._reader.positions.clear()
         self._is_full = self._is_changed = True
 

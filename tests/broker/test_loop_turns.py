@@ -82,7 +82,10 @@ from wire.kafka.messages.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from wire.kafka.messages.transactions_admin import ListTransactionsRequest
+from wire.kafka.messages.transactions_admin import (
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 from wire.kafka.records.batch import build_batch
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record
@@ -509,6 +512,59 @@ async def test_a_topic_of_many_partitions(turns):
     await turns(f"a setting of all {WIDE} partitions", [encode_request(altered, 1, 1, "c")])
     deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name="wide")], timeout_ms=60_000)
     await turns(f"DELETE_TOPICS of {WIDE} partitions", [encode_request(deleted, 6, 1, "c")])
+
+
+@pytest.mark.timeout(900)
+async def test_a_transaction_of_many_partitions(turns):
+    """Begun, written to, looked at and ended, each by one request, of both versions."""
+    client = turns.client
+    create = CreateTopicsRequest(
+        topics=[CreatableTopic(name="wide", num_partitions=WIDE, replication_factor=1)],
+        timeout_ms=60_000,
+    )
+    await client.call(create)
+    every = list(range(WIDE))
+    for version in (1, 2):
+        name = f"version-{version}"
+        await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4)
+        init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        while (producer := await client.call(init)).error_code:
+            await trio.sleep(0.01)
+        who = producer.producer_id, producer.producer_epoch
+
+        async def measured(label, request, api_version, *, name=name):
+            frame = await trio.to_thread.run_sync(encode_request, request, api_version, 1, "c")
+            label = f"{label} of {WIDE} partitions, {name}"
+            (answer,) = await turns(label, [frame])
+            return await trio.to_thread.run_sync(
+                lambda: decode_response(request.INFO.key, api_version, answer)[1]
+            )
+
+        topics = [AddPartitionsToTxnTopic("wide", every)]
+        if version == 1:
+            await measured("ADD_PARTITIONS", AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=name, v3_and_below_producer_id=who[0],
+                v3_and_below_producer_epoch=who[1], v3_and_below_topics=topics,
+            ), 3)  # fmt: skip
+        batch = make_batch(
+            [b"x"], producer_id=who[0], producer_epoch=who[1], base_sequence=0,
+            is_transactional=True,
+        )  # fmt: skip
+        parts = (("wide", at, batch) for at in every)
+        written = produce_request(*parts, acks=-1, transactional_id=name)
+        written.timeout_ms = 60_000
+        answer = await measured("first PRODUCE", written, 10 + version)
+        codes = {each.error_code for each in answer.responses[0].partition_responses}
+        assert codes == {0}
+        asked = AddPartitionsToTxnTransaction(name, *who, verify_only=True, topics=topics)
+        await measured("a question", AddPartitionsToTxnRequest(transactions=[asked]), 5)
+        described = await measured("DESCRIBE_TRANSACTIONS", DescribeTransactionsRequest([name]), 0)
+        (txn,) = described.transaction_states
+        assert len(txn.topics[0].partitions) == WIDE
+        await measured("END_TXN", EndTxnRequest(name, *who, True), 3 + version)
+        while txn.transaction_state != "CompleteCommit":
+            answer = await measured("DESCRIBE of what ends", DescribeTransactionsRequest([name]), 0)
+            (txn,) = answer.transaction_states
 
 
 @pytest.mark.timeout(900)

@@ -249,11 +249,14 @@ class ProducerState:
                 f" {header.producer_id}: {producer.coordinator_epoch} was seen",
             )
 
-    def check_first(self, header: BatchHeader) -> None:
-        """Of the first batch of a transaction of version 2: that of a producer that is not known
-        begins at 0, as each transaction has an epoch of its own (KAFKA-18202).
+    def check_first(self, header: BatchHeader, now_ms: int) -> None:
+        """Of the first batch of a transaction of version 2: that of a producer that is not known,
+        or has expired, begins at 0, as each transaction has an epoch of its own (KAFKA-18202).
         KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER."""
-        if header.base_sequence > 0 and self._store.find(header.producer_id) is None:
+        if header.base_sequence <= 0:
+            return
+        producer = self._store.find(header.producer_id)
+        if producer is None or self._has_expired(producer, now_ms):
             raise _out_of_order(header, "a transaction of a producer that is not known begins at 0")
 
     def transaction_start(self, producer_id: int) -> int:

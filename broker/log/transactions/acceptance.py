@@ -151,7 +151,7 @@ class TransactionAcceptance:
             return False
         try:
             if origin.adds:
-                self._partition.producers.check_first(header)
+                self._partition.producers.check_first(header, checked.now_ms)
         except KafkaError as error:
             self._partition.doubt(append, error)
         else:

@@ -183,8 +183,9 @@ class StateShard:
         waiting = self._wait(reply)
         acknowledged = partial(self._acknowledged, waiting, told)
         if outcome.record is None:
-            mark = encoded(key, share_state_core.mark(self.states.get(key)))
-            self.partition.barrier(mark, acknowledged)
+            self.partition.barrier(
+                lambda: encoded(key, share_state_core.mark(self.states.get(key))), acknowledged
+            )
         else:
             self._store(key, outcome.record, outcome.state, acknowledged)
 

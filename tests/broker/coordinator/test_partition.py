@@ -230,7 +230,7 @@ class History:
             self.done(serial, (), error)
 
         def ask(serial):
-            self.partition.barrier((b"nothing", None), partial(done, serial))
+            self.partition.barrier(lambda: (b"nothing", None), partial(done, serial))
 
         self.ask(ask)
 

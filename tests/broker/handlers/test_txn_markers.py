@@ -1,10 +1,18 @@
 """WriteTxnMarkers and DescribeProducers, and what Produce, Fetch and ListOffsets make of
 transactions, by a real server whose coordinator is a stand-in: it says yes."""
 
+from types import SimpleNamespace
+
 import pytest
 import trio
 
+from broker.handlers.txn_markers import (
+    MARKERS_PER_TURN,
+    WRITTEN_UNITS,
+    TransactionMarkersHandler,
+)
 from broker.node import parts as broker_parts
+from runtime.turn import Turn
 from wire.kafka import messages  # noqa: F401
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.groups import FindCoordinatorRequest
@@ -159,6 +167,15 @@ async def test_many_markers_are_answered_together(served, requests, batch):
     assert set(errors_of(answer).values()) == {0}
     got = await served.fetch("t", 0, isolation_level=1)
     assert got.last_stable_offset == 130
+
+
+def test_what_is_written_is_told_to_the_turn():
+    """So that many such requests of one turn are written in several."""
+    turn, written = Turn(), []
+    log = SimpleNamespace(append_marker=lambda *each: written.append(each))
+    handler = TransactionMarkersHandler(SimpleNamespace(get=lambda *_: log), turn, None)
+    handler.write_markers(markers((7, 0, True, {"t": range(MARKERS_PER_TURN + 1)})), None)
+    assert (len(written), turn.spent_units) == (MARKERS_PER_TURN, MARKERS_PER_TURN * WRITTEN_UNITS)
 
 
 async def test_producers_are_described(served, requests, batch, name):

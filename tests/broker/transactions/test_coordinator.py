@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 import trio
 
+from broker.transactions import shard
+from broker.transactions.markers import PARTITION_UNITS, PARTITIONS_PER_REQUEST
+from broker.transactions.records import txn_record
 from broker.transactions.types import TV1, TV2
+from runtime.turn import SPENT_UNITS
 from tests.broker.transactions.world import ME, OTHER, S, World
 from wire.kafka.errors import ErrorCode as E
 
@@ -85,6 +89,36 @@ async def test_markers_of_one_turn_for_one_broker_are_one_request(world, autojum
 # --- the barrier
 
 
+async def test_markers_of_very_many_partitions_leave_in_several_turns(world, autojump_clock):
+    world.catalog.add("many", 4_000)
+    names = {("many", number) for number in range(4_000)}
+    for number in range(0, 4_000, 3):
+        world.leaders["many", number] = OTHER
+    world.leaders["many", 1] = None
+    spent, sizes, take = [], [], world.partitions.take
+
+    def counted(node, request, done):
+        spent.append(world.turn.spent_units)
+        (marker,) = request.markers
+        sizes.append(len(marker.topics[0].partition_indexes))
+        take(node, request, done)
+
+    world.partitions.take = counted
+    result = await world.ask(world.init())
+    producer = result.producer_id, result.epoch
+    assert (await world.ask(world.add(producer, names))).error is E.NONE
+    result = await world.ask(world.end(producer, True))
+    assert result.error is E.NONE
+    assert max(sizes) <= PARTITIONS_PER_REQUEST
+    assert max(spent) <= SPENT_UNITS + PARTITION_UNITS * PARTITIONS_PER_REQUEST
+    assert world.txn.unmarked == {("many", 1)}
+    del world.leaders["many", 1]
+    world.coordinator.markers.wake()
+    await world.settle()
+    assert world.log.states()[-1] is S.COMPLETE_COMMIT
+    assert sorted(each[1:3] for each in world.partitions.written) == sorted(names)
+
+
 async def test_deposed_coordinator_verify_waits_for_barrier(world, autojump_clock):
     """It does not know that it was deposed; its memory says yes, the log says nothing."""
     producer = await world.begin()
@@ -121,6 +155,22 @@ async def test_the_barrier_is_sent_after_the_question(world, autojump_clock):
     world.log.ack()
     await world.settle()
     assert [each.error for each in verified] == [E.NONE]
+
+
+async def test_questions_of_one_turn_have_one_barrier(world, autojump_clock, monkeypatch):
+    """Its record is not even made for the others: it has all partitions of the transaction."""
+    producer = await world.begin()
+    made = []
+
+    def counted(snapshot):
+        made.append(snapshot)
+        return txn_record(snapshot)
+
+    monkeypatch.setattr(shard, "txn_record", counted)
+    stored = len(world.log.values())
+    answers = [world.verify(producer) for _ in range(20)]
+    assert [(await world.ask(each)).error for each in answers] == [E.NONE] * 20
+    assert len(made) == len(world.log.values()) - stored == 1
 
 
 async def test_the_barrier_changes_nothing(world, autojump_clock):
@@ -343,6 +393,35 @@ async def test_a_coordinator_that_was_not_deposed_goes_on(world, autojump_clock)
     await world.ask(world.end(producer, True))
     await trio.sleep(2.5)
     assert world.txn.state is S.COMPLETE_COMMIT
+
+
+async def test_a_partition_that_knows_a_higher_epoch_needs_no_marker(world, autojump_clock):
+    """Whoever may write to a partition may have used the producer's id: the transactional id goes
+    on, once it is certain that no other coordinator did that."""
+    producer = await world.begin()
+    world.partitions.errors["t", 0] = [E.INVALID_PRODUCER_EPOCH] * 100
+    world.log.auto_ack = False
+    answers = world.end(producer, True)
+    await world.settle()
+    world.log.ack()
+    result = await world.ask(answers)
+    await trio.sleep(5)
+    assert world.txn.state is S.PREPARE_COMMIT, "not before the log took something"
+    world.log.auto_ack = True
+    world.log.ack()
+    await trio.sleep(1.2)
+    assert world.txn.state is S.COMPLETE_COMMIT
+    after = result.producer_id, result.epoch
+    assert (await world.ask(world.add(after, may_wait=True))).error is E.NONE
+
+
+async def test_a_higher_coordinator_epoch_is_no_end(world, autojump_clock):
+    """What is open in that partition is open still."""
+    producer = await world.begin()
+    world.partitions.errors["t", 0] = [E.TRANSACTION_COORDINATOR_FENCED] * 100
+    await world.ask(world.end(producer, True))
+    await trio.sleep(10)
+    assert world.txn.state is S.PREPARE_COMMIT
 
 
 async def test_a_doubted_marker_is_sent_again_though_the_log_takes_nothing_now(

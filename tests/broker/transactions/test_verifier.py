@@ -7,6 +7,8 @@ import pytest
 import trio
 
 from broker.transactions.types import TV1, TV2
+from broker.transactions.verifier import OWN_UNITS
+from runtime.turn import SPENT_UNITS
 from tests.broker.transactions.cluster import Cluster
 from tests.broker.transactions.world import ME, OTHER, TOPIC
 from wire.kafka.errors import ErrorCode as E
@@ -69,6 +71,58 @@ async def test_all_of_a_turn_is_one_request(cluster, autojump_clock):
     assert [each.transactional_id for each in request.transactions] == ["a", "b"]
     assert [each.verify_only for each in request.transactions] == [False, True]
     assert request.transactions[0].topics[0].partitions == [0, 2]
+
+
+@pytest.mark.parametrize("adds", [True, False])
+async def test_a_turns_partitions_of_a_transaction_are_one_record(cluster, adds, autojump_clock):
+    """It has all partitions of the transaction: one for each would be their square, and a Produce
+    may name thousands."""
+    count = 150  # more than may wait for the end of one transaction
+    cluster.catalog.add("many", count)
+    names = [("many", number) for number in range(count)]
+    producer = await cluster.begin()
+    if not adds:
+        await cluster.ask(cluster.add(producer, names[:-1]))
+    cluster.partitions.is_mute = adds
+    if adds:
+        result = await cluster.ask(cluster.end(producer, True))
+        producer = result.producer_id, result.epoch
+    stored = len(cluster.log.values())
+    asked = [cluster.question(ME, producer, [name], adds=adds) for name in names]
+    await cluster.settle()
+    cluster.partitions.answer()
+    told = [await cluster.told(answers) for answers in asked]
+    assert told[:-1] == [E.NONE] * (count - 1)
+    assert told[-1] is (E.NONE if adds else E.TRANSACTION_ABORTABLE)
+    assert len(cluster.log.values()) <= stored + 2
+    assert cluster.txn.partitions >= set(names[:-1])
+
+
+async def test_questions_of_one_turn_that_are_too_many_for_it(cluster, autojump_clock):
+    """Of other ids: each is a call, and the turn has room for some fifty."""
+    turn, spent = cluster.verifiers[ME]._turn, []
+    add_partitions = cluster.coordinator.add_partitions
+
+    def add(*args, **kwargs):
+        spent.append(turn.spent_units)
+        add_partitions(*args, **kwargs)
+
+    cluster.coordinator.add_partitions = add
+    producers = [await cluster.begin(name=f"id-{number}") for number in range(120)]
+    asked = [
+        cluster.question(ME, producer, [("t", 2)], adds=True, name=f"id-{number}")
+        for number, producer in enumerate(producers)
+    ]
+    for number, producer in enumerate(producers):
+        asked.append(
+            cluster.question(ME, producer, [("u", 2)], adds=number % 2 > 0, name=f"id-{number}")
+        )
+    told = [await cluster.told(answers) for answers in asked]
+    assert told[:120] == [E.NONE] * 120
+    assert told[120::2] == [E.TRANSACTION_ABORTABLE] * 60
+    assert told[121::2] == [E.NONE] * 60
+    assert len(spent) > 120
+    assert max(spent) <= SPENT_UNITS + OWN_UNITS
 
 
 async def test_an_answer_is_of_its_own_question(cluster, autojump_clock):

@@ -238,12 +238,25 @@ def test_sequence_zero_after_every_tv2_transaction(state):
 
 def test_the_first_batch_of_a_producer_that_is_not_known(state):
     """KAFKA-18202: of version 2 it is number 0; otherwise it may be any."""
-    state.check_first(batch(0, transactional=True))
+    state.check_first(batch(0, transactional=True), NOW)
     with pytest.raises(KafkaError) as caught:
-        state.check_first(batch(3, transactional=True))
+        state.check_first(batch(3, transactional=True), NOW)
     assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     put(state, batch(3, transactional=True))
-    state.check_first(batch(4, transactional=True))
+    state.check_first(batch(4, transactional=True), NOW)
+
+
+def test_the_first_batch_of_a_producer_that_has_expired(state):
+    """And was not swept yet: as of one that is not known, unless its transaction is open."""
+    put(state, batch(0, pid=8, transactional=True))
+    put(state, batch(0))
+    later = NOW + PRODUCER_EXPIRATION_MS
+    state.check_first(batch(5, epoch=1, transactional=True), later - 1)  # `check` refuses it
+    state.check_first(batch(0, epoch=1, transactional=True), later)
+    state.check_first(batch(1, pid=8, transactional=True), later)
+    with pytest.raises(KafkaError) as caught:
+        state.check_first(batch(5, epoch=1, transactional=True), later)
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_marker_always_finds_room(state):
