@@ -344,6 +344,7 @@ class Pass:
         """Whether it was written anew. False: all of it stays as it is. `transactions`: those that
         a pass with a map judges by."""
         self._begin_group()
+        copying.begin_group(self._parts.env.clock.time_ms())
         try:
             facts = await self._write_group(group, copying, transactions)
             aborted = await self._aborted_of(group, copying, is_mapped=transactions is not None)

@@ -37,7 +37,7 @@ Pure: `now` is a number, the key map and the entries of the aborted index are gi
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.log.compact.thinning import (
@@ -152,7 +152,7 @@ class Mapping:
 class PassRules:
     """What is the same for all batches of a copy pass.
 
-    now_ms, delete_retention_ms: of the clock and the topic. last_mapped: of the Mapping; in a
+    now_ms, delete_retention_ms: of the clock (`Filter.begin_group`) and the topic. last_mapped: of the Mapping; in a
     horizon pass any number. log_start, high_watermark: the partition's. last_data_offsets: for each
     active producer that has data in the log the last offset of its last data batch; marker_epochs:
     for those that have markers only, their epoch. size_max: bytes of a batch's records,
@@ -265,6 +265,11 @@ class Filter:
         self._key_map = key_map
         self._transactions = transactions
         self._end_offset = 0  # of the last batch
+
+    def begin_group(self, now_ms: int) -> None:
+        """Horizons count from now on: a pass may take hours, and readers have delete.retention.ms
+        from when what a tombstone deletes is gone."""
+        self._rules = replace(self._rules, now_ms=now_ms)
 
     def keep(
         self, batch: memoryview, header: BatchHeader, *, is_compacted: bool, is_range_end: bool

@@ -295,6 +295,29 @@ async def test_a_pass_that_ends_between_groups_has_cleaned_nothing(
     assert left == {b"k": b"2", b"l": b"2", b"n": b"2"}
 
 
+async def test_a_horizon_counts_from_its_group_on(
+    autojump_clock, shop, started, compaction, monkeypatch
+):
+    """A pass that takes longer than delete.retention.ms: tombstones of its later groups would go as
+    soon as it is done, before whoever has read what they delete comes to them."""
+    monkeypatch.setattr("broker.log.compact.plan_core.SOURCES_MAX", 1)
+    await shop.open(delete_retention_ms=5_000)
+    for key in (b"k", b"m"):
+        await shop.fill([(key, b"1"), (key, None)])
+    halt = Halt(monkeypatch, keeper_module.Keeper, "swap")
+    state = await started(shop.log)
+    await halt.reached.wait()
+    await trio.sleep(60)
+    second_ms = shop.broker.env.clock.time_ms()
+    halt.go.set()
+    await until(lambda: state.running is None)
+    first, second = (info.min_horizon_ms for info in shop.log.chain.ledgers)
+    assert first < second_ms < second_ms + 5_000 <= second
+    while (candidate := await shop.cleaner._look()) is not None:
+        await shop.cleaner._clean(candidate)
+    assert [row[1:3] for row in await compaction.read_records(shop.log)] == [(b"m", None)]
+
+
 STEPS = ("create", "append", "close", "swap", "swapped")
 
 
