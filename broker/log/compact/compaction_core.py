@@ -153,10 +153,11 @@ class PassRules:
     """What is the same for all batches of a copy pass.
 
     now_ms, delete_retention_ms: of the clock (`Filter.begin_group`) and the topic. last_mapped: of
-    the Mapping; in a horizon pass any number. log_start, high_watermark: the partition's. last_data_offsets: for each
-    active producer that has data in the log the last offset of its last data batch; marker_epochs:
-    for those that have markers only, their epoch. size_max: bytes of a batch's records,
-    decompressed, above which it is damage (not max.message.bytes: that may have been lowered).
+    the Mapping; in a horizon pass any number. log_start, high_watermark: the partition's.
+    last_data_offsets: for each active producer that has data in the log the last offset of its last
+    data batch; marker_epochs: for those that have markers only, their epoch. size_max: bytes of a
+    batch's records, decompressed, above which it is damage (not max.message.bytes: that may have
+    been lowered).
     """
 
     now_ms: int
