@@ -118,6 +118,23 @@ async def test_a_hand_over_does_not_wait(autojump_clock, shop, started, compacti
     assert await compaction.read_records(after) == before
 
 
+async def test_a_pass_ends_as_soon_as_its_partition_closes(
+    autojump_clock, shop, started, monkeypatch
+):
+    """Its last ledger may still be on the way to being closed: the pass is in the way of that."""
+    log = await filled(shop)
+    ids = shop.ids()
+    halt = halt_at_close(monkeypatch, shop)
+    state = await started(log)
+    await halt.reached.wait()
+    log.is_closing = True
+    await until(lambda: state.running is None)
+    assert log.state is State.ONLINE
+    assert "handed over" in state.last_error
+    await nothing_is_left(shop, ids)
+    log.is_closing = False
+
+
 async def test_a_stop_does_not_wait(autojump_clock, shop, nursery, monkeypatch):
     log = await filled(shop)
     ids = shop.ids()
