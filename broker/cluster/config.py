@@ -289,7 +289,7 @@ class BrokerConfig(AclConfig):
         "15000",
         at_least(0),
         CLUSTER_WIDE,
-        doc="Time between two looks for logs to compact, when nothing is to be done.",
+        doc="Time between two looks for logs to compact, when nothing is to be done; 10 at least.",
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",

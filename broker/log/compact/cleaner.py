@@ -62,6 +62,8 @@ RETRY_MS = 60_000
 RETRY_MS_MAX = 3_600_000
 #: A pass that ended early without a failure is not begun again at once.
 ENDED_RETRY_MS = 1_000
+#: Looks without a pause would take all of the loop's time that nobody else wants.
+BACKOFF_MS_MIN = 10
 #: The setting may say anything; of the map's places so many are filled.
 LOAD_FACTOR_MIN, LOAD_FACTOR_MAX = 0.1, 0.95
 #: A pass is told of in the log if it wrote something, or took so long.
@@ -222,7 +224,8 @@ class LogCleaner:
                 if candidate is not None:
                     await self._clean(candidate)
                     continue
-                with trio.move_on_after(self._settings.backoff_ms / 1000):
+                backoff_ms = max(self._settings.backoff_ms, BACKOFF_MS_MIN)
+                with trio.move_on_after(backoff_ms / 1000):
                     await called.wait()
         finally:
             self._task_count -= 1

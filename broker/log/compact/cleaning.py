@@ -75,6 +75,8 @@ BATCH_BYTES_MAX = 256 << 20
 #: How long the end of a pass may wait for the deletion of what it made.
 DISCARD_SECONDS = 2.0
 HASH_KEY_BYTES = 16
+#: How long a group may wait for its swap; twice what replaced ledgers wait by default.
+SWAP_SECONDS = 120.0
 #: How soon a pass that waits (for a bookie, or at the throttle) sees that it is to end.
 WATCH_SECONDS = 0.05
 
@@ -342,6 +344,7 @@ class Pass:
         """Whether it was written anew. False: all of it stays as it is. `transactions`: those that
         a pass with a map judges by."""
         self._begin_group()
+        copying.begin_group(self._parts.env.clock.time_ms())
         try:
             facts = await self._write_group(group, copying, transactions)
             aborted = await self._aborted_of(group, copying, is_mapped=transactions is not None)
@@ -467,12 +470,20 @@ class Pass:
     # -- the swap ------------------------------------------------------------------------------
 
     async def _ask(self, swap: Swap) -> None:
-        """PassEnded unless the chain has it now."""
+        """PassEnded or OutputError unless the chain has it now."""
         self._swap = swap
-        outcome = await self._keeper.swap(swap)
-        if outcome is not SwapOutcome.DONE:
-            self.check()
-            raise PassEnded(f"the keeper did not put it in the chain: {outcome.value}")
+        with trio.move_on_after(SWAP_SECONDS) as limit:
+            await self._keeper.swap(swap)
+        if swap.outcome is SwapOutcome.DONE:
+            return
+        self.check()
+        if limit.cancelled_caught and swap.may_delete:
+            # Other partitions want the cleaner's task.
+            raise OutputError(
+                f"no turn of the keeper's in {SWAP_SECONDS:.0f} s: metadata is away, or too many"
+                " ledgers wait for their deletion (file.delete.delay.ms)"
+            )
+        raise PassEnded(f"the keeper did not put it in the chain: {swap.outcome.value}")
 
     async def _discard(self, output: ReplacementLedger) -> None:
         """Also when the pass was cancelled. What cannot be deleted in time is an orphan."""

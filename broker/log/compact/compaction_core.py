@@ -37,7 +37,7 @@ Pure: `now` is a number, the key map and the entries of the aborted index are gi
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.log.compact.thinning import (
@@ -152,11 +152,12 @@ class Mapping:
 class PassRules:
     """What is the same for all batches of a copy pass.
 
-    now_ms, delete_retention_ms: of the clock and the topic. last_mapped: of the Mapping; in a
-    horizon pass any number. log_start, high_watermark: the partition's. last_data_offsets: for each
-    active producer that has data in the log the last offset of its last data batch; marker_epochs:
-    for those that have markers only, their epoch. size_max: bytes of a batch's records,
-    decompressed, above which it is damage (not max.message.bytes: that may have been lowered).
+    now_ms, delete_retention_ms: of the clock (`Filter.begin_group`) and the topic. last_mapped: of
+    the Mapping; in a horizon pass any number. log_start, high_watermark: the partition's.
+    last_data_offsets: for each active producer that has data in the log the last offset of its last
+    data batch; marker_epochs: for those that have markers only, their epoch. size_max: bytes of a
+    batch's records, decompressed, above which it is damage (not max.message.bytes: that may have
+    been lowered).
     """
 
     now_ms: int
@@ -266,6 +267,11 @@ class Filter:
         self._transactions = transactions
         self._end_offset = 0  # of the last batch
 
+    def begin_group(self, now_ms: int) -> None:
+        """Horizons count from now on: a pass may take hours, and readers have delete.retention.ms
+        from when what a tombstone deletes is gone."""
+        self._rules = replace(self._rules, now_ms=now_ms)
+
     def keep(
         self, batch: memoryview, header: BatchHeader, *, is_compacted: bool, is_range_end: bool
     ) -> Steps[Kept]:
@@ -321,7 +327,7 @@ class Filter:
         if is_stamped or not is_whole:
             result = yield from self._rebuilt(header, data, fates, horizon_ms)
         elif header.delete_horizon_ms is not None and not is_compacted:
-            result = without_horizon(batch, header)
+            result = yield from without_horizon(batch, header)
         return Kept(
             result,
             result is not batch,
@@ -398,7 +404,7 @@ class Filter:
             horizon_ms = self._new_horizon_ms()
             result = yield from self._rebuilt(header, data, fates, horizon_ms)
         elif header.delete_horizon_ms is not None and not is_compacted:
-            result = without_horizon(batch, header)
+            result = yield from without_horizon(batch, header)
         return Kept(
             result,
             result is not batch,
@@ -411,7 +417,7 @@ class Filter:
         )
 
     def _rebuilt(
-        self, header: BatchHeader, data: bytes, fates: _Fates, horizon_ms: int | None
+        self, header: BatchHeader, data: Buffer, fates: _Fates, horizon_ms: int | None
     ) -> Steps[bytearray]:
         return rebuild(
             header, data, fates.places, max_timestamp=fates.max_timestamp, horizon_ms=horizon_ms

@@ -54,6 +54,7 @@ class ReplacementLedger:
         self._ledgers = ledgers
         self._writer = writer
         self._throttle = throttle
+        self._entry_bytes_max = entry_bytes_max
         self._packer = Packer(entry_bytes_max)
         self._index = OffsetIndex()
         self._in_flight = 0
@@ -85,13 +86,15 @@ class ReplacementLedger:
     async def add(
         self, batch: Buffer, base_offset: int, last_offset: int, max_timestamp: int
     ) -> None:
-        """One batch, which is copied if it is a view of a source; `max_timestamp` of its records,
-        or more. LedgerError if the ledger can take no more."""
+        """One batch, which is copied if it is a view of a source and shares its entry with others,
+        as the source's memory would stay with it; `max_timestamp` of its records, or more.
+        LedgerError if the ledger can take no more."""
         assert base_offset > self._end_offset - 1
         # The index may know of a later timestamp too early, and never too late.
         self._max_timestamp = max(self._max_timestamp, max_timestamp)
         self._end_offset = last_offset + 1
-        data = bytes(batch) if isinstance(batch, memoryview) else batch
+        is_shared = isinstance(batch, memoryview) and len(batch) <= self._entry_bytes_max
+        data = bytes(batch) if is_shared else batch
         for entry in self._packer.add(data, base_offset, last_offset):
             await self._push_batches(entry)
 

@@ -31,6 +31,7 @@ from wire.kafka.records.batch import (
     TRANSACTIONAL_MASK,
     assemble,
     check_crc,
+    complete,
     records_data,
 )
 from wire.kafka.records.compression import Compression, compress
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
 #: An entry's header counts the offsets of its batches as an i32 (entry_format.py).
 SPAN_MAX = 2**31 - 1
-#: Records that are not compressed are copied by a thread if they are more: these take 0.5 ms.
-COPIED_BYTES_MAX = 4 << 20
 _INT64 = 1 << 64
 _INT64_MAX = (1 << 63) - 1
 
@@ -79,26 +78,25 @@ def check_batch(batch: Buffer, header: BatchHeader, offset_min: int) -> None:
         raise CompactionError(offset, "batch has another CRC than its bytes")
 
 
-def unpack(batch: Buffer, header: BatchHeader, size_max: int) -> Steps[bytes]:
-    """The batch's records, decompressed. CompactionError if they are more than `size_max` bytes."""
-    is_plain = not header.attributes & COMPRESSION_MASK and header.size - BATCH_OVERHEAD <= size_max
+def unpack(batch: Buffer, header: BatchHeader, size_max: int) -> Steps[Buffer]:
+    """The batch's records, decompressed; what is not compressed is a view of it, as a copy of many
+    bytes would hold the loop, also one that another thread makes. CompactionError if they are more
+    than `size_max` bytes."""
+    if not header.attributes & COMPRESSION_MASK and header.size - BATCH_OVERHEAD <= size_max:
+        return memoryview(batch)[BATCH_OVERHEAD : header.size]
 
     def run() -> bytes:
-        if is_plain:
-            return bytes(memoryview(batch)[BATCH_OVERHEAD : header.size])
         try:
             return records_data(batch, header, size_max=size_max)
         except WireError as error:
             raise CompactionError(header.base_offset, str(error)) from None
 
-    if is_plain and header.size <= COPIED_BYTES_MAX:
-        return run()
     data = yield Work(header.size, run)
     assert data is not None, "the result of Work is sent in"
     return data
 
 
-def read_spans(header: BatchHeader, data: bytes) -> Generator[list[Span], None, None]:
+def read_spans(header: BatchHeader, data: Buffer) -> Generator[list[Span], None, None]:
     """The batch's records in order, some at a time. CompactionError if they are malformed or not as
     many as the header counts, or their offsets do not ascend up to the header's last."""
     position, index, before = 0, 0, -1
@@ -160,7 +158,7 @@ def read_marker(batch: Buffer, header: BatchHeader) -> tuple[bool, EndTransactio
 
 def rebuild(
     header: BatchHeader,
-    data: bytes,
+    data: Buffer,
     places: array[int],
     *,
     max_timestamp: int,
@@ -182,68 +180,95 @@ def rebuild(
     else:
         base = as_int64(header.base_timestamp + places[3])
     if base == header.base_timestamp and not attributes & TIMESTAMP_TYPE_MASK:
-        packed = yield from _joined(data, places)
+        batch = yield from _joined(data, places)
     else:
-        packed = yield from _shifted(header, data, places, base)
+        batch = yield from _shifted(header, data, places, base)
     codec = header.compression
     if codec is not Compression.NONE:
-        plain = packed
-        answer = yield Work(len(plain), lambda: compress(codec, plain))
-        assert answer is not None, "the result of Work is sent in"
-        packed = answer
+        plain = memoryview(batch)[BATCH_OVERHEAD:]
+        packed = yield Work(len(plain), lambda: compress(codec, plain))
+        assert packed is not None, "the result of Work is sent in"
+        batch = bytearray(BATCH_OVERHEAD)
+        yield from _append(batch, packed, 0, len(packed))
     changed = header._replace(
         attributes=attributes,
         base_timestamp=base,
         max_timestamp=max_timestamp,
         record_count=len(places) // 4,
     )
-    return assemble(changed, packed)
+    complete(batch, changed)
+    return batch
 
 
-def _joined(data: bytes, places: array[int]) -> Steps[Buffer]:
-    """Records as they lie; those that lie back to back are copied as one piece."""
-    view, out = memoryview(data), bytearray()
+def _append(out: bytearray, data: Buffer, start: int, end: int) -> Steps[None]:
+    """Adds data[start:end], which may be a hundred megabytes; yields for whole steps of it."""
+    view = memoryview(data)
+    while end - start > BYTES_PER_STEP:
+        out += view[start : start + BYTES_PER_STEP]
+        start += BYTES_PER_STEP
+        yield BYTES_PER_STEP // BYTES_PER_UNIT
+    out += view[start:end]
+
+
+def _joined(data: Buffer, places: array[int]) -> Steps[bytearray]:
+    """Records as they lie, behind the room for a header; those that lie back to back are copied as
+    one piece."""
+    out = bytearray(BATCH_OVERHEAD)
     first = last = places[0]
+    units = 0
     for number in range(0, len(places), 4):
         if places[number] != last:
-            out += view[first:last]
+            yield from _append(out, data, first, last)
+            units += (last - first) % BYTES_PER_STEP // BYTES_PER_UNIT
             first = places[number]
         last = places[number + 2]
-        if number % (4 * RECORDS_PER_STEP) == 0:
-            yield RECORDS_PER_STEP
-    out += view[first:last]
+        units += 1
+        if units >= RECORDS_PER_STEP:
+            yield units
+            units = 0
+    yield from _append(out, data, first, last)
+    yield units + 1
     return out
 
 
-def _shifted(header: BatchHeader, data: bytes, places: array[int], base: int) -> Steps[Buffer]:
-    """Records with deltas from another base timestamp. An append time is that of all of them."""
+def _shifted(header: BatchHeader, data: Buffer, places: array[int], base: int) -> Steps[bytearray]:
+    """As `_joined`, with deltas from another base timestamp. An append time is that of all of
+    them."""
     is_append_time = header.attributes & TIMESTAMP_TYPE_MASK
-    out = bytearray()
+    out = bytearray(BATCH_OVERHEAD)
     numbers = iter(places)
-    for count, (start, rest, end, delta) in enumerate(zip(*[numbers] * 4, strict=True)):
-        if count % RECORDS_PER_STEP == 0:
-            yield RECORDS_PER_STEP
+    units = 0
+    for start, rest, end, delta in zip(*[numbers] * 4, strict=True):
         old = header.max_timestamp if is_append_time else header.base_timestamp + delta
         changed = encode_varint(as_int64(old - base), 64)
         out += encode_varint(1 + len(changed) + end - rest)
         out.append(_attributes_byte(data, start))
         out += changed
-        out += data[rest:end]
+        if end - rest > BYTES_PER_STEP:
+            yield from _append(out, data, rest, end)
+        else:  # a call per record would cost a tenth of it
+            out += data[rest:end]
+        units += 1 + (end - rest) % BYTES_PER_STEP // BYTES_PER_UNIT
+        if units >= RECORDS_PER_STEP:
+            yield units
+            units = 0
+    yield units + 1
     return out
 
 
-def _attributes_byte(data: bytes, start: int) -> int:
+def _attributes_byte(data: Buffer, start: int) -> int:
     """That of the record at `start`: the byte behind its length."""
     while data[start] >= 0x80:
         start += 1
     return data[start + 1]
 
 
-def without_horizon(batch: Buffer, header: BatchHeader) -> bytearray:
+def without_horizon(batch: Buffer, header: BatchHeader) -> Steps[bytearray]:
     """The batch, all its records as they lie, with bit 6 cleared."""
-    attributes = header.attributes & ~DELETE_HORIZON_MASK
-    packed = memoryview(batch)[BATCH_OVERHEAD : header.size]
-    return assemble(header._replace(attributes=attributes), packed)
+    out = bytearray(BATCH_OVERHEAD)
+    yield from _append(out, batch, BATCH_OVERHEAD, header.size)
+    complete(out, header._replace(attributes=header.attributes & ~DELETE_HORIZON_MASK))
+    return out
 
 
 def empty(header: BatchHeader, *, keeps_producer: bool) -> bytearray:

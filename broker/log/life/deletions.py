@@ -57,6 +57,12 @@ class Deletions:
             del self._held[ledger_id]
         return inf
 
+    def has_come(self, now: float, delay_seconds: float) -> bool:
+        """Some that wait are due by now. It may be sooner than `release` told: a delay may have
+        been made shorter."""
+        since = next(iter(self._held.values()), inf)
+        return now >= since + delay_seconds
+
     def is_due(self, chain: Chain) -> bool:
         named_count = len(chain.deleting) + len(chain.archived_deleting)
         if self._has_failed or named_count == len(self._held):

@@ -368,7 +368,10 @@ class Keeper:
                 log.call_keeper()
             else:
                 self._wanted_start = max(self._wanted_start, start)
-        if self._start_due() or self._roll_due():  # also what was kept for producers that expired
+        delay_seconds = self._delete_delay_seconds()  # it may be a shorter one than before
+        has_waited = self._deletions.has_come(trio.current_time(), delay_seconds)
+        # The start is also due by what was kept for producers that expired.
+        if has_waited or self._start_due() or self._roll_due():
             log.call_keeper()
 
     def _tell_refused(self) -> None:

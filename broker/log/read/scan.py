@@ -31,6 +31,8 @@ SCAN_BYTES = 1 << 20
 #: Batches that are looked at before others have the loop.
 BATCHES_PER_TURN = 500
 SCAN_ENTRIES = 1024
+#: Of a batch that spans entries, copied at once.
+PIECE_BYTES = 256 << 10
 
 
 @dataclass(slots=True)
@@ -41,6 +43,7 @@ class ScannedEntry:
     header: EntryHeader
     size_bytes: int  # payloads, headers included
     body: memoryview  # the batches, back to back
+    parts: list[memoryview] | None = None  # of a body that is not put together yet
 
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """One by one: there may be ten thousand in an entry."""
@@ -83,6 +86,7 @@ async def scan(reader: LedgerReader, entry_id: int) -> ScanChunk:
         payloads += await reader.read(end, count_max=SCAN_ENTRIES, size_max=SCAN_BYTES)
         chunk = _parse(payloads, entry_id)
         if chunk.next_entry_id > entry_id:
+            await _put_together(chunk)
             return chunk
         # A batch that spans more entries than were read: go on, unless the ledger ends within it
         # (its writer died), then nothing of it was ever acknowledged.
@@ -107,9 +111,9 @@ def _parse(payloads: list[memoryview], first_entry_id: int) -> ScanChunk:
                 continue
             if pending_header is not None:
                 size = sum(map(len, pending)) + HEADER_SIZE * len(pending)
-                body = memoryview(b"".join(pending))
                 first = entry_id - len(pending) + 1
-                chunk.entries.append(ScannedEntry(first, pending_header, size, body))
+                body = payload[:0]
+                chunk.entries.append(ScannedEntry(first, pending_header, size, body, pending))
         elif header.kind == KIND_BATCHES:
             chunk.entries.append(
                 ScannedEntry(entry_id, header, len(payload), payload[HEADER_SIZE:])
@@ -118,6 +122,21 @@ def _parse(payloads: list[memoryview], first_entry_id: int) -> ScanChunk:
             chunk.facts.append(ScannedFact(entry_id, header, payload[HEADER_SIZE:]))
         chunk.next_entry_id = entry_id + 1
     return chunk
+
+
+async def _put_together(chunk: ScanChunk) -> None:
+    """Batches that span entries: one may have a hundred megabytes, whose copy would hold the loop
+    for 40 ms."""
+    slices = Slices(SCAN_BYTES)
+    for entry in chunk.entries:
+        if entry.parts is not None:
+            body = bytearray()
+            for part in entry.parts:
+                for start in range(0, len(part), PIECE_BYTES):
+                    if slices.due(PIECE_BYTES):
+                        await slices.turn()
+                    body += part[start : start + PIECE_BYTES]
+            entry.body, entry.parts = memoryview(body).toreadonly(), None
 
 
 def _entry_id(item: ScannedEntry | ScannedFact) -> int:

@@ -287,23 +287,23 @@ static PyObject *span_of(const uint8_t *data, Py_ssize_t start, const Place *pla
 
 static PyObject *spans(PyObject *module, PyObject *args)
 {
-    PyObject *records;
-    Py_ssize_t position, count, bytes_max, size;
-    char *content;
+    Py_buffer records;
+    Py_ssize_t position, count, bytes_max;
     (void)module;
-    if (!PyArg_ParseTuple(args, "Snnn", &records, &position, &count, &bytes_max))
+    if (!PyArg_ParseTuple(args, "y*nnn", &records, &position, &count, &bytes_max))
         return NULL;
-    if (PyBytes_AsStringAndSize(records, &content, &size) < 0)
-        return NULL;
-    if (position < 0 || position > size) {
+    if (position < 0 || position > records.len) {
+        PyBuffer_Release(&records);
         PyErr_SetString(PyExc_ValueError, "position is outside of the records");
         return NULL;
     }
-    const uint8_t *data = (const uint8_t *)content;
-    Cursor batch = {data + position, data + size};
+    const uint8_t *data = records.buf;
+    Cursor batch = {data + position, data + records.len};
     PyObject *found = PyList_New(0);
-    if (found == NULL)
+    if (found == NULL) {
+        PyBuffer_Release(&records);
         return NULL;
+    }
     int fault = WHOLE;
     Py_ssize_t first = position;
     for (Py_ssize_t n = 0; n < count && (n == 0 || position - first < bytes_max); n++) {
@@ -314,11 +314,13 @@ static PyObject *spans(PyObject *module, PyObject *args)
         if (span == NULL || PyList_Append(found, span) < 0) {
             Py_XDECREF(span);
             Py_DECREF(found);
+            PyBuffer_Release(&records);
             return NULL;
         }
         Py_DECREF(span);
         position = place.end;
     }
+    PyBuffer_Release(&records);
     return Py_BuildValue("(inN)", fault, position, found);
 }
 

@@ -11,5 +11,5 @@ def walk(
     /,
 ) -> tuple[int, int, int, int, int, int, tuple[int, ...], int]: ...
 def spans(
-    data: bytes, position: int, count: int, bytes_max: int, /
+    data: Buffer, position: int, count: int, bytes_max: int, /
 ) -> tuple[int, int, list[Span]]: ...

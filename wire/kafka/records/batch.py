@@ -256,13 +256,18 @@ def assemble(header: BatchHeader, packed: Buffer) -> bytearray:
     """
     batch = bytearray(BATCH_OVERHEAD)
     batch += packed
+    complete(batch, header)
+    return batch
+
+
+def complete(batch: bytearray, header: BatchHeader) -> None:
+    """As `assemble`, of BATCH_OVERHEAD bytes of room with the records behind them, in place."""
     changed = header._replace(batch_length=len(batch) - LENGTH_OVERHEAD, crc=0)
     try:
         _HEADER.pack_into(batch, 0, *changed)
     except struct.error as error:
         raise EncodeError(f"record batch of {len(batch)} bytes: {error}") from None
     _CRC.pack_into(batch, _CRC_OFFSET, crc32c(memoryview(batch)[_CRC_START:]))
-    return batch
 
 
 def records_data(batch: Buffer, header: BatchHeader, *, size_max: int) -> bytes:

@@ -273,7 +273,7 @@ def walk_pure(
 HEADER_BYTES_MIN = 2
 
 
-def _span_slow(data: bytes, start: int, size: int) -> Span:
+def _span_slow(data: Buffer, start: int, size: int) -> Span:
     """One record, looked at byte by byte. _FaultError."""
     length, position = _varint(data, start, size)
     end = position + length
@@ -284,7 +284,7 @@ def _span_slow(data: bytes, start: int, size: int) -> Span:
     key_size, position = _varint(data, position, end)
     if key_size < -1 or key_size > end - position:
         raise _FaultError(Fault.BAD_KEY)
-    key = None if key_size < 0 else data[position : position + key_size]
+    key = None if key_size < 0 else bytes(data[position : position + key_size])
     position += max(key_size, 0)
     is_null, position = _skip_bytes(data, position, end, Fault.BAD_VALUE)
     count, position = _varint(data, position, end)
@@ -295,7 +295,7 @@ def _span_slow(data: bytes, start: int, size: int) -> Span:
     return start, rest, end, timestamp_delta, offset_delta, key, not is_null
 
 
-def _span_usual(data: bytes, start: int, size: int) -> Span:
+def _span_usual(data: Buffer, start: int, size: int) -> Span:
     """`_span_slow`, quicker where the record is whole and has no headers."""
     short = _SHORT
     try:
@@ -323,7 +323,7 @@ def _span_usual(data: bytes, start: int, size: int) -> Span:
         else:
             key_size, position = _varint(data, position, size)
         if key_size >= 0:
-            key = data[position : position + key_size]
+            key = bytes(data[position : position + key_size])
             position += key_size
         if (byte := data[position]) < 0x80:
             value_size = short[byte]
@@ -341,7 +341,7 @@ def _span_usual(data: bytes, start: int, size: int) -> Span:
 
 
 def spans_pure(
-    data: bytes, position: int, count: int, bytes_max: int, /
+    data: Buffer, position: int, count: int, bytes_max: int, /
 ) -> tuple[int, int, list[Span]]:
     """The next records from byte `position` on, of a batch's records that are not compressed:
     (fault, where the next or the bad record begins, the whole ones before it). They are `count`,

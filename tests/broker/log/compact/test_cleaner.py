@@ -77,6 +77,52 @@ async def test_no_pass_while_a_broker_could_not_read_its_document(autojump_clock
     assert await shop.cleaner._look() is not None
 
 
+async def test_no_backoff_is_no_busy_loop(autojump_clock, shop, nursery):
+    """log.cleaner.backoff.ms=0: the loop has a rest between two looks."""
+    await shop.open()
+    shop.settings.backoff_ms = 0
+    looks, look = [], shop.cleaner._look
+
+    async def counted():
+        looks.append(trio.current_time())
+        return await look()
+
+    shop.cleaner._look = counted
+    nursery.start_soon(shop.cleaner.run)
+    for _ in range(500):  # no time passes while somebody is at work
+        await trio.lowlevel.checkpoint()
+    assert len(looks) <= 2
+    await trio.sleep(1)
+    assert 10 < len(looks) <= 102
+
+
+async def test_a_partition_that_may_not_swap_keeps_no_other_waiting(
+    autojump_clock, shop, nursery, monkeypatch
+):
+    """Of one so many ledgers wait for file.delete.delay.ms that no more may be replaced: its pass
+    gives its place to others, deletes what it made, and is tried again."""
+    monkeypatch.setattr("broker.log.life.deletions.DELETING_MAX", 4)
+    await shop.open(2, file_delete_delay_ms=400_000, min_cleanable_dirty_ratio=0.0)
+    first, second = (shop.broker.log(n) for n in range(2))
+    for _ in range(2):
+        await shop.fill(*dirty(3), log=first)
+        await shop.compact(first)
+    assert len(first.chain.deleting) >= 2
+    await shop.fill(*dirty(30), log=first)
+    await shop.fill(*dirty(3), log=second)
+    shop.cleaner.ask(first)  # so that it is the first
+    nursery.start_soon(shop.cleaner.run)
+    await until(lambda: second.chain.cleaned_to == 6, seconds=1800)
+    state = shop.cleaner.state_of(first)
+    assert "file.delete.delay.ms" in state.last_error
+    assert (state.failures, state.is_uncleanable, first.chain.cleaned_to) == (1, False, 12)
+    named = {*shop.ids(first), *shop.ids(second), *first.chain.deleting, *second.chain.deleting}
+    assert shop.stored_ids() == named
+    # The delay is over at last, and the pass gets its turn.
+    await until(lambda: first.chain.cleaned_to == 72, seconds=1800)
+    assert state.failures == 0
+
+
 async def test_two_tasks_clean_two_partitions_at_a_time(autojump_clock, shop, nursery, monkeypatch):
     await shop.open(3)
     shop.settings.threads = 2

@@ -118,6 +118,23 @@ async def test_a_hand_over_does_not_wait(autojump_clock, shop, started, compacti
     assert await compaction.read_records(after) == before
 
 
+async def test_a_pass_ends_as_soon_as_its_partition_closes(
+    autojump_clock, shop, started, monkeypatch
+):
+    """Its last ledger may still be on the way to being closed: the pass is in the way of that."""
+    log = await filled(shop)
+    ids = shop.ids()
+    halt = halt_at_close(monkeypatch, shop)
+    state = await started(log)
+    await halt.reached.wait()
+    log.is_closing = True
+    await until(lambda: state.running is None)
+    assert log.state is State.ONLINE
+    assert "handed over" in state.last_error
+    await nothing_is_left(shop, ids)
+    log.is_closing = False
+
+
 async def test_a_stop_does_not_wait(autojump_clock, shop, nursery, monkeypatch):
     log = await filled(shop)
     ids = shop.ids()
@@ -245,6 +262,77 @@ async def test_the_answer_to_the_swap_is_lost(
     log.call_keeper()
     await trio.sleep(1)
     assert shop.stored_ids() == set(shop.ids())
+
+
+async def test_nothing_is_deleted_while_a_swap_is_unknown(
+    autojump_clock, shop, started, compaction, monkeypatch
+):
+    """The pass is cancelled while its compare-and-set is on its way, which is done afterwards: the
+    chain names what it had made."""
+    log = await filled(shop)
+    before = compaction.table_of(await compaction.read_records(log))
+    halt = Halt(monkeypatch, keeper_module.Keeper, "_write")
+    monkeypatch.setattr("broker.log.compact.cleaning.SWAP_SECONDS", 1.0)
+    state = await started(log)
+    await halt.reached.wait()
+    await until(lambda: state.running is None)
+    assert "unknown" in state.last_error
+    [made] = shop.stored_ids() - set(shop.ids())
+    halt.go.set()
+    await until(lambda: made in shop.ids())
+    assert log.chain.cleaned_to == 40
+    assert compaction.table_of(await compaction.read_records(log)) == before
+    assert len(await compaction.read_records(log)) == 2
+
+
+async def test_a_pass_that_ends_between_groups_has_cleaned_nothing(
+    autojump_clock, shop, started, compaction, monkeypatch
+):
+    """One group is replaced, and the partition moves. Would the next pass take the other one for
+    cleaned, it would stamp its tombstones with the values before them in place, which would be back
+    once those are gone."""
+    monkeypatch.setattr("broker.log.compact.plan_core.SOURCES_MAX", 1)
+    await shop.open(delete_retention_ms=0)
+    await shop.fill([(b"k", b"1"), (b"l", b"1")], [(b"k", b"2"), (b"l", b"2")])
+    await shop.fill([(b"m", b"1"), (b"n", b"1")], [(b"m", None), (b"n", b"2")])
+    halt = Halt(monkeypatch, keeper_module.Keeper, "swap", after=1)
+    await started(shop.log)
+    await halt.reached.wait()
+    assert [info.generation for info in shop.log.chain.ledgers] == [1, 0]
+    assert shop.log.chain.cleaned_to == 0
+    halt.go.set()
+    log = await shop.take_over(kill=True)
+    assert log.chain.cleaned_to == 0
+    for _ in range(3):
+        await shop.cleaner._look()
+        if (candidate := await shop.cleaner._look()) is not None:
+            await shop.cleaner._clean(candidate)
+    assert log.chain.cleaned_to == 8
+    left = {key: value for _, key, value, _ in await compaction.read_records(log)}
+    assert left == {b"k": b"2", b"l": b"2", b"n": b"2"}
+
+
+async def test_a_horizon_counts_from_its_group_on(
+    autojump_clock, shop, started, compaction, monkeypatch
+):
+    """A pass that takes longer than delete.retention.ms: tombstones of its later groups would go as
+    soon as it is done, before whoever has read what they delete comes to them."""
+    monkeypatch.setattr("broker.log.compact.plan_core.SOURCES_MAX", 1)
+    await shop.open(delete_retention_ms=5_000)
+    for key in (b"k", b"m"):
+        await shop.fill([(key, b"1"), (key, None)])
+    halt = Halt(monkeypatch, keeper_module.Keeper, "swap")
+    state = await started(shop.log)
+    await halt.reached.wait()
+    await trio.sleep(60)
+    second_ms = shop.broker.env.clock.time_ms()
+    halt.go.set()
+    await until(lambda: state.running is None)
+    first, second = (info.min_horizon_ms for info in shop.log.chain.ledgers)
+    assert first < second_ms < second_ms + 5_000 <= second
+    while (candidate := await shop.cleaner._look()) is not None:
+        await shop.cleaner._clean(candidate)
+    assert [row[1:3] for row in await compaction.read_records(shop.log)] == [(b"m", None)]
 
 
 STEPS = ("create", "append", "close", "swap", "swapped")

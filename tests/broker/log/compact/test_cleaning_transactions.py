@@ -299,6 +299,13 @@ async def test_producer_only_markers_epoch_kept(autojump_clock, shop, transactio
     log = await shop.take_over()
     known = {pid: epoch for pid, _, epoch in log.producers.last_places(1 << 60)}
     assert known[UNSEQUENCED] == 0
+    for _ in range(3):
+        await shop.fill([(b"z", b"1")])
+        await shop.compact()
+        await trio.sleep(3)
+    # Also without a snapshot: the header of its marker is there, whose horizon is long over.
+    [header] = [each async for each in shop.headers(shop.log) if each.producer_id == UNSEQUENCED]
+    assert (header.is_control, header.record_count, header.producer_epoch) == (True, 0, 0)
 
 
 async def test_a_horizon_pass_copies_the_index(autojump_clock, shop, transactions):

@@ -91,6 +91,10 @@ def test_dirty_ratio_strict_and_max_lag_trigger():
     assert plan(half, max_compaction_lag_ms=1000).due is None
     late = plan(half, max_compaction_lag_ms=999)
     assert (late.due, late.delay_ms) == (Due.LAG, 1)
+    # It is the age of the oldest dirty one: the clean one is older, and the newest is not.
+    ages = [ledger(n, created_ms=NOW - age) for n, age in enumerate((9000, 500, 1))]
+    three = chain_of(ages, cleaned_to=10)
+    assert plan(three, max_compaction_lag_ms=400, min_cleanable_dirty_ratio=1.0).delay_ms == 100
     clean = chain_of([ledger(0), ledger(1)], cleaned_to=20)
     assert plan(clean, max_compaction_lag_ms=1).due is None
     assert plan(clean, max_compaction_lag_ms=1).delay_ms == 0

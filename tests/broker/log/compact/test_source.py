@@ -1,5 +1,6 @@
 """Batches of a ledger, ahead of who takes them; and what is not what the chain says."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import trio
 from broker.log.compact.source import Source, read_final_snapshot
 from broker.log.compact.steps import CompactionError
 from broker.log.compact.throttle import Throttle
+from broker.log.read.scan import SCAN_BYTES, scan
 
 
 def unlimited():
@@ -90,3 +92,42 @@ async def test_final_snapshots_only(autojump_clock, shop):
     assert not await read_final_snapshot(ledgers, replace(info, snapshot_entry=None))
     assert not await read_final_snapshot(ledgers, replace(info, last_offset=info.last_offset + 1))
     assert not await read_final_snapshot(ledgers, replace(info, snapshot_entry=info.index_entry))
+
+
+async def test_a_large_batch_is_put_together_in_turns(autojump_clock, shop):
+    """What spans entries is copied once, and others have the loop in between."""
+    await shop.open(max_message_bytes=16 << 20)
+    value = random.Random(5).randbytes(8 << 20)
+    await shop.put((b"k", value))
+    await shop.roll()
+    [info] = shop.log.chain.ledgers
+    reader = await shop.broker.ledgers.open_ledger(info.ledger_id, recover=False)
+    entries = await reader.read(0, count_max=info.entry_count, size_max=1 << 30)
+    assert len(entries) > 2
+    turns = [0, 0]
+
+    class Counting:
+        """The ledger, whose reads are no turn."""
+
+        last_add_confirmed = reader.last_add_confirmed
+
+        async def read(self, entry_id, *, count_max, size_max):
+            return entries[entry_id:]
+
+    async def count():
+        while True:
+            turns[0] += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await trio.lowlevel.checkpoint()
+        before = turns[0]
+        chunk = await scan(Counting(), 0)
+        turns[1] = turns[0] - before
+        nursery.cancel_scope.cancel()
+    [entry] = chunk.entries
+    [(header, batch)] = entry.batches()
+    assert bytes(batch[-len(value) - 1 : -1]) == value
+    assert (header.size, entry.body.readonly) == (len(entry.body), True)
+    assert turns[1] >= (8 << 20) // SCAN_BYTES - 1

@@ -1,5 +1,7 @@
 """Damage is told by its offset and nothing behind it is copied; odd numbers stay what they are."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,9 @@ from broker.log.compact.compaction_core import Filter, Mapping, PassRules
 from broker.log.compact.key_map import OpenAddressingKeyMap
 from broker.log.compact.steps import (
     BYTES_PER_STEP,
+    BYTES_PER_UNIT,
     LONG_KEY_BYTES,
+    RECORDS_PER_STEP,
     CompactionError,
     Work,
     run_inline,
@@ -189,3 +193,53 @@ def test_long_keys_are_hashed_by_work():
     assert [size for size in works if size >= 400_000] == [400_000, 400_001, 400_000] * 2
     assert max(hashed) < BYTES_PER_STEP + LONG_KEY_BYTES
     assert get(b"k" * 400_000) == get(key_map.shorten(long_key + b"x")) == -1
+
+
+def steps_of(steps):
+    """What they yield and, at the end, what they return."""
+    seen, answer = [], None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as done:
+            return seen, done.value
+        seen.append(step)
+        answer = step.run() if isinstance(step, Work) else None
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+@pytest.mark.parametrize("what", ["dropped", "stamped", "bit 6"])
+def test_large_records_are_moved_in_steps(codec, what):
+    """A few records may be a hundred megabytes, whose copy at once would hold the loop for long;
+    on a thread, too, as that copy keeps the interpreter's lock."""
+    noise = random.Random(4).randbytes(2 * BYTES_PER_STEP - 70_000)
+    records = [Record(n, 0, b"k%d" % n, noise) for n in range(2)]
+    if what == "stamped":
+        records.append(Record(2, 0, b"gone", None))
+    horizon_ms = BASE_MS if what == "bit 6" else None
+    batch = build_batch(
+        records, base_timestamp=BASE_MS, compression=codec, delete_horizon_ms=horizon_ms
+    )
+    key_map = DictKeyMap()
+    if what == "dropped":
+        key_map.put(b"k1", 9)
+    header = parse_header(batch)
+    copying = Filter(PassRules(BASE_MS, 1000, 9, 10, SIZE_MAX), key_map, TransactionPass())
+    seen, kept = steps_of(
+        copying.keep(memoryview(batch), header, is_compacted=False, is_range_end=False)
+    )
+    assert kept.is_changed
+    assert kept.record_count == len(records) - (what == "dropped")
+    units = [step for step in seen if not isinstance(step, Work)]
+    # All of them are looked at, and what stays is moved; what is less than a step may be untold.
+    step_units = BYTES_PER_STEP // BYTES_PER_UNIT
+    assert sum(units) >= 2 * (len(kept.data) // BYTES_PER_UNIT) - len(units) - step_units
+    assert max(units) <= RECORDS_PER_STEP + step_units
+    # Nothing but codecs is work for a thread.
+    assert bool(len(seen) - len(units)) is (codec is not Compression.NONE)
+    left = rows([Ledger([bytes(kept.data)])])
+    assert [row.offset for row in left] == [
+        n for n in range(len(records)) if (n, what) != (1, "dropped")
+    ]
+    assert [as_int64(row.timestamp) for row in left] == [BASE_MS] * len(left)
+    assert {row.value for row in left} <= {noise, None}

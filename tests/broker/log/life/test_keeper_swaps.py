@@ -411,6 +411,18 @@ async def test_a_new_owner_lets_them_wait_anew(world):
     assert not await there(world, 0)
 
 
+async def test_a_shorter_delay_holds_for_ledgers_that_wait_already(world):
+    await fill(world, 3)
+    swap = await swap_of(world, infos(world, 0, 2), even)
+    assert await asked(world, swap) is SwapOutcome.DONE
+    await trio.testing.wait_all_tasks_blocked()
+    assert await there(world, 0)
+    world.config.file_delete_delay_ms = 0
+    world.keeper.check_retention()  # the periodic look
+    await until(lambda: not world.log.chain.deleting)
+    assert not await there(world, 0)
+
+
 async def test_reader_holds_old_ledger_past_delay(world):
     """It reads on in what it has, or looks at the chain again; never an error, never less."""
     world.config.file_delete_delay_ms = 0

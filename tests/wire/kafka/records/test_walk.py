@@ -355,6 +355,17 @@ def test_spans_end_at_a_number_of_bytes(spans):
         assert (fault, position, len(found)) == (Fault.NONE, count * size, count)
 
 
+@both_spans
+def test_spans_of_a_view_have_keys_that_are_copies(spans):
+    data = bytearray(b"".join(encode_record(Record(n, 0, b"k" * n, b"v")) for n in range(70)))
+    fault, position, found = spans(memoryview(data), 0, 70, NO_LIMIT)
+    assert (fault, position) == (Fault.NONE, len(data))
+    data[:] = bytes(len(data))  # and nothing holds the view
+    data.clear()
+    assert [span[5] for span in found] == [b"k" * n for n in range(70)]
+    assert {type(span[5]) for span in found} == {bytes}
+
+
 @needs_compiled
 def test_a_place_outside_of_the_records_is_refused():
     for position in (-1, 5):
