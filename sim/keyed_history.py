@@ -5,8 +5,8 @@ Checked while it is made:
 - *phantom*: a key has a value that nobody sent for it;
 - *duplicated*: a value is at two offsets.
 Of each reading of the whole partition, from its start to its end:
-- *lost*: of a key's records the newest that is known is not there, nor a newer one, and it is no
-  tombstone;
+- *lost*: of a key's records the newest that is known is not there, nor a newer one, and neither it
+  nor a later one is a tombstone, which may have come and gone while the reading went on;
 - *resurrected*: the newest is a tombstone and is gone, and an older record of the key is there;
 - *reordered*: offsets do not ascend.
 A record that is gone has therefore a newer one of its key, which is there or was a tombstone.
@@ -99,6 +99,10 @@ class KeyedHistory:
                 newest[key] = max(offset, newest.get(key, -1))
         return newest
 
+    def _deleted_at(self) -> dict[bytes, int]:
+        """Key -> offset of its newest tombstone that is known."""
+        return {key: at for at, (key, value) in sorted(self.known.items()) if value is None}
+
     def check_reading(
         self,
         records: Sequence[Keyed],
@@ -117,14 +121,12 @@ class KeyedHistory:
         there: dict[bytes, list[int]] = {}
         for record in records:
             there.setdefault(record.key, []).append(record.offset)
-        newest = self.newest_below(max(self.known, default=-1) + 1)
+        deleted_at = self._deleted_at()
         for key, needed in self.newest_below(known_before).items():
             found = there.get(key, [])
             if needed < log_start or (found and found[-1] >= needed):
                 continue
-            last = newest[key]
-            is_deleted = self.known[needed][1] is None or self.known[last][1] is None
-            if not is_deleted and not self.uncertain[key]:
+            if deleted_at.get(key, -1) < needed and not self.uncertain[key]:
                 raise Violation(
                     "lost", f"{self.partition}: {key!r} at {needed}: {self.known[needed]}"
                 )

@@ -68,6 +68,16 @@ def test_a_tombstone_may_go_with_all_that_it_deleted():
     reading(history(*DELETED), (1, b"b", b"b1"))
 
 
+def test_a_key_that_was_deleted_and_written_again_while_the_reading_went_on():
+    """Seed 2026112665: the tombstone was gone before the reading came to its place, and what was
+    written then stood behind the reading's end."""
+    made = history(*DELETED, [(b"a", b"a4")])
+    reading(made, (1, b"b", b"b1"), known_before=2)
+    with pytest.raises(Violation) as caught:
+        reading(made, (1, b"b", b"b1"))
+    assert caught.value.kind == "lost"
+
+
 def test_a_deleted_key_may_not_come_back():
     with pytest.raises(Violation) as caught:
         reading(history(*DELETED), (0, b"a", b"a1"), (1, b"b", b"b1"))
