@@ -62,6 +62,11 @@ class Env:
         return uuid.UUID(int=self.rng.getrandbits(128), version=4)
 
 
+def seeded_rng(seed: str) -> Rng:
+    """Of a command that draws the same numbers each time: it keeps no secrets."""
+    return random.Random(seed)
+
+
 def real_env(*, turn: Turn | None = None) -> Env:
     """The operating system's clock, entropy, sockets and files. Call it inside a trio run."""
     from runtime.poller import Poller

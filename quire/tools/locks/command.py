@@ -4,7 +4,7 @@ accepted; 2 for a wrong option. They ask a cluster by Kafka's protocol."""
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -12,8 +12,11 @@ from quire.cli_options import Address
 from quire.tools.output import progress, show, show_one
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from quire.tools.groups.client import KafkaClient
 
+F = TypeVar("F", bound="Callable[..., object]")
 #: Violations that are told one by one.
 TOLD_MAX = 100
 
@@ -30,7 +33,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON instead
 
 @click.group()
 def locks() -> None:
-    """Looks at topics with optimistic locks."""
+    """Looks at topics with optimistic locks, and measures them."""
 
 
 @locks.command()
@@ -104,3 +107,62 @@ def _validate(client: KafkaClient, name: str) -> dict[str, object]:
         "violation_count": count,
         "violations": violations,
     }
+
+
+def _count(default: int, of: click.IntRange, name: str, text: str) -> Callable[[F], F]:
+    return click.option(name, type=of, default=default, show_default=True, help=text)
+
+
+@locks.command()
+@click.argument("name", metavar="TOPIC[-PARTITION]")
+@_count(8, click.IntRange(1, 1000), "--producers", "Threads, each with connections of its own.")
+@_count(1000, click.IntRange(1), "--records", "Records of each producer.")
+@_count(512, click.IntRange(0, 1 << 20), "--size", "Bytes of a record's value.")
+@click.option(
+    "--interval-ms",
+    type=click.FloatRange(0, 60_000),
+    default=10.0,
+    show_default=True,
+    help="Mean of a producer's pauses between records, which are exponential.",
+)
+@_count(0, click.IntRange(0), "--locks", "Ids of which each record WRITEs one; 0: no locks.")
+@_count(0, click.IntRange(), "--seed", "Of pauses, partitions and locks.")
+@bootstrap_option
+@json_option
+def bench(
+    name: str,
+    producers: int,
+    records: int,
+    size: int,
+    interval_ms: float,
+    locks: int,
+    seed: int,
+    bootstrap: tuple[str, int],
+    as_json: bool,
+) -> None:
+    """WRITES records into the topic that you name, and into no other, and tells how quickly.
+
+    The records stay there. Each producer reads on, sends a record with the position that it has
+    read to, and when it is refused reads on up to the conflict and tries again. The times are those
+    from a record's submission until it was acknowledged and read back. A refusal is false if nobody
+    had written the lock since that position."""
+    from quire.tools.groups.client import KafkaClient
+    from quire.tools.locks.bench import Shape, locks_of, run
+    from quire.tools.locks.reading import bounds
+
+    with KafkaClient(bootstrap) as client:
+        topic, found = bounds(client, name)
+        if locks and locks_of(client, topic) == "off":
+            raise click.ClickException(f"{topic} has quire.locks=off: nothing would be refused")
+    if not found:
+        raise click.ClickException(f"{topic} has no partition with a leader")
+    shape = Shape(producers, records, size, interval_ms / 1000, locks, seed)
+    show_one(
+        {
+            "topic": topic,
+            "partitions": len(found),
+            **shape._asdict(),
+            **run(bootstrap, topic, found, shape),
+        },
+        as_json=as_json,
+    )

@@ -91,18 +91,9 @@ def read(client: KafkaClient, topic: str, of: Bounds) -> Iterator[tuple[int, Rec
     transactions. ClickException."""
     at = of.first
     while at < of.end:
-        asked = FetchPartition(
-            partition=of.partition, fetch_offset=at, partition_max_bytes=PART_BYTES
-        )
-        body = FetchRequest(
-            max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])]
-        )
-        answer = client.ask(of.leader, body, FETCH)
-        check(answer.error_code, topic)
-        result = answer.responses[0].partitions[0]
-        check(result.error_code, f"{topic}-{of.partition} at {at}")
+        data = fetch(client, topic, of, at)
         try:
-            reached = yield from _records(memoryview(bytes(result.records or b"")), at, of.end)
+            reached = yield from records_in(data, at, of.end)
         except WireError as error:
             raise click.ClickException(f"{topic}-{of.partition} at {at}: {error}") from error
         if reached == at:
@@ -110,8 +101,24 @@ def read(client: KafkaClient, topic: str, of: Bounds) -> Iterator[tuple[int, Rec
         at = reached
 
 
-def _records(data: memoryview, first: int, end: int) -> Generator[tuple[int, Record], None, int]:
-    """Those from `first` on; returns the offset behind the last batch."""
+def fetch(
+    client: KafkaClient, topic: str, of: Bounds, at: int, *, wait_ms: int = 500
+) -> memoryview:
+    """Batches from the one that has offset `at`; none if none came in the time. ClickException."""
+    asked = FetchPartition(partition=of.partition, fetch_offset=at, partition_max_bytes=PART_BYTES)
+    body = FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])]
+    )
+    answer = client.ask(of.leader, body, FETCH)
+    check(answer.error_code, topic)
+    result = answer.responses[0].partitions[0]
+    check(result.error_code, f"{topic}-{of.partition} at {at}")
+    return memoryview(bytes(result.records or b""))
+
+
+def records_in(data: memoryview, first: int, end: int) -> Generator[tuple[int, Record], None, int]:
+    """(offset, record) from `first` up to `end`; returns the offset behind the last batch, or
+    `first`. WireError."""
     place, reached = 0, first
     for header in scan_batches(data):
         batch = data[place : place + header.size]
