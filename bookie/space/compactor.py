@@ -207,10 +207,14 @@ class EntryLogCompactor:
             self._logs.release(log)
 
     def _has_space(self, log: EntryLog) -> bool:
-        """With the map, and as much as others need before this is done."""
+        """With the map, and as much as others need before this is done. If that does not fit
+        anyway it waits for what is gained here."""
         _, free = self._logs.roomiest_directory()
         needed = log.live_bytes + 40 * len(log.ledgers or ()) + HEADER_SIZE
-        return free >= needed + self._owed_bytes() + self._margin_bytes
+        if self._target is not None:
+            needed += self._target.buffered  # it is not written yet
+        of_others = self._owed_bytes() + self._margin_bytes
+        return free >= needed + (of_others if free >= of_others else 0)
 
     async def _copy(self, log: EntryLog) -> None:
         target = self._target

@@ -113,6 +113,11 @@ class DiskMonitor:
         return bool(self._reasons.keys() - {Reason.ADMIN})
 
     @property
+    def lacks_journal(self) -> bool:
+        """The journal's next file found no space."""
+        return Reason.JOURNAL in self._reasons
+
+    @property
     def reasons(self) -> dict[str, str]:
         """Why it is read-only: what kind of reason, and in words."""
         return {reason.value: words for reason, words in self._reasons.items()}

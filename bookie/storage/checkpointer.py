@@ -295,7 +295,7 @@ class Checkpointer:
         assert barrier is not None
         # Not left to the end of the turn: while stopping, nobody may be there to run it.
         self._journal.pump()
-        mark = await self._journal.wait_durable(barrier)
+        mark = await self._wait_durable(barrier)
         if generation.entry_count:
             await self._flush(generation)
         self._cache.flushed()
@@ -309,6 +309,28 @@ class Checkpointer:
             await self._give_up_log()
         if is_changed or generation.entry_count or mark != self._checkpoint.mark:
             await self._move_mark(mark)
+
+    async def _wait_durable(self, barrier: Group) -> Position:
+        """As the journal's. ENOSPC if that has no space for its next file, which may be what the
+        group waits for: whoever makes space must not wait for this checkpoint."""
+        while True:
+            with trio.move_on_after(FULL_RETRY_SECONDS):
+                return await self._journal.wait_durable(barrier)
+            if self._disks.lacks_journal:
+                await self._give_space()
+                raise OSError(errno.ENOSPC, "the next journal finds no space")
+
+    async def _give_space(self) -> None:
+        """What is certainly dead goes before the checkpoint that finds no space: logs at once, and
+        if there is room for that it is dead in the index, too, for the compaction."""
+        deletions = await self._durable_deletions()
+        if await self._logs.drop_ledgers(deletions):
+            await self._logs.close_removed()
+            logger.info("entry logs removed before the checkpoint that needs their space")
+        with suppress_full():
+            await self.store_ledgers(deletions)
+            await self._forget_deletions(deletions)
+        await self._give_up_log()
 
     async def _durable_deletions(self) -> dict[int, Group]:
         durable: dict[int, Group] = {}
@@ -335,11 +357,7 @@ class Checkpointer:
             await self._flusher.flush(generation)
         except OSError as error:
             if is_full(error):
-                # Their entries in the index go with the next checkpoint that succeeds.
-                if await self._logs.drop_ledgers(await self._durable_deletions()):
-                    await self._logs.close_removed()
-                    logger.info("entry logs removed before the checkpoint that needs their space")
-                await self._give_up_log()
+                await self._give_space()
             raise
 
     async def _require_room(self, generation: Generation) -> None:
@@ -404,7 +422,7 @@ class Checkpointer:
 
     async def _finish_replay(self, last: Generation) -> None:
         self._journal.pump()
-        await self._journal.wait_durable(self._journal.cut())
+        await self._wait_durable(self._journal.cut())
         flushed: Generation | None = None
         while flushed is not last:
             if self._cache.flushing is None:

@@ -207,11 +207,11 @@ class ShareFetching(Acknowledging):
 
     def begin_to_wait(self) -> Steps[None]:
         """If there is nothing yet. What changes while it registers is looked at."""
+        if self._reads_first:
+            self._read_cold()
+            return
         if self._is_answerable or self._is_over:
             self._finish()
-            return
-        if self._cold:
-            self._read_cold()
             return
         count = len(self._parts)
         if self._is_late or not self._handler.may_wait(count):
@@ -266,11 +266,9 @@ class ShareFetching(Acknowledging):
     def _looked(self) -> None:
         if self._is_over:
             return
-        if self._is_answerable:
-            self._finish()
-        elif self._cold:
+        if self._reads_first:
             self._read_cold()
-        elif self._is_late:
+        elif self._is_answerable or self._is_late:
             self._finish()
         elif self._dirty:
             self._handler.turn.later(self._when_next)
@@ -280,6 +278,12 @@ class ShareFetching(Acknowledging):
     @property
     def _is_answerable(self) -> bool:
         return bool(self._taken or self._errors) or self.session.is_closed or not self._parts
+
+    @property
+    def _reads_first(self) -> bool:
+        """What has to be read is, also if there are errors to be told: a partition of the session
+        that is answered with one each time would else keep it from ever being read."""
+        return bool(self._cold) and not self._taken and self._is_wanted()
 
     def _end(self) -> None:
         self._is_late = True
@@ -355,7 +359,7 @@ class ShareFetching(Acknowledging):
                     answer.records, answer.acquired_records = EMPTY, []
         else:
             self._handler.bytes_out += self._size_bytes
-            self.session.rotate(self._taken)
+            self.session.rotate((*self._taken, *self._errors))
         self.resolve(response)
 
     def _answer(self, response: ShareFetchResponse) -> Steps[None]:

@@ -111,11 +111,13 @@ COMPACTION_RULES = (
             Patch(
                 "broker.log.transactions.aborted_list",
                 "            segment = self._next(at)\n"
-                "            index = self.open if segment is None else segment.aborted\n",
+                "            index = self.open if segment is None else segment.aborted\n"
+                "            if index is None:\n",
                 "            segment = self._next(at)\n"
                 "            if segment is None:\n"
                 "                return\n"
-                "            index = segment.aborted\n",
+                "            index = segment.aborted\n"
+                "            if index is None:\n",
             ),
         ),
         (OF_CLEANING,),

@@ -149,7 +149,7 @@ COORDINATOR_RULES = (
         (
             Patch(
                 "broker.groups.coordinator",
-                "            shard.partition.barrier(NO_OFFSET, acknowledged)\n",
+                "            shard.partition.barrier(lambda: NO_OFFSET, acknowledged)\n",
                 "            shard.partition.after_pending(answer)\n",
             ),
         ),

@@ -31,8 +31,8 @@ TRANSACTION_RULES = (
         (
             Patch(
                 LISTS,
-                "def _first_offset(row: AbortedTransaction) -> int:\n    return row.first_offset",
-                "def _first_offset(row: AbortedTransaction) -> int:\n    return row.last_offset",
+                '_first_offset = attrgetter("first_offset")',
+                '_first_offset = attrgetter("last_offset")',
             ),
         ),
         (MODEL,),

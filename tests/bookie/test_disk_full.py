@@ -259,6 +259,46 @@ async def test_logs_that_are_half_dead_do_not_keep_it_read_only(
         await check_all(bookie, 2, [entry_bytes(2, i, bytes(1000)) for i in range(100)])
 
 
+async def test_a_journal_that_waits_for_space_does_not_keep_others_from_making_it(
+    machine_class, adds_class, entry_bytes, autojump_clock
+):
+    """More is taken than the journals have room for. The checkpoint waits for that, and so do the
+    deletions that come then; what is dead already gives the space."""
+    machine = machine_class(
+        journal_queue_size_max_bytes=64 * KIB,
+        write_cache_size_bytes=512 * KIB,
+        entry_log_size_limit_bytes=64 * KIB,
+        flush_interval_ms=5000,
+    )
+    machine.disk.faults.capacity_bytes = 1 << 30
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        for number in range(300):
+            adds.add(1, number, bytes(1000))
+            if number % 30 == 0:
+                adds.add(2, number // 30, bytes(1000))
+            await adds.wait(number + 2 + number // 30)
+            if number % 30 == 29:
+                await bookie.flush()
+        adds.add(4, 0)
+        await adds.wait(311)
+        assert await bookie.delete_ledger(1) is Status.EOK
+        await trio.sleep(1)
+        fill(machine, 12 * KIB)
+        for number in range(60):
+            adds.add(3, number, bytes(1000))
+        await trio.sleep(2)
+        assert bookie.is_read_only
+        assert "journal" in bookie.disks.reasons
+        assert len(adds.answers) < 371
+        with trio.fail_after(120):
+            while bookie.is_read_only or len(adds.answers) < 371:
+                await trio.sleep(1)
+        assert set(adds.statuses()) == {Status.EOK}
+        await check_all(bookie, 2, [entry_bytes(2, i, bytes(1000)) for i in range(10)])
+        await check_all(bookie, 3, [entry_bytes(3, i, bytes(1000)) for i in range(60)])
+
+
 async def test_a_start_on_a_full_disk_serves_what_it_has(
     machine_class, adds_class, entry_bytes, autojump_clock
 ):

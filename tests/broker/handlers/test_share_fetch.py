@@ -250,6 +250,23 @@ async def test_records_are_deleted_while_they_are_read(share_member, monkeypatch
     assert (taken, reads) == ([(3, 3, 1)], [0])
 
 
+async def test_a_partition_with_an_error_keeps_no_other_from_being_read(share_member, monkeypatch):
+    """The simulation's seed 2026113291: a session had a partition that is led elsewhere, which was
+    told at once each time, and one whose records had to be read, which never were."""
+    member = await share_member("one")
+    await member.admin.produce("t", [b"a"])
+    monkeypatch.setattr(PartitionLog, "read_nowait", lambda *_, **__: None)
+    answer = await member.fetch(partitions=(0, 77))
+    for _ in range(3):
+        codes = {each.partition_index: each.error_code for each in answer.responses[0].partitions}
+        assert codes[77] == E.UNKNOWN_TOPIC_OR_PARTITION
+        if codes.get(0) == E.NONE:
+            break
+        answer = await member.fetch(partitions=())
+    (data,) = (each for each in answer.responses[0].partitions if each.partition_index == 0)
+    assert [(each.first_offset, each.last_offset) for each in data.acquired_records] == [(0, 0)]
+
+
 async def test_leader_moves_with_acquired(shares, share_member, wait_until):
     member, other = await share_member("one"), await share_member("two")
     await member.admin.produce("t", [b"a", b"b"])
