@@ -1,3 +1,5 @@
+"""Entropy that is the same each time."""
+
 from runtime.env import seeded_rng
 
 

@@ -8,9 +8,8 @@ was acknowledged and read back.
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from functools import partial
 from math import log
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +21,7 @@ from quire.tools.locks.bench_core import Tally, conflict_in, is_written
 from quire.tools.locks.reading import fetch, records_in
 from quire.tools.output import progress
 from runtime.env import RealClock, seeded_rng
+from runtime.together import side_by_side
 from wire.kafka.errors import ErrorCode, WireError
 from wire.kafka.messages import DescribeConfigsRequest, ProduceRequest
 from wire.kafka.messages.configs import DescribeConfigsResource
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from quire.tools.groups.client import Address
     from quire.tools.locks.reading import Bounds
+    from runtime.together import Stop
 
 PRODUCE, DESCRIBE_CONFIGS = 9, 1
 TOPIC_RESOURCE = 2
@@ -72,22 +73,16 @@ def locks_of(client: KafkaClient, topic: str) -> str:
 def run(bootstrap: Address, topic: str, of: Sequence[Bounds], shape: Shape) -> dict[str, object]:
     """Writes it all; what the command tells. ClickException with the first thing that no other try
     mends: then the other producers end, too."""
-    clock, stop, whole = RealClock(), threading.Event(), Tally()
+    clock, whole = RealClock(), Tally()
     start = clock.monotonic()
-    with (
-        ThreadPoolExecutor(shape.producers) as pool,
-        progress(f"writing to {topic}", shape.producers * shape.records, is_bytes=False) as step,
-    ):
-        try:
-            futures = [
-                pool.submit(_produce, bootstrap, topic, of, shape, number, stop)
-                for number in range(shape.producers)
-            ]
-            for future in as_completed(futures):
-                whole.add(future.result())
-                step(shape.records)
-        finally:
-            stop.set()
+    producers = [
+        partial(_produce, bootstrap, topic, of, shape, number) for number in range(shape.producers)
+    ]
+    total = shape.producers * shape.records
+    with progress(f"writing to {topic}", total, is_bytes=False) as step:
+        for tally in side_by_side(producers):
+            whole.add(tally)
+            step(shape.records)
     return whole.told(clock.monotonic() - start)
 
 
@@ -97,7 +92,7 @@ def _produce(
     of: Sequence[Bounds],
     shape: Shape,
     number: int,
-    stop: threading.Event,
+    stop: Stop,
 ) -> Tally:
     rng, clock = seeded_rng(f"{shape.seed}/{number}"), RealClock()
     value = rng.randbytes(shape.size)
@@ -122,7 +117,7 @@ class PartitionWriter:
     """One producer's view of one partition. ClickException from all."""
 
     def __init__(
-        self, client: KafkaClient, topic: str, of: Bounds, tally: Tally, stop: threading.Event
+        self, client: KafkaClient, topic: str, of: Bounds, tally: Tally, stop: Stop
     ) -> None:
         self._client = client
         self._topic = topic
@@ -133,7 +128,7 @@ class PartitionWriter:
 
     def commit(self, value: bytes, lock: bytes | None, time_ms: int) -> bool:
         """Until the record is in the log and was read back; False: the run ends before."""
-        while not self._stop.is_set():
+        while not self._stop.is_set:
             offset, conflict = self._send(value, lock, time_ms)
             if conflict is None:
                 self._read_to(offset)
@@ -176,13 +171,13 @@ class PartitionWriter:
 
     def _read_to(self, offset: int) -> None:
         """Reads on until `offset` was read."""
-        while self._position <= offset and not self._stop.is_set():
+        while self._position <= offset and not self._stop.is_set:
             self.read_on(WAIT_MS)
 
     def _read_conflict(self, conflict: int, lock: bytes) -> bool:
         """Reads to the conflict; whether what was not known up to it writes the lock."""
         found = False
-        while self._position <= conflict and not self._stop.is_set():
+        while self._position <= conflict and not self._stop.is_set:
             at, data = self._position, self.read_on(WAIT_MS)
             with self._naming_itself():
                 records = [record for _, record in records_in(data, at, conflict + 1)]

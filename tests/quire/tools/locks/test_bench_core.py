@@ -1,3 +1,5 @@
+"""What `quire locks bench` counts, and how it reads a conflict."""
+
 import pytest
 
 from quire.tools.locks.bench_core import Tally, conflict_in, is_written, percentile
