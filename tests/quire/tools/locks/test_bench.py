@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from quire.tools.groups.client import KafkaClient
 from quire.tools.locks.bench import PartitionWriter
 from quire.tools.locks.bench_core import Tally
 from quire.tools.locks.reading import bounds
+from runtime.together import Stop
 
 QUIRE = Path(sys.executable).parent / "quire"
 WAIT_SECONDS = 100
@@ -115,9 +115,7 @@ def test_a_refusal_is_false_if_nobody_wrote_the_lock(server):
     tally = Tally()
     with KafkaClient((host, int(port))) as client:
         _, found = bounds(client, "few")
-        behind, ahead = (
-            PartitionWriter(client, "few", found[0], tally, threading.Event()) for _ in range(2)
-        )
+        behind, ahead = (PartitionWriter(client, "few", found[0], tally, Stop()) for _ in range(2))
         assert ahead.commit(b"v", b"x", 0)
         assert tally.attempts == 0, "times are for who measures them"
         assert behind.commit(b"v", b"x", 0)
