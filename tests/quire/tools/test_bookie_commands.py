@@ -126,9 +126,11 @@ def _on_directories(server, where):
     files = quire_json("list-files", *where)
     for row in files:
         assert os.path.getsize(row["path"]) == row["size_bytes"]
-    logs_before = sum(row["size_bytes"] for row in files if row["type"] == "entrylog")
 
+    # It replays the journal, which may be all that had the deleted topic's entries.
     assert quire_json("sanity", *where)["passed"] is True
+    logs = quire_json("list-files", "--type", "entrylog", *where)
+    logs_before = sum(row["size_bytes"] for row in logs)
     report = quire_json("compact", "--major", *where)
     assert report["is_complete"] is True
     assert report["deleted_ledgers"] >= 1
