@@ -125,12 +125,14 @@ class ListOffsetsHandler:
             found = log.log_start_offset, UNKNOWN
             epoch = log.epoch_of(log.log_start_offset)
         elif timestamp == MAX_TIMESTAMP:
-            found = _decided(log, await log.max_timestamp_offset(), committed=committed)
+            found = _decided(log, await log.reader.max_timestamp_offset(), committed=committed)
             epoch = UNKNOWN if found is None else log.epoch_of(found[0])
         elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             found, epoch = None, UNKNOWN
         else:
-            found = _decided(log, await log.offset_for_timestamp(timestamp), committed=committed)
+            found = _decided(
+                log, await log.reader.offset_for_timestamp(timestamp), committed=committed
+            )
             epoch = UNKNOWN if found is None else log.epoch_of(found[0])
         if found is None:
             return ListOffsetsPartitionResponse(leader_epoch=epoch)

@@ -1,9 +1,9 @@
 """How a pass shares the event loop: its steps (steps.py) in slices, and codecs on a thread.
 
-After each slice everybody else has a turn of the loop. A slice is short, as whoever writes beside a
-pass waits for half of one on the way in. If the others' turn took long, clients are at work, and the
-pass waits for as long as its slices took, some of them at once: so a busy broker gives at most about
-half of its time to passes, and an idle one all of it.
+After each slice everybody else has a turn of the loop. A slice is short, as whoever writes beside
+a pass waits for half of one on the way in. If the others' turn took long, clients are at work, and
+the pass waits for as long as its slices took, some of them at once: so a busy broker gives at most
+about half of its time to passes, and an idle one all of it.
 
 What a slice is is counted, not measured, so that a simulation cuts at the same places; the clock is
 asked only whether others were busy, which no virtual time passes for.
