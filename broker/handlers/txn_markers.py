@@ -20,8 +20,9 @@ the producer's own epoch (KIP-1228).
 
 DescribeProducers lists all producers that a partition remembers, with -1 for what there is not: no
 batch with a sequence number, no open transaction, no marker yet. Only the partition's leader
-answers, else NOT_LEADER_OR_FOLLOWER. A partition that is named twice is answered once: there may be
-20,000 producers, and the answer is no larger than what is remembered.
+answers, else NOT_LEADER_OR_FOLLOWER; a name that no topic can have is INVALID_TOPIC_EXCEPTION. A
+partition that is named twice is answered once: there may be 20,000 producers, and the answer is no
+larger than what is remembered.
 
 Known deviation: nothing tells a broker's WriteTxnMarkers from another client's.
 """
@@ -33,7 +34,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
-from broker.cluster.topic import OFFSETS_TOPIC
+from broker.cluster.topic import OFFSETS_TOPIC, check_name
 from broker.coordinator.units import Marker
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -204,6 +205,7 @@ class TransactionMarkersHandler:
                 yield PARTITION_UNITS
                 answer = PartitionResponse(partition_index=number)
                 try:
+                    check_name(topic.name)
                     log = self._logs.get(topic.name, number)
                     log.check_online()
                 except KafkaError as error:
