@@ -201,11 +201,15 @@ class TransactionMarkersHandler:
         for topic in body.topics:
             result = TopicResponse(name=topic.name)
             response.topics.append(result)
+            is_name = _is_name(topic.name)
             for number in topic.partition_indexes:
                 yield PARTITION_UNITS
                 answer = PartitionResponse(partition_index=number)
                 try:
-                    check_name(topic.name)
+                    if not is_name:
+                        # Of very many partitions, perhaps: without the name.
+                        invalid = "Topic name is invalid"
+                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, invalid)
                     log = self._logs.get(topic.name, number)
                     log.check_online()
                 except KafkaError as error:
@@ -230,3 +234,11 @@ class TransactionMarkersHandler:
                         )
                     )
         return response
+
+
+def _is_name(topic: str) -> bool:
+    try:
+        check_name(topic)
+    except KafkaError:
+        return False
+    return True
