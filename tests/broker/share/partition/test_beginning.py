@@ -28,7 +28,6 @@ async def test_beginning(reset, offset):
     async def offset_for_timestamp(timestamp_ms):
         return (5, timestamp_ms) if timestamp_ms <= 9_000 else None
 
-    log = SimpleNamespace(
-        log_start_offset=2, high_watermark=9, offset_for_timestamp=offset_for_timestamp
-    )
+    reader = SimpleNamespace(offset_for_timestamp=offset_for_timestamp)
+    log = SimpleNamespace(log_start_offset=2, high_watermark=9, reader=reader)
     assert await beginning(log, reset, 10_000) == offset
