@@ -69,6 +69,8 @@ class Authorizer(Protocol):
     ) -> Decision:
         """Asked on the loop for each name of each request: from memory, within microseconds."""
 
+    def is_super_user(self, principal: str, /) -> bool: ...
+
     def tell(
         self,
         principal: Principal,
@@ -135,6 +137,11 @@ class Rights:
         """True of one that is not there: whoever looks for it says so."""
         name = self.topic_name(topic_id)
         return name is None or self.allows(AclOperation.READ, ResourceType.TOPIC, name)
+
+    def is_over(self, principal: str) -> bool:
+        """Whether he may do in the other one's name: a super user's password is for super users."""
+        is_super_user = self._authorizer.is_super_user
+        return not is_super_user(principal) or is_super_user(str(self._who.principal))
 
     def operations(self, resource_type: ResourceType, name: str) -> int:
         """`authorized_operations`: a bit for each, and no word in the log."""

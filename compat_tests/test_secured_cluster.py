@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -13,8 +14,9 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from harness import paths, servers, tools
+from harness import kafka_java, paths, servers, tools
 from harness.brokers import wait_for
+from harness.line_tool import ToolError
 from harness.secured import PASSWORDS, SecuredCluster
 
 from quire.tools.groups.client import KafkaClient
@@ -57,10 +59,10 @@ def admin(cluster):
     return AdminClient(cluster.client("admin", log_level=0))
 
 
-def allow(admin, kind, name, *operations):
+def allow(admin, kind, name, *operations, user="alice"):
     made = [
         AclBinding(
-            *(kind, name, ResourcePatternType.LITERAL, "User:alice", "*", one),
+            *(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", one),
             AclPermissionType.ALLOW,
         )
         for one in operations
@@ -124,6 +126,139 @@ def test_transactions_over_partitions_of_all_brokers(cluster, admin, topic):
     assert "session_expired" not in logs
     for password in (*PASSWORDS.values(), "of the bookies", "a secret"):
         assert password not in logs
+
+
+@pytest.fixture(scope="module")
+def java(cluster, scratch):
+    """Kafka's own producer and consumer, of bob."""
+    tool = kafka_java.transaction_tool(scratch / "java", cluster.bootstrap)
+    yield tool
+    tool.kill()
+
+
+@pytest.fixture
+def bobs(cluster, java, name):
+    """bobs(settings) -> the name of a producer of his."""
+
+    def make(**settings):
+        one = name("producer")
+        words = {**cluster.java_client("bob"), "linger.ms": "0", **settings}
+        java.producer(name=one, settings=words)
+        return one
+
+    return make
+
+
+def denied(error, ask, **words):
+    with pytest.raises(ToolError) as raised:
+        ask(**words)
+    assert raised.value.name == error, raised.value
+    return str(raised.value)
+
+
+def allowed(ask, **words):
+    """Other brokers than the one that took an ACL have it a moment later. What he is answered."""
+    answers = []
+
+    def is_allowed():
+        try:
+            answers.append(ask(**words))
+        except ToolError as error:
+            if not error.name.endswith("AuthorizationException"):
+                raise
+        return answers
+
+    wait_for(is_allowed, 30, f"not allowed: {words}")
+    return answers[0]
+
+
+def test_a_transaction_of_javas_needs_each_of_its_rights(cluster, admin, java, bobs, topic, name):
+    """TransactionalId, Topic and Group; its markers and its partitions go from broker to broker."""
+    admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(60)
+    bob, group, own = {"user": "bob"}, name("group"), name("id")
+    wide = {"topic": topic, "partitions": list(range(PARTITIONS)), "values": ["kept"]}
+    offset = {"topic": topic, "partition": 0, "offset": 7, "group": group}
+    asks = {"settings": cluster.java_client("bob")}
+
+    def begun():
+        """One that may have its id; a refused one is of no more use in Java."""
+        one = bobs(**{"transactional.id": own})
+        java.init(name=one)
+        java.begin(name=one)
+        return one
+
+    denied("TransactionalIdAuthorizationException", begun)
+    allow(admin, ResourceType.TRANSACTIONAL_ID, own, AclOperation.WRITE, **bob)
+    one = allowed(begun)
+    denied("TopicAuthorizationException", java.send, name=one, **wide)
+    java.abort(name=one)
+    allow(admin, ResourceType.TOPIC, topic, AclOperation.WRITE, **bob)
+
+    def sent():
+        one = begun()
+        java.send(name=one, **wide)
+        return one
+
+    one = allowed(sent)
+    denied("GroupAuthorizationException", java.offsets, name=one, **offset)
+    java.abort(name=one)
+    allow(admin, ResourceType.GROUP, group, AclOperation.READ, **bob)
+    assert allowed(java.committed, **offset, **asks) == {"offset": -1}
+    one = allowed(sent)
+    # READ of the topic; Java's producer does not expect that, and is of no more use.
+    said = denied("KafkaException", java.offsets, name=one, **offset)
+    assert "TxnOffsetCommitResponse: Topic authorization failed" in said
+    denied("TopicAuthorizationException", java.read, **wide, **asks)
+    allow(admin, ResourceType.TOPIC, topic, AclOperation.READ, **bob)
+
+    def with_offsets():
+        one = sent()
+        java.offsets(name=one, **offset)
+        return one
+
+    one = allowed(with_offsets)
+    java.commit(name=one)
+
+    def are_read():
+        found = allowed(java.read, **wide, **asks)["values"]
+        return found == {str(number): ["kept"] for number in range(PARTITIONS)}
+
+    wait_for(are_read, 30, "what was committed is not read, or what was aborted is")
+    assert allowed(java.committed, **offset, **asks) == {"offset": 7}
+
+
+def test_an_idempotent_producer_of_javas_needs_idempotent_write_or_a_topic(
+    admin, java, bobs, topic
+):
+    """«Or»: since Kafka 3.0 (KIP-679) whoever may write to some topic may be idempotent."""
+    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(60)
+    bob, one = {"user": "bob"}, {"topic": topic, "partitions": [0], "values": ["x"]}
+    wanted = (ResourceType.TOPIC, None, ResourcePatternType.ANY, "User:bob", None)
+    everything = AclBindingFilter(*wanted, AclOperation.ANY, AclPermissionType.ANY)
+    admin.delete_acls([everything])[everything].result(30)
+    allow(admin, ResourceType.TOPIC, topic, AclOperation.DESCRIBE, **bob)
+
+    def described():
+        """All brokers know what was deleted and allowed."""
+        try:
+            java.send(name=bobs(), **one)
+        except ToolError as error:
+            return error.name == "ClusterAuthorizationException"
+        return False
+
+    wait_for(described, 30, "without IdempotentWrite he is let write")
+    allow(admin, ResourceType.BROKER, "kafka-cluster", AclOperation.IDEMPOTENT_WRITE, **bob)
+
+    def refused_by_topic():
+        try:
+            java.send(name=bobs(), **one)
+        except ToolError as error:
+            return error.name == "TopicAuthorizationException"
+        return False
+
+    wait_for(refused_by_topic, 30, "IdempotentWrite is not seen")
+    allow(admin, ResourceType.TOPIC, topic, AclOperation.WRITE, **bob)
+    assert allowed(lambda: java.send(name=bobs(), **one))["offsets"]["0"] == [0]
 
 
 def test_who_has_no_right_is_refused(cluster, admin, topic):

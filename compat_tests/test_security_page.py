@@ -136,6 +136,12 @@ def test_a_stranger_secures_a_cluster(terminal):
                 )  # fmt: skip
     assert re.search(r"^hello$", said, re.M), said
     assert "Processed a total of 1 messages" in said
+    assert re.search(r"Authorization failed", said), said
+    assert re.search(r"^refused$", said, re.M), said
+    logs = [output.read_text() for output in terminal.directory.parent.glob("*.out")]
+    assert any(
+        re.search(r"kafka\.authorizer\.logger event=Denied .*User:alice", each) for each in logs
+    )
     # Who does not log in gets nowhere, and who has no right is told so.
     address = f"{HOST}:{moved['9091']}"
     refused = terminal.run(f"quire groups why readers --bootstrap-server {address} 2>&1 || true")

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator
 
+    from runtime.renewed_tls import RenewedTls
+
 logger = logging.getLogger(__name__)
 
 HEAD_SIZE_MAX_BYTES = 16 * 1024
@@ -115,7 +117,7 @@ async def serve(
     port: int,
     *,
     connections_max: int = CONNECTIONS_MAX,
-    tls: ssl.SSLContext | None = None,
+    tls: RenewedTls | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves until cancelled; `started` with the address that is really bound. OSError if it
@@ -132,11 +134,14 @@ async def serve(
             peer = str(stream.socket.getpeername()[0])
             if tls is None:
                 await _Connection(stream, handler, peer).run()
-            elif (secured := await _secured(stream, tls, peer)) is not None:
+            elif (secured := await _secured(stream, tls.context, peer)) is not None:
                 await _Connection(secured, handler, peer).run()
 
     task_status.started((address[0], address[1]))
-    await trio.serve_listeners(accepted, listeners)
+    async with trio.open_nursery() as nursery:
+        if tls is not None:
+            nursery.start_soon(tls.run)
+        await trio.serve_listeners(accepted, listeners)
 
 
 async def _secured(

@@ -11,11 +11,13 @@ FILE_BYTES_MAX = 4 << 20
 
 @dataclass(slots=True, frozen=True)
 class FileMark:
-    """By which a changed file is known: another time, size or inode (a link that was moved)."""
+    """By which a changed file is known: another time, size, inode (a link that was moved), or mode
+    (a key that everybody could read)."""
 
     modified_ns: int
     size: int
     inode: int
+    mode: int
 
 
 def mark_of(path: str) -> FileMark | None:
@@ -24,7 +26,7 @@ def mark_of(path: str) -> FileMark | None:
         found = os.stat(path)
     except OSError:
         return None
-    return FileMark(found.st_mtime_ns, found.st_size, found.st_ino)
+    return FileMark(found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode)
 
 
 def read_key_file(path: str, *, is_secret: bool) -> bytes:

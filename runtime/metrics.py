@@ -38,7 +38,7 @@ from runtime.http import HttpError, HttpRequest, HttpResponse
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    import ssl
+    from runtime.renewed_tls import RenewedTls
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class Metrics:
         host: str,
         port: int,
         check: Callable[[HttpRequest], None] = lambda request: None,
-        tls: ssl.SSLContext | None = None,
+        tls: RenewedTls | None = None,
         *,
         task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
     ) -> None:

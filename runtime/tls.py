@@ -15,7 +15,9 @@ A close sends close_notify behind all that was written. Renegotiation is off, an
 takes longer than its time-out ends the connection.
 
 A handshake takes the loop half a millisecond and more. Where `Tls.handshakes` is given, as many go
-on in a turn as it has room for; meanwhile nothing more is read from those that wait.
+on in a turn as it has room for; meanwhile nothing more is read from those that wait. What a client
+says in its handshake has a limit, as each certificate of its chain costs 0.1 ms before it is known
+whose it is.
 
 Owner: the event loop's thread.
 """
@@ -47,6 +49,8 @@ RECEIVE_BYTES = 64 << 10
 HANDSHAKE_TIMEOUT_MS = 10_000
 #: Answers of TLS itself, to new keys that the peer asks for, behind what it does not read.
 UNREAD_ANSWERS_BYTES_MAX = 16 << 10
+#: Of a client. Java has 8 certificates, and 32 KiB for a message; OpenSSL 100 KB, which is 20 ms.
+HANDSHAKE_BYTES_MAX = 16 << 10
 #: The first byte of whatever a client of TLS says first.
 _HANDSHAKE_RECORD = 0x16
 #: Bytes that are encrypted or decrypted in a unit of the turn: half of what was measured.
@@ -108,6 +112,9 @@ class TlsTransport:
         self._is_in_line = False
         #: Of a server, before anything was received.
         self._is_first = server_side
+        #: What the peer may still say before the handshake is done, and what came beyond.
+        self._handshake_room_bytes = HANDSHAKE_BYTES_MAX if server_side else 1 << 62
+        self._beyond_handshake = bytearray()
         self._timer = tls.timers.after(tls.handshake_timeout_ms / 1000, self._handshake_late)
 
     def attach(self, connection: Connection) -> None:
@@ -179,7 +186,13 @@ class TlsTransport:
                 self._failed("plain bytes where TLS is spoken")
                 self._fail()
                 return
-        self._incoming.write(self._received[:count])
+        if self._is_established:
+            self._incoming.write(self._received[:count])
+        else:
+            room = min(count, self._handshake_room_bytes)
+            self._handshake_room_bytes -= room
+            self._incoming.write(self._received[:room])
+            self._beyond_handshake += self._received[room:count]
         if self._is_established or self._handshakes is None:
             self._advance()
         elif not self._is_in_line:
@@ -243,6 +256,8 @@ class TlsTransport:
                 self._is_established = True
                 self.on_failed = None
                 self._timer.cancel()
+                self._incoming.write(self._beyond_handshake)
+                self._beyond_handshake = bytearray()
                 logger.debug("tls", kv(peer=self.peer, version=self._tls.version()))
                 if self._plain:
                     self._defer()
@@ -250,7 +265,9 @@ class TlsTransport:
                     self.on_established()
             self._decrypt()
         except ssl.SSLWantReadError:
-            pass
+            if not self._is_established and not self._handshake_room_bytes:
+                self._failed(f"a handshake of more than {HANDSHAKE_BYTES_MAX} bytes")
+                self._fail()
         except ssl.SSLZeroReturnError:
             self.close()  # the peer said goodbye
         except ssl.SSLError as error:

@@ -1,5 +1,7 @@
-"""Every attack of docs/security.md has tests, and they are there under the names that it says."""
+"""Every attack of docs/security.md has tests, and they are there under the names that it says; and
+where it tells rights beside Kafka's, they are those that are compared."""
 
+import json
 import re
 from pathlib import Path
 
@@ -47,3 +49,19 @@ def test_a_test_that_cites_an_attack_cites_one_that_there_is():
     }
     assert cited <= set(rows())
     assert len(cited) > ATTACKS / 2
+
+
+def test_rights_that_differ_from_kafkas_are_those_that_are_compared():
+    folder = ROOT / "compat_tests"
+    kafkas, different = (
+        json.loads((folder / name).read_text(encoding="utf-8"))
+        for name in ("control_rights.json", "different_rights.json")
+    )
+    wanted = [
+        f"| {case} | {', '.join(kafkas[case])} | {', '.join(ours)} | {why} |"
+        for case, (ours, why) in different.items()
+    ]
+    text = PAGE.read_text(encoding="utf-8")
+    section = re.search(r"^## Rights beside Kafka\n(.*?)^## ", text, re.S | re.M)[1]
+    assert re.findall(r"^\| [A-Z_]+ (?:nobody|admin) .*$", section, re.M) == wanted
+    assert f"Of {len(kafkas)} cases these {len(different)} have" in " ".join(section.split())

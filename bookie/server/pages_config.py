@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from runtime.config import ConfigType, ConfigValue, between
+from runtime.config import ConfigType, ConfigValue, at_least, between
 from runtime.settings import of_values, setting
 
 if TYPE_CHECKING:
@@ -88,6 +88,13 @@ class PagesSettings:
     trust_store_password: str | None = setting(
         "httpServerTrustStorePassword", PASSWORD, doc="Of that store."
     )
+    tls_check_ms: int = setting(
+        "quire.pages.tls.check.ms",
+        INT,
+        "10000",
+        at_least(0),
+        doc="How often the files of the pages' stores are looked at for changes; 0: never.",
+    )
 
 
 @dataclass(slots=True, frozen=True)
@@ -104,6 +111,7 @@ class PagesConfig:
     key_store_password: str | None = field(default=None, repr=False)
     trust_store: str | None = None
     trust_store_password: str | None = field(default=None, repr=False)
+    tls_check_ms: int = 10_000
 
 
 def pages_config(values: Mapping[str, ConfigValue]) -> PagesConfig:
@@ -132,4 +140,5 @@ def pages_config(values: Mapping[str, ConfigValue]) -> PagesConfig:
         settings.key_store_password,
         settings.trust_store,
         settings.trust_store_password,
+        settings.tls_check_ms,
     )

@@ -21,7 +21,8 @@ class SaslConfig(OAuthConfig):
         "sasl.enabled.mechanisms",
         ConfigType.LIST,
         "GSSAPI",
-        doc="Mechanisms by which clients of SASL listeners may log in; all of them must be served.",
+        doc="Mechanisms by which clients of SASL listeners may log in; all of them must be served,"
+        " and GSSAPI is not.",
     )
     sasl_server_max_receive_size: int = setting(
         "sasl.server.max.receive.size",

@@ -12,7 +12,8 @@ Nobody asks over PLAINTEXT, without a name over SSL, or when he came by a token 
 (DELEGATION_TOKEN_AUTH_DISABLED). Errors and their order are Kafka 4.3.1's (`KafkaApis`,
 `DelegationTokenControlManager`). Without an authorizer everybody may do what one asks.
 Known deviations: an owner who is no User is INVALID_PRINCIPAL_TYPE; more than 256 renewers, and
-names of more than 1024 bytes, are INVALID_REQUEST.
+names of more than 1024 bytes, are INVALID_REQUEST; a super user's tokens are created by super users
+only (DELEGATION_TOKEN_AUTHORIZATION_FAILED), as his password is (scram_users.py).
 """
 
 from __future__ import annotations
@@ -178,7 +179,9 @@ def _check_may_create(rights: Rights | None, owner: Principal, requester: Princi
     """KafkaError."""
     if owner == requester or rights is None:
         return
-    if not rights.allows(AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)):
+    name = str(owner)
+    may = rights.allows(AclOperation.CREATE_TOKENS, ResourceType.USER, name)
+    if not may or not rights.is_over(name):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
 
 

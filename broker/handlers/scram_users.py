@@ -12,7 +12,8 @@ end (broker/security/sasl/). Errors and messages are those of Kafka 4.3.1 (`Scra
 Known deviations: a request may change both mechanisms of a user, as KIP-554 has it, where Kafka's
 controller says DUPLICATE_RESOURCE; an empty salt, a salted password that is not of the mechanism's
 size, and a name of more than 1024 bytes are refused (UNACCEPTABLE_CREDENTIAL): nobody could log in
-by them, or anybody.
+by them, or anybody. A super user's credentials are altered by super users only
+(CLUSTER_AUTHORIZATION_FAILED): in Kafka whoever has ALTER on the cluster can become one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import Api, Request, Steps
 from broker.handlers.topics import metadata_failure
+from broker.security.principal import USER, Principal
 from broker.security.sasl.scram.credentials import Credential
 from broker.security.sasl.scram.hashes import BY_NAME, BY_NUMBER, ITERATIONS_MAX, ITERATIONS_MIN
 from broker.security.users.store import NAME_BYTES_MAX
@@ -43,6 +45,7 @@ from wire.kafka.messages.security import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from broker.rights import Rights
     from broker.security.sasl.scram.credentials import Credentials
     from broker.security.sasl.scram.hashes import ScramHash
     from broker.security.users.store import ScramUsers
@@ -117,6 +120,7 @@ class ScramUsersHandler:
             result = AlterUserScramCredentialsResult(user=name, error_message=None)
             response.results.append(result)
             try:
+                _check_may_alter(request.rights, name)
                 await self._alter(name, wanted)
             except KafkaError as error:
                 result.error_code, result.error_message = int(error.code), error.message
@@ -147,6 +151,15 @@ class ScramUsersHandler:
             return after
 
         await self._users.change(name, change)
+
+
+def _check_may_alter(rights: Rights | None, name: str) -> None:
+    """KafkaError. That he may alter users at all was asked before."""
+    if rights is not None and not rights.is_over(str(Principal(USER, name))):
+        raise KafkaError(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            "A super user's credentials are altered by super users only",
+        )
 
 
 def _checked(change: _Change) -> ScramHash:

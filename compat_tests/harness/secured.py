@@ -16,8 +16,10 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
-#: By user; «broker» is the brokers' own.
-PASSWORDS = {"broker": "of the brokers", "admin": "of the admin", "alice": "wonder land"}
+#: By user; «broker» is the brokers' own. Tests give bob nothing but what they are about.
+PASSWORDS = {
+    "broker": "of the brokers", "admin": "of the admin", "alice": "wonder land", "bob": "builder's",
+}  # fmt: skip
 MECHANISM = "SCRAM-SHA-512"
 
 
@@ -145,8 +147,8 @@ class SecuredCluster(BrokerCluster):
             **more,
         }
 
-    def properties(self, user: str) -> Path:
-        lines = {
+    def java_client(self, user: str) -> dict[str, str]:
+        return {
             "security.protocol": "SASL_SSL",
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority.pem),
@@ -155,5 +157,7 @@ class SecuredCluster(BrokerCluster):
                 f'{SCRAM_MODULE} required username="{user}" password="{PASSWORDS[user]}";'
             ),
         }
-        text = "".join(f"{key}={value}\n" for key, value in lines.items())
+
+    def properties(self, user: str) -> Path:
+        text = "".join(f"{key}={value}\n" for key, value in self.java_client(user).items())
         return write_secret(self.directory / f"{user}.properties", text)

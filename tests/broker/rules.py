@@ -22,6 +22,9 @@ class Rules:
         may = self.everything or question in self.allowed
         return Decision(may, Reason.DEFAULT_ALLOW if may else Reason.DEFAULT_DENY)
 
+    def is_super_user(self, principal):
+        return False
+
     def tell(self, principal, host, operation, resource, name, request, decision):
         self.told.append((operation.name, resource.name, name, request, decision.is_allowed))
 

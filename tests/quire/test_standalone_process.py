@@ -99,7 +99,10 @@ def test_what_was_acknowledged_is_there_after_a_restart(start, end):
         (("--set", "num.partitions=many"), "num.partitions"),
         (("--set", "authorizer.class.name=x.Y"), "no other class can be asked than"),
         (("--set", "ssl.provider=BC"), "ssl.provider cannot be kept: this part of TLS is not"),
-        (("--set", "listeners=SASL_SSL://127.0.0.1:0"), "GSSAPI, for listener SASL_SSL, is not"),
+        (
+            ("--set", "listeners=SASL_SSL://127.0.0.1:0"),
+            "GSSAPI (Kerberos), for listener SASL_SSL, is not",
+        ),
     ],
 )
 def test_a_wrong_setting_is_exit_code_2(start, arguments, message):

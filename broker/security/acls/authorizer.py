@@ -46,6 +46,7 @@ class StandardAuthorizer:
         self._decisions = Decisions(index)
         #: Asked for each name of each request.
         self.decide = self._decisions.of
+        self.is_super_user = index.is_super_user
 
     @property
     def generation(self) -> int:

@@ -51,9 +51,12 @@ def sasl_layer(settings: ListenerSettings, services: SaslServices) -> SaslServer
     for name in _mechanism_names(settings, services.broker):
         make = makers.get(name)
         if make is None:
+            found = settings.find(MECHANISMS_SETTING)
+            setting = MECHANISMS_SETTING if found is None else found[0]
+            kerberos = " (Kerberos)" if name == "GSSAPI" else ""
             raise ConfigError(
-                MECHANISMS_SETTING,
-                f"{MECHANISMS_SETTING}: {name}, for listener {settings.listener}, is not served;"
+                setting,
+                f"{setting}: {name}{kerberos}, for listener {settings.listener}, is not served;"
                 f" these are: {', '.join(sorted(makers))}",
             )
         mechanisms[name] = make(settings)

@@ -29,10 +29,9 @@ from runtime.logs import kv
 from runtime.secret_files import SecretFileError, read_secret
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from bookie.server.pages_config import PagesConfig
     from runtime.http import HttpRequest
+    from runtime.renewed_tls import RenewedTls
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class PageCredentials:
     admin: str | None = field(default=None, repr=False)
     metrics: str | None = field(default=None, repr=False)
     reads_need_token: bool = False
-    tls: SSLContext | None = field(default=None, repr=False)
+    tls: RenewedTls | None = field(default=None, repr=False)
 
     def check_admin(self, request: HttpRequest) -> None:
         """HttpError 401 or 403 unless it may have what it asks /api/v1 for."""
@@ -74,16 +73,16 @@ def read_credentials(config: PagesConfig) -> PageCredentials:
         _read("quire.admin.token.file", config.admin_token_file),
         _read("quire.metrics.token.file", config.metrics_token_file),
         config.reads_need_token,
-        _context(config) if config.has_tls else None,
+        _tls(config) if config.has_tls else None,
     )
 
 
-def _context(config: PagesConfig) -> SSLContext | None:
+def _tls(config: PagesConfig) -> RenewedTls:
     """ConfigError."""
     # What it needs is slow to import, and not often wanted.
-    from quire.tools.admin.tls import pages_context
+    from quire.tools.admin.tls import pages_tls
 
-    return pages_context(config)
+    return pages_tls(config)
 
 
 def _read(setting: str, path: str | None) -> str | None:

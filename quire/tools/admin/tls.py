@@ -1,13 +1,14 @@
-"""TLS of a server's pages, as BookKeeper's settings say: `pages_context`.
+"""TLS of a server's pages, as BookKeeper's settings say: `pages_tls`.
 
 The stores are PEM, PKCS12 or JKS, told apart by what is in them. With a trust store only who shows
-a certificate that it vouches for is answered. Read at the start: another certificate needs a new
-one.
+a certificate that it vouches for is answered. Files that change are read again, as those of
+listeners are (runtime/renewed_tls.py).
 """
 
 from __future__ import annotations
 
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -21,6 +22,7 @@ from broker.security.tls.stores import (
 )
 from runtime.config import ConfigError
 from runtime.key_files import read_key_file
+from runtime.renewed_tls import RenewedTls
 from runtime.tls_context import server_context_of
 
 if TYPE_CHECKING:
@@ -34,10 +36,14 @@ _PASSWORD = "httpServerKeyStorePassword"
 _PEM = b"-----BEGIN"
 
 
-def pages_context(config: PagesConfig) -> ssl.SSLContext | None:
-    """None: the pages have no TLS. ConfigError."""
-    if not config.has_tls:
-        return None
+def pages_tls(config: PagesConfig) -> RenewedTls:
+    """ConfigError."""
+    paths = [path for path in (config.key_store, config.trust_store) if path]
+    return RenewedTls(partial(_context, config), paths, config.tls_check_ms)
+
+
+def _context(config: PagesConfig) -> ssl.SSLContext:
+    """ConfigError."""
     path, password = config.key_store, config.key_store_password
     if not path:
         raise ConfigError(KEY_STORE, f"{KEY_STORE}: must be set for httpServerTlsEnable")

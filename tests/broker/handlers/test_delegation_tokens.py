@@ -17,6 +17,7 @@ from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import decode, encode
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
+    AlterUserScramCredentialsRequest,
     CreateDelegationTokenRequest,
     DescribeConfigsRequest,
     DescribeDelegationTokenRequest,
@@ -25,7 +26,11 @@ from wire.kafka.messages import (
     RenewDelegationTokenRequest,
 )
 from wire.kafka.messages.configs import DescribeConfigsResource
-from wire.kafka.messages.security import CreatableRenewers, DescribeDelegationTokenOwner
+from wire.kafka.messages.security import (
+    CreatableRenewers,
+    DescribeDelegationTokenOwner,
+    ScramCredentialUpsertion,
+)
 
 SECRET = "the brokers' own"
 LISTENER = {
@@ -58,12 +63,14 @@ class Asking:
 
     async def by_token(self, token_id, token_hmac, more=",tokenauth=true"):
         """(the client, the answer to its last message)"""
+        return await self.by_password(token_id, base64.b64encode(token_hmac).decode(), more)
+
+    async def by_password(self, name, password, more=""):
         speaker = Speaker(await self.server.connect())
         assert (await speaker.handshake(SCRAM_SHA_512.name)).error_code == 0
-        first = f"n,,n={token_id},r=nonce{more}".encode()
+        first = f"n,,n={name},r=nonce{more}".encode()
         answer = await speaker.authenticate(first)
         assert answer.error_code == 0
-        password = base64.b64encode(token_hmac).decode()
         last = final(answer.auth_bytes, first, password, SCRAM_SHA_512)
         return Client(speaker.client), await speaker.authenticate(last)
 
@@ -164,6 +171,29 @@ async def test_who_logs_in_by_it_is_its_owner_and_asks_for_no_more(start):
     assert (await alice.expire(made.hmac))[0] == "NONE"
     _, answer = await asking.by_token(made.token_id, made.hmac)
     assert ErrorCode(answer.error_code) is ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+async def test_attack_17_a_user_who_is_called_as_a_token_is(start):
+    """His password is no token's, and a token's is not his: tokenauth says which is asked for."""
+    asking = await start()
+    alice = await asking.log_in()
+    _, made = await alice.create()
+    salted = SCRAM_SHA_512.salted(b"his own", b"salt", 4096)
+    user = ScramCredentialUpsertion(made.token_id, 2, 4096, b"salt", salted)
+    answer = await alice.client.call(AlterUserScramCredentialsRequest([], [user]))
+    assert answer.results[0].error_code == 0
+    his, its = b"his own", base64.b64encode(made.hmac)
+    for password, more, who in (
+        (his, "", made.token_id),
+        (its, ",tokenauth=true", "alice"),
+        (its, "", None),
+        (his, ",tokenauth=true", None),
+    ):
+        client, answer = await asking.by_password(made.token_id, password.decode(), more)
+        assert (answer.error_code == 0) == (who is not None)
+        if who is not None:
+            _, own = await client.create()
+            assert own.token_requester_principal_name == who
 
 
 async def test_for_another_owner(start):

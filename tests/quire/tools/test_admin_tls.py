@@ -8,6 +8,7 @@ from functools import partial
 import click
 import pytest
 import trio
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
 from bookie.server.pages_config import pages_config
@@ -39,12 +40,13 @@ def authority():
 
 @pytest.fixture
 def files(tmp_path, authority):
-    """files(name, bytes) -> a path that only its owner may read."""
+    """files(name, bytes) -> a path that only its owner may read; it is replaced whole."""
 
     def write(name, data):
-        path = tmp_path / name
-        path.write_bytes(data)
-        path.chmod(0o600)
+        path, made = tmp_path / name, tmp_path / f".{name}"
+        made.write_bytes(data)
+        made.chmod(0o600)
+        made.replace(path)
         return str(path)
 
     return write
@@ -87,6 +89,30 @@ async def get(address, context):
     return await trio.to_thread.run_sync(run)
 
 
+async def serial_of(address, context):
+    """Of the certificate by which a page is answered; None if it is not."""
+
+    def run():
+        connection = http.client.HTTPSConnection(*address, timeout=20, context=context)
+        try:
+            connection.request("GET", "/api/v1/x")
+            shown = connection.sock.getpeercert(binary_form=True)
+            assert connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+        return x509.load_der_x509_certificate(shown).serial_number
+
+    return await trio.to_thread.run_sync(run)
+
+
+async def until(condition):
+    with trio.fail_after(20):
+        while not condition():
+            await trio.sleep(0.005)
+
+
 @pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
 async def test_pages_are_served_from_each_kind_of_store(serve, authority, files, kind):
     made = authority.made("CN=pages", hosts=("127.0.0.1",))
@@ -114,6 +140,37 @@ async def test_who_shows_no_certificate_is_not_answered(serve, authority, files)
     ):
         with pytest.raises((OSError, http.client.HTTPException)):
             await get(address, context)
+
+
+async def test_new_files_are_taken_without_a_restart(serve, authority, files, caplog):
+    """Also of whom clients must be; what does not load leaves all as it was, and is told once."""
+    first, second = (authority.made("CN=pages", hosts=("127.0.0.1",)) for _ in range(2))
+    other = Authority("CN=other")
+    config = settings(
+        **{"quire.pages.tls.check.ms": 20},
+        httpServerKeyStorePath=files("store", first.pem),
+        httpServerTrustStorePath=files("trust", authority.pem),
+    )
+    address = await serve(config)
+    by = {one: trusting(authority, one.made("CN=client"), files) for one in (authority, other)}
+    caplog.set_level("INFO")
+
+    def told(event):
+        return [one for one in caplog.records if one.getMessage() == event]
+
+    assert await serial_of(address, by[authority]) == first.certificate.serial_number
+    files("store", second.key_pem + first.chain_pem)
+    await until(lambda: told("http_tls_not_reloaded"))
+    assert await serial_of(address, by[authority]) == first.certificate.serial_number
+    files("store", second.pem)
+    await until(lambda: told("http_tls_reloaded"))
+    assert await serial_of(address, by[authority]) == second.certificate.serial_number
+    assert len(told("http_tls_not_reloaded")) == 1
+    assert await serial_of(address, by[other]) is None
+    files("trust", other.pem)
+    await until(lambda: len(told("http_tls_reloaded")) == 2)
+    assert await serial_of(address, by[other]) == second.certificate.serial_number
+    assert await serial_of(address, by[authority]) is None
 
 
 async def test_plain_bytes_and_silence_are_closed_and_others_served(

@@ -53,7 +53,14 @@ def test_the_mechanisms_own_setting_wins_over_the_listeners_and_that_over_the_br
 @pytest.mark.parametrize(
     ("texts", "match"),
     [
-        ({"sasl.enabled.mechanisms": None}, "GSSAPI, for listener CLIENTS, is not served"),
+        (
+            {"sasl.enabled.mechanisms": None},
+            r"^sasl\.enabled\.mechanisms: GSSAPI \(Kerberos\), for listener CLIENTS, is not served",
+        ),
+        (
+            {"listener.name.clients.sasl.enabled.mechanisms": "PLAIN,GSSAPI"},
+            r"^listener\.name\.clients\.sasl\.enabled\.mechanisms: GSSAPI \(Kerberos\), for list",
+        ),
         ({"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}, "SCRAM-SHA-256.*is not served"),
         ({"sasl.enabled.mechanisms": "plain"}, "plain, for listener CLIENTS, is not served"),
         ({"sasl.enabled.mechanisms": ""}, "nobody could log in"),

@@ -68,6 +68,14 @@ class Authority:
     def pem(self):
         return self.certificate.public_bytes(Encoding.PEM)
 
+    def authority(self, name):
+        """One that this one vouches for."""
+        below = Authority(name)
+        below.certificate = self._built(
+            below.name, below.key, x509.BasicConstraints(ca=True, path_length=None)
+        )
+        return below
+
     def made(
         self, subject, key=None, *, hosts=("localhost", "127.0.0.1"), days=(-1, 90), usage=None
     ):

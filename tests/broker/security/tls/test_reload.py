@@ -1,6 +1,7 @@
 """Certificates that change while the server runs: by their files, and by its settings."""
 
 import logging
+import os
 
 import pytest
 import trio
@@ -138,6 +139,20 @@ async def test_a_file_that_is_gone_is_told_and_may_come_back(
     await world.pass_by(50)
     assert len(told("tls_not_reloaded")) == 1
     write("server.pem", second.pem)
+    await world.pass_by()
+    assert world.serial == second.certificate.serial_number
+
+
+async def test_a_key_that_others_may_read_no_more_is_taken(
+    reloading, autojump_clock, authority, write
+):
+    """The file is the same, of the same time: chmod is all that was wanted."""
+    first, second = (authority.made("CN=server") for _ in range(2))
+    world = reloading(ssl_keystore_location=write("server.pem", first.pem))
+    path = write("server.pem", second.pem, 0o644)
+    await world.pass_by()
+    assert world.serial == first.certificate.serial_number
+    os.chmod(path, 0o600)
     await world.pass_by()
     assert world.serial == second.certificate.serial_number
 
