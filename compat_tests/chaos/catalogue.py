@@ -25,7 +25,7 @@ def kinds(world) -> tuple[list[type[Nemesis]], list[str]]:
     notes = list(world.notes)
     if world.options.scenario == "bookies":
         made += [KillWriter, FenceWriter, FreezeAndFenceWriter]
-    elif world.options.scenario == "cluster":
+    elif world.options.scenario in ("cluster", "groups"):
         made.append(broker_nemeses.ReplaceMember)
     has_ours = any(isinstance(bookie, ChaosBookie) for bookie in world.bookies)
     if has_ours:
