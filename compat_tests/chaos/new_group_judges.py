@@ -207,6 +207,22 @@ class ShareGroupHistory:
                 self.late.append(place)
         return wrong
 
+    def most_delivered(self) -> str:
+        """What befell the record with the highest delivery count."""
+        if not self.deliveries:
+            return "none"
+        place, row = max(
+            self.deliveries.items(), key=lambda item: max(each.count for each in item[1])
+        )
+        began = row[0].at
+        told = (
+            f"{each.at - began:.1f} s: member {each.member}, count {each.count}, {each.type}"
+            + (f", told {each.error or 'yes'} at {each.told_at - began:.1f} s"
+               if each.told_at is not None else ", told nothing")
+            for each in row
+        )  # fmt: skip
+        return f"{place}, first at {began:.1f}: {'; '.join(told)}"
+
     def describe(self) -> str:
         again = sum(len(each) > 1 for each in self.deliveries.values())
         most = max((each.count for row in self.deliveries.values() for each in row), default=0)

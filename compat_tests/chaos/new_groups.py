@@ -37,9 +37,11 @@ class NewGroups(Workload):
     name = "new-groups"
     silent_s = 5.0
 
-    def __init__(self, world, source: TopicWorkload) -> None:
+    def __init__(
+        self, world, source: TopicWorkload, group: str = GROUP, share_group: str = SHARE_GROUP
+    ) -> None:
         super().__init__(world)
-        self.source = source
+        self.source, self.group, self.share_group = source, group, share_group
         #: 0: read in the consumer group; 1: acknowledged in the share group.
         self.gaps = {0: Gaps(), 1: Gaps()}
         self.consumers, self.shares = ConsumerGroupHistory(), ShareGroupHistory()
@@ -50,7 +52,7 @@ class NewGroups(Workload):
 
     def start(self) -> None:
         self._tool(
-            "kafka-configs", "--alter", "--entity-type", "groups", "--entity-name", SHARE_GROUP,
+            "kafka-configs", "--alter", "--entity-type", "groups", "--entity-name", self.share_group,
             "--add-config", "share.auto.offset.reset=earliest",
         )  # fmt: skip
         for _ in range(PROCESSES):
@@ -61,8 +63,8 @@ class NewGroups(Workload):
         options = {
             "client": {**CLIENT_SETTINGS, "bootstrap.servers": self.world.bootstrap},
             "topic": self.source.topic,
-            "group": GROUP,
-            "share_group": SHARE_GROUP,
+            "group": self.group,
+            "share_group": self.share_group,
         }
         self.processes.append(JavaProcess("ChaosGroups", number, self.world, options, self._note))
 
@@ -141,7 +143,7 @@ class NewGroups(Workload):
 
     def committed(self) -> dict[int, int]:
         """By partition, of the consumer group."""
-        consumer = Consumer({"bootstrap.servers": self.world.bootstrap, "group.id": GROUP})
+        consumer = Consumer({"bootstrap.servers": self.world.bootstrap, "group.id": self.group})
         every = [TopicPartition(self.source.topic, n) for n in range(self.source.partitions)]
         try:
             return {one.partition: max(one.offset, 0) for one in consumer.committed(every, 60)}
@@ -150,7 +152,7 @@ class NewGroups(Workload):
 
     def _share_lags(self) -> dict[int, int]:
         """By partition; 1 of what is not known."""
-        said = self._tool(SHARE_TOOL, "--describe", "--group", SHARE_GROUP)
+        said = self._tool(SHARE_TOOL, "--describe", "--group", self.share_group)
         lags = dict.fromkeys(range(self.source.partitions), 1)
         for line in said.splitlines():
             cells = line.split()
@@ -169,6 +171,7 @@ class NewGroups(Workload):
             f"{self.name}: consumer group: {sum(self._positions())} records read; {told};"
             f" {self.replaced_count} processes replaced\n"
             f"{self.name}: share group: {self.shares.describe()}\n"
+            f"{self.name}: most often: {self.shares.most_delivered()}\n"
             f"{self.name}: first words of each exception: {self.shares.words}"
         )
 

@@ -29,9 +29,9 @@ class StreamsCounting(Workload):
     name = "streams"
     silent_s = 8.0
 
-    def __init__(self, world, source: TopicWorkload) -> None:
+    def __init__(self, world, source: TopicWorkload, application: str = APPLICATION) -> None:
         super().__init__(world)
-        self.source = source
+        self.source, self.application = source, application
         self.instances: list[JavaProcess] = []
         self.counts: Counter[str] = Counter()
         self.failures: dict[str, str] = {}
@@ -49,7 +49,7 @@ class StreamsCounting(Workload):
         """With the state that its predecessor left, and so under its transactional ids."""
         settings = {
             "bootstrap.servers": self.world.bootstrap,
-            "application.id": APPLICATION,
+            "application.id": self.application,
             "group.protocol": "streams",
             "processing.guarantee": "exactly_once_v2",
             "num.stream.threads": 1,
