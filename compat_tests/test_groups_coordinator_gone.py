@@ -1,5 +1,5 @@
-"""The broker dies that coordinates a consumer group (KIP-848), a share group (KIP-932) and a streams
-group (KIP-1071), and does not come back: Java's members go on with another one."""
+"""The broker dies that coordinates a consumer, a share and a streams group (KIP-848, 932, 1071);
+Java's members go on with those that are left."""
 
 import time
 

@@ -52,8 +52,8 @@ class NewGroups(Workload):
 
     def start(self) -> None:
         self._tool(
-            "kafka-configs", "--alter", "--entity-type", "groups", "--entity-name", self.share_group,
-            "--add-config", "share.auto.offset.reset=earliest",
+            "kafka-configs", "--alter", "--entity-type", "groups",
+            "--entity-name", self.share_group, "--add-config", "share.auto.offset.reset=earliest",
         )  # fmt: skip
         for _ in range(PROCESSES):
             self._add()
