@@ -74,6 +74,7 @@ def told(at, error=""):
 
 
 REFUSED = "InvalidRecordStateException"
+MISLED = "NotLeaderOrFollowerException"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,8 @@ REFUSED = "InvalidRecordStateException"
         ([(0, got(1, kind="REJECT")), (0, told(2)), (1, got(3, kind="RELEASE")), (1, told(4))],
          "settled, then delivered and acknowledged again"),
         ([(0, got(1)), (0, told(2)), (1, got(3 + LATE_S))], "settled, and delivered later"),
+        ([(0, got(1)), (0, told(2, MISLED))] * 2, None),
+        ([(0, got(1)), (0, told(2, MISLED))] * 3, "given again and again to a member"),
         # Of a broker that did not know, and could not store it.
         ([(0, got(1)), (0, told(2)), (1, got(3)), (1, told(4, REFUSED))], None),
         # Fetched before it was settled.

@@ -14,6 +14,10 @@ LATE_S = 30.0
 #: A commit that took longer, or had no answer, may be carried out after a later one.
 SLOW_COMMIT_S = 1.0
 NAMED_MAX = 5
+#: A member that its client takes for the wrong one may be given a record, and once more after its
+#: lock, until its broker and its client agree on what it is to have. Not so often.
+MISLED_MAX = 2
+MISLED = "NotLeaderOrFollowerException"
 #: Exceptions after which an acknowledgement is known not to have counted. After any other it may.
 REFUSED = {"InvalidRecordStateException"}
 SETTLING = {"ACCEPT", "REJECT"}
@@ -196,6 +200,9 @@ class ShareGroupHistory:
             wrong.add(f"delivered more than {count_limit} times")
         if not any(each.may_be_settled or each.count >= count_limit for each in every):
             wrong.add("passed over, though nobody has accepted or rejected it")
+        misled = Counter(each.member for each in every if each.error == MISLED)
+        if max(misled.values(), default=0) > MISLED_MAX:
+            wrong.add("given again and again to a member that cannot acknowledge it")
         for first, other in itertools.permutations(every, 2):
             if not first.is_settled or other.since <= first.told_at:
                 continue
