@@ -240,7 +240,7 @@ BEHAVIOURS = {
     ),
     "broker": "driven hot_path loop_turns",
     "broker/cluster": "followed members",
-    "broker/handlers": "conformance internal_topics",
+    "broker/handlers": "conformance internal_topics refusals refused_changes",
     "broker/log": "cluster_histories",
     "ledger": "random_histories",
     "ledger/autorecovery": "auto_recovery records rules",

@@ -268,6 +268,7 @@ class ConfigsHandler:
     async def _change_topic(self, name: str, change: Change, *, validate_only: bool) -> None:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic must be named")
+        check_name(name)  # before it is looked for, as in Kafka
         if self._catalog.get(name) is None and (away := await caught_up(self._catalog)):
             raise away
         self._topic(name)

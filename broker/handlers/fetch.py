@@ -73,7 +73,8 @@ if TYPE_CHECKING:
     from broker.fetch_sessions import FetchContext, FetchSessions, Wanted
     from broker.handlers.fetch_watch import Part
     from broker.log.manager import LogManager
-    from broker.log.partition import PartitionLog, ReadResult
+    from broker.log.partition import PartitionLog
+    from broker.log.read.partition_reader import ReadResult
     from broker.log.transactions.aborted_index import AbortedTransaction as Aborted
     from broker.rights import Rights
     from runtime.timers import Timer, Timers
@@ -241,7 +242,7 @@ class FetchHandler:
                     collected.failed = True
                     continue
                 end_offset = log.readable_end(committed=committed)
-                got = log.read_nowait(
+                got = log.reader.read_nowait(
                     wanted.request.fetch_offset,
                     min(wanted.request.partition_max_bytes, limit - collected.size_bytes),
                     at_least_one=not collected.size_bytes,
@@ -384,10 +385,10 @@ class FetchHandler:
         try:
             size_max = min(wanted.request.partition_max_bytes, limit)
             if committed:
-                got, aborted = await log.read_committed(offset, size_max)
+                got, aborted = await log.reader.read_committed(offset, size_max)
                 data.aborted_transactions = await in_slices(_listing(aborted))
             else:
-                got = await log.read(offset, size_max)
+                got = await log.reader.read(offset, size_max)
         except KafkaError as error:
             data.error_code = int(error.code)
             collected.failed = True

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.fetch_sessions import Wanted
-    from broker.log.partition import PartitionLog, ReadResult
+    from broker.log.partition import PartitionLog
+    from broker.log.read.partition_reader import ReadResult
     from runtime.turn import Turn
     from wire.kafka.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
@@ -103,7 +104,7 @@ class _Count:
         if left <= 0 and self.size_bytes:
             self._bound(end_offset)
             return
-        got = log.read_nowait(
+        got = log.reader.read_nowait(
             self.next_offset, left, at_least_one=not self.size_bytes, committed=committed
         )
         if got is None:

@@ -15,6 +15,7 @@ From version 10 on a partition that is not found out within `timeout_ms` gets RE
 that is being taken over, or whose records have to be read.
 
 The request's leader epochs are checked (KIP-320); the answer names the epoch that wrote the record.
+A partition that a ListOffsets names twice is answered once, with INVALID_REQUEST, as in Kafka.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ EARLIEST_PENDING_UPLOAD = -6
 
 UNKNOWN = -1
 PARTITIONS_PER_TURN = 100
+#: Of a request, that are looked at for such as come twice before others have the loop.
+NAMED_PER_TURN = 2_000
 
 #: The version with which a special timestamp came; before it, it means nothing.
 TIMESTAMP_VERSIONS = {
@@ -83,6 +86,7 @@ class ListOffsetsHandler:
         deadline = math.inf
         if body.timeout_ms > 0:  # 0 before version 10
             deadline = trio.current_time() + body.timeout_ms / 1000
+        repeated, told = await _repeated(body), set[tuple[str, int]]()
         slices = Slices(PARTITIONS_PER_TURN)
         for topic in body.topics:
             if slices.due():
@@ -92,22 +96,31 @@ class ListOffsetsHandler:
             for wanted in topic.partitions:
                 if slices.due():
                     await slices.turn()
-                answer = None
-                try:
-                    with trio.move_on_at(deadline):
-                        log = self._logs.get(topic.name, wanted.partition_index)
-                        if log.state is State.LOADING:
-                            await log.wait_loaded()
-                        answer = await self._offset(
-                            log, wanted, request.version, committed=body.isolation_level != 0
-                        )
-                    if answer is None:
-                        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-                except KafkaError as error:
-                    answer = ListOffsetsPartitionResponse(error_code=int(error.code))
+                place = topic.name, wanted.partition_index
+                if place not in repeated:
+                    answer = await self._answer(topic.name, wanted, request, deadline)
+                elif place not in told:
+                    told.add(place)
+                    answer = ListOffsetsPartitionResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+                else:
+                    continue
                 answer.partition_index = wanted.partition_index
                 result.partitions.append(answer)
         return response
+
+    async def _answer(
+        self, topic: str, wanted: ListOffsetsPartition, request: Request, deadline: float
+    ) -> ListOffsetsPartitionResponse:
+        committed = request.body.isolation_level != 0
+        try:
+            with trio.move_on_at(deadline):
+                log = self._logs.get(topic, wanted.partition_index)
+                if log.state is State.LOADING:
+                    await log.wait_loaded()
+                return await self._offset(log, wanted, request.version, committed=committed)
+        except KafkaError as error:
+            return ListOffsetsPartitionResponse(error_code=int(error.code))
+        return ListOffsetsPartitionResponse(error_code=int(ErrorCode.REQUEST_TIMED_OUT))
 
     async def _offset(
         self, log: PartitionLog, wanted: ListOffsetsPartition, version: int, *, committed: bool
@@ -125,12 +138,14 @@ class ListOffsetsHandler:
             found = log.log_start_offset, UNKNOWN
             epoch = log.epoch_of(log.log_start_offset)
         elif timestamp == MAX_TIMESTAMP:
-            found = _decided(log, await log.max_timestamp_offset(), committed=committed)
+            found = _decided(log, await log.reader.max_timestamp_offset(), committed=committed)
             epoch = UNKNOWN if found is None else log.epoch_of(found[0])
         elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             found, epoch = None, UNKNOWN
         else:
-            found = _decided(log, await log.offset_for_timestamp(timestamp), committed=committed)
+            found = _decided(
+                log, await log.reader.offset_for_timestamp(timestamp), committed=committed
+            )
             epoch = UNKNOWN if found is None else log.epoch_of(found[0])
         if found is None:
             return ListOffsetsPartitionResponse(leader_epoch=epoch)
@@ -162,6 +177,22 @@ class ListOffsetsHandler:
                 except KafkaError as error:
                     answer.error_code = int(error.code)
         return response
+
+
+async def _repeated(body: ListOffsetsRequest) -> set[tuple[str, int]]:
+    """Topic and partition of those that are named more than once."""
+    slices = Slices(NAMED_PER_TURN)
+    named: set[tuple[str, int]] = set()
+    repeated: set[tuple[str, int]] = set()
+    for topic in body.topics:
+        for wanted in topic.partitions:
+            if slices.due():
+                await slices.turn()
+            place = topic.name, wanted.partition_index
+            if place in named:
+                repeated.add(place)
+            named.add(place)
+    return repeated
 
 
 def _decided(

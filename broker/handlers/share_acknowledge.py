@@ -8,6 +8,7 @@
   does not hold (any more); offsets below the share partition's start are over, and ignored;
 - version 2: type 4 renews a lock, if `is_renew_ack` says so (else INVALID_REQUEST) and
   share.renew.acknowledge.enable does not forbid it (INVALID_RECORD_STATE);
+- everything is UNSUPPORTED_VERSION while not every broker of the cluster serves share groups;
 - answered when stored: after that no record that was accepted or rejected is delivered again.
 
 Known deviations: a partition that this broker leads but has no state of yet, since it took it over
@@ -38,6 +39,8 @@ from wire.kafka.messages.share_groups import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.handlers.share_answers import Leaders
     from broker.share.partition.share_partitions import SharePartitions
     from broker.share.sessions.share_session_core import ShareSession, ShareSessions
@@ -54,12 +57,20 @@ ShareAcknowledgeResult = ShareAcknowledgeResponse | Reply
 
 class ShareAcknowledgeHandler:
     def __init__(
-        self, sessions: ShareSessions, partitions: SharePartitions, leaders: Leaders, turn: Turn
+        self,
+        sessions: ShareSessions,
+        partitions: SharePartitions,
+        leaders: Leaders,
+        turn: Turn,
+        *,
+        is_on: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`is_on`: as ShareFetchHandler has it."""
         self.sessions = sessions
         self.partitions = partitions
         self.leaders = leaders
         self.turn = turn
+        self._is_on = is_on
         self.requests_count = 0
 
     def apis(self) -> list[Api]:
@@ -70,6 +81,8 @@ class ShareAcknowledgeHandler:
     ) -> ShareAcknowledgeResult | Steps[ShareAcknowledgeResult]:
         body: ShareAcknowledgeRequest = request.body
         self.requests_count += 1
+        if not self._is_on():
+            return ShareAcknowledgeResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
         if sum(len(topic.partitions) for topic in body.topics) > PARTITIONS_MAX:
             return ShareAcknowledgeResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         steps = self._steps(request)

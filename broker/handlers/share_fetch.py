@@ -15,6 +15,7 @@ lock ends. The request may acknowledge what earlier ones were given, before anyt
 - `is_renew_ack` (version 2) fetches nothing, and demands that max_wait_ms, min_bytes, max_bytes and
   max_records are 0 (INVALID_REQUEST);
 - share.isolation.level read_committed: records up to the last stable offset, none of them aborted;
+- everything is UNSUPPORTED_VERSION while not every broker of the cluster serves share groups;
 - a topic that the client may not read is TOPIC_AUTHORIZATION_FAILED in each fetch of the session.
 
 `records` has whole batches, of which the client is given only `acquired_records`. It is empty, not
@@ -39,6 +40,8 @@ from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.share_groups import ShareFetchRequest, ShareFetchResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.handlers.share_answers import Leaders
     from broker.share.partition.share_partitions import SharePartitions
     from broker.share.sessions.share_session_core import ShareSession, ShareSessions
@@ -64,14 +67,17 @@ class ShareFetchHandler:
         turn: Turn,
         *,
         fetch_bytes_max: int,
+        is_on: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`fetch_bytes_max`: the broker's fetch.max.bytes, above any client's."""
+        """`fetch_bytes_max`: the broker's fetch.max.bytes, above any client's. `is_on`: whether
+        share groups are served: the cluster's `share.version` allows it."""
         self.sessions = sessions
         self.partitions = partitions
         self.leaders = leaders
         self.timers = timers
         self.turn = turn
         self.fetch_bytes_max = fetch_bytes_max
+        self._is_on = is_on
         self.requests_count = 0
         self.bytes_out = 0
         self.waiting_partitions = 0
@@ -90,6 +96,8 @@ class ShareFetchHandler:
     def share_fetch(self, request: Request) -> ShareFetchResult | Steps[ShareFetchResult]:
         body: ShareFetchRequest = request.body
         self.requests_count += 1
+        if not self._is_on():
+            return ShareFetchResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
         body.max_wait_ms = min(body.max_wait_ms, WAIT_MS_MAX)
         try:
             group, member = check_names(body)

@@ -20,8 +20,9 @@ the producer's own epoch (KIP-1228).
 
 DescribeProducers lists all producers that a partition remembers, with -1 for what there is not: no
 batch with a sequence number, no open transaction, no marker yet. Only the partition's leader
-answers, else NOT_LEADER_OR_FOLLOWER. A partition that is named twice is answered once: there may be
-20,000 producers, and the answer is no larger than what is remembered.
+answers, else NOT_LEADER_OR_FOLLOWER; a name that no topic can have is INVALID_TOPIC_EXCEPTION. A
+partition that is named twice is answered once: there may be 20,000 producers, and the answer is no
+larger than what is remembered.
 
 Known deviation: nothing tells a broker's WriteTxnMarkers from another client's.
 """
@@ -33,7 +34,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
-from broker.cluster.topic import OFFSETS_TOPIC
+from broker.cluster.topic import OFFSETS_TOPIC, check_name
 from broker.coordinator.units import Marker
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -200,10 +201,15 @@ class TransactionMarkersHandler:
         for topic in body.topics:
             result = TopicResponse(name=topic.name)
             response.topics.append(result)
+            is_name = _is_name(topic.name)
             for number in topic.partition_indexes:
                 yield PARTITION_UNITS
                 answer = PartitionResponse(partition_index=number)
                 try:
+                    if not is_name:
+                        # Of very many partitions, perhaps: without the name.
+                        invalid = "Topic name is invalid"
+                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, invalid)
                     log = self._logs.get(topic.name, number)
                     log.check_online()
                 except KafkaError as error:
@@ -228,3 +234,11 @@ class TransactionMarkersHandler:
                         )
                     )
         return response
+
+
+def _is_name(topic: str) -> bool:
+    try:
+        check_name(topic)
+    except KafkaError:
+        return False
+    return True

@@ -25,9 +25,7 @@ Owner of all state: the event loop's thread.
 from __future__ import annotations
 
 import logging
-import sys
 from bisect import bisect_right
-from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -36,23 +34,21 @@ import trio
 
 from broker.cluster.durability import copies_of
 from broker.log.append.checking import BatchChecks
-from broker.log.append.entry_format import EntryFormatError
 from broker.log.append.line import AppendLine
 from broker.log.append.producer_state import ProducerState
 from broker.log.append.producer_store import Room
 from broker.log.append.queue import NO_LIMIT, Append, AppendQueue, CallbackAppend
 from broker.log.life.chain import Chain
 from broker.log.locks.partition_locks import PartitionLocks
-from broker.log.read.batch_walk import NO_END
+from broker.log.read.partition_reader import PartitionReader
 from broker.log.transactions.aborted_list import AbortedCache, is_sealed
 from broker.log.transactions.acceptance import TransactionAcceptance
 from broker.log.transactions.gate import CoordinatorAppend, ParkingRoom, TransactionGate
 from broker.log.transactions.markers import marker_append
 from broker.log.transactions.origin import VERIFIED, Origin
 from broker.log.watchers import Watchers
-from ledger.errors import LedgerError
 from runtime.logs import kv
-from wire.kafka.errors import ErrorCode, KafkaError, WireError
+from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, patch
 
 if TYPE_CHECKING:
@@ -63,22 +59,15 @@ if TYPE_CHECKING:
     from broker.cluster.durability import Copies
     from broker.log.append.validation import Checked
     from broker.log.life.takeover import TakenOver
-    from broker.log.read.batch_walk import Collected
+    from broker.log.read.partition_reader import ReadResult
     from broker.log.read.segment import Segment
     from broker.log.settings import LogSettings
-    from broker.log.transactions.aborted_index import AbortedTransaction
     from broker.log.transactions.gate import TransactionVerifier
     from ledger.writer import LedgerWriter
     from runtime.env import Env
     from wire.kafka.records.control import EndTransactionMarker
 
 logger = logging.getLogger(__name__)
-
-
-#: Aborted transactions that a read lists, unless it has fewer bytes of records than that, or one
-#: batch.
-ABORTED_PER_READ_MAX = 20_000
-ABORTED_READ_BYTES_MIN = 1 << 16
 
 
 @dataclass(slots=True)
@@ -102,25 +91,6 @@ class State(Enum):
     LOADING = "loading"
     ONLINE = "online"
     OFFLINE = "offline"
-
-
-@dataclass(slots=True)
-class ReadResult:
-    """Whole batches from the wanted offset on, as views; empty at the high watermark. Without
-    records only if there are none up to the high watermark."""
-
-    parts: list[memoryview]
-    size_bytes: int
-    next_offset: int
-    #: Else there are batches that compaction emptied, at most.
-    has_records: bool = False
-
-    def add(self, got: Collected) -> None:
-        """What was found next, if anything."""
-        self.parts += got.parts
-        self.size_bytes += got.size_bytes
-        self.next_offset = max(self.next_offset, got.next_offset)
-        self.has_records |= got.has_records
 
 
 class PartitionLog:
@@ -177,6 +147,7 @@ class PartitionLog:
         #: Why the last tenure here ended, and how many in a row never began; for people.
         self.last_failure = ""
         self.failure_count = 0
+        self.reader = PartitionReader(self)
         self._watchers = Watchers(env.turn)
         self._loaded = trio.Event()
         #: The keeper waits for it: a ledger is needed or full, or somebody asked for something.
@@ -280,7 +251,7 @@ class PartitionLog:
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch under which the record at `offset` was written; -1 if unknown."""
-        position = self._position_of(offset)
+        position = self.position_of(offset)
         if position < len(self.segments):
             info = self.segments[position].info
             if not info.epochs:
@@ -553,184 +524,17 @@ class PartitionLog:
 
     # -- read ----------------------------------------------------------------------------------
 
-    def read_nowait(
-        self, offset: int, size_max: int, *, at_least_one: bool = True, committed: bool = False
-    ) -> ReadResult | None:
-        """Batches from `offset` up to the high watermark, or the last stable offset if `committed`,
-        if that needs no waiting, else None. What was aborted is among them (`aborted`).
-        KafkaError: OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
-        self._check_readable(offset)
-        result = ReadResult([], 0, offset)
-        position = self._position_of(offset)
-        end_offset = self.readable_end(committed=committed)
-        try:
-            while result.next_offset < end_offset and position < len(self.segments):
-                got = self.segments[position].read_nowait(
-                    result.next_offset,
-                    max(size_max - result.size_bytes, 0),
-                    at_least_one=at_least_one and not result.has_records,
-                    end_offset=end_offset if committed else NO_END,
-                )
-                if got is None or got.is_cut:
-                    return result if result.has_records else None  # `read` goes on
-                result.add(got)
-                if got.full or (result.size_bytes >= size_max and result.has_records):
-                    break
-                last = self.segments[position].info.last_offset
-                if last is not None and (got.next_offset < 0 or got.next_offset > last):
-                    position += 1
-                    if position < len(self.segments):
-                        base = self.segments[position].info.base_offset
-                        result.next_offset = max(result.next_offset, base)
-                elif got.next_offset < 0:
-                    break
-        except LedgerError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        return self._unless_emptied(result, offset, end_offset)
-
-    async def read(
-        self, offset: int, size_max: int, *, at_least_one: bool = True, committed: bool = False
-    ) -> ReadResult:
-        """As `read_nowait`, waiting for disk or network where it must."""
-        result = self.read_nowait(offset, size_max, at_least_one=at_least_one, committed=committed)
-        if result is not None:
-            return result
-        result = ReadResult([], 0, offset)
-        may_repeat = True
-        end_offset = self.readable_end(committed=committed)
-        while result.next_offset < end_offset:
-            segment = self.segments[self._position_of(result.next_offset)]
-            try:
-                got = await segment.read(
-                    result.next_offset,
-                    max(size_max - result.size_bytes, 0),
-                    at_least_one=at_least_one,
-                    end_offset=end_offset if committed else NO_END,
-                )
-            except LedgerError as error:
-                self._check_readable(result.next_offset)
-                self._check_replaced(segment, error, may_repeat=may_repeat)
-                may_repeat = False
-                continue
-            result.add(got)
-            if result.has_records or got.full:
-                break
-            if got.is_cut:
-                await trio.lowlevel.checkpoint()
-            # A hole up to the ledger's end, or batches that compaction emptied.
-            last = segment.info.last_offset
-            if last is not None and (got.next_offset < 0 or got.next_offset > last):
-                result.next_offset = max(result.next_offset, last + 1)
-            elif got.next_offset < 0:
-                break
-            self._check_readable(result.next_offset)
-        return self._unless_emptied(result, offset, end_offset)
-
-    def _unless_emptied(self, result: ReadResult, offset: int, end_offset: int) -> ReadResult:
-        """Batches without records are given with others, or if nothing else is left."""
-        if result.parts and not result.has_records and result.next_offset < end_offset:
-            return ReadResult([], 0, offset)
-        return result
-
-    def _check_replaced(self, segment: Segment, error: LedgerError, *, may_repeat: bool) -> None:
-        """Of a ledger that could not be read: returns if others are in its place by now, which may
-        be tried instead. One that the chain names is never taken for empty: KafkaError
-        KAFKA_STORAGE_ERROR."""
-        if not may_repeat or segment in self.segments:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-
-    async def read_committed(
-        self, offset: int, size_max: int
-    ) -> tuple[ReadResult, list[AbortedTransaction]]:
-        """`read` of what is committed, and which transactions among it were aborted, both of the
-        same ledgers: the records of one that compaction replaced meanwhile and the index of its
-        replacement, which no longer has them, would show what was aborted. KafkaError, and
-        OFFSET_OUT_OF_RANGE if the log begins behind `offset` by the time that both are known.
-
-        Of very many that were aborted less is read: they take more memory than their batches."""
-        least = sys.maxsize
-        while True:
-            before = self.swap_count
-            result = await self.read(offset, size_max, committed=True)
-            aborted = await self.read_aborted(offset, result.next_offset)
-            if self.swap_count != before:
-                continue
-            # Nor does anybody know what was aborted in a ledger that retention or DeleteRecords has
-            # dropped meanwhile.
-            self._check_readable(offset)
-            is_least = not ABORTED_READ_BYTES_MIN <= result.size_bytes < least
-            if len(aborted) <= ABORTED_PER_READ_MAX or is_least:
-                return result, aborted
-            least, size_max = result.size_bytes, result.size_bytes // 2
-
-    async def read_aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """What readers of committed records have to drop of what lies between, sorted by first
-        offset (`aborted.find_nowait`, if that needs no waiting). KafkaError as `read`."""
-        try:
-            return await self.transactions.aborted.find(offset, end_offset)
-        except (LedgerError, EntryFormatError, WireError) as error:
-            self._check_readable(offset)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after that time, None without one.
-        KafkaError as `read`, and CORRUPT_MESSAGE if a batch's inside is not what it says."""
-        self._check_readable(self.log_start_offset)
-        waiting, may_repeat = deque(self.segments), True
-        while waiting:
-            segment = waiting.popleft()
-            if segment.max_timestamp < timestamp_ms:
-                continue
-            try:
-                found = await segment.find_timestamp(timestamp_ms, self.log_start_offset)
-            except LedgerError as error:
-                self._check_readable(self.log_start_offset)
-                self._check_replaced(segment, error, may_repeat=may_repeat)
-                waiting, may_repeat = deque(self.segments), False
-                continue
-            except (
-                WireError
-            ) as error:  # our coordinators' batches are not walked, nor were old ones
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-            if found is not None and found[0] < self.high_watermark:
-                return found
-        return None
-
-    async def max_timestamp_offset(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the record with the largest timestamp (KIP-734). KafkaError."""
-        start = self.log_start_offset
-        best: tuple[int, int] | None = None
-        for segment in self.segments:
-            # Only the first ones may have records below the log start, and mostly none does.
-            if segment.info.base_offset >= start:
-                break
-            if segment.info.end_offset_or(start + 1) > start and segment.max_timestamp >= 0:
-                best = await self._max_timestamp_of(segment, start)
-        behind = [each for each in self.segments if each.info.base_offset >= start]
-        latest = max(behind, key=lambda segment: segment.max_timestamp, default=None)
-        if latest is not None and latest.max_timestamp > (-1 if best is None else best[1]):
-            return await self.offset_for_timestamp(latest.max_timestamp)
-        return best
-
-    async def _max_timestamp_of(self, segment: Segment, start: int) -> tuple[int, int] | None:
-        """Of its records from `start` on, which lies in it."""
-        try:
-            found = await segment.find_timestamp(segment.max_timestamp, start)
-            if found is None:  # it is below the log start
-                found = await segment.find_max_timestamp(start)
-        except LedgerError as error:
-            self._check_readable(self.log_start_offset)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        except WireError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        return found if found is not None and found[0] < self.high_watermark else None
+    async def read(self, offset: int, size_max: int, *, committed: bool = False) -> ReadResult:
+        """As the reader's, which also has what needs no waiting, and what was aborted."""
+        return await self.reader.read(offset, size_max, committed=committed)
 
     def check_online(self) -> None:
         """KafkaError NOT_LEADER_OR_FOLLOWER unless the partition is served here, now."""
         if self.state is not State.ONLINE:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _check_readable(self, offset: int) -> None:
+    def check_readable(self, offset: int) -> None:
+        """KafkaError, OFFSET_OUT_OF_RANGE unless the offset lies in the log, or is its end."""
         self.check_online()
         if not self.log_start_offset <= offset <= self.high_watermark:
             raise KafkaError(
@@ -738,7 +542,8 @@ class PartitionLog:
                 f"offset {offset} is not in {self.log_start_offset}..{self.high_watermark}",
             )
 
-    def _position_of(self, offset: int) -> int:
+    def position_of(self, offset: int) -> int:
+        """In `segments`, of the one that the offset lies in, or would."""
         return max(bisect_right(self.segments, offset, key=base_offset_of) - 1, 0)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.cluster.features import SHARE_VERSION
 from broker.handlers.share_acknowledge import ShareAcknowledgeHandler
 from broker.handlers.share_answers import Leaders
 from broker.handlers.share_fetch import ShareFetchHandler
@@ -51,12 +52,17 @@ async def start_shares(
     await stack.enter_async_context(running(partitions.run))
     sessions = ShareSessions(sessions_max, partitions)
     leaders = Leaders(services.catalog, services.view)
+    features = services.transactions.features
+
+    def is_on() -> bool:
+        return features.levels[SHARE_VERSION] >= 1
+
     bytes_max = services.registry.broker.fetch_max_bytes
     return (
         ShareFetchHandler(
-            sessions, partitions, leaders, timers, env.turn, fetch_bytes_max=bytes_max
+            sessions, partitions, leaders, timers, env.turn, fetch_bytes_max=bytes_max, is_on=is_on
         ),
-        ShareAcknowledgeHandler(sessions, partitions, leaders, env.turn),
+        ShareAcknowledgeHandler(sessions, partitions, leaders, env.turn, is_on=is_on),
     )
 
 

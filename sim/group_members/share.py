@@ -17,7 +17,7 @@ from sim.fetching import RETRY_SECONDS
 from sim.group_members.member import Member
 from sim.group_members.topic_ids import TopicIds
 from sim.history import Violation
-from sim.workload import RECORDS_MAX, RETRIABLE
+from sim.workload import EARLIEST, LATEST, RECORDS_MAX, RETRIABLE
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
     DescribeShareGroupOffsetsRequest,
@@ -340,6 +340,14 @@ class ShareMember(Member):
         )
         for told in answer.groups[0].topics:
             for found in told.partitions:
-                # The start offset is stored with what is acknowledged next, and may trail.
-                if not found.error_code and found.lag == 0:
-                    share.done.add((told.topic_name, found.partition_index))
+                partition = told.topic_name, found.partition_index
+                if found.error_code or partition in share.done:
+                    continue
+                if found.lag == 0 or await self._is_deleted(partition):
+                    share.done.add(partition)
+
+    async def _is_deleted(self, partition: Partition) -> bool:
+        """Whether nothing is left of it. The start offset is stored with what is acknowledged next,
+        as in Kafka, and so trails behind what retention deletes: there may be a lag for ever."""
+        start, end = [await self._reader.offset(partition, which) for which in (EARLIEST, LATEST)]
+        return start is not None and start == end

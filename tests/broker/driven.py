@@ -116,16 +116,15 @@ def versions_by_test():
 
 
 def errors_of_apis():
-    """{API's name: (errors that it may answer, {one that cannot occur here: the reason}, those that
-    nobody has provoked yet)}."""
+    """{API's name: (errors that it may answer, {one that cannot occur here: the reason})}."""
     data = tomllib.loads(ERRORS.read_text(encoding="utf-8"))
     nowhere = data.pop("nowhere")
     found = {}
     for api, row in data.items():
+        assert row.keys() <= {"answers", "cannot"}, api
         listed = set(row["answers"].split())
         cannot = {name: nowhere[name] for name in listed & nowhere.keys()}
-        unproven = set(row.get("unproven", "").split())
-        found[api] = (listed, cannot | row.get("cannot", {}), unproven)
+        found[api] = (listed, cannot | row.get("cannot", {}))
     return found
 
 

@@ -37,17 +37,16 @@ def test_no_version_is_named_that_is_not_announced():
 
 def test_each_api_says_which_errors_it_may_answer():
     assert ERRORS.keys() == {api for api, _ in announced()}
-    for listed, cannot, unproven in ERRORS.values():
+    for listed, cannot in ERRORS.values():
         assert listed <= ErrorCode.__members__.keys()
         assert cannot.keys() <= listed
-        assert unproven <= listed - cannot.keys()
 
 
 def test_each_error_that_may_occur_was_provoked():
     missing = {
         (api, error)
-        for api, (listed, cannot, unproven) in ERRORS.items()
-        for error in listed - cannot.keys() - unproven
+        for api, (listed, cannot) in ERRORS.items()
+        for error in listed - cannot.keys()
         if (api, error) not in PROVOKED
     }
     assert sorted(missing) == []
@@ -59,8 +58,6 @@ def test_nothing_else_was_provoked():
     assert sorted(odd) == []
     excused = {(api, error) for api, error in PROVOKED if error in ERRORS[api][1]}
     assert sorted(excused) == []
-    proven = {(api, error) for api, error in PROVOKED if error in ERRORS[api][2]}
-    assert sorted(proven) == [], "it is no longer unproven"
 
 
 def test_each_name_is_a_test():

@@ -1,8 +1,9 @@
 """How a pass shares the event loop: its steps (steps.py) in slices, and codecs on a thread.
 
-After each slice everybody else has a turn of the loop. If that turn took long, clients are at work,
-and the pass waits once more for as long as a slice takes: so a busy broker gives at most about half
-of its time to passes, and an idle one all of it.
+After each slice everybody else has a turn of the loop. A slice is short, as whoever writes beside
+a pass waits for half of one on the way in. If the others' turn took long, clients are at work, and
+the pass waits for as long as its slices took, some of them at once: so a busy broker gives at most
+about half of its time to passes, and an idle one all of it.
 
 What a slice is is counted, not measured, so that a simulation cuts at the same places; the clock is
 asked only whether others were busy, which no virtual time passes for.
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A slice, in records: about 1.2 ms of them.
-UNITS_PER_SLICE = 600
+#: A slice, in records: about 0.3 ms of them.
+UNITS_PER_SLICE = 150
 #: What a batch costs beside its records: header, checksum, the steps themselves.
 UNITS_PER_BATCH = 5
 #: Bytes, as they lie in a batch, that a codec may be given on the loop: 8 KiB may become megabytes.
 INLINE_BYTES_MAX = 8 << 10
-#: A turn of everybody else that took so long was a busy one; then the pass waits for so long.
+#: A turn of everybody else that took so long was a busy one; after so many the pass waits for so
+#: long, which is what as many slices take. A timer for each would be later than it is long.
 BUSY_SECONDS = 0.0005
+BUSY_TURNS_PER_PAUSE = 4
 PAUSE_SECONDS = 0.0015
 
 
@@ -42,6 +45,8 @@ class Pace:
         self._env = env
         self._check = check
         self._slices = Slices(UNITS_PER_SLICE)
+        #: Since the last pause.
+        self._busy_turns = 0
 
     async def drive(self, steps: Steps[T]) -> T:
         """All steps of one batch; what they return. What they raise, and what `check` does."""
@@ -75,5 +80,8 @@ class Pace:
         before = monotonic()
         await trio.lowlevel.checkpoint()
         if monotonic() - before > BUSY_SECONDS:
+            self._busy_turns += 1
+        if self._busy_turns >= BUSY_TURNS_PER_PAUSE:
+            self._busy_turns = 0
             await trio.sleep(PAUSE_SECONDS)
         self._check()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 #: Records between two yields: 2 µs each, with a hash, a look at the map and a copy.
-RECORDS_PER_STEP = 256
+RECORDS_PER_STEP = 64
 #: And their bytes, if keys are long: a hash of so many takes 0.3 ms.
 BYTES_PER_STEP = 256 << 10
 #: A key that is longer is hashed on a thread.

@@ -35,7 +35,7 @@ async def beginning(log: PartitionLog, reset: str, now_ms: int) -> int:
     if reset == "earliest":
         return log.log_start_offset
     if reset.startswith(BY_DURATION):
-        found = await log.offset_for_timestamp(
+        found = await log.reader.offset_for_timestamp(
             now_ms - duration_ms(reset.removeprefix(BY_DURATION))
         )
         if found is not None:

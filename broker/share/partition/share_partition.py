@@ -32,7 +32,8 @@ from wire.kafka.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from broker.log.partition import PartitionLog, ReadResult
+    from broker.log.partition import PartitionLog
+    from broker.log.read.partition_reader import ReadResult
     from broker.log.transactions.aborted_index import AbortedTransaction
     from broker.share.partition.acknowledgements import Acknowledgement
     from broker.share.partition.runs import Change
@@ -205,7 +206,7 @@ class SharePartition:
             return 0
         committed = self.settings.reads_committed
         offset = max(self.core.next_fetch_offset(), self.log.log_start_offset)
-        got = self.log.read_nowait(offset, size_max, committed=committed)
+        got = self.log.reader.read_nowait(offset, size_max, committed=committed)
         return size_max if got is None else got.size_bytes
 
     def take(self, taker: Taker, size_max: int) -> Taken | None:
@@ -217,7 +218,7 @@ class SharePartition:
             if offset is None:
                 return NOTHING
             committed = settings.reads_committed
-            got = self.log.read_nowait(offset, size_max, committed=committed)
+            got = self.log.reader.read_nowait(offset, size_max, committed=committed)
             aborted: Sequence[AbortedTransaction] | None = ()
             if got is not None and committed:
                 aborted = self.log.transactions.aborted.find_nowait(offset, got.next_offset)
@@ -242,9 +243,9 @@ class SharePartition:
         self._is_reading = True
         try:
             if settings.reads_committed:
-                got, aborted = await self.log.read_committed(offset, size_max)
+                got, aborted = await self.log.reader.read_committed(offset, size_max)
             else:
-                got, aborted = await self.log.read(offset, size_max), []
+                got, aborted = await self.log.reader.read(offset, size_max), []
         except KafkaError as error:
             # The log's start moved past it meanwhile; the group's start moves, too.
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and offset < self.log.log_start_offset:

@@ -432,7 +432,7 @@ class World:
         config.setdefault("group_initial_rebalance_delay_ms", 0)
         self.config = GroupConfig(**config)
         self.nursery = nursery
-        #: `group.version` is 1.
+        #: `group.version`, `share.version` and `streams.version` are 1.
         self.is_on = True
         self.turn = Turn()
         self.catalog = MemoryCatalog()
@@ -458,7 +458,7 @@ class World:
             GroupsHandler(self.coordinator),
             OffsetsHandler(self.coordinator, self.catalog),
             ConsumerGroupsHandler(self.coordinator, self.catalog, lambda: self.is_on),
-            StreamsGroupsHandler(self.coordinator, self.catalog, self.turn),
+            StreamsGroupsHandler(self.coordinator, self.catalog, self.turn, lambda: self.is_on),
             TxnOffsetsHandler(self.coordinator, self.catalog),
             TransactionMarkersHandler(self.logs, self.turn, self.coordinator.transactions),
             FindCoordinatorHandler(
@@ -469,7 +469,9 @@ class World:
             self.requests = ShareRequests(
                 self.coordinator.base, self.coordinator.shares, self.share
             )
-            self.handlers.append(ShareGroupsHandler(self.requests, self.catalog))
+            self.handlers.append(
+                ShareGroupsHandler(self.requests, self.catalog, lambda: self.is_on)
+            )
         self.apis = {api.key: api for handler in self.handlers for api in handler.apis()}
         self.scope = trio.CancelScope()
 

@@ -5,7 +5,12 @@ import pytest
 import trio
 
 from broker.groups.consumer.settings import ConsumerSettings
+from broker.groups.share.ports import ShareNeighbours
+from broker.groups.share.settings import ShareSettings
+from broker.groups.share.types import ShareTimes
+from broker.groups.streams.settings import StreamsSettings
 from tests.broker import driven
+from tests.broker.groups.share.conftest import MemoryEnds, MemoryPersister
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.message import ZERO_UUID
 from wire.kafka.messages.consumer_groups import (
@@ -34,6 +39,24 @@ from wire.kafka.messages.offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from wire.kafka.messages.share_groups import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
+)
+from wire.kafka.messages.streams_groups import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatRequestSubtopology,
+    StreamsGroupHeartbeatRequestTopology,
+)
 from wire.kafka.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -61,6 +84,44 @@ def txn_commit(group="g", member="", generation=-1, instance=None):
     )
 
 
+def share_beat(group="g", member="m", epoch=0):
+    return 1, ShareGroupHeartbeatRequest(group, member, epoch, subscribed_topic_names=["t"])
+
+
+def streams_beat(group="g", member="m", epoch=0, **given):
+    if epoch == 0:
+        subtopologies = [StreamsGroupHeartbeatRequestSubtopology("0", ["t"])]
+        topology = StreamsGroupHeartbeatRequestTopology(0, subtopologies)
+        given = {
+            "rebalance_timeout_ms": 1000, "topology": topology, "process_id": "p",
+            "active_tasks": [], "standby_tasks": [], "warmup_tasks": [], **given,
+        }  # fmt: skip
+    return 0, StreamsGroupHeartbeatRequest(group, member, epoch, **given)
+
+
+def share_requests(group="g"):
+    """One of each API of share groups that the coordinator of groups has."""
+    topic = DescribeShareGroupOffsetsRequestTopic("t", [0])
+    described = DescribeShareGroupOffsetsRequestGroup(group, [topic])
+    offset = AlterShareGroupOffsetsRequestPartition(0, 1)
+    altered = AlterShareGroupOffsetsRequestTopic("t", [offset])
+    deleted = DeleteShareGroupOffsetsRequestTopic("t")
+    return {
+        "ShareGroupHeartbeat": share_beat(group),
+        "ShareGroupDescribe": (1, ShareGroupDescribeRequest([group])),
+        "DescribeShareGroupOffsets": (1, DescribeShareGroupOffsetsRequest([described])),
+        "AlterShareGroupOffsets": (0, AlterShareGroupOffsetsRequest(group, [altered])),
+        "DeleteShareGroupOffsets": (0, DeleteShareGroupOffsetsRequest(group, [deleted])),
+    }
+
+
+def streams_requests(group="g"):
+    return {
+        "StreamsGroupHeartbeat": streams_beat(group),
+        "StreamsGroupDescribe": (0, StreamsGroupDescribeRequest([group])),
+    }
+
+
 def asked(group="g"):
     """One request of each API, by its name."""
     wanted = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", ZERO_UUID, [0])])
@@ -82,24 +143,38 @@ def asked(group="g"):
         "TxnOffsetCommit": txn_commit(group),
         "ConsumerGroupHeartbeat": (1, beat),
         "ConsumerGroupDescribe": (1, ConsumerGroupDescribeRequest([group])),
+        **share_requests(group),
+        **streams_requests(group),
     }
 
 
-async def told(world, group="g"):
+async def told(world, group="g", requests=asked):
     """By API, the errors of its answer; of OffsetFetch those of the group, too."""
     found = {}
-    for name, request in asked(group).items():
+    for name, request in requests(group).items():
         answer = await world.ask(*request)
         found[name] = {E(code) for code in driven.error_codes(answer)} - {E.NONE} or {E.NONE}
     return found
 
 
 @pytest.fixture
+def make_world(make_world):
+    """One that serves share groups, too; the topic «t» is there."""
+
+    async def made(**config):
+        world = make_world(**config)
+        world.persister = MemoryPersister()
+        world.share = ShareNeighbours(world.persister, MemoryEnds(), lambda _: ShareTimes())
+        await world.start()
+        world.catalog.add("t", 1)
+        return world
+
+    return made
+
+
+@pytest.fixture
 async def world(make_world):
-    world = make_world()
-    await world.start()
-    world.catalog.add("t", 1)
-    return world
+    return await make_world()
 
 
 async def test_somebody_else_coordinates(autojump_clock, world):
@@ -134,10 +209,68 @@ async def test_a_group_without_a_name(autojump_clock, world):
     """Some take it, as in Kafka: simple consumers of old had none."""
     found = await told(world, "")
     takes = {"ListGroups", "OffsetCommit", "OffsetFetch", "DescribeGroups", "DeleteGroups"}
-    assert {name for name, errors in found.items() if E.INVALID_GROUP_ID not in errors} - takes == {
-        "ConsumerGroupHeartbeat"
-    }
-    assert found["ConsumerGroupHeartbeat"] == {E.INVALID_REQUEST}
+    takes |= {"DescribeShareGroupOffsets"}
+    of_members = {name for name in found if name.endswith("GroupHeartbeat")}
+    assert len(of_members) == 3
+    assert {name for name in found if E.INVALID_GROUP_ID not in found[name]} == takes | of_members
+    for name in of_members:
+        assert found[name] == {E.INVALID_REQUEST}
+    assert found["DescribeShareGroupOffsets"] == {E.NONE}, "it has begun nothing"
+
+
+@pytest.mark.parametrize("requests", [share_requests, streams_requests])
+async def test_a_protocol_that_is_not_switched_on(autojump_clock, world, requests):
+    world.is_on = False
+    found = await told(world, requests=requests)
+    assert found == {name: {E.UNSUPPORTED_VERSION} for name in requests()}
+    world.is_on = True
+    for errors in (await told(world, requests=requests)).values():
+        assert E.UNSUPPORTED_VERSION not in errors
+
+
+@pytest.mark.parametrize(
+    ("limit", "beat"),
+    [
+        ({"share": ShareSettings(group_share_max_size=1)}, share_beat),
+        ({"streams": StreamsSettings(group_streams_max_size=1)}, streams_beat),
+    ],
+)
+async def test_a_group_that_is_full(autojump_clock, make_world, limit, beat):
+    world = await make_world(**limit)
+    assert (await world.ask(*beat(member="one"))).error_code == E.NONE
+    assert (await world.ask(*beat(member="two"))).error_code == E.GROUP_MAX_SIZE_REACHED
+    assert (await world.ask(*beat(member="one", epoch=-1))).error_code == E.NONE
+    assert (await world.ask(*beat(member="two"))).error_code == E.NONE
+
+
+async def test_offsets_of_a_share_group_that_is_another_kind_of_group(autojump_clock, world):
+    await world.ask(*join())
+    requests = share_requests()
+    described = requests.pop("DescribeShareGroupOffsets")
+    for name, request in requests.items():
+        codes = set(driven.error_codes(await world.ask(*request))) - {E.NONE}
+        assert codes == {E.GROUP_ID_NOT_FOUND}, name
+    assert set(driven.error_codes(await world.ask(*described))) == {E.NONE}, "nothing is known"
+
+
+async def test_a_classic_group_that_is_full(autojump_clock, make_world):
+    world = await make_world(group_max_size=1)
+    one = await world.ask(*join())
+    assert one.error_code == E.MEMBER_ID_REQUIRED
+    two = await world.ask(*join())
+    assert (await world.ask(*join(member=one.member_id))).error_code == E.NONE
+    for member in (two.member_id, ""):
+        refused = await world.ask(*join(member=member))
+        assert (refused.error_code, refused.generation_id) == (E.GROUP_MAX_SIZE_REACHED, -1)
+
+
+async def test_members_of_the_streams_protocol_whose_epoch_is_another(autojump_clock, world):
+    joined = await world.ask(*streams_beat())
+    assert joined.error_code == E.NONE
+    for epoch in (joined.member_epoch + 1, 99):
+        answer = await world.ask(*streams_beat(epoch=epoch))
+        assert answer.error_code == E.FENCED_MEMBER_EPOCH
+    assert (await world.ask(*streams_beat(epoch=joined.member_epoch))).error_code == E.NONE
 
 
 async def test_an_instance_that_is_another_member_now(autojump_clock, world):
@@ -155,6 +288,7 @@ async def test_an_instance_that_is_another_member_now(autojump_clock, world):
         (4, SyncGroupRequest("g", 1, old, "i")),
         (5, LeaveGroupRequest("g", members=[identity])),
         commit(member=old, generation=1, instance="i"),
+        txn_commit(member=old, generation=1, instance="i"),
     ):
         codes = set(driven.error_codes(await world.ask(version, message))) - {0}
         assert codes == {E.FENCED_INSTANCE_ID}, message
@@ -182,9 +316,7 @@ async def test_a_generation_that_is_over(autojump_clock, world):
 
 
 async def test_members_of_the_consumer_protocol_that_err(autojump_clock, make_world):
-    world = make_world(consumer=ConsumerSettings(group_consumer_max_size=1))
-    await world.start()
-    world.catalog.add("t", 1)
+    world = await make_world(consumer=ConsumerSettings(group_consumer_max_size=1))
 
     def beat(member="m", epoch=0, **given):
         given.setdefault("rebalance_timeout_ms", 1000)

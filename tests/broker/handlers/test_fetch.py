@@ -7,7 +7,8 @@ import trio
 
 from broker.connection import UNSENT_BYTES_MAX
 from broker.handlers import fetch
-from broker.log.partition import PartitionLog, State
+from broker.log.partition import State
+from broker.log.read.partition_reader import PartitionReader
 from broker.log.watchers import Watchers
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
@@ -506,7 +507,7 @@ async def test_those_who_wait_are_not_all_looked_at_in_one_turn(
         )
     await waiting(client.server, 20)
     looks, most = 0, 0
-    read_nowait, tell = PartitionLog.read_nowait, Watchers.tell
+    read_nowait, tell = PartitionReader.read_nowait, Watchers.tell
 
     def counted_read(self, *args, **options):
         nonlocal looks
@@ -519,7 +520,7 @@ async def test_those_who_wait_are_not_all_looked_at_in_one_turn(
         tell(self)
         most = max(most, looks)
 
-    monkeypatch.setattr(PartitionLog, "read_nowait", counted_read)
+    monkeypatch.setattr(PartitionReader, "read_nowait", counted_read)
     monkeypatch.setattr(Watchers, "tell", counted_tell)
     other = await client.server.connect()
     await other.produce("many", [b"x"], partition=7)

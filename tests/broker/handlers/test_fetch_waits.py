@@ -126,7 +126,7 @@ async def test_what_is_on_disk_is_collected_once(start_server, requests, looks, 
     client = await server.connect()
     logs = server.parts["LogManager"]
     await wait_until(lambda: logs.get("t", 0).state is State.ONLINE)
-    assert logs.get("t", 0).read_nowait(0, 1) is None, "its ledger is not open"
+    assert logs.get("t", 0).reader.read_nowait(0, 1) is None, "its ledger is not open"
     got = await client.fetch("t", 0)
     assert requests.values(got.records) == [(0, b"x")]
     assert looks == [[0]]

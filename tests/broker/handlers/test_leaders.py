@@ -17,12 +17,13 @@ from broker.cluster.membership import BROKERS_PATH, Membership, Registration
 from broker.cluster.ownership import Incarnation
 from broker.cluster.placing import Placing
 from broker.cluster.registry import ConfigRegistry
+from broker.handlers.cluster import ClusterHandler
 from broker.handlers.leaders import LeadersHandler
 from metadata.memory import MemoryStore
 from runtime.env import Env, RealClock
 from tests.broker import driven
 from wire.kafka.codec import decode, encode
-from wire.kafka.errors import ErrorCode
+from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -33,8 +34,14 @@ from wire.kafka.messages.cluster import (
     TopicPartitions,
     UnregisterBrokerRequest,
 )
+from wire.kafka.messages.metadata import DescribeTopicPartitionsRequest, TopicRequest
 
 LISTENERS = {"PLAINTEXT": ("127.0.0.1", 9092, "PLAINTEXT")}
+
+
+class NoLogs:
+    def get(self, topic, partition):
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class Broker:
@@ -61,7 +68,10 @@ class Broker:
             lambda *_: None,
         )
         handler = LeadersHandler(self.catalog, self.membership, self.ownership, self.view)
-        self.apis = {api.key: api for api in handler.apis()}
+        cluster = ClusterHandler(
+            self.catalog, registry, self.view, NoLogs(), data_directory="/d", disk_usage=None
+        )
+        self.apis = {api.key: api for each in (handler, cluster) for api in each.apis()}
 
     async def add(self, node_id, state=BrokerState.RUNNING):
         made = Registration(Incarnation(node_id, "2" * 32), LISTENERS, None, state)
@@ -183,6 +193,28 @@ async def test_unclean_leaders(broker):
     assert broker.assigned("t")[1].epoch == 4
 
 
+async def test_no_broker_can_lead(broker):
+    """All that are registered are on their way out, this one too."""
+    await broker.assign("t", Assigned(9, 3, (9, 8)))
+    for node_id in (2, 3):
+        await broker.remove(node_id)
+    made = Registration(broker.membership.incarnation, LISTENERS, None, BrokerState.DRAINING)
+    await broker.store.put(f"{BROKERS_PATH}/1", made.to_bytes(), -1)
+    with trio.fail_after(10):
+        while broker.membership.live[1].candidate.state is not BrokerState.DRAINING:
+            await trio.sleep(0.001)
+    assert await broker.elect({"t": [0]}, kind=1) == {("t", 0): "ELIGIBLE_LEADERS_NOT_AVAILABLE"}
+    assert broker.assigned("t") == (Assigned(9, 3, (9, 8)),)
+
+
+async def test_metadata_that_does_not_answer_is_retriable(broker):
+    await broker.assign("t", Assigned(2, 0, (1, 9)))
+    await broker.store.aclose()
+    assert await broker.elect({"t": [0]}) == {("t", 0): "REQUEST_TIMED_OUT"}
+    assert await broker.reassign("t", {0: [2, 3]}) == ["REQUEST_TIMED_OUT"]
+    assert await broker.unregister(9) == "REQUEST_TIMED_OUT"
+
+
 async def test_an_unknown_kind_of_election(broker):
     answer = await broker.call(ElectLeadersRequest(election_type=2, topic_partitions=None))
     assert ErrorCode(answer.error_code) is ErrorCode.INVALID_REQUEST
@@ -248,3 +280,11 @@ async def test_what_clients_see_of_replicas(broker):
     assert padded.replicas[1] in {bookie_node_id("b1"), bookie_node_id("b2")}
     assert broker.view.leader("t", 1, "PLAINTEXT") is None
     assert broker.view.partition("u", 0).leader == -1
+
+
+async def test_a_partition_whose_leader_is_gone_is_described_without_one(broker):
+    await broker.assign("t", Assigned(2, 4, (3, 2)), Assigned(9, 1, (9, 1)))
+    answer = await broker.call(DescribeTopicPartitionsRequest([TopicRequest("t")], 10))
+    [topic] = answer.topics
+    told = [(ErrorCode(one.error_code).name, one.leader_id) for one in topic.partitions]
+    assert told == [("NONE", 2), ("LEADER_NOT_AVAILABLE", -1)]

@@ -177,7 +177,7 @@ async def test_what_takes_longer_than_the_client_waits_is_told(filled, monkeypat
     async def slowly(_timestamp):
         await trio.sleep_forever()
 
-    monkeypatch.setattr(log, "offset_for_timestamp", slowly)
+    monkeypatch.setattr(log.reader, "offset_for_timestamp", slowly)
     wanted = [
         ListOffsetsPartition(partition_index=0, timestamp=1000),
         ListOffsetsPartition(partition_index=1, timestamp=LATEST),

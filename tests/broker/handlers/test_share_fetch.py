@@ -3,7 +3,7 @@
 import trio
 
 from broker.api import ConnectionInfo, Request
-from broker.log.partition import PartitionLog
+from broker.log.read.partition_reader import PartitionReader
 from broker.share.ports import ShareKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.share_groups import ForgottenTopic, ShareFetchRequest
@@ -246,7 +246,7 @@ async def test_records_are_deleted_while_they_are_read(share_member, monkeypatch
     for _ in range(4):
         await member.admin.produce("t", [b"a"])
     logs = member.client.server.parts["LogManager"]
-    nowait = PartitionLog.read_nowait
+    nowait = PartitionReader.read_nowait
     reads = []
 
     def cold(self, offset, *arguments, **keywords):
@@ -255,11 +255,11 @@ async def test_records_are_deleted_while_they_are_read(share_member, monkeypatch
     async def deleted_meanwhile(self, offset, size_max):
         reads.append(offset)
         await logs.delete_records("t", 0, 3)
-        assert self.log_start_offset == 3
+        assert logs.get("t", 0).log_start_offset == 3
         raise KafkaError(E.OFFSET_OUT_OF_RANGE)
 
-    monkeypatch.setattr(PartitionLog, "read_nowait", cold)
-    monkeypatch.setattr(PartitionLog, "read", deleted_meanwhile)
+    monkeypatch.setattr(PartitionReader, "read_nowait", cold)
+    monkeypatch.setattr(PartitionReader, "read", deleted_meanwhile)
     taken = []
     while not taken:
         taken = await member.take()
@@ -271,7 +271,7 @@ async def test_a_partition_with_an_error_keeps_no_other_from_being_read(share_me
     told at once each time, and one whose records had to be read, which never were."""
     member = await share_member("one")
     await member.admin.produce("t", [b"a"])
-    monkeypatch.setattr(PartitionLog, "read_nowait", lambda *_, **__: None)
+    monkeypatch.setattr(PartitionReader, "read_nowait", lambda *_, **__: None)
     answer = await member.fetch(partitions=(0, 77))
     for _ in range(3):
         codes = {each.partition_index: each.error_code for each in answer.responses[0].partitions}

@@ -91,6 +91,14 @@ async def test_who_does_not_say_who_he_is_is_refused(world):
     assert await world.push(b"") == "INVALID_REQUEST", "he had said that it was the last one"
 
 
+async def test_who_pushes_before_its_time_is_told(world):
+    await world.client.set_config("s", CLIENT_METRICS, metrics="*", **{"interval.ms": 3_600_000})
+    await world.ask()
+    assert await world.push(DATA) == "NONE", "the first one may come early"
+    assert await world.push(DATA) == "THROTTLING_QUOTA_EXCEEDED"
+    assert await world.push(DATA, terminating=True) == "NONE", "nor has the last one to wait"
+
+
 async def test_an_unknown_subscription_is_told(world):
     await world.ask()
     world.subscription += 1

@@ -244,6 +244,41 @@ async def test_end(server, autojump_clock, version, committed):
     assert {each[5] for each in server.partitions.written} == {committed}
 
 
+# --- who is refused
+
+
+async def test_what_a_coordinator_does_not_take(server, autojump_clock):
+    """Ids that are none, and producers that the id has not."""
+    producer_id, epoch = await server.new_producer()
+    for name, who, error in (
+        ("", producer_id, E.INVALID_REQUEST),
+        ("id", producer_id + 1, E.INVALID_PRODUCER_ID_MAPPING),
+        ("other", producer_id, E.INVALID_PRODUCER_ID_MAPPING),
+    ):
+        for version in range(5):
+            request = AddOffsetsToTxnRequest(name, who, epoch, "g")
+            assert (await server.call(version, request)).error_code == error
+        for version in range(6):
+            assert await server.end(version, (who, epoch), name=name) == (error, -1, -1)
+    assert server.txn.partitions == frozenset()
+
+
+async def test_while_a_transaction_ends(server, autojump_clock):
+    """Its decision is stored, and a partition has no marker yet: everybody is to ask again."""
+    producer_id, epoch = await server.new_producer()
+    await server.add_old(3, (producer_id, epoch))
+    server.partitions.is_mute = True
+    assert (await server.end(4, (producer_id, epoch)))[0] == E.NONE
+    assert (await server.end(4, (producer_id, epoch)))[0] == E.CONCURRENT_TRANSACTIONS
+    request = AddOffsetsToTxnRequest("id", producer_id, epoch, "g")
+    assert (await server.call(4, request)).error_code == E.CONCURRENT_TRANSACTIONS
+    answer = await server.call(5, InitProducerIdRequest("id", 60_000))
+    assert (answer.error_code, answer.producer_id) == (E.CONCURRENT_TRANSACTIONS, -1)
+    server.partitions.answer()
+    await server.settle()
+    assert (await server.call(4, request)).error_code == E.NONE
+
+
 # --- administration
 
 

@@ -199,6 +199,18 @@ async def test_a_marker_is_checked_by_its_transactions_version(served, requests,
         assert (await served.fetch("t", 0)).last_stable_offset > 0
 
 
+async def test_a_marker_of_a_coordinator_that_was_replaced(served, requests, batch, name):
+    await send(served, requests, ("t", 0, batch([b"x"])))
+    newer, older = markers((7, 0, True, {"t": [0]})), markers((7, 0, True, {"t": [0]}))
+    newer.markers[0].coordinator_epoch, older.markers[0].coordinator_epoch = 4, 3
+    assert set(errors_of(await served.call(newer)).values()) == {0}
+    await send(served, requests, ("t", 0, batch([b"y"], sequence=1)))
+    [code] = errors_of(await served.call(older)).values()
+    assert name(code) == "TRANSACTION_COORDINATOR_FENCED"
+    got = await served.fetch("t", 0, isolation_level=1)
+    assert (got.high_watermark, got.last_stable_offset) == (3, 2), "it is open still"
+
+
 async def test_many_markers_are_answered_together(served, requests, batch):
     answer = await served.call(markers(*((pid, 0, True, {"t": [0]}) for pid in range(130))))
     assert len(errors_of(answer)) == 130

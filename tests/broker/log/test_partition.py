@@ -213,7 +213,7 @@ async def test_size_limits(world):
         await world.append(bytes([number]) * 1000)
     one = await world.log.read(0, 10)
     assert len(list(records_of(one))) == 1
-    none = await world.log.read(0, 10, at_least_one=False)
+    none = await world.log.reader.read(0, 10, at_least_one=False)
     assert none.parts == []
     some = await world.log.read(0, 5000)
     assert 3 <= len(list(records_of(some))) <= 4
@@ -434,16 +434,16 @@ async def test_offsets_by_time(world):
             await getattr(world, how)()
         for wanted in (0, 100, 101, 300, 301, 500, 501, 900):
             naive = next(i for i, time in enumerate(times) if time >= wanted)
-            assert await world.log.offset_for_timestamp(wanted) == (naive, times[naive])
-        assert await world.log.offset_for_timestamp(901) is None
-        assert await world.log.max_timestamp_offset() == (5, 900)
+            assert await world.log.reader.offset_for_timestamp(wanted) == (naive, times[naive])
+        assert await world.log.reader.offset_for_timestamp(901) is None
+        assert await world.log.reader.max_timestamp_offset() == (5, 900)
 
 
 async def test_log_append_time(world):
     world.config.message_timestamp_type = "LogAppendTime"
     append = await world.append(b"x", b"y", timestamp=5)
     assert append.log_append_time_ms == pytest.approx(world.env.clock.time_ms(), abs=10_000)
-    assert await world.log.offset_for_timestamp(append.log_append_time_ms) == (
+    assert await world.log.reader.offset_for_timestamp(append.log_append_time_ms) == (
         0,
         append.log_append_time_ms,
     )

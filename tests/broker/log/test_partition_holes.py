@@ -134,12 +134,12 @@ async def test_leading_empty_batches_small_max_bytes(world):
         got = await world.log.read(1, 150)
         assert [header.record_count for header in headers_of(got)] == [0, 0, 0, 1]
     # Where it is not the first partition of an answer: nothing rather than nothing but these.
-    got = await world.log.read(0, 150, at_least_one=False)
+    got = await world.log.reader.read(0, 150, at_least_one=False)
     assert (got.parts, got.next_offset) == ([], 0)
-    got = world.log.read_nowait(0, 150, at_least_one=False)
+    got = world.log.reader.read_nowait(0, 150, at_least_one=False)
     assert got.parts == []
     await world.values()
-    got = world.log.read_nowait(0, 1 << 20, at_least_one=False)
+    got = world.log.reader.read_nowait(0, 1 << 20, at_least_one=False)
     assert [number for number, _ in records_of(got)] == [4, 5]
 
 
@@ -178,7 +178,7 @@ async def test_a_read_goes_on_behind_many_empty_batches(world, monkeypatch):
     for is_cold in (True, False):
         if is_cold:
             await cold(world)
-        assert is_cold or world.log.read_nowait(0, 1) is None
+        assert is_cold or world.log.reader.read_nowait(0, 1) is None
         got = await world.log.read(0, 1)
         assert [header.record_count for header in headers_of(got)] == [0] * 7 + [1]
         assert got.next_offset == 8
@@ -209,15 +209,15 @@ async def test_list_offsets_by_time_and_max_after_thinning(world):
     await closed(world, b"0", b"1", b"2", timestamp=1000)  # 1000, 1001, 1002
     await closed(world, b"3", b"4", b"5", timestamp=2000)
     await closed(world, b"6", b"7", timestamp=500)
-    assert await world.log.max_timestamp_offset() == (5, 2002)
+    assert await world.log.reader.max_timestamp_offset() == (5, 2002)
     await swapped(world, 0, 2, {2, 3}.__contains__)
-    assert await world.log.max_timestamp_offset() == (3, 2000)
-    assert await world.log.offset_for_timestamp(0) == (2, 1002)
-    assert await world.log.offset_for_timestamp(1003) == (3, 2000)
-    assert await world.log.offset_for_timestamp(2001) is None
+    assert await world.log.reader.max_timestamp_offset() == (3, 2000)
+    assert await world.log.reader.offset_for_timestamp(0) == (2, 1002)
+    assert await world.log.reader.offset_for_timestamp(1003) == (3, 2000)
+    assert await world.log.reader.offset_for_timestamp(2001) is None
     await swapped(world, 0, 1, set().__contains__)
-    assert await world.log.max_timestamp_offset() == (7, 501)
-    assert await world.log.offset_for_timestamp(0) == (6, 500)
+    assert await world.log.reader.max_timestamp_offset() == (7, 501)
+    assert await world.log.reader.offset_for_timestamp(0) == (6, 500)
 
 
 async def test_the_largest_time_is_of_what_is_behind_the_log_start(world):
@@ -225,18 +225,18 @@ async def test_the_largest_time_is_of_what_is_behind_the_log_start(world):
     await closed(world, b"0", b"1", timestamp=9000)  # 9000, 9001
     await closed(world, b"2", b"3", b"4", b"5", timestamp=5000)  # 5000 to 5003
     await closed(world, b"6", timestamp=1000)
-    assert await world.log.max_timestamp_offset() == (1, 9001)
+    assert await world.log.reader.max_timestamp_offset() == (1, 9001)
     await world.keeper.delete_records(1)
-    assert await world.log.max_timestamp_offset() == (1, 9001)
+    assert await world.log.reader.max_timestamp_offset() == (1, 9001)
     kept = world.log.segments[0]
     await world.keeper.delete_records(2)
     if world.log.segments[0] is not kept:
         world.log.segments.insert(0, kept)  # as where producers are known of it alone
-    assert await world.log.max_timestamp_offset() == (5, 5003)
-    assert await world.log.offset_for_timestamp(5004) is None
+    assert await world.log.reader.max_timestamp_offset() == (5, 5003)
+    assert await world.log.reader.offset_for_timestamp(5004) is None
     world.log.segments[:] = [each for each in world.log.segments if each is not kept]
     await world.keeper.delete_records(6)
-    assert await world.log.max_timestamp_offset() == (6, 1000)
+    assert await world.log.reader.max_timestamp_offset() == (6, 1000)
 
 
 async def test_the_largest_time_of_the_rest_of_a_ledger(world):
@@ -245,7 +245,7 @@ async def test_the_largest_time_of_the_rest_of_a_ledger(world):
     await closed(world, b"4", timestamp=7000)
     for start, expected in ((0, (0, 9000)), (1, (1, 8000)), (2, (3, 7500)), (4, (4, 7000))):
         await world.keeper.delete_records(start)
-        assert await world.log.max_timestamp_offset() == expected
+        assert await world.log.reader.max_timestamp_offset() == expected
 
 
 async def test_list_offsets_skips_empty_batch(world):
@@ -253,9 +253,9 @@ async def test_list_offsets_skips_empty_batch(world):
     await closed(world, b"0", timestamp=5000)
     await closed(world, b"1", timestamp=4000)
     await swapped(world, 0, 2, {1}.__contains__, drop_empty=False)
-    assert await world.log.offset_for_timestamp(4000) == (1, 4000)
-    assert await world.log.offset_for_timestamp(4500) is None
-    assert await world.log.max_timestamp_offset() == (1, 4000)
+    assert await world.log.reader.offset_for_timestamp(4000) == (1, 4000)
+    assert await world.log.reader.offset_for_timestamp(4500) is None
+    assert await world.log.reader.max_timestamp_offset() == (1, 4000)
 
 
 async def test_log_append_time_names_a_record_that_exists(world):
@@ -263,9 +263,9 @@ async def test_log_append_time_names_a_record_that_exists(world):
     await closed(world, b"0", b"1", b"2", b"3")
     time_ms = world.log.segments[0].max_timestamp
     await swapped(world, 0, 1, {2, 3}.__contains__)
-    assert await world.log.offset_for_timestamp(time_ms) == (2, time_ms)
+    assert await world.log.reader.offset_for_timestamp(time_ms) == (2, time_ms)
     await world.keeper.delete_records(3)
-    assert await world.log.offset_for_timestamp(time_ms) == (3, time_ms)
+    assert await world.log.reader.offset_for_timestamp(time_ms) == (3, time_ms)
     (header,) = headers_of(await world.log.read(3, 1000))
     assert header.timestamp_type == TimestampType.LOG_APPEND_TIME
 

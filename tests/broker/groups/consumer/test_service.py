@@ -538,6 +538,19 @@ async def test_a_mixed_group_is_loaded(world, autojump_clock):
     assert await new.beat() is E.NONE
 
 
+async def test_a_classic_member_of_a_mixed_group_reads_offsets_of_its_generation(
+    world, autojump_clock
+):
+    (old,) = await stable_classic(world)
+    new = Client(world, "a", "t")
+    assert await new.beat() is E.NONE
+    await settle(old, new)
+    assert await committed(world, 10, member=old.member_id, epoch=old.generation) is E.NONE
+    assert await fetched(world, old.member_id, old.generation) == (E.NONE, {0: 10})
+    assert await fetched(world, old.member_id, old.generation - 1) == (E.ILLEGAL_GENERATION, {})
+    assert await fetched(world, "a", new.epoch + 1) == (E.STALE_MEMBER_EPOCH, {})
+
+
 async def test_upgrade_mid_rebalance(world, autojump_clock):
     """Who waits for a classic rebalance is told to join again."""
     (old,) = await stable_classic(world)

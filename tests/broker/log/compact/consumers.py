@@ -65,7 +65,7 @@ async def read_committed(log, consumer, offset=0, size_max=1 << 20):
     while offset < log.last_stable_offset:
         got = await log.read(offset, size_max, committed=True)
         assert got.next_offset > offset, f"no progress at {offset}"
-        aborted = await log.read_aborted(offset, got.next_offset)
+        aborted = await log.reader.read_aborted(offset, got.next_offset)
         for header, batch in consumer(got.parts, aborted):
             for record in iter_records(batch, header, size_max=1 << 30):
                 at = header.base_offset + record.offset_delta

@@ -108,10 +108,10 @@ async def test_what_is_asked_by_time_is_answered_from_what_is_left(
     records = await compaction.read_records(shop.log)
     for time in {each[3] + step for each in records for step in (-1, 0, 1)}:
         expected = next(((each[0], each[3]) for each in records if each[3] >= time), None)
-        assert await shop.log.offset_for_timestamp(time) == expected
+        assert await shop.log.reader.offset_for_timestamp(time) == expected
     latest = max(each[3] for each in records)
     first = next((each[0], each[3]) for each in records if each[3] == latest)
-    assert await shop.log.max_timestamp_offset() == first
+    assert await shop.log.reader.max_timestamp_offset() == first
 
 
 async def test_fetch_from_every_offset(autojump_clock, shop, compaction):

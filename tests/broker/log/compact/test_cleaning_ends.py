@@ -382,7 +382,7 @@ async def test_a_crash_at_each_step(autojump_clock, shop, started, compaction, m
 async def test_readers_of_replaced_ledgers(autojump_clock, shop, compaction):
     """One that holds the old ledger reads on it until it is deleted, then the new one; a ledger
     that the chain names and that is gone is an error, and no hole."""
-    from broker.log.partition import ReadResult
+    from broker.log.read.partition_reader import ReadResult
     from wire.kafka.errors import ErrorCode, KafkaError
 
     log = await filled(shop, file_delete_delay_ms=10_000)

@@ -116,7 +116,7 @@ class Transactions:
                 if is_abort(header, batch):
                     markers.add((header.producer_id, header.base_offset))
             offset = got.next_offset
-        rows = await log.read_aborted(0, 1 << 60)
+        rows = await log.reader.read_aborted(0, 1 << 60)
         assert {(row.producer_id, row.last_offset) for row in rows} <= markers
         return rows
 
@@ -370,7 +370,7 @@ async def test_the_index_of_a_joined_ledger_is_read_whole(autojump_clock, shop, 
     assert info.aborted_count == 5
     await shop.take_over()
     await transactions.check(rng)
-    rows = await shop.log.read_aborted(0, 1 << 60)
+    rows = await shop.log.reader.read_aborted(0, 1 << 60)
     assert [row.producer_id for row in rows] == list(range(1000, 1005))
 
 

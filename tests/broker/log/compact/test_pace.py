@@ -1,9 +1,17 @@
 """How the steps of a pass share the loop."""
 
+import itertools
+
 import pytest
 import trio
 
-from broker.log.compact.pace import INLINE_BYTES_MAX, PAUSE_SECONDS, UNITS_PER_SLICE, Pace
+from broker.log.compact.pace import (
+    BUSY_TURNS_PER_PAUSE,
+    INLINE_BYTES_MAX,
+    PAUSE_SECONDS,
+    UNITS_PER_SLICE,
+    Pace,
+)
 from broker.log.compact.steps import Work
 
 
@@ -58,7 +66,7 @@ async def test_slices(nursery):
     pace = Pace(World(), lambda: None)
 
     async def work():
-        assert await pace.drive(steps([100] * 60)) == "done"
+        assert await pace.drive(steps([25] * 240)) == "done"
 
     turns = await turns_during(nursery, work)
     assert 6000 // UNITS_PER_SLICE - 2 <= turns <= 6000 // UNITS_PER_SLICE + 2
@@ -93,10 +101,17 @@ async def test_a_busy_loop_gets_a_pause(autojump_clock):
     before = trio.current_time()
     await pace.give_way()
     assert trio.current_time() == before
-    # What it reads before and after the turn of everybody else.
-    world.clock.monotonic = iter((0.0, 0.01)).__next__
+    # What it reads before and after each turn of everybody else.
+    world.clock.monotonic = itertools.cycle((0.0, 0.01)).__next__
+    for _ in range(BUSY_TURNS_PER_PAUSE - 1):
+        await pace.give_way()
+    assert trio.current_time() == before
     await pace.give_way()
     assert trio.current_time() - before >= PAUSE_SECONDS - 1e-9
+    # And the count begins anew.
+    before = trio.current_time()
+    await pace.give_way()
+    assert trio.current_time() == before
 
 
 async def test_it_ends_when_it_is_to():

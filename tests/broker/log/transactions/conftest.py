@@ -223,11 +223,11 @@ class World:
         """(headers of the batches, aborted rows, next offset) of a read_committed fetch."""
         log = self.log
         if hot:
-            got = log.read_nowait(offset, size_max, committed=True)
+            got = log.reader.read_nowait(offset, size_max, committed=True)
             assert got is not None
         else:
             got = await log.read(offset, size_max, committed=True)
-        aborted = await log.read_aborted(offset, got.next_offset)
+        aborted = await log.reader.read_aborted(offset, got.next_offset)
         assert log.transactions.aborted.find_nowait(offset, got.next_offset) in (aborted, None)
         data = b"".join(got.parts)
         return list(scan_batches(data)), aborted, got.next_offset

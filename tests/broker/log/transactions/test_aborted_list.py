@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from broker.log import partition
+from broker.log.read import partition_reader
 from broker.log.transactions import aborted_list
 from broker.log.transactions.aborted_list import AbortedCache, AbortedLists
 from wire.kafka.errors import KafkaError
@@ -86,7 +86,7 @@ async def test_records_and_index_are_of_the_same_ledgers(world, autojump_clock, 
     world.put(1, pid=1)
     world.end(1, commit=False)
     await world.settle()
-    log, read, count = world.log, world.log.read, 0
+    log, read, count = world.log, world.log.reader.read, 0
 
     async def swapped_after(*arguments, **keywords):
         nonlocal count
@@ -94,8 +94,8 @@ async def test_records_and_index_are_of_the_same_ledgers(world, autojump_clock, 
         log.swap_count += count == 1
         return await read(*arguments, **keywords)
 
-    monkeypatch.setattr(log, "read", swapped_after)
-    result, aborted = await log.read_committed(0, 1 << 20)
+    monkeypatch.setattr(log.reader, "read", swapped_after)
+    result, aborted = await log.reader.read_committed(0, 1 << 20)
     assert (count, result.next_offset, [each.producer_id for each in aborted]) == (2, 2, [1])
 
 
@@ -110,16 +110,16 @@ async def test_records_of_a_ledger_that_is_deleted_meanwhile_are_not_given(
     world.put(1, pid=2)
     world.end(2, commit=True)
     await world.settle()
-    log, read = world.log, world.log.read
+    log, read = world.log, world.log.reader.read
 
     async def deleted_after(*arguments, **keywords):
         result = await read(*arguments, **keywords)
         await world.keeper.delete_records(2)
         return result
 
-    monkeypatch.setattr(log, "read", deleted_after)
+    monkeypatch.setattr(log.reader, "read", deleted_after)
     with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
-        await log.read_committed(0, 1 << 20)
+        await log.reader.read_committed(0, 1 << 20)
 
 
 async def test_very_many_are_found_in_slices(world, autojump_clock, monkeypatch):
@@ -160,16 +160,16 @@ async def test_very_many_are_found_in_slices(world, autojump_clock, monkeypatch)
 
 
 async def test_less_is_read_of_very_many(world, autojump_clock, monkeypatch):
-    monkeypatch.setattr(partition, "ABORTED_PER_READ_MAX", 10)
-    monkeypatch.setattr(partition, "ABORTED_READ_BYTES_MIN", 400)
+    monkeypatch.setattr(partition_reader, "ABORTED_PER_READ_MAX", 10)
+    monkeypatch.setattr(partition_reader, "ABORTED_READ_BYTES_MIN", 400)
     for pid in range(50):
         world.put(1, pid=pid)
         world.end(pid, commit=False)
     await world.settle()
     offset, counts, end = 0, [], world.log.high_watermark
     while offset < end:
-        result, aborted = await world.log.read_committed(offset, 1 << 20)
-        assert aborted == await world.log.read_aborted(offset, result.next_offset)
+        result, aborted = await world.log.reader.read_committed(offset, 1 << 20)
+        assert aborted == await world.log.reader.read_aborted(offset, result.next_offset)
         assert result.next_offset > offset
         assert len(aborted) <= 10
         counts.append(len(aborted))
@@ -179,8 +179,8 @@ async def test_less_is_read_of_very_many(world, autojump_clock, monkeypatch):
 
 
 async def test_one_batch_is_read_whatever_was_aborted(world, autojump_clock, monkeypatch):
-    monkeypatch.setattr(partition, "ABORTED_PER_READ_MAX", 3)
-    monkeypatch.setattr(partition, "ABORTED_READ_BYTES_MIN", 1)
+    monkeypatch.setattr(partition_reader, "ABORTED_PER_READ_MAX", 3)
+    monkeypatch.setattr(partition_reader, "ABORTED_READ_BYTES_MIN", 1)
     for pid in range(8):
         world.put(1, pid=pid)
     first = world.log.next_offset
@@ -188,5 +188,5 @@ async def test_one_batch_is_read_whatever_was_aborted(world, autojump_clock, mon
     for pid in range(9):
         world.end(pid, commit=False)
     await world.settle()
-    result, aborted = await world.log.read_committed(first, 1 << 20)
+    result, aborted = await world.log.reader.read_committed(first, 1 << 20)
     assert (result.next_offset, len(aborted)) == (first + 20, 9)
