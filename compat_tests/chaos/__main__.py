@@ -15,7 +15,7 @@ from .world import Options
 
 def parse(arguments: list[str]) -> Options:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.chaos", description=__doc__)
-    parser.add_argument("scenario", choices=["bookies", "cluster", "transactions"])
+    parser.add_argument("scenario", choices=["bookies", "cluster", "transactions", "groups"])
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bookies", type=int, help="5; 4 with brokers")

@@ -7,6 +7,8 @@ from contextlib import suppress
 
 from .kafka_groups import GroupReading
 from .nemeses import Nemesis, launch
+from .new_groups import NewGroups
+from .streams_counting import StreamsCounting
 
 STOP_WITHIN_S = 40
 
@@ -103,7 +105,11 @@ class ReplaceMember(Nemesis):
     hold_s = (0.0, 0.1)
 
     def victims(self) -> list[object]:
-        return [each for each in self.workloads if isinstance(each, GroupReading)]
+        return [
+            each
+            for each in self.workloads
+            if isinstance(each, GroupReading | NewGroups | StreamsCounting)
+        ]
 
     def strike(self) -> None:
         self.victim.replace_member()

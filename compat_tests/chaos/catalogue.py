@@ -27,6 +27,9 @@ def kinds(world) -> tuple[list[type[Nemesis]], list[str]]:
         made += [KillWriter, FenceWriter, FreezeAndFenceWriter]
     elif world.options.scenario == "cluster":
         made.append(broker_nemeses.ReplaceMember)
+    elif world.options.scenario == "groups":
+        # Three groups, and they are what this is about.
+        made += [broker_nemeses.ReplaceMember] * 3
     has_ours = any(isinstance(bookie, ChaosBookie) for bookie in world.bookies)
     if has_ours:
         made.append(WipeBookie)

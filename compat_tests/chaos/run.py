@@ -16,6 +16,8 @@ from .catalogue import kinds
 from .kafka_groups import GroupReading, JavaGroup, LibrdkafkaGroup
 from .kafka_writers import JavaWriting, KcatWriting, LibrdkafkaWriting, TopicWorkload
 from .nemeses import Nemesis
+from .new_groups import NewGroups
+from .streams_counting import StreamsCounting
 from .tables import Strike
 from .topic_deleting import TopicDeleting
 from .transactional import TransactionalWriting
@@ -88,6 +90,9 @@ class Run:
             java = JavaWriting(self.world)
             groups = [LibrdkafkaGroup(self.world, writers[-1]), JavaGroup(self.world, java)]
             writers += [java, KcatWriting(self.world), *groups]
+        if self.options.scenario == "groups":
+            source = writers[0]
+            writers += [NewGroups(self.world, source), StreamsCounting(self.world, source)]
         for work in writers:
             self.workloads.append(work)
             work.start()
@@ -254,7 +259,7 @@ class Run:
             elif isinstance(work, TopicWorkload):
                 self.report.wrong += work.check(rows[work.name])
                 self.report.lines.append(tables.describe_topic(work, rows[work.name]))
-            elif isinstance(work, GroupReading):
+            elif isinstance(work, GroupReading | NewGroups | StreamsCounting):
                 self.report.wrong += work.check(rows[work.source.name])
                 self.report.lines.append(work.describe())
             elif isinstance(work, TopicDeleting | TransactionalWriting):

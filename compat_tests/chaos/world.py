@@ -49,6 +49,27 @@ BROKER_SETTINGS = {
     "transaction.state.log.replication.factor": "3",
     "log.cleaner.backoff.ms": "1000",
 }
+#: Who died is missed soon, and what it had is delivered to others.
+GROUP_SETTINGS = {
+    **{
+        f"group.{kind}.{least}session.timeout.ms": "6000"
+        for kind in ("consumer", "share", "streams")
+        for least in ("min.", "")
+    },
+    **{
+        f"group.{kind}.{least}heartbeat.interval.ms": "1000"
+        for kind in ("consumer", "share", "streams")
+        for least in ("min.", "")
+    },
+    "group.streams.initial.rebalance.delay.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "group.share.min.record.lock.duration.ms": "5000",
+    "group.share.record.lock.duration.ms": "5000",
+    "group.share.delivery.count.limit": "10",
+    "share.coordinator.state.topic.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.prune.interval.ms": "5000",
+}
 RECOVERY_SETTINGS = {
     "openLedgerRereplicationGracePeriod": "3000",
     "rwRereplicateBackoffMs": "500",
@@ -70,8 +91,8 @@ class Options:
     minutes: float
     #: So many faults at least, however long each takes to heal on a busy machine.
     strikes_min: int = 0
-    #: What is written: bookies (ledgers, by our ledger client), cluster (by Kafka's clients) or
-    #: transactions.
+    #: What is written: bookies (ledgers, by our ledger client), cluster (by Kafka's clients),
+    #: transactions, or groups (of the newer protocols).
     scenario: str = "bookies"
     bookies: int = 5
     java_bookies: int = 0
@@ -245,6 +266,8 @@ class World:
             kind = type("NetworkedBroker", (ChaosBroker,), {"namespace": namespace})
         where = self.directory / f"broker-{node_id}"
         settings = {**BROKER_SETTINGS, **(self._lagging if node_id == 1 else {})}
+        if self.options.scenario == "groups":
+            settings |= GROUP_SETTINGS
         broker = kind(where, node_id, self.cluster.uri, settings)
         self.brokers.append(broker)
         broker.start()

@@ -66,7 +66,7 @@ def chaos(name: str, minutes: float, *arguments: str) -> Part:
         f"chaos-{name}",
         module("compat_tests.chaos", *arguments, "--minutes", "3"),
         minutes * MINUTE,
-        telling=r"records acked|entries acked|records read|deleted, |^(seed \d|copies:|WRONG)",
+        telling=r"(records|entries) acked|records read|deleted, |counts, |^(seed \d|copies:|WRONG)",
     )
 
 
@@ -109,6 +109,8 @@ PARTS = (
     chaos("lag", 6.5, "bookies", "--lag", "--brokers", "3"),
     chaos("cluster", 4.5, "cluster"),
     chaos("transactions", 5, "transactions", "--network-if-possible"),
+    # Groups of the newer protocols on several brokers.
+    chaos("groups", 5, "groups", "--network-if-possible"),
     # Three minutes of faults on a cluster all of whose links are secured.
     compat(
         *("secured", 4, "test_secured_chaos.py"),

@@ -122,19 +122,15 @@ class ShareSessions:
     def change(
         self, session: ShareSession, added: list[Partition], forgotten: list[Partition]
     ) -> Generator[int, None, None]:
-        """In steps, of some microseconds each. KafkaError SHARE_SESSION_LIMIT_REACHED, and then
-        nothing is changed."""
+        """In steps, of some microseconds each. What is in both is forgotten, as in Kafka's
+        ShareSession: Java's client names what its member is relieved of once more, to acknowledge
+        what it has of it, in the request that forgets it. KafkaError SHARE_SESSION_LIMIT_REACHED,
+        and then nothing is changed."""
         left = len(added)
         if self.partitions_count + self._coming_count + left > SESSION_PARTITIONS_MAX:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         self._coming_count += left
         try:
-            for some in _some_of(forgotten):
-                for partition in some:
-                    if not session.is_closed and session.partitions.pop(partition, self) is None:
-                        self.partitions_count -= 1
-                        self._uses.unuse(session, partition)
-                yield len(some)
             units = 0
             for partition in added:
                 units += 1
@@ -148,6 +144,12 @@ class ShareSessions:
                     yield units
                     units = 0
             yield units
+            for some in _some_of(forgotten):
+                for partition in some:
+                    if not session.is_closed and session.partitions.pop(partition, self) is None:
+                        self.partitions_count -= 1
+                        self._uses.unuse(session, partition)
+                yield len(some)
         finally:
             self._coming_count -= left
 

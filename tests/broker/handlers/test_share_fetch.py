@@ -203,6 +203,22 @@ async def test_what_is_forgotten_is_not_fetched(share_member):
     assert await member.take(partitions=(0,)) == [(0, 0, 1)]
 
 
+async def test_what_is_acknowledged_with_the_fetch_that_forgets_it_is_not_fetched_again(
+    share_member,
+):
+    """The member was relieved of the partition: others are to have what comes, at once."""
+    member, other = await share_member("one"), await share_member("two")
+    await member.admin.produce("t", [b"a"])
+    assert await member.take() == [(0, 0, 1)]
+    request = member.fetch_request((0, 0, 1))
+    request.forgotten_topics_data = [ForgottenTopic(topic_id=member.topic_id, partitions=[0])]
+    (answer,) = (await member.client.call(request, 2)).responses
+    assert [each.acknowledge_error_code for each in answer.partitions] == [0]
+    await member.admin.produce("t", [b"b"])
+    assert (await member.fetch(partitions=(1,))).responses == []
+    assert await other.take() == [(1, 1, 1)]
+
+
 async def test_record_limit_one(share_member):
     member = await share_member("one")
     await member.admin.produce("t", [b"a", b"b", b"c"])

@@ -110,6 +110,17 @@ def test_partitions(sessions, uses):
     assert sessions.partitions_count == 0
 
 
+@pytest.mark.parametrize("there", [[P[0]], []])
+def test_what_is_named_and_forgotten_at_once_is_forgotten(sessions, uses, there):
+    """As Java's client does with what it was relieved of, and has still to acknowledge."""
+    session = fetch(sessions, 0)
+    all_steps(sessions.change(session, [*there, P[1]], []))
+    all_steps(sessions.change(session, [P[0]], [P[0]]))
+    assert list(session.partitions) == [P[1]]
+    assert sessions.partitions_count == 1
+    assert {key: count for key, count in uses.items() if count} == {("g", P[1]): 1}
+
+
 def test_all_sessions_have_so_many_partitions(sessions):
     session = fetch(sessions, 0)
     sessions.partitions_count = SESSION_PARTITIONS_MAX - 1
