@@ -1,7 +1,7 @@
 """The parts of `make test-long`: each a command, and the time after which it is ended.
 
 All together are to take 90 minutes at most on two cores with nothing else to do, and a part ten:
-their limits add up to that. The sizes are from processor time. A simulated world takes 2 to 4 s of
+their limits add up to that. The sizes are from processor time. A simulated world takes 3 to 5 s of
 it; there are as many as take half of the limit, so that a machine that is busy for a while does not
 end them. What goes on for longer has targets of its own: `make mutations`, `make sim`, `make soak`.
 """
@@ -95,9 +95,9 @@ PARTS = (
         QUIRE_COMPACTION_MESSAGES="500000",
         telling=r"^copiers|^LogCompactionTester|^FAILED",
     ),
-    simulation("", 10, "--count", "280", "--require-coverage"),
-    simulation("-blind", 2.5, "--count", "60", "--shape", "witness=0"),
-    simulation("-twice", 2, "--count", "30", "--twice"),
+    simulation("", 10, "--count", "160", "--require-coverage"),
+    simulation("-blind", 2.5, "--count", "30", "--shape", "witness=0"),
+    simulation("-twice", 2, "--count", "14", "--twice"),
     properties("wire", 8, "tests/wire"),
     properties(
         *("ledger", 5, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
