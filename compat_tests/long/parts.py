@@ -103,7 +103,7 @@ PARTS = (
         *("ledger", 5, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
         *("tests/pyspark_quire", "tests/spark_jobs"),
     ),
-    properties("broker", 5, "tests/broker"),
+    properties("broker", 6.5, "tests/broker"),
     chaos("bookies", 4.5, "bookies"),
     # A minute and more goes by until what is left of deleted topics is collected.
     chaos("lag", 6.5, "bookies", "--lag", "--brokers", "3"),
