@@ -72,7 +72,8 @@ class OffsetsServer(Quire):
         """RuntimeError with the command's words if a pass fails."""
         command = [str(Path(sys.executable).parent / "quire"), "topics", "compact", OFFSETS_TOPIC]
         url = f"http://{HOST}:{self.pages_port}"
-        done = subprocess.run([*command, "--url", url], capture_output=True, text=True)
+        token = ("--token-file", str(self.directory / "data" / "admin.token"))
+        done = subprocess.run([*command, "--url", url, *token], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(done.stdout + done.stderr)
 

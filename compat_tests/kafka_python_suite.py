@@ -43,31 +43,50 @@ def read_list(path: Path = LIST) -> tuple[dict[str, tuple[str, ...]], dict[str, 
     return wanted, left_out
 
 
+#: Files whose tests start brokers of their own, with logins and with TLS.
+SECURED = ("test_sasl_integration", "test_ssl_integration")
+
+
 def outcomes(
     bootstrap: str, scratch: Path, only: list[str] | None = None
 ) -> tuple[dict[str, str], str]:
-    """Runs the whole suite, or `only` some tests of it.
+    """Runs what needs one running broker, or `only` some tests of it.
 
     Gives (file::test -> passed, skipped, failed or error; what it wrote)."""
+    arguments = [f"test/integration/{_path(name)}" for name in only or ()]
+    if only is None:
+        arguments = ["test/integration"]
+        arguments += [f"--ignore=test/integration/{name}.py" for name in SECURED]
+    return _run(arguments, scratch, {"KAFKA_URI": f"kafka://{bootstrap}"})
+
+
+def secured_outcomes(scratch: Path) -> tuple[dict[str, str], str]:
+    """The same of SECURED's files, whose brokers kafka_python_brokers.py makes."""
+    arguments = ["-p", "kafka_python_brokers"]
+    arguments += [f"test/integration/{name}.py" for name in SECURED]
+    path = os.pathsep.join([str(paths.COMPAT), os.environ.get("PYTHONPATH", "")])
+    return _run(arguments, scratch, {"PYTHONPATH": path})
+
+
+def _path(name: str) -> str:
+    file, _, test = name.partition("::")
+    return f"{file}.py::{test}"
+
+
+def _run(arguments: list[str], scratch: Path, more: dict[str, str]) -> tuple[dict[str, str], str]:
     home = paths.needed(paths.cache_dir() / "kafka-python", "kafka-python")
     report = scratch / "kafka-python.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["-o", "junit_family=xunit1", f"--junit-xml={report}"]
     command += ["--basetemp", str(scratch / "kafka-python")]
-    # It starts brokers with TLS by itself, which a running broker cannot stand in for.
-    command += ["--deselect", "test/integration/test_ssl_integration.py"]
-    if only is None:
-        command.append("test/integration")
-    for name in only or ():
-        file, _, test = name.partition("::")
-        command.append(f"test/integration/{file}.py::{test}")
+    command += arguments
     environment = {
         **os.environ,
         # What the client must infer from ApiVersions; it caps its requests by it.
         "KAFKA_VERSION": "4.3",
-        "KAFKA_URI": f"kafka://{bootstrap}",
         "KAFKA_ROOT": ".",
         "PYTHONDONTWRITEBYTECODE": "1",
+        **more,
     }
     done = subprocess.run(
         command,

@@ -21,7 +21,18 @@ from harness import paths, tools
 LIST = paths.COMPAT / "librdkafka_tests.txt"
 TIMEOUT_S = 240
 #: Words behind a name in the list: see its head.
-WORDS = {"noautocreate", "rf3", "joindelay", "sockem", "full", "plain", "slow", "bug", "consumer"}
+WORDS = {
+    "noautocreate",
+    "rf3",
+    "joindelay",
+    "sockem",
+    "full",
+    "plain",
+    "slow",
+    "bug",
+    "consumer",
+    "secured",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +122,23 @@ def tests_with_broker() -> set[str]:
     return names
 
 
-def run_test(test: Expected, bootstrap: str, scratch: Path) -> Outcome:
-    """One test, by itself."""
+def run_test(
+    test: Expected,
+    bootstrap: str,
+    scratch: Path,
+    *,
+    properties: dict[str, str] | None = None,
+    environment: dict[str, str] | None = None,
+) -> Outcome:
+    """One test, by itself; `properties` and `environment` are told to it beyond the usual ones."""
     name = test.name
     configuration = scratch / "test.conf"
-    configuration.write_text(f"bootstrap.servers={bootstrap}\ntest.timeout.multiplier=2\n")
+    said = {"bootstrap.servers": bootstrap, "test.timeout.multiplier": "2", **(properties or {})}
+    configuration.write_text("".join(f"{key}={value}\n" for key, value in said.items()))
     libraries = f"{tests_dir().parent / 'src'}:{tests_dir().parent / 'src-cpp'}"
     environment = {
         **os.environ,
+        **(environment or {}),
         **tools.java_environment(),
         "LD_LIBRARY_PATH": libraries,
         "RDKAFKA_TEST_CONF": str(configuration),
