@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import trio
@@ -39,6 +39,7 @@ from sim.group_members.owners import Owners
 from sim.group_members.share import GROUP as SHARE_GROUP
 from sim.group_members.share import ShareMember
 from sim.group_members.share_history import ShareHistory
+from sim.group_members.streams import StreamsMember
 from sim.history import History, Violation
 from sim.keyed import KEYED_PARTITION, KEYED_TOPIC, KeyedReader, KeyedWriter
 from sim.keyed_history import KeyedHistory
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         | ClassicMember
         | ConsumerMember
         | ShareMember
+        | StreamsMember
         | Looker
         | Admin
         | KeyedReader
@@ -121,7 +123,8 @@ class World:
         self.tree = MemoryTree()
         self.timers = VirtualTimers()
         self.history = History()
-        self.owners = Owners()
+        #: By group.
+        self.owners: defaultdict[str, Owners] = defaultdict(Owners)
         self.share = ShareHistory()
         self.keyed = KeyedHistory(KEYED_PARTITION)
         self.txns = TxnHistory()
@@ -390,6 +393,9 @@ class World:
             ConsumerMember(self, f"member-848-{n + 1}") for n in range(shape.consumer_members)
         ]
         clients += [ShareMember(self, f"member-share-{n + 1}") for n in range(shape.share_members)]
+        clients += [
+            StreamsMember(self, f"member-streams-{n + 1}") for n in range(shape.streams_members)
+        ]
         clients += [Looker(self, f"looker-{n + 1}") for n in range(shape.lookers)]
         clients += [Admin(self, f"admin-{n + 1}") for n in range(shape.admins)]
         clients += [Teller(self, f"teller-{n + 1}") for n in range(shape.tellers)]
