@@ -50,6 +50,8 @@ class Shape:
     share_members: int = 0
     #: Of a streams group.
     streams_members: int = 0
+    #: Of a group that goes from the classic protocol to KIP-848's and back.
+    migrating_members: int = 0
     #: Asks for offsets by time.
     lookers: int = 0
     #: A topic of one partition more, of which old records go by time or by size.
@@ -98,6 +100,7 @@ def draw_shape(seed: int) -> Shape:
         consumer_members=(0, 2, 3)[random.Random(f"{seed}/consumer_members").randrange(3)],
         share_members=(0, 0, 2)[random.Random(f"{seed}/share_members").randrange(3)],
         streams_members=(0, 0, 2)[random.Random(f"{seed}/streams_members").randrange(3)],
+        migrating_members=(0, 0, 0, 3)[random.Random(f"{seed}/migrating_members").randrange(4)],
         lookers=rng.randrange(2),
         pipeliners=random.Random(f"{seed}/pipeliners").randrange(2),
         retention=rng.randrange(2),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import trio
@@ -35,7 +35,7 @@ from sim.followers import LaggingFollowers
 from sim.freeze import Freezer
 from sim.group_members.classic import ClassicMember
 from sim.group_members.consumer import ConsumerMember
-from sim.group_members.owners import Owners
+from sim.group_members.migrating import MigratingMember, owners_by_group
 from sim.group_members.share import GROUP as SHARE_GROUP
 from sim.group_members.share import ShareMember
 from sim.group_members.share_history import ShareHistory
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         | ConsumerMember
         | ShareMember
         | StreamsMember
+        | MigratingMember
         | Looker
         | Admin
         | KeyedReader
@@ -123,8 +124,7 @@ class World:
         self.tree = MemoryTree()
         self.timers = VirtualTimers()
         self.history = History()
-        #: By group.
-        self.owners: defaultdict[str, Owners] = defaultdict(Owners)
+        self.owners = owners_by_group()
         self.share = ShareHistory()
         self.keyed = KeyedHistory(KEYED_PARTITION)
         self.txns = TxnHistory()
@@ -396,6 +396,8 @@ class World:
         clients += [
             StreamsMember(self, f"member-streams-{n + 1}") for n in range(shape.streams_members)
         ]
+        count = shape.migrating_members
+        clients += [MigratingMember(self, n, count) for n in range(count)]
         clients += [Looker(self, f"looker-{n + 1}") for n in range(shape.lookers)]
         clients += [Admin(self, f"admin-{n + 1}") for n in range(shape.admins)]
         clients += [Teller(self, f"teller-{n + 1}") for n in range(shape.tellers)]

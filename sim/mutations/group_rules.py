@@ -6,6 +6,7 @@ from __future__ import annotations
 from sim.mutations.mutation import Mutation, Patch
 
 RECONCILE = "broker.groups.consumer.reconcile_core"
+MIGRATION = "broker.groups.consumer.migration_core"
 LIVE = "broker.groups.consumer.live"
 SHARE = "broker.share.partition.share_partition"
 SHARE_CORE = "broker.share.partition.share_partition_core"
@@ -197,5 +198,55 @@ GROUP_RULES = (
             ),
         ),
         ("tests/broker/groups/streams/test_service.py",),
+    ),
+    Mutation(
+        "upgraded-empty-handed",
+        "a group that goes to the newer protocol forgets what its classic members have",
+        (
+            Patch(
+                MIGRATION,
+                "(topic_id, p) not in taken}\n",
+                "(topic_id, p) in taken}\n",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
+        "join-gives-all-back",
+        "what a classic member still has counts as given back once it joins",
+        (
+            Patch(
+                "broker.groups.consumer.mixed_core",
+                "owned_by(subscription, context.topics), context)",
+                "{}, context)",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
+        "downgrade-without-rebalance",
+        "a group that becomes a classic one again goes on without a rebalance",
+        (
+            Patch(
+                "broker.groups.classic.group_core",
+                "    if group.state is STABLE:\n        prepare_rebalance(group, reason, now_ms)\n"
+                "    return [*effects",
+                "    return [*effects",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
+        "downgrade-loses-offsets",
+        "a group that becomes a classic one again forgets what was committed",
+        (
+            Patch(
+                "broker.groups.consumer.service",
+                "            self._timers.cancel(entry)\n            entry.group = classic\n",
+                "            self._timers.cancel(entry)\n            entry.group = classic\n"
+                "            entry.offsets = type(entry.offsets)()\n",
+            ),
+        ),
+        SERVICE_TESTS,
     ),
 )
