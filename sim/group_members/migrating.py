@@ -82,7 +82,14 @@ class _Migrating(CommittingMember):
 
 
 class MigratingConsumer(_Migrating, ConsumerMember):
-    """In a round of KIP-848's protocol."""
+    """In a round of KIP-848's protocol. If it was the last one of that, and not heard of for too
+    long, its group is a classic one by now: as Kafka's, that answers GROUP_ID_NOT_FOUND, and a
+    commit with ILLEGAL_GENERATION."""
+
+    over_codes = ConsumerMember.over_codes | {
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.ILLEGAL_GENERATION,
+    }
 
 
 class MigratingClassic(_Migrating, ClassicMember):
