@@ -48,6 +48,8 @@ class ClassicMember(CommittingMember):
     )
     commit_version = 8
     _known_count = 0
+    #: Its group is one of KIP-848's, which shares the partitions itself.
+    _is_mixed = False
 
     # -- what it says in the protocol's opaque bytes ---------------------------------------------
 
@@ -89,7 +91,8 @@ class ClassicMember(CommittingMember):
         self._check(ErrorCode(answer.error_code))
         self._id, self._epoch = answer.member_id, answer.generation_id
         is_leader = answer.leader == self._id
-        if not answer.leader:
+        self._is_mixed = not answer.leader
+        if self._is_mixed:
             self._world.trace.count("classic joins of a group of KIP-848's")
         self._known_count = len(self._world.partitions)
         shares = {}
@@ -122,6 +125,10 @@ class ClassicMember(CommittingMember):
         )
         self._world.trace.count("group generations")
 
+    def _holdings(self) -> Collection[Partition]:
+        """What it has for now."""
+        return self._assigned
+
     def _tell_owners(self, asked_at: float) -> None:
         """It was answered that this is its own: its session began anew not before it asked, and a
         rebalance takes longer, or does not wait for who is silent (REBALANCE_MS, SESSION_MS)."""
@@ -129,7 +136,7 @@ class ClassicMember(CommittingMember):
         self._world.owners[self.group].told(
             self._id,
             self._epoch,
-            self._assigned,
+            self._holdings(),
             self._coordinator,
             now=trio.current_time(),
             safe_until=asked_at + min(SESSION_MS, REBALANCE_MS) / 1000,

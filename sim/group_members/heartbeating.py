@@ -21,6 +21,7 @@ from wire.kafka.messages import OffsetFetchRequest, OffsetFetchResponse
 from wire.kafka.messages.offsets import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Collection
 
     from sim.history import Partition
@@ -31,6 +32,11 @@ JOINING, LEAVING = 0, -1
 FETCH_VERSION = 9
 #: In half of the cases not at all. Well below REBALANCE_MS.
 KEEP_SECONDS_MAX = 1.0
+
+
+def keep_seconds(rng: random.Random) -> float:
+    """How long a member goes on with what it has to give up, as a slow rebalance listener does."""
+    return max(0.0, 2 * KEEP_SECONDS_MAX * rng.random() - KEEP_SECONDS_MAX)
 
 
 class HeartbeatingMember(CommittingMember):
@@ -47,7 +53,7 @@ class HeartbeatingMember(CommittingMember):
         self._is_full = self._is_changed = True
         self._lives = 0
         self._safe_time = SafeTime()
-        #: Until then it goes on with what it has to give up, as a slow rebalance listener does.
+        #: Until then it goes on with what it has to give up.
         self._keeps_until: float | None = None
 
     # -- what a protocol is --------------------------------------------------------------------
@@ -118,9 +124,7 @@ class HeartbeatingMember(CommittingMember):
         if gone:
             now = trio.current_time()
             if self._keeps_until is None:
-                self._keeps_until = now + max(
-                    0.0, 2 * KEEP_SECONDS_MAX * self._rng.random() - KEEP_SECONDS_MAX
-                )
+                self._keeps_until = now + keep_seconds(self._rng)
             if now < self._keeps_until:
                 return
             self._keeps_until = None

@@ -10,13 +10,14 @@ one still has), in the others eager.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
 from sim.group_members.classic import ClassicMember
 from sim.group_members.committing import CommittingMember
 from sim.group_members.consumer import ConsumerMember
+from sim.group_members.heartbeating import keep_seconds
 from sim.group_members.member import OverError
 from sim.group_members.owners import Owners
 from wire.kafka.errors import ErrorCode
@@ -103,6 +104,8 @@ class MigratingClassic(_Migrating, ClassicMember):
         self._is_cooperative = world.seed % 2 == 0
         self.protocol = "cooperative-sticky" if self._is_cooperative else "range"
         self._keeps = False
+        #: What it has lost and has not given up yet, among others.
+        self._leftover: set[Partition] = set()
 
     def _check(self, code: ErrorCode) -> None:
         """What it has it keeps while it joins, if only the generation is to end."""
@@ -110,8 +113,13 @@ class MigratingClassic(_Migrating, ClassicMember):
         super()._check(code)
 
     def _give_up_for_join(self) -> None:
-        if not self._keeps:
+        """What a classic group's leader has not given out the coordinator takes for free when it
+        makes a group of the other kind, as Kafka's: nothing is promised of that meanwhile."""
+        keeps, self._keeps = self._keeps, False
+        if not keeps:
             self._give_up_all()
+        elif not self._is_mixed:
+            self._world.owners[self.group].over(self._id)
 
     def _commit_is_unknown(self) -> None:
         """In a group of the other protocol it may join without a new generation: so it goes on as
@@ -148,13 +156,27 @@ class MigratingClassic(_Migrating, ClassicMember):
             for member_id, share in super()._shares(members).items()
         }
 
+    def _holdings(self) -> Collection[Partition]:
+        return self._leftover.union(self._assigned)
+
     async def _sync(self, shares: Mapping[str, Collection[Partition]]) -> None:
         had = set(self._assigned)
+        self._leftover = had if self._is_mixed else set()
         await super()._sync(shares)
-        if not had.issubset(self._assigned):
-            # Given up by now; who joins again tells that others may have it.
-            self._keeps = True
-            raise OverError
+        lost = had.difference(self._assigned)
+        if lost:
+            await self._give_up(lost)
+
+    async def _give_up(self, lost: Collection[Partition]) -> NoReturn:
+        """OverError: who joins again tells that others may have it."""
+        if self._is_mixed:
+            await trio.sleep(keep_seconds(self._rng))
+        positions = self._reader.positions
+        await self._commit({each: positions.pop(each) for each in lost if each in positions})
+        self._leftover = set()
+        self._world.owners[self.group].has_only(self._id, self._assigned)
+        self._keeps = True
+        raise OverError
 
 
 def owners_by_group() -> defaultdict[str, Owners]:

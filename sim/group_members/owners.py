@@ -62,6 +62,12 @@ class Owners:
                 self._judge_others(member_id, partition, coordinator, now)
         self._holds[member_id] = _Hold(coordinator, safe_until, set(partitions))
 
+    def has_only(self, member_id: str, partitions: Collection[Partition]) -> None:
+        """It gave up the others."""
+        hold = self._holds.get(member_id)
+        if hold is not None:
+            hold.partitions.intersection_update(partitions)
+
     def over(self, member_id: str) -> None:
         """It reads nothing any more."""
         self._holds.pop(member_id, None)

@@ -54,6 +54,15 @@ def test_epochs_that_begin_anew_are_judged_of_who_is_safe():
     told(owners, "c", 3, P, now=4.0)
 
 
+def test_who_gave_something_up_owns_the_rest():
+    owners = Owners()
+    told(owners, "a", 3, P, Q)
+    owners.has_only("a", [Q])
+    told(owners, "b", 4, P)
+    with pytest.raises(Violation, match="is b's at"):
+        told(owners, "b", 4, P, Q)
+
+
 def test_who_left_owns_nothing():
     owners = Owners()
     told(owners, "a", 3, P)
