@@ -249,4 +249,16 @@ GROUP_RULES = (
         ),
         SERVICE_TESTS,
     ),
+    Mutation(
+        "downgrade-loaded-as-stable",
+        "a group that became a classic one counts as stable if it is loaded before it rebalanced",
+        (
+            Patch(
+                "broker.groups.classic.group_core",
+                "    elif group.members and group.is_unshared:\n",
+                "    elif False:\n",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
 )
