@@ -90,6 +90,7 @@ def draw_shape(seed: int) -> Shape:
     rng = random.Random(f"{seed}/shape")
     quorums = random.Random(f"{seed}/quorums").randrange(2 * len(QUORUMS))
     quorums = quorums if quorums < len(QUORUMS) else 0
+    migrating = random.Random(f"{seed}/migrating_members")
     transactional = random.Random(f"{seed}/transactional")
     return Shape(
         quorums=quorums,
@@ -100,7 +101,7 @@ def draw_shape(seed: int) -> Shape:
         consumer_members=(0, 2, 3)[random.Random(f"{seed}/consumer_members").randrange(3)],
         share_members=(0, 0, 2)[random.Random(f"{seed}/share_members").randrange(3)],
         streams_members=(0, 0, 2)[random.Random(f"{seed}/streams_members").randrange(3)],
-        migrating_members=(0, 0, 0, 3)[random.Random(f"{seed}/migrating_members").randrange(4)],
+        migrating_members=(0, 0, 0, 0, 0, 0, 2, 3)[migrating.randrange(8)],
         lookers=rng.randrange(2),
         pipeliners=random.Random(f"{seed}/pipeliners").randrange(2),
         retention=rng.randrange(2),
