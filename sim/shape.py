@@ -48,6 +48,10 @@ class Shape:
     consumer_members: int = 0
     #: Of a share group.
     share_members: int = 0
+    #: Of a streams group.
+    streams_members: int = 0
+    #: Of a group that goes from the classic protocol to KIP-848's and back.
+    migrating_members: int = 0
     #: Asks for offsets by time.
     lookers: int = 0
     #: A topic of one partition more, of which old records go by time or by size.
@@ -86,6 +90,7 @@ def draw_shape(seed: int) -> Shape:
     rng = random.Random(f"{seed}/shape")
     quorums = random.Random(f"{seed}/quorums").randrange(2 * len(QUORUMS))
     quorums = quorums if quorums < len(QUORUMS) else 0
+    migrating = random.Random(f"{seed}/migrating_members")
     transactional = random.Random(f"{seed}/transactional")
     return Shape(
         quorums=quorums,
@@ -95,6 +100,8 @@ def draw_shape(seed: int) -> Shape:
         members=(0, 1, 2, 3)[rng.randrange(4)],
         consumer_members=(0, 2, 3)[random.Random(f"{seed}/consumer_members").randrange(3)],
         share_members=(0, 0, 2)[random.Random(f"{seed}/share_members").randrange(3)],
+        streams_members=(0, 0, 2)[random.Random(f"{seed}/streams_members").randrange(3)],
+        migrating_members=(0, 0, 0, 0, 0, 0, 2, 3)[migrating.randrange(8)],
         lookers=rng.randrange(2),
         pipeliners=random.Random(f"{seed}/pipeliners").randrange(2),
         retention=rng.randrange(2),

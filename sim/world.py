@@ -35,10 +35,11 @@ from sim.followers import LaggingFollowers
 from sim.freeze import Freezer
 from sim.group_members.classic import ClassicMember
 from sim.group_members.consumer import ConsumerMember
-from sim.group_members.owners import Owners
+from sim.group_members.migrating import MigratingMember, owners_by_group
 from sim.group_members.share import GROUP as SHARE_GROUP
 from sim.group_members.share import ShareMember
 from sim.group_members.share_history import ShareHistory
+from sim.group_members.streams import StreamsMember
 from sim.history import History, Violation
 from sim.keyed import KEYED_PARTITION, KEYED_TOPIC, KeyedReader, KeyedWriter
 from sim.keyed_history import KeyedHistory
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
         | ClassicMember
         | ConsumerMember
         | ShareMember
+        | StreamsMember
+        | MigratingMember
         | Looker
         | Admin
         | KeyedReader
@@ -121,7 +124,7 @@ class World:
         self.tree = MemoryTree()
         self.timers = VirtualTimers()
         self.history = History()
-        self.owners = Owners()
+        self.owners = owners_by_group()
         self.share = ShareHistory()
         self.keyed = KeyedHistory(KEYED_PARTITION)
         self.txns = TxnHistory()
@@ -390,6 +393,11 @@ class World:
             ConsumerMember(self, f"member-848-{n + 1}") for n in range(shape.consumer_members)
         ]
         clients += [ShareMember(self, f"member-share-{n + 1}") for n in range(shape.share_members)]
+        clients += [
+            StreamsMember(self, f"member-streams-{n + 1}") for n in range(shape.streams_members)
+        ]
+        count = shape.migrating_members
+        clients += [MigratingMember(self, n, count) for n in range(count)]
         clients += [Looker(self, f"looker-{n + 1}") for n in range(shape.lookers)]
         clients += [Admin(self, f"admin-{n + 1}") for n in range(shape.admins)]
         clients += [Teller(self, f"teller-{n + 1}") for n in range(shape.tellers)]

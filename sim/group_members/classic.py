@@ -1,8 +1,14 @@
-"""A member of the classic protocol: JoinGroup, SyncGroup, and the leader shares the partitions."""
+"""A member of the classic protocol: JoinGroup, SyncGroup, and the leader shares the partitions.
+
+It is eager: before it joins it gives up all that it has.
+"""
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
+
+import trio
 
 from sim.client import Unanswered
 from sim.group_members.committing import CommittingMember
@@ -27,27 +33,55 @@ from wire.kafka.messages.groups import (
 )
 from wire.kafka.messages.offsets import OffsetFetchRequestTopic
 
-PROTOCOL_TYPE = PROTOCOL = "sim"
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sim.history import Partition
 
 
 class ClassicMember(CommittingMember):
     group = "group"
+    protocol_type = protocol = "sim"
     #: The generation is over for this member; what it is known by stays.
     over_codes = frozenset(
         {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
     )
     commit_version = 8
     _known_count = 0
+    #: Its group is one of KIP-848's, which shares the partitions itself.
+    _is_mixed = False
+
+    # -- what it says in the protocol's opaque bytes ---------------------------------------------
+
+    def _metadata(self) -> bytes:
+        return b""
+
+    def _encode(self, share: Collection[Partition]) -> bytes:
+        return json.dumps(list(share)).encode()
+
+    def _decode(self, assignment: bytes) -> list[Partition]:
+        return [(topic, number) for topic, number in json.loads(assignment)]
+
+    def _shares(self, members: Mapping[str, bytes]) -> dict[str, list[Partition]]:
+        """The leader's: of each member, by id; `members`: what each says of itself."""
+        ids = sorted(members)
+        shares: dict[str, list[Partition]] = {member_id: [] for member_id in ids}
+        for number, partition in enumerate(self._world.partitions):
+            shares[ids[number % len(ids)]].append(partition)
+        return shares
+
+    # -- membership ------------------------------------------------------------------------------
 
     async def _join(self) -> None:
+        self._give_up_for_join()
         answer = await self._ask(
             JoinGroupRequest(
                 group_id=self.group,
                 session_timeout_ms=SESSION_MS,
                 rebalance_timeout_ms=REBALANCE_MS,
                 member_id=self._id,
-                protocol_type=PROTOCOL_TYPE,
-                protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=b"")],
+                protocol_type=self.protocol_type,
+                protocols=[JoinGroupRequestProtocol(name=self.protocol, metadata=self._metadata())],
             ),
             JoinGroupResponse,
         )
@@ -57,38 +91,64 @@ class ClassicMember(CommittingMember):
         self._check(ErrorCode(answer.error_code))
         self._id, self._epoch = answer.member_id, answer.generation_id
         is_leader = answer.leader == self._id
-        members = sorted(member.member_id for member in answer.members)
+        self._is_mixed = not answer.leader
+        if self._is_mixed:
+            self._world.trace.count("classic joins of a group of KIP-848's")
         self._known_count = len(self._world.partitions)
-        await self._sync(self._shares(members) if is_leader else [])
+        shares = {}
+        if is_leader:
+            shares = self._shares({each.member_id: each.metadata for each in answer.members})
+        await self._sync(shares)
         await self._take_up()
 
-    def _shares(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
-        shares: dict[str, list[tuple[str, int]]] = {member: [] for member in members}
-        for number, partition in enumerate(self._world.partitions):
-            shares[members[number % len(members)]].append(partition)
-        return [
-            SyncGroupRequestAssignment(member_id=member, assignment=json.dumps(share).encode())
-            for member, share in shares.items()
-        ]
-
-    async def _sync(self, assignments: list[SyncGroupRequestAssignment]) -> None:
+    async def _sync(self, shares: Mapping[str, Collection[Partition]]) -> None:
+        asked_at = trio.current_time()
         synced = await self._ask(
             SyncGroupRequest(
                 group_id=self.group,
                 generation_id=self._epoch,
                 member_id=self._id,
-                protocol_type=PROTOCOL_TYPE,
-                protocol_name=PROTOCOL,
-                assignments=assignments,
+                protocol_type=self.protocol_type,
+                protocol_name=self.protocol,
+                assignments=[
+                    SyncGroupRequestAssignment(member_id=each, assignment=self._encode(share))
+                    for each, share in shares.items()
+                ],
             ),
             SyncGroupResponse,
         )
         self._check(ErrorCode(synced.error_code))
-        self._assigned = [(topic, number) for topic, number in json.loads(synced.assignment)]
+        self._assigned = self._decode(synced.assignment)
+        self._tell_owners(asked_at)
         self._world.trace.event(
             self.name, "assigned", f"generation {self._epoch}: {self._assigned}"
         )
         self._world.trace.count("group generations")
+
+    def _holdings(self) -> Collection[Partition]:
+        """What it has for now."""
+        return self._assigned
+
+    def _tell_owners(self, asked_at: float) -> None:
+        """It was answered that this is its own: its session began anew not before it asked, and a
+        rebalance takes longer, or does not wait for who is silent (REBALANCE_MS, SESSION_MS)."""
+        assert self._coordinator is not None
+        self._world.owners[self.group].told(
+            self._id,
+            self._epoch,
+            self._holdings(),
+            self._coordinator,
+            now=trio.current_time(),
+            safe_until=asked_at + min(SESSION_MS, REBALANCE_MS) / 1000,
+        )
+
+    def _give_up_for_join(self) -> None:
+        self._give_up_all()
+
+    def _give_up_all(self) -> None:
+        self._world.owners[self.group].over(self._id)
+        self._assigned = []
+        self._reader.positions.clear()
 
     async def _take_up(self) -> None:
         """Goes on where the group is."""
@@ -117,15 +177,18 @@ class ClassicMember(CommittingMember):
                 self._told(partition, found.committed_offset, floors[partition])
 
     async def _beat(self) -> None:
+        asked_at = trio.current_time()
         answer = await self._ask(
             HeartbeatRequest(group_id=self.group, generation_id=self._epoch, member_id=self._id),
             HeartbeatResponse,
         )
         self._check(ErrorCode(answer.error_code))
+        self._tell_owners(asked_at)
         if self._known_count != len(self._world.partitions):
             raise OverError  # there are more now
 
     def _forget(self) -> None:
+        self._give_up_all()
         self._id = ""
 
     async def _leave(self) -> None:

@@ -48,6 +48,9 @@ class CommittingMember(Member):
         if rng.random() < COMMIT_SHARE or world.is_draining:
             await self._commit(self._reader.positions)
 
+    def _lose_id(self) -> None:
+        self._forget()
+
     async def _look_for_ends(self) -> None:
         for partition in self._assigned:
             if partition not in self._ends:

@@ -41,6 +41,8 @@ class Member(ABC):
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self.name = name
+        #: Who makes progress by this one's.
+        self.reports_as = name
         self._rng = world.rng_for(name)
         self._reader = Consumer(world, name)
         self._client: KafkaClient = self._reader.client
@@ -62,6 +64,10 @@ class Member(ABC):
             except Unanswered:
                 self._coordinator = None
                 await trio.sleep(RETRY_SECONDS)
+        await self._end()
+
+    async def _end(self) -> None:
+        """It is done."""
         await self._leave()
 
     @abstractmethod
@@ -106,12 +112,16 @@ class Member(ABC):
             return
         self._world.trace.count(f"group {code.name}")
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
-            self._id = ""
+            self._lose_id()
         if code in self.over_codes:
             raise OverError
         if code not in RETRIABLE:
             raise Violation("refused", f"{self.name}: {code.name}")
         raise Unanswered(code.name)
+
+    def _lose_id(self) -> None:
+        """The group does not know it any more."""
+        self._id = ""
 
     async def _turn(self) -> None:
         world = self._world
@@ -127,5 +137,5 @@ class Member(ABC):
             await self._leave()
             raise OverError
         await self._beat()
-        world.made_progress(self.name)
+        world.made_progress(self.reports_as)
         await trio.sleep(THINK_SECONDS * self._rng.random())

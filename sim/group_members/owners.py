@@ -1,9 +1,13 @@
-"""Who owns which partition of a consumer group (KIP-848), as its members were told.
+"""Who owns which partition of a group, as its members were told: by heartbeats (KIP-848, KIP-1071:
+there an active task of the partition), or by SyncGroup.
 
 *two owners*: two members were told one partition in one member epoch; or one is told a partition of
 another one that was answered by the same coordinator so lately that this cannot have removed it:
 neither its session nor its time to give the partition up can be over. (A coordinator that was
-deposed and does not know it answers heartbeats as before; so does Kafka's. Epochs tell then.)
+deposed and does not know it answers heartbeats as before; so does Kafka's. Epochs tell then.) A
+generation is an epoch: they go on through each change of the protocol while the group is in use.
+But an empty group of one protocol makes place for a new one of the other, whose epochs begin anew,
+as Kafka's do; of a group that may do so an epoch of who is not safe any more says nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ class _Hold:
 
 @dataclass(slots=True)
 class Owners:
+    #: Whether an epoch may come back.
+    begins_anew: bool = False
     #: By member id.
     _holds: dict[str, _Hold] = field(default_factory=dict)
     _by_epoch: dict[tuple[Partition, int], str] = field(default_factory=dict)
@@ -51,17 +57,28 @@ class Owners:
         before = self._holds.get(member_id)
         for partition in partitions:
             self.told_count += 1
-            self._judge_epoch(member_id, epoch, partition)
+            self._judge_epoch(member_id, epoch, partition, now)
             if before is None or partition not in before.partitions:
                 self._judge_others(member_id, partition, coordinator, now)
         self._holds[member_id] = _Hold(coordinator, safe_until, set(partitions))
+
+    def has_only(self, member_id: str, partitions: Collection[Partition]) -> None:
+        """It gave up the others."""
+        hold = self._holds.get(member_id)
+        if hold is not None:
+            hold.partitions.intersection_update(partitions)
 
     def over(self, member_id: str) -> None:
         """It reads nothing any more."""
         self._holds.pop(member_id, None)
 
-    def _judge_epoch(self, member_id: str, epoch: int, partition: Partition) -> None:
-        other = self._by_epoch.setdefault((partition, epoch), member_id)
+    def _judge_epoch(self, member_id: str, epoch: int, partition: Partition, now: float) -> None:
+        other = self._by_epoch.get((partition, epoch), member_id)
+        if other != member_id and self.begins_anew:
+            hold = self._holds.get(other)
+            if hold is None or hold.safe_until <= now:
+                other = member_id
+        self._by_epoch[partition, epoch] = member_id
         if other != member_id:
             raise Violation("two owners", f"{partition} in epoch {epoch}: {other} and {member_id}")
 

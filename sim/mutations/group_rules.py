@@ -1,18 +1,22 @@
-"""Rules of consumer groups (KIP-848) and share groups (KIP-932), and each one broken."""
+"""Rules of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071); each
+is broken."""
 
 from __future__ import annotations
 
 from sim.mutations.mutation import Mutation, Patch
 
 RECONCILE = "broker.groups.consumer.reconcile_core"
+MIGRATION = "broker.groups.consumer.migration_core"
 LIVE = "broker.groups.consumer.live"
 SHARE = "broker.share.partition.share_partition"
 SHARE_CORE = "broker.share.partition.share_partition_core"
+STREAMS_RECONCILE = "broker.groups.streams.reconcile_core"
 CORE_TESTS = ("tests/broker/groups/consumer/test_consumer_core.py",)
 SERVICE_TESTS = (
     "tests/broker/groups/consumer/test_service.py",
     "tests/broker/groups/consumer/test_service_moves.py",
 )
+STREAMS_TESTS = ("tests/broker/groups/streams/test_streams_core.py",)
 
 GROUP_RULES = (
     Mutation(
@@ -146,5 +150,115 @@ GROUP_RULES = (
             ),
         ),
         ("tests/broker/share/state/test_coordinator.py",),
+    ),
+    Mutation(
+        "task-given-while-held",
+        "an active task is given to a member while another one has not given it back",
+        (
+            Patch(
+                "broker.groups.streams.group",
+                "if owners.get(task, member_id) == member_id and (",
+                "if task in owners or (",
+            ),
+        ),
+        STREAMS_TESTS,
+    ),
+    Mutation(
+        "task-not-given-back",
+        "a task counts as given back with the first heartbeat that comes after",
+        (
+            Patch(
+                STREAMS_RECONCILE,
+                "        owned is None or owns_any(owned, current.pending)\n",
+                "        owned is not None and not owns_any(owned, current.pending)\n",
+            ),
+        ),
+        STREAMS_TESTS,
+    ),
+    Mutation(
+        "task-kept-silently",
+        "a streams member that has to give a task back is told the next epoch at once",
+        (
+            Patch(
+                STREAMS_RECONCILE,
+                "    if not revoke.is_empty and (owned is None or owns_any(owned, revoke)):",
+                "    if False:",
+            ),
+        ),
+        STREAMS_TESTS,
+    ),
+    Mutation(
+        "internal-topic-tried-once",
+        "an internal topic that could not be made counts as being on its way for ever",
+        (
+            Patch(
+                "broker.groups.streams.internal_topics",
+                "                self._on_the_way.discard(topic.name)",
+                "                pass",
+            ),
+        ),
+        ("tests/broker/groups/streams/test_service.py",),
+    ),
+    Mutation(
+        "upgraded-empty-handed",
+        "a group that goes to the newer protocol forgets what its classic members have",
+        (
+            Patch(
+                MIGRATION,
+                "(topic_id, p) not in taken}\n",
+                "(topic_id, p) in taken}\n",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
+        "join-gives-all-back",
+        "what a classic member still has counts as given back once it joins",
+        (
+            Patch(
+                "broker.groups.consumer.mixed_core",
+                "owned_by(subscription, context.topics), context)",
+                "{}, context)",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
+        "downgrade-without-rebalance",
+        "a group that becomes a classic one again goes on without a rebalance",
+        (
+            Patch(
+                "broker.groups.classic.group_core",
+                "    if group.state is STABLE:\n        prepare_rebalance(group, reason, now_ms)\n"
+                "    return [*effects",
+                "    return [*effects",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
+        "downgrade-loses-offsets",
+        "a group that becomes a classic one again forgets what was committed",
+        (
+            Patch(
+                "broker.groups.consumer.service",
+                "            self._timers.cancel(entry)\n            entry.group = classic\n",
+                "            self._timers.cancel(entry)\n            entry.group = classic\n"
+                "            entry.offsets = type(entry.offsets)()\n",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
+        "downgrade-loaded-as-stable",
+        "a group that became a classic one counts as stable if it is loaded before it rebalanced",
+        (
+            Patch(
+                "broker.groups.classic.group_core",
+                "    elif group.members and group.is_unshared:\n",
+                "    elif False:\n",
+            ),
+        ),
+        SERVICE_TESTS,
     ),
 )

@@ -54,6 +54,7 @@ class ClassicGroup:
         "initial_delay_ms",
         "initial_remaining_ms",
         "is_initial",
+        "is_unshared",
         "join_deadline_ms",
         "limits",
         "members",
@@ -98,6 +99,9 @@ class ClassicGroup:
         self.initial_delay_ms = 0
         self.initial_remaining_ms = 0
         self.new_member_added = False
+        #: What was stored last is another kind of group's end: its members' partitions were not
+        #: shared among those of now.
+        self.is_unshared = False
 
     # --- what others read
 
@@ -204,6 +208,7 @@ class ClassicGroup:
             group.members.add(member)
         if snapshot.leader_id in group.members.by_id:
             group.members.leader_id = snapshot.leader_id
+        group.is_unshared = snapshot.leader_id is None
         group.subscribed = group.compute_subscribed()
         assert (group.state is STABLE) == bool(group.members)
         return group

@@ -202,13 +202,16 @@ def close(group: ClassicGroup, error: ErrorCode) -> list[Effect]:
 
 def start(group: ClassicGroup, now_ms: int) -> list[Effect]:
     """After `restore`: members have one session timeout to be heard of. A group that is over
-    the size limit, which must have been lowered, rebalances."""
+    the size limit, which must have been lowered, rebalances; so does one that was stored as the end
+    of a group of another kind: what that one's last members had is nobody's."""
     assert group.state in (EMPTY, STABLE), "what is stored is a generation"
     assert not group.effects
     for member in group.members.by_id.values():
         group.schedule(member, member.session_timeout_ms, now_ms)
     if len(group.members) > group.limits.members_max:
         prepare_rebalance(group, "loaded over the size limit", now_ms)
+    elif group.members and group.is_unshared:
+        prepare_rebalance(group, "loaded as another kind of group left it", now_ms)
     return group.take_effects()
 
 

@@ -10,6 +10,7 @@ All events of a change are one unit: stored together or not at all.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
@@ -196,7 +197,8 @@ def downgrade(changes: Changes, limits: GroupLimits, now_ms: int, topics: Topics
     for regex in list(group.regexes):
         changes.add(RegexSet(regex, None))
     changes.add(GroupEpoch(None))
-    changes.add(ClassicSet(snapshot))
+    # Without a leader: whoever loads it knows by that, too, that it is about to rebalance.
+    changes.add(ClassicSet(replace(snapshot, leader_id=None)))
     classic = ClassicGroup.restore(snapshot, limits)
     for member_id, part in parts.items():
         assert part is not None

@@ -42,6 +42,27 @@ def test_after_a_silence_and_of_another_coordinator_it_may_be_anothers(by, now):
     told(owners, "b", 4, P, by=by, now=now)
 
 
+def test_epochs_that_begin_anew_are_judged_of_who_is_safe():
+    owners = Owners(begins_anew=True)
+    told(owners, "a", 3, P, safe_until=3.0)
+    with pytest.raises(Violation, match="in epoch 3: a and b"):
+        told(owners, "b", 3, P, by=THERE, now=2.5)
+    owners = Owners(begins_anew=True)
+    told(owners, "a", 3, P, safe_until=3.0)
+    told(owners, "b", 3, P, by=THERE, now=3.5, safe_until=5.5)
+    owners.over("b")
+    told(owners, "c", 3, P, now=4.0)
+
+
+def test_who_gave_something_up_owns_the_rest():
+    owners = Owners()
+    told(owners, "a", 3, P, Q)
+    owners.has_only("a", [Q])
+    told(owners, "b", 4, P)
+    with pytest.raises(Violation, match="is b's at"):
+        told(owners, "b", 4, P, Q)
+
+
 def test_who_left_owns_nothing():
     owners = Owners()
     told(owners, "a", 3, P)

@@ -506,6 +506,24 @@ async def test_rolling_up_and_down(world, autojump_clock):
     assert (await fetched(world))[1] == {0: 11}
 
 
+async def test_a_classic_member_gives_back_what_it_does_not_say_it_has(world, autojump_clock):
+    """It joins with what it has, is told what is left to it, and has given up the rest when it
+    joins once more."""
+    (old,) = await stable_classic(world)
+    new = Client(world, "a", "t")
+    await new.beat()
+    assert await old.heartbeat() is E.REBALANCE_IN_PROGRESS
+    assert (await old.join()).error_code == E.NONE
+    await new.beat()
+    assert new.count == 0
+    assert await old.sync() is E.NONE
+    await new.beat()
+    assert (old.count, new.count) == (2, 0)
+    await old.again()
+    await new.beat()
+    assert (old.count, new.count) == (2, 2)
+
+
 async def test_downgrade_by_fencing(world, autojump_clock):
     (old,) = await stable_classic(world)
     new = Client(world, "a", "t")

@@ -121,6 +121,26 @@ async def test_upgrade_batch_too_large(world, autojump_clock):
     ]
 
 
+async def test_a_downgrade_is_gone_on_with_by_the_next_coordinator(world, autojump_clock):
+    """What the last member of the newer protocol had is somebody's again, though the coordinator
+    that made the classic group died before that one's first rebalance was over."""
+    (old,) = await stable_classic(world)
+    new = Client(world, "a", "t")
+    await new.beat()
+    await settle(old, new)
+    assert (old.count, new.count) == (2, 2)
+    new.epoch = -1
+    await new.beat()
+    await world.restart()
+    assert await old.heartbeat() is E.REBALANCE_IN_PROGRESS
+    joined = await old.join()
+    assert (joined.error_code, joined.leader) == (E.NONE, old.member_id)
+    assert await old.lead(t=range(4)) is E.NONE
+    assert old.count == 4
+    await world.restart()
+    assert await old.heartbeat() is E.NONE
+
+
 async def test_group_version_is_lowered_under_members(world, autojump_clock):
     """As in Kafka: heartbeats and descriptions are refused at once, which ends clients of the
     protocol; what they have they may still commit; their sessions end, and then the group is there
