@@ -260,6 +260,7 @@ async def plan(
             each.start,
             each.end,
             min_timestamp=options.min_timestamp,
+            max_timestamp=options.max_timestamp,
         )
         for each in ranges
     ]
