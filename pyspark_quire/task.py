@@ -37,6 +37,7 @@ from pyspark_quire.connection import (
     UnreachableError,
     Where,
     connected,
+    reader_env,
     single_error,
     start_env,
 )
@@ -44,7 +45,7 @@ from pyspark_quire.decode import INT64_MAX, INT64_MIN, Bounds, Decoder
 from pyspark_quire.partitions import TopicGoneError, document_path, read_chains
 from pyspark_quire.plan_core import parts_of
 from pyspark_quire.reading import MissingRecordsError, Range, read_range
-from runtime.env import real_env
+from pyspark_quire.worker_logs import Refusals, log_to_stderr
 from runtime.logs import kv
 from runtime.running import running
 from wire.bookkeeper.ledger_metadata import parse
@@ -157,13 +158,15 @@ class EntryFeed:
 
     def _run(self) -> None:
         end: BaseException | None = None
-        try:
-            trio.run(self._main)
-        except BaseException as error:  # raised by who iterates
-            end = single_error(error)
-        finally:
-            self._started.set()
-            self._runs.put(end)
+        log_to_stderr()
+        with Refusals() as refusals:
+            try:
+                trio.run(self._main)
+            except BaseException as error:  # raised by who iterates
+                end = refusals.told(single_error(error))
+            finally:
+                self._started.set()
+                self._runs.put(end)
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -209,7 +212,7 @@ class SplitReading:
         self._next = max(self._next, position)
 
     async def _by_plan(self) -> None:
-        env = real_env()
+        env = reader_env()
         split, root = self._split, self._where.ledgers_root
         async with AsyncExitStack() as stack:
             await start_env(env, stack)
