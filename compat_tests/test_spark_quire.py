@@ -6,14 +6,16 @@ many ledgers, closed ones and an open one.
 
 import json
 import os
+import threading
 import time
 
 import pytest
 from confluent_kafka import Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from harness import figures, paths, servers
-from harness.brokers import BrokerCluster
+from harness import figures, paths, servers, tools
+from harness.brokers import BrokerCluster, wait_for
 from harness.spark_session import SparkFailed, running_spark
+from harness.zookeeper_proxy import Proxy
 
 pytestmark = [
     pytest.mark.skipif(servers.target() != "quire", reason="about our own ledgers"),
@@ -193,6 +195,74 @@ def test_5_times(spark, server, admin, name):
     found = spark("read_quire", metadata=server.metadata,
                   options={"subscribe": topics[0], **exact})  # fmt: skip
     assert sorted(row[0] for row in found["rows"]) == [start + 1000 + 10 * n for n in range(50)]
+    # Times in no order, several ledgers: those that are newer as a whole are not read.
+    produce_at(server, topics[0], [start + 10 * (n * 7 % 50) for n in range(50)])
+    old = {"maxTimestamp": str(start + 490), "columns": "timestamp"}
+    found = spark("read_quire", metadata=server.metadata, bootstrap=server.bootstrap,
+                  options={"subscribe": topics[0], **old})  # fmt: skip
+    wanted = sorted(2 * [start + 10 * n for n in range(50)])
+    assert sorted(row[0] for row in found["rows"]) == wanted
+
+
+def produce_at(server, topic, times):
+    producer = Producer({"bootstrap.servers": server.bootstrap})
+    for number, time_ms in enumerate(times):
+        producer.produce(topic, b"again", timestamp=time_ms)
+        if number % 10 == 9:
+            producer.flush(20)
+            time.sleep(0.1)
+    assert producer.flush(20) == 0
+
+
+def test_6_an_open_ledger_is_read_while_it_is_written(spark, server, admin, topic):
+    """Each time a prefix, with all that was acknowledged before; and the writer goes on in the
+    same ledger."""
+    create(admin, topic, **{"segment.ms": "600000"})
+    written = Written(server, topic)
+    writer = threading.Thread(target=written.run)
+    writer.start()
+    try:
+        for number in range(3):
+            wait_for(lambda wanted=number: written.acked > 50 * wanted, 60, "records")
+            before = written.acked
+            options = {"subscribe": topic, "columns": "offset,value", "minPartitions": "3"}
+            rows = spark("read_quire", metadata=server.metadata, bootstrap=server.bootstrap,
+                         options=options)["rows"]  # fmt: skip
+            found = {offset: bytes.fromhex(value) for offset, value in rows}
+            assert len(rows) == len(found) >= before
+            assert found == {offset: b"%d" % offset for offset in range(len(found))}
+    finally:
+        written.is_over.set()
+        writer.join()
+    assert written.failed == []
+    quire = [str(paths.python_script("quire")), "ledger", "list", "--meta", "--json"]
+    listed = json.loads(tools.run([*quire, "-u", server.metadata]))
+    of_topic = [row["state"] for row in listed if topic in json.dumps(row)]
+    assert of_topic == ["OPEN"], "it was neither fenced nor followed by another"
+
+
+class Written:
+    """Writes numbers, one after the other, until `is_over`."""
+
+    def __init__(self, server, topic):
+        self.topic = topic
+        self.producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 1})
+        self.acked, self.failed = 0, []
+        self.is_over = threading.Event()
+
+    def run(self):
+        number = 0
+        while not self.is_over.wait(0.01):
+            for _ in range(5):
+                self.producer.produce(self.topic, b"%d" % number, on_delivery=self.done)
+                number += 1
+            self.producer.flush(30)
+
+    def done(self, error, _):
+        if error is None:
+            self.acked += 1
+        else:
+            self.failed.append(error)
 
 
 def test_6_transactions(spark, server, admin, topic, name):
@@ -271,11 +341,6 @@ def test_14_a_stream_in_bounded_batches_goes_on_where_it_was(
         spark("stream_to_parquet", **call)
 
 
-def test_17_a_limit_ends_the_tasks(spark, server, many):
-    options = {"subscribe": f"{many}-0"}
-    assert spark("limit_one", metadata=server.metadata, options=options) == 1
-
-
 @pytest.mark.parametrize("pushdown", [False, True])
 def test_18_a_filter_is_of_one_query_alone(spark, server, admin, topic, pushdown):
     create(admin, topic)
@@ -312,30 +377,73 @@ def test_the_pages_walk_through(spark, server, admin, scratch, name):
     assert {key: value for key, value in found["spent"].items() if key != "null"} == spent
 
 
-def test_2_7_a_cluster_with_take_overs_and_a_lost_bookie(spark, scratch, name, topic):
-    """Four bookies behind ZooKeeper, three copies of each entry; the leader is killed, then a
-    bookie. Every offset once, as a consumer of the other broker has it."""
-    cluster = BrokerCluster(scratch / name("cluster"))
+@pytest.fixture(scope="module")
+def cluster(scratch):
+    """Two brokers, and four bookies behind ZooKeeper."""
+    one = BrokerCluster(scratch / "spark-cluster")
     try:
-        cluster.start(2, 4, default_replication_factor="3")
-        cluster.wait_until_all_run()
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_topics([NewTopic(topic, 2, 3)])[topic].result(60)
-        produce(cluster, topic, varied(200), 2)
-        described = admin.describe_topics(TopicCollection([topic]))[topic].result(60)
-        cluster.broker(described.partitions[0].leader.id).kill()
-        produce(cluster, topic, varied(200), 2, **{"message.timeout.ms": 60_000})
-        cluster.storage.bookies[0].kill()
-        produce(cluster, topic, varied(100), 2)
-        call = {"bootstrap": cluster.bootstrap, "metadata": cluster.storage.uri}
-        options = {"subscribe": topic, "includeHeaders": "true"}
-        found = spark("compare", options=options, **call)
-        assert found.get("equal"), found
-        assert found["rows"] == 500
-        found = spark("compare", options={**options, "minPartitions": "8"}, **call)
-        assert found.get("equal"), found
+        one.start(2, 4, default_replication_factor="3")
+        one.wait_until_all_run()
+        yield one
     finally:
-        cluster.discard()
+        one.discard()
+
+
+def test_16_a_stream_outlives_metadata_that_say_nothing(spark, cluster, scratch, topic, name):
+    """ZooKeeper takes connections and answers none: each look ends by its deadline, and is tried
+    again. Tasks, and the batches that were planned, do not need it."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(60)
+    produce(cluster, topic, varied(20))
+    proxy, query = Proxy(cluster.zookeeper.port), name("query").replace("-", "_")
+    log = scratch / "spark-quire" / "spark.log"
+    options = {"subscribe": topic, "startingOffsets": "earliest", "metadataTimeoutMs": "2000"}
+    metadata = f"zk+hierarchical://{proxy.hosts}/ledgers"
+    call = {"metadata": metadata, "bootstrap": cluster.bootstrap, "options": options}
+    rows = [[0, offset] for offset in range(40)]
+
+    def found():
+        told = spark("stream_rows", name=query)
+        assert told["active"], told["error"]
+        return told["rows"]
+
+    try:
+        spark("start_stream", name=query, **call)
+        wait_for(lambda: found() == rows[:20], 60, "the first rows")
+        proxy.cut(hold=True)
+        produce(cluster, topic, varied(20))
+        told = log.read_text(errors="replace").count("no_new_offsets")
+        wait_for(
+            lambda: log.read_text(errors="replace").count("no_new_offsets") >= told + 2,
+            60,
+            "it does not say that nobody answers",
+        )
+        assert found() == rows[:20]
+        proxy.release()
+        wait_for(lambda: found() == rows, 60, "the rest")
+        spark("stop_stream", name=query)
+    finally:
+        proxy.close()
+
+
+def test_2_7_a_cluster_with_take_overs_and_a_lost_bookie(spark, cluster, topic):
+    """Three copies of each entry; the leader is killed, then a bookie. Every offset once, as a
+    consumer of the other broker has it."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, 2, 3)])[topic].result(60)
+    produce(cluster, topic, varied(200), 2)
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(60)
+    cluster.broker(described.partitions[0].leader.id).kill()
+    produce(cluster, topic, varied(200), 2, **{"message.timeout.ms": 60_000})
+    cluster.storage.bookies[0].kill()
+    produce(cluster, topic, varied(100), 2)
+    call = {"bootstrap": cluster.bootstrap, "metadata": cluster.storage.uri}
+    options = {"subscribe": topic, "includeHeaders": "true"}
+    found = spark("compare", options=options, **call)
+    assert found.get("equal"), found
+    assert found["rows"] == 500
+    found = spark("compare", options={**options, "minPartitions": "8"}, **call)
+    assert found.get("equal"), found
 
 
 def test_a_server_without_the_listener_is_named(spark, scratch):

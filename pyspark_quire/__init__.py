@@ -9,8 +9,9 @@ it needs. Spark finds `DefaultSource` by this package's name, if it is on the Py
     connection, partitions      metadata and bookies; topics, chains, ends of logs
     choose_core, plan_core, planning, splits    which offsets, which tasks
     reading, decode, varints    a ledger's entries -> record batches -> Arrow
-    transactions, stable_core, leader_ends      read_committed; what a broker knows better
-    task                        one split, in a Spark worker
+    transactions, stable_core   read_committed
+    leader_ends, leader_client, leader_login    what a broker knows better, and how it is asked
+    task, worker_logs           one split, in a Spark worker; what is logged there
     source, stream              the classes of Spark's API: the only modules that need pyspark
 """
 

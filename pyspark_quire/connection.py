@@ -10,6 +10,7 @@ stream's driver waits for its Python worker without a limit (SPARK-48330).
 from __future__ import annotations
 
 import os
+import random
 import stat
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,12 +24,21 @@ from ledger.bookie_watcher import BookieWatcher
 from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.config_definitions import CLIENT_KEYS, client_config, network_config
+from ledger.errors import LedgerError
 from ledger.network.client import NetworkBookieClient
 from ledger.placement import RandomPlacement
 from metadata.service_uri import parse_service_uri
+from metadata.zookeeper_config import ZooKeeperSettings
+from pyspark_quire.worker_logs import Refusals, log_to_stderr
 from runtime.config import ConfigError
-from runtime.env import real_env
+from runtime.env import Env, RealClock
+from runtime.jaas import JAAS_PATH_SETTING
+from runtime.poller import Poller
+from runtime.real_disk import RealDisk
+from runtime.real_net import RealNet
 from runtime.running import running
+from runtime.settings import keys_of
+from runtime.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,10 +46,18 @@ if TYPE_CHECKING:
     from ledger.network.config import NetworkConfig
     from metadata.store import MetadataStore
     from runtime.config import ConfigValue
-    from runtime.env import Env
 
 T = TypeVar("T")
 
+#: What a reader heeds, in small letters and as it is written: what BookKeeper's client has, and its
+#: file of a bookie's names, for TLS and SASL; and how ZooKeeper is reached.
+_NAMES = {
+    name.lower(): name
+    for name in (
+        *(key.name for key in (*CLIENT_KEYS, *keys_of(ZooKeeperSettings))),
+        *("tlsProviderFactoryClass", "tlsCertificatePath", JAAS_PATH_SETTING, "zkTimeout"),
+    )
+}
 #: Entries of a striped ledger that one read asks for: a scan wants them all.
 STRIPED_READ_BATCH = 256
 
@@ -62,14 +80,13 @@ class Where:
 
     def values(self) -> dict[str, ConfigValue]:
         """ConfigError (a ValueError) names the setting."""
-        known = {key.name.lower(): key.name for key in CLIENT_KEYS}
         texts = {}
         for name, text in self.settings.items():
-            if name.lower() not in known:
+            if name.lower() not in _NAMES:
                 raise ConfigError(
                     name, f"bookkeeper.{name}: BookKeeper's client has no such setting"
                 )
-            texts[known[name.lower()]] = text
+            texts[_NAMES[name.lower()]] = text
         return {**NODE_CONFIGS.parse(texts), "metadataServiceUri": self.metadata}
 
     def network(self) -> NetworkConfig:
@@ -109,7 +126,7 @@ async def connected(where: Where) -> AsyncIterator[Connection]:
     """ValueError for bad settings, UnreachableError, MetadataError. Waits for a ZooKeeper that does
     not answer: `run_within` bounds that."""
     _check_socket(where)
-    env = real_env()
+    env = reader_env()
     async with AsyncExitStack() as stack:
         await start_env(env, stack)
         store, root = metadata_store(where.values(), env, name="pyspark_quire")
@@ -131,6 +148,13 @@ async def connected(where: Where) -> AsyncIterator[Connection]:
 async def _close(store: MetadataStore) -> None:
     with trio.move_on_after(CLOSE_SECONDS, shield=True):
         await store.aclose()
+
+
+def reader_env() -> Env:
+    """A real environment of which nobody syncs files: to give the kernel back what it has for that
+    takes some 30 ms (io_destroy waits for all processors), of every task. Call it in a trio run."""
+    poller = Poller(Turn())
+    return Env(RealClock(), random.SystemRandom(), RealNet(poller), RealDisk(), poller.turn, poller)
 
 
 async def start_env(env: Env, stack: AsyncExitStack) -> None:
@@ -168,14 +192,29 @@ def run_within(where: Where, seconds: float, work: Callable[[Connection], Awaita
                 return await work(connection)
         raise UnreachableError(f"metadata {where.metadata}: no answer within {seconds:g} s")
 
-    try:
-        return trio.run(main)
-    except BaseExceptionGroup as group:
-        raise single_error(group) from None
+    log_to_stderr()
+    with Refusals() as refusals:
+        try:
+            return trio.run(main)
+        except BaseExceptionGroup as group:
+            raise refusals.told(single_error(group)) from None
+        except LedgerError as error:
+            refusals.told(error)
+            raise
 
 
 def single_error(error: BaseException) -> BaseException:
-    """The one that a group of groups holds; the group if there are several."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+    """The one that a group of groups holds. Of several, as when each partition fails for the same
+    reason, the first, or what is no `Exception`, with a note of the others."""
+    leaves = _leaves(error)
+    first = next((each for each in leaves if not isinstance(each, Exception)), leaves[0])
+    if len(leaves) > 1:
+        kinds = sorted({type(each).__name__ for each in leaves})
+        first.add_note(f"one of {len(leaves)} errors: {', '.join(kinds)}")
+    return first
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for each in error.exceptions for leaf in _leaves(each)]

@@ -71,7 +71,8 @@ class Decoder:
         self._partition = partition
         self._columns = columns
         self._schema = columns.arrow
-        self._bounds = bounds
+        #: In force when `take` is called; may be narrowed.
+        self.bounds = bounds
         self._checks_crc = checks_crc
         self._aborted: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for row in aborted:
@@ -97,7 +98,7 @@ class Decoder:
 
     def _feed_batch(self, header: BatchHeader, batch: memoryview) -> None:
         self.next_offset = max(self.next_offset, header.last_offset + 1)
-        bounds = self._bounds
+        bounds = self.bounds
         if header.last_offset < bounds.start or header.base_offset >= bounds.end:
             return
         if self._checks_crc and not check_crc(batch, header):
@@ -141,7 +142,7 @@ class Decoder:
         self._parts, self._ends, self._size = [], [], 0
         self.pending_records = self.pending_bytes = 0
         rows = _Rows(data, ends, headers, counts)
-        rows.keep(self._bounds)
+        rows.keep(self.bounds)
         if not rows.count:
             return None
         arrays = [self._array(name, rows) for name in self._columns.names]

@@ -68,8 +68,8 @@ class ReadOptions:
     starting: Border
     ending: Border
     columns: ColumnSet
-    #: Of Kafka's clients, «bootstrap.servers» among them if it is given.
-    kafka: dict[str, str] = field(default_factory=dict)
+    #: Of Kafka's clients, «bootstrap.servers» among them if it is given. May have passwords.
+    kafka: dict[str, str] = field(default_factory=dict, repr=False)
     bookkeeper: dict[str, str] = field(default_factory=dict)
     fails_on_data_loss: bool = True
     #: No time -> the end, instead of an error.

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from broker.log.life.ledger_info import NO_TIMESTAMP
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -64,16 +66,18 @@ def parts_of(
     end: int,
     *,
     min_timestamp: int | None = None,
+    max_timestamp: int | None = None,
 ) -> list[Part]:
-    """What of a chain's ledgers holds offsets of `start` to `end`. Closed ledgers whose records
-    are all older than `min_timestamp` (ms) are left out."""
+    """What of a chain's ledgers holds offsets of `start` to `end`. Closed ledgers that say that all
+    their records are older than `min_timestamp` (ms), or newer than `max_timestamp`, are left
+    out: where times are out of order, in the middle, too."""
     found = []
     for info in ledgers:
         ledger_end = info.end_offset_or(max(end, info.base_offset))
         first, last = max(start, info.base_offset), min(end, ledger_end)
         if first >= last:
             continue
-        if min_timestamp is not None and not info.is_open and info.max_timestamp < min_timestamp:
+        if _is_outside(info, min_timestamp, max_timestamp):
             continue
         span = max(ledger_end - info.base_offset, 1)
         whole = (span * BYTES_PER_RECORD) if info.is_open else info.size_bytes
@@ -88,6 +92,17 @@ def parts_of(
             )
         )
     return found
+
+
+def _is_outside(info: LedgerInfo, min_timestamp: int | None, max_timestamp: int | None) -> bool:
+    """Whether no record of the ledger can be of these times. Of an open one nothing is known yet;
+    and of one that an older broker wrote, or that has a record without a time, no minimum is."""
+    if info.is_open:
+        return False
+    if min_timestamp is not None and info.max_timestamp < min_timestamp:
+        return True
+    is_known = info.min_timestamp != NO_TIMESTAMP
+    return max_timestamp is not None and is_known and info.min_timestamp > max_timestamp
 
 
 def split_counts(partitions: Sequence[Sequence[Part]], rules: SplitRules) -> list[int]:
@@ -133,11 +148,14 @@ def cut(
         far = sum(part.count for part in parts) // (4 * max(count, 1))
         borders = sorted(_at_slot(border, parts, slots, far) for border in borders)
     runs: list[list[Part]] = [[]]
+    before = 0
     for part in parts:
         start = part.start
         first, last = bisect_right(borders, start), bisect_left(borders, part.end)
-        if runs[-1] and start in borders:
+        # Ledgers may have been left out between the two parts; a border may lie there.
+        if runs[-1] and first > bisect_left(borders, before):
             runs.append([])
+        before = part.end
         for border in sorted(set(borders[first:last])):
             runs[-1].append(_piece(part, start, border, slots))
             runs.append([])

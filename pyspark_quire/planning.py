@@ -88,7 +88,7 @@ async def choose(connection: Connection, options: ReadOptions) -> list[tuple[Top
 async def look_at(
     connection: Connection, options: ReadOptions, partitions: Sequence[tuple[Topic, int]]
 ) -> list[Look]:
-    """TopicGoneError, LedgerError, MetadataError, ChainFormatError; kafka-python's errors."""
+    """TopicGoneError, LedgerError, MetadataError, ChainFormatError; errors of `leader_ends`."""
     ends: dict[tuple[str, int], int] = {}
     if "bootstrap.servers" in options.kafka:
         ask = partial(
@@ -260,6 +260,7 @@ async def plan(
             each.start,
             each.end,
             min_timestamp=options.min_timestamp,
+            max_timestamp=options.max_timestamp,
         )
         for each in ranges
     ]

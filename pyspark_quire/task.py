@@ -17,6 +17,7 @@ import logging
 import queue
 import threading
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -36,6 +37,7 @@ from pyspark_quire.connection import (
     UnreachableError,
     Where,
     connected,
+    reader_env,
     single_error,
     start_env,
 )
@@ -43,7 +45,7 @@ from pyspark_quire.decode import INT64_MAX, INT64_MIN, Bounds, Decoder
 from pyspark_quire.partitions import TopicGoneError, document_path, read_chains
 from pyspark_quire.plan_core import parts_of
 from pyspark_quire.reading import MissingRecordsError, Range, read_range
-from runtime.env import real_env
+from pyspark_quire.worker_logs import Refusals, log_to_stderr
 from runtime.logs import kv
 from runtime.running import running
 from wire.bookkeeper.ledger_metadata import parse
@@ -69,13 +71,28 @@ BATCH_RECORDS = 25_000
 BATCH_BYTES = 16 << 20
 
 
+@dataclass(slots=True, frozen=True)
+class Run:
+    """Record batches, back to back in each of `bodies`, of which records before offset `start` do
+    not count."""
+
+    bodies: list[Buffer]
+    start: int
+
+
 def read_split(split: Split, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """DataLossError, LedgerError, WireError, MissingRecordsError, UnreachableError."""
     decoder = decoder_of(split, options)
     feed = EntryFeed(split, options)
     try:
-        for bodies in feed:
-            for body in bodies:
+        for run in feed:
+            if run.start > decoder.bounds.start:
+                # A new plan begins within a batch, of which the first records are not asked for.
+                batch = decoder.take()
+                if batch is not None:
+                    yield batch
+                decoder.bounds = replace(decoder.bounds, start=run.start)
+            for body in run.bodies:
                 decoder.feed(body)
                 if decoder.pending_records >= BATCH_RECORDS or decoder.pending_bytes >= BATCH_BYTES:
                     batch = decoder.take()
@@ -116,13 +133,13 @@ class EntryFeed:
         self._room = trio.Semaphore(RUNS_AHEAD)
         self._token: trio.lowlevel.TrioToken | None = None
         #: Ends with an error, or with None.
-        self._runs: queue.SimpleQueue[list[Buffer] | BaseException | None] = queue.SimpleQueue()
+        self._runs: queue.SimpleQueue[Run | BaseException | None] = queue.SimpleQueue()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"quire-{split.name}", daemon=True)
         self._thread.start()
         self._started.wait()
 
-    def __iter__(self) -> Iterator[list[Buffer]]:
+    def __iter__(self) -> Iterator[Run]:
         while (run := self._runs.get()) is not None:
             if isinstance(run, BaseException):
                 raise run
@@ -141,13 +158,15 @@ class EntryFeed:
 
     def _run(self) -> None:
         end: BaseException | None = None
-        try:
-            trio.run(self._main)
-        except BaseException as error:  # raised by who iterates
-            end = single_error(error)
-        finally:
-            self._started.set()
-            self._runs.put(end)
+        log_to_stderr()
+        with Refusals() as refusals:
+            try:
+                trio.run(self._main)
+            except BaseException as error:  # raised by who iterates
+                end = refusals.told(single_error(error))
+            finally:
+                self._started.set()
+                self._runs.put(end)
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -155,9 +174,9 @@ class EntryFeed:
         with self._scope:
             await self._reading.run(self._put)
 
-    async def _put(self, bodies: list[Buffer]) -> None:
+    async def _put(self, run: Run) -> None:
         await self._room.acquire()
-        self._runs.put(bodies)
+        self._runs.put(run)
 
 
 class SplitReading:
@@ -169,10 +188,12 @@ class SplitReading:
         self._where = Where(options.metadata, options.bookkeeper)
         #: The first offset that was not given yet.
         self._next = split.start
-        self._give: Callable[[list[Buffer]], Awaitable[None]] | None = None
+        #: Where the plan that is followed begins.
+        self._start = split.start
+        self._give: Callable[[Run], Awaitable[None]] | None = None
 
-    async def run(self, give: Callable[[list[Buffer]], Awaitable[None]]) -> None:
-        """`give(bodies)` in the order of offsets; errors as of `read_split`."""
+    async def run(self, give: Callable[[Run], Awaitable[None]]) -> None:
+        """`give(run)` in the order of offsets; errors as of `read_split`."""
         self._give = give
         try:
             await self._by_plan()
@@ -187,11 +208,11 @@ class SplitReading:
 
     async def _send(self, bodies: list[Buffer], position: int) -> None:
         assert self._give is not None
-        await self._give(bodies)
+        await self._give(Run(bodies, self._start))
         self._next = max(self._next, position)
 
     async def _by_plan(self) -> None:
-        env = real_env()
+        env = reader_env()
         split, root = self._split, self._where.ledgers_root
         async with AsyncExitStack() as stack:
             await start_env(env, stack)
@@ -260,4 +281,5 @@ class SplitReading:
                 )
             logger.warning("records_lost", kv(partition=split.name, reason=words))
             self._next = start = min(first, split.end)
+        self._start = start
         return parts_of(chain.ledgers, start, split.end)

@@ -6,8 +6,9 @@ from pathlib import Path
 COLUMNS = ["topic", "partition", "offset", "key", "value", "timestamp", "timestampType"]
 
 
-def _reader(spark, form, bootstrap, metadata, options):
-    reader = spark.read.format(form)
+def reader_of(spark, form, bootstrap, metadata, options, is_stream=False):
+    """The DataFrame of a query; `metadata` is of ours alone."""
+    reader = (spark.readStream if is_stream else spark.read).format(form)
     if bootstrap is not None:
         reader = reader.option("kafka.bootstrap.servers", bootstrap)
     if form == "quire":
@@ -17,19 +18,19 @@ def _reader(spark, form, bootstrap, metadata, options):
     return reader.load()
 
 
-def _plain(value):
+def plain(value):
     if isinstance(value, bytearray | bytes):
         return bytes(value).hex()
     if hasattr(value, "timestamp"):
         return round(value.timestamp() * 1000)
     if isinstance(value, list):
-        return [[each["key"], _plain(each["value"])] for each in value]
+        return [[each["key"], plain(each["value"])] for each in value]
     return value
 
 
 def _rows(frame):
     names = [*COLUMNS, *(["headers"] if "headers" in frame.columns else [])]
-    found = [[_plain(each) for each in row] for row in frame.select(*names).collect()]
+    found = [[plain(each) for each in row] for row in frame.select(*names).collect()]
     return sorted(found, key=lambda row: row[:3])
 
 
@@ -45,11 +46,11 @@ def compare(spark, bootstrap, metadata, options, more=None, by_broker=True):
     """The same query of both sources, row by row. `more`: options of ours alone. Without
     `by_broker` ours asks no broker."""
     stock, stock_error = _outcome(
-        lambda: _rows(_reader(spark, "kafka", bootstrap, metadata, options))
+        lambda: _rows(reader_of(spark, "kafka", bootstrap, metadata, options))
     )
     broker = bootstrap if by_broker else None
     ours, error = _outcome(
-        lambda: _rows(_reader(spark, "quire", broker, metadata, {**options, **(more or {})}))
+        lambda: _rows(reader_of(spark, "quire", broker, metadata, {**options, **(more or {})}))
     )
     if ours is None or stock is None:
         return {"stock_error": stock_error, "error": error}
@@ -65,20 +66,30 @@ def compare(spark, bootstrap, metadata, options, more=None, by_broker=True):
 
 def read_quire(spark, metadata, options, bootstrap=None):
     """Rows of ours alone, and in how many tasks."""
-    frame = _reader(spark, "quire", bootstrap, metadata, options)
-    return {"rows": [[_plain(each) for each in row] for row in frame.collect()],
+    frame = reader_of(spark, "quire", bootstrap, metadata, options)
+    return {"rows": [[plain(each) for each in row] for row in frame.collect()],
             "columns": frame.columns, "tasks": frame.rdd.getNumPartitions()}  # fmt: skip
 
 
+def explained(spark, form, metadata, options, bootstrap=None):
+    """Whatever Spark tells of a query, beside its rows."""
+    frame = reader_of(spark, form, bootstrap, metadata, options)
+    execution = frame._jdf.queryExecution()
+    frame.collect()
+    plans = [execution.toString(), execution.simpleString()]
+    plans += [execution.executedPlan().treeString(), execution.logical().toString()]
+    return "\n".join([*plans, frame.rdd.toDebugString().decode()])
+
+
 def limit_one(spark, metadata, options, bootstrap=None):
-    return len(_reader(spark, "quire", bootstrap, metadata, options).limit(1).collect())
+    return len(reader_of(spark, "quire", bootstrap, metadata, options).limit(1).collect())
 
 
 def filtered_then_not(spark, metadata, options, pushdown, bootstrap=None):
     """Counts of one DataFrame: filtered, then whole."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", str(pushdown).lower())
     try:
-        frame = _reader(spark, "quire", bootstrap, metadata, options)
+        frame = reader_of(spark, "quire", bootstrap, metadata, options)
         return [frame.filter("offset < 3").count(), frame.count()]
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
@@ -150,7 +161,7 @@ def scan(spark, form, bootstrap, metadata, options, columns, records, size):
         frame = spark.read.format("floor").load()
     else:
         more = {"columns": columns} if columns and form == "quire" else {}
-        frame = _reader(spark, form, bootstrap, metadata, {**options, **more})
+        frame = reader_of(spark, form, bootstrap, metadata, {**options, **more})
         if columns:
             frame = frame.select(*columns.split(","))
     frame.write.format("noop").mode("overwrite").save()
@@ -173,6 +184,15 @@ def walk_through(spark, page, replaced, scratch):
 JOBS = {
     each.__name__: each
     for each in (
-        *(compare, read_quire, limit_one, filtered_then_not, stream_to_parquet, walk_through, scan),
+        *(
+            compare,
+            read_quire,
+            explained,
+            limit_one,
+            filtered_then_not,
+            stream_to_parquet,
+            walk_through,
+            scan,
+        ),
     )
 }

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "spark_examples"))
 
 import batch_job
+import quire_faults
 import quire_jobs
 import session
 import streaming_job
@@ -61,6 +62,7 @@ JOBS = {
     "read_topic": read_topic,
     "partition_count": partition_count,
     **quire_jobs.JOBS,
+    **quire_faults.JOBS,
 }
 
 

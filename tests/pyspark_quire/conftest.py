@@ -4,7 +4,6 @@ import itertools
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,6 @@ from pyspark_quire.options_core import parse_options
 from pyspark_quire.partitions import read_chains, read_topics
 from pyspark_quire.planning import batch_splits
 from pyspark_quire.task import read_split
-
-with warnings.catch_warnings(action="ignore"):  # of kafka-python's own use of importlib
-    import kafka.protocol.consumer  # noqa: F401 - what leader_ends imports when it is asked
-    from kafka import KafkaAdminClient  # noqa: F401
 
 QUIRE = Path(sys.executable).parent / "quire"
 SECONDS = 60

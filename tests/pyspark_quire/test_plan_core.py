@@ -2,10 +2,10 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.log.life.ledger_info import LedgerInfo
+from broker.log.life.ledger_info import NO_TIMESTAMP, TIMESTAMP_MAX, LedgerInfo, known_minimum
 from pyspark_quire.plan_core import (
     Part,
     Slots,
@@ -45,6 +45,69 @@ def test_ledgers_of_older_records_are_left_out_but_never_the_open_one():
     assert ranges(parts_of(ledgers, 0, 60, min_timestamp=2001)) == [(3, 30, 60)]
     assert ranges(parts_of(ledgers, 0, 60, min_timestamp=2000)) == [(2, 10, 30), (3, 30, 60)]
     assert ranges(parts_of(ledgers, 0, 60, min_timestamp=10**9)) == [(3, 30, 60)]
+
+
+def of_times(times, is_open):
+    """Ledgers 1, 2… with records of these times, with the facts that a broker's chain has."""
+    found, base = [], 0
+    for number, of_ledger in enumerate(times, 1):
+        count = len(of_ledger)
+        if is_open and number == len(times):
+            found.append(LedgerInfo(number, base, 0, 0))
+        else:
+            maximum = max(of_ledger, default=NO_TIMESTAMP)
+            minimum = known_minimum(min(of_ledger, default=TIMESTAMP_MAX))
+            found.append(
+                LedgerInfo(
+                    *(number, base, 0, 0, base + count - 1, count, 100 * count),
+                    max_timestamp=max(maximum, NO_TIMESTAMP),
+                    min_timestamp=minimum,
+                )
+            )
+        base += count
+    return found
+
+
+#: In no order; among them records without a time, and before the epoch.
+TIMES = st.lists(st.lists(st.integers(-3, 30), min_size=1, max_size=8), min_size=1, max_size=8)
+
+
+BOUND = st.none() | st.integers(-3, 30)
+
+
+@given(TIMES, st.booleans(), BOUND, BOUND, st.integers(1, 12), st.none() | st.just(4))
+@example([[-3]], False, None, -2, 1, None)  # a minimum that is not known is no minimum
+def test_no_record_of_the_wanted_times_is_left_out(times, is_open, low, high, count, max_records):
+    ledgers = of_times(times, is_open)
+    flat = [each for of_ledger in times for each in of_ledger]
+    parts = parts_of(ledgers, 0, len(flat), min_timestamp=low, max_timestamp=high)
+    wanted = {
+        offset
+        for offset, time in enumerate(flat)
+        if (low is None or time >= low) and (high is None or time <= high)
+    }
+    records = sum(part.count for part in parts)
+    runs = cut(parts, min(count, records), {}, max_records=max_records)
+    given = [offset for run in runs for part in run for offset in range(part.start, part.end)]
+    assert given == sorted(set(given))
+    assert wanted <= set(given)
+    read = {part.ledger_id for part in parts}
+    for number, of_ledger in enumerate(times, 1):
+        is_outside = (low is not None and max(of_ledger) < low) or (
+            high is not None and min(of_ledger) > high
+        )
+        if is_outside and min(of_ledger) >= 0 and not ledgers[number - 1].is_open:
+            assert number not in read, "nothing of it is wanted, and it says so"
+
+
+def test_a_ledger_that_was_left_out_is_no_reason_to_join_two_tasks():
+    ledgers = of_times([[5] * 10, [50] * 10, [6] * 10], is_open=False)
+    parts = parts_of(ledgers, 0, 30, max_timestamp=9)
+    assert ranges(parts) == [(1, 0, 10), (3, 20, 30)]
+    assert [ranges(run) for run in cut(parts, 2, {})] == [[(1, 0, 10)], [(3, 20, 30)]]
+    # A border that rounding puts at a ledger's end is one of the next, too.
+    uneven = [Part(1, 0, 3, size_bytes=1002), Part(3, 20, 23, size_bytes=1000)]
+    assert [ranges(run) for run in cut(uneven, 2, {})] == [[(1, 0, 3)], [(3, 20, 23)]]
 
 
 def test_small_ledgers_share_a_split_and_large_ones_are_cut():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 import time
 
 import pytest
@@ -52,6 +53,45 @@ def test_offsets_times_and_patterns(served, topic):
     rows, splits = served.read(subscribe=topic, minTimestamp=str(start + 50_000))
     assert [row[1] for row in rows] == list(range(50, 60))
     assert splits[0].start > 0, "older ledgers are not read"
+
+
+def test_ledgers_of_other_times_are_not_read_and_no_record_is_lost(served, topic):
+    """Times in no order, some records without one, each ledger with its own span: whatever times
+    are asked for, what is read is what a look at every record finds."""
+    served.create(topic)
+    chosen, start = random.Random(topic), 1_700_000_000_000
+    producer, times = served.producer(), []
+    for hour in (3, 0, 5, 1, 4, 2):
+        for _ in range(20):
+            time_ms = start + 3_600_000 * hour + chosen.randrange(5_400_000)
+            times.append(time_ms)
+            producer.produce(topic, b"v%d" % (len(times) - 1), timestamp=time_ms)
+        assert producer.flush(20) == 0
+        served.wait_rolled(topic, 0)
+    infos = served.chain(topic, 0).ledgers
+    assert all(info.min_timestamp >= start for info in infos if not info.is_open)
+    all_ledgers = {info.ledger_id for info in infos}
+    skipped = set()
+    for _ in range(8):
+        low, high = sorted(chosen.choice(times) for _ in range(2))
+        high = min(high, low + 3_600_000)
+        rows, splits = served.read(
+            subscribe=topic, minTimestamp=str(low), maxTimestamp=str(high), minPartitions="3"
+        )
+        expected = [offset for offset, time_ms in enumerate(times) if low <= time_ms <= high]
+        assert sorted(row[1] for row in rows) == expected
+        read = {part.ledger_id for split in splits for part in split.parts}
+        skipped |= all_ledgers - read
+        outside = {
+            info.ledger_id
+            for info in infos
+            if not info.is_open and (info.max_timestamp < low or info.min_timestamp > high)
+        }
+        assert not read & outside
+    assert skipped, "of each window some ledgers are not read"
+    rows, splits = served.read(subscribe=topic, maxTimestamp=str(start - 1))
+    assert rows == []
+    assert {part.ledger_id for split in splits for part in split.parts} <= {infos[-1].ledger_id}
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,18 @@ def test_what_was_deleted_meanwhile_is_an_error_or_left_out(served, topic):
         offsets(gone, options)
 
 
+def test_a_new_plan_begins_where_the_log_does_within_a_batch_too(served, topic):
+    """What was deleted is not given again because it lies in a batch with records that are left."""
+    served.create(topic)
+    served.fill(topic, 60, runs=1)  # one batch of 59
+    options = served.options(subscribe=topic, failOnDataLoss="false")
+    splits = batch_splits(options)
+    asked = TopicPartition(topic, 0, 25)
+    served.admin.delete_records([asked])[asked].result(20)
+    found = [n for split in splits for n in offsets(unreadable(split), options)]
+    assert found == list(range(25, 60))
+
+
 def test_an_error_names_the_ledger(served, topic):
     """A digest that no copy has: the plan's metadata, and the service's, agree on the bookies."""
     options, split = planned(served, topic)

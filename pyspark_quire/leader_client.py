@@ -1,0 +1,160 @@
+"""A client of Kafka's protocol that blocks, until a deadline: for what the driver asks leaders.
+
+    with LeaderClient(login, seconds=60) as client:
+        answer = client.ask(("host", 9092), MetadataRequest(topics=[]), 9)
+
+One connection for each broker that is asked, one request at a time.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import ssl
+import struct
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from broker.cluster.peer_login import LoginRefusedError
+from broker.security.sasl.mechanism import AuthenticationFailedError
+from broker.security.sasl.outgoing import authenticated, handshaken
+from broker.security.sasl.scram.client_core import ScramClient
+from broker.security.sasl.scram.hashes import BY_NAME
+from wire.kafka.errors import WireError
+from wire.kafka.headers import decode_response, encode_request
+from wire.kafka.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from pyspark_quire.leader_login import Login
+    from wire.kafka.message import Message
+
+Address = tuple[str, int]
+
+CLIENT_ID = "pyspark_quire"
+#: Of one request: a broker that takes longer is asked again, or another one is.
+REQUEST_SECONDS = 15.0
+#: No answer to what is asked here is larger.
+ANSWER_BYTES_MAX = 256 << 20
+_HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
+
+
+class LeadersRefuseError(Exception):
+    """Brokers do not let this user in, or do not let him see a topic, or are not believed; says
+    whom, and why."""
+
+
+class NoAnswerError(Exception):
+    """It may be tried again; says who did not answer, and why."""
+
+
+class LeaderClient:
+    """Of one look. `deadline`: of time.monotonic."""
+
+    def __init__(self, login: Login, *, seconds: float) -> None:
+        self.deadline = time.monotonic() + seconds
+        self._login = login
+        self._connections: dict[Address, socket.socket] = {}
+        self._correlation_id = 0
+
+    def __enter__(self) -> LeaderClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def seconds_left(self) -> float:
+        return max(self.deadline - time.monotonic(), 0.0)
+
+    def ask(self, address: Address, body: Message, version: int) -> Any:  # noqa: ANN401 - a message
+        """NoAnswerError, after which the connection is another one; LeadersRefuseError."""
+        place = f"{address[0]}:{address[1]}"
+        try:
+            return self._ask(self._connected(address), body, version)
+        except LoginRefusedError as error:
+            raise LeadersRefuseError(
+                f"the broker at {place} does not let in {self._login}: {error}"
+            ) from None
+        except ssl.SSLError as error:
+            raise LeadersRefuseError(f"TLS with the broker at {place}: {error}") from None
+        except (OSError, EOFError, WireError) as error:
+            connection = self._connections.pop(address, None)
+            if connection is not None:
+                connection.close()
+            words = str(error) or type(error).__name__
+            raise NoAnswerError(f"the broker at {place} does not answer: {words}") from None
+
+    def _ask(self, connection: socket.socket, body: Message, version: int) -> Any:  # noqa: ANN401
+        """OSError, EOFError, WireError."""
+        connection.settimeout(self._timeout())
+        self._correlation_id += 1
+        connection.sendall(encode_request(body, version, self._correlation_id, CLIENT_ID))
+        (size,) = struct.unpack(">i", _received(connection, 4))
+        if not 4 <= size <= ANSWER_BYTES_MAX:
+            raise WireError(f"an answer of {size} bytes")
+        answered_id, answer = decode_response(body.INFO.key, version, _received(connection, size))
+        if answered_id != self._correlation_id:
+            raise WireError("an answer to another question")
+        return answer
+
+    def _timeout(self) -> float:
+        """Never 0, which would mean not to block at all."""
+        return max(min(self.seconds_left(), REQUEST_SECONDS), 0.001)
+
+    def _connected(self, address: Address) -> socket.socket:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = socket.create_connection(address, self._timeout())
+            try:
+                if self._login.context is not None:
+                    context = self._login.context
+                    connection = context.wrap_socket(connection, server_hostname=address[0])
+                log_in(self._login, partial(self._ask, connection))
+            except BaseException:
+                connection.close()
+                raise
+            self._connections[address] = connection
+        return connection
+
+
+def log_in(login: Login, ask: Callable[[Message, int], Any]) -> None:
+    """LoginRefusedError, and whatever `ask` raises."""
+    account = login.account
+    if account is None:
+        return
+    handshaken(ask(SaslHandshakeRequest(mechanism=account.mechanism), _HANDSHAKE_VERSION), account)
+
+    def send(token: bytes) -> bytes:
+        request = SaslAuthenticateRequest(auth_bytes=token)
+        return authenticated(ask(request, _AUTHENTICATE_VERSION), account)
+
+    kind = BY_NAME.get(account.mechanism)
+    if kind is None:
+        send(account.plain_token())
+        return
+    try:
+        client = ScramClient(kind, account.user, secrets.token_hex(24))
+        salting = client.salting(send(client.first()))
+        salted = kind.salted(account.password.encode(), salting.salt, salting.iterations)
+        client.check(send(client.final(salted)))
+    except AuthenticationFailedError as error:
+        raise LoginRefusedError(f"{error}, for {account.principal}") from None
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise EOFError("it closed the connection")
+        data += part
+    return bytes(data)
