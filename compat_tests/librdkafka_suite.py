@@ -129,6 +129,7 @@ def run_test(
     *,
     properties: dict[str, str] | None = None,
     environment: dict[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> Outcome:
     """One test, by itself; `properties` and `environment` are told to it beyond the usual ones."""
     name = test.name
@@ -166,12 +167,12 @@ def run_test(
             stderr=subprocess.STDOUT,
             env=environment,
             cwd=tests_dir(),
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
         output, code = done.stdout, str(done.returncode)
     except subprocess.TimeoutExpired as expired:
-        output, code = expired.stdout or b"", f"no end in {TIMEOUT_S} s"
+        output, code = expired.stdout or b"", f"no end in {timeout_s} s"
     seconds = time.monotonic() - started
     for left in tests_dir().glob(f"stats_{name}_*.json"):
         left.unlink(missing_ok=True)

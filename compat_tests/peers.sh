@@ -56,8 +56,10 @@ step_packages() {
         command -v "${pair%%:*}" >/dev/null || wanted+=("${pair##*:}")
     done
     for pair in openssl/ssl.h:libssl-dev zlib.h:zlib1g-dev zstd.h:libzstd-dev lz4.h:liblz4-dev \
-        rapidjson/document.h:rapidjson-dev; do
-        [ -f "/usr/include/${pair%%:*}" ] || wanted+=("${pair##*:}")
+        rapidjson/document.h:rapidjson-dev curl/curl.h:libcurl4-openssl-dev; do
+        # Some packages have a folder for each kind of machine.
+        compgen -G "/usr/include/${pair%%:*}" >/dev/null ||
+            compgen -G "/usr/include/*/${pair%%:*}" >/dev/null || wanted+=("${pair##*:}")
     done
     if [ ${#wanted[@]} = 0 ]; then
         say "packages: all there"
@@ -107,7 +109,8 @@ check_jars() {
 
 step_librdkafka() {
     local stamp work=$cache/librdkafka
-    stamp=$(stamp_of "$npm_sha512" "$(cat "$here"/peers/librdkafka-*.patch 2>/dev/null || true)")
+    # With curl, for logins by tokens of a provider (OIDC).
+    stamp=$(stamp_of "$npm_sha512" curl "$(cat "$here"/peers/librdkafka-*.patch 2>/dev/null || true)")
     if is_done librdkafka "$stamp" && [ -x "$work/tests/test-runner" ]; then
         say "librdkafka: test-runner is there"
         return
@@ -128,11 +131,13 @@ step_librdkafka() {
         cd "$work"
         # npm drops the executable bits of scripts
         chmod +x configure lds-gen.py tests/*.sh tests/*.py 2>/dev/null || true
-        quietly librdkafka-configure ./configure --disable-gssapi --disable-curl
+        quietly librdkafka-configure ./configure --disable-gssapi
         quietly librdkafka-make make -j"$(nproc)" libs
         quietly librdkafka-tests make -C tests -j"$(nproc)" test-runner
     )
-    # Without these the tests that need them skip themselves without a word.
+    # Without these the tests that need them skip themselves without a word, or fail.
+    grep -q '^WITH_CURL=.*y' "$work/Makefile.config" || grep -q 'WITH_CURL 1' "$work/config.h" ||
+        die "librdkafka: configure did not find curl"
     grep -q '^WITH_RAPIDJSON=.*y' "$work/Makefile.config" || grep -q 'RAPIDJSON' "$work/config.h" ||
         die "librdkafka: configure did not find rapidjson"
     set_done librdkafka "$stamp"

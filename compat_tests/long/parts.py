@@ -111,11 +111,13 @@ PARTS = (
     chaos("transactions", 5, "transactions", "--network-if-possible"),
     # Groups of the newer protocols on several brokers.
     chaos("groups", 5, "groups", "--network-if-possible"),
-    # Three minutes of faults on a cluster all of whose links are secured.
+    # Three minutes of faults on a cluster all of whose links are secured; beside it a test that
+    # waits for most of its time.
     compat(
-        *("secured", 4, "test_secured_chaos.py"),
+        *("secured", 4, "test_secured_chaos.py", "test_librdkafka_security.py", "-n", "2"),
         QUIRE_SECURED_SECONDS="180",
-        telling=r"^secured: |^FAILED",
+        QUIRE_SUITE="slow",
+        telling=r"^secured: |^librdkafka: |^FAILED",
     ),
     Part("soak", module("bench.soak", "--minutes", "4"), 5 * MINUTE),
 )
