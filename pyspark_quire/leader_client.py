@@ -1,6 +1,6 @@
 """A client of Kafka's protocol that blocks, until a deadline: for what the driver asks leaders.
 
-    with LeaderClient(login, seconds=60) as client:
+    with LeaderClient(security, seconds=60) as client:
         answer = client.ask(("host", 9092), MetadataRequest(topics=[]), 9)
 
 One connection for each broker that is asked, one request at a time.
@@ -8,7 +8,6 @@ One connection for each broker that is asked, one request at a time.
 
 from __future__ import annotations
 
-import secrets
 import socket
 import ssl
 import struct
@@ -17,19 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.cluster.peer_login import LoginRefusedError
-from broker.security.sasl.mechanism import AuthenticationFailedError
-from broker.security.sasl.outgoing import authenticated, handshaken
-from broker.security.sasl.scram.client_core import ScramClient
-from broker.security.sasl.scram.hashes import BY_NAME
 from wire.kafka.errors import WireError
 from wire.kafka.headers import decode_response, encode_request
-from wire.kafka.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
-    from pyspark_quire.leader_login import Login
+    from broker.security.client_security import ClientSecurity
     from wire.kafka.message import Message
 
 Address = tuple[str, int]
@@ -39,7 +32,6 @@ CLIENT_ID = "pyspark_quire"
 REQUEST_SECONDS = 15.0
 #: No answer to what is asked here is larger.
 ANSWER_BYTES_MAX = 256 << 20
-_HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
 
 
 class LeadersRefuseError(Exception):
@@ -54,9 +46,9 @@ class NoAnswerError(Exception):
 class LeaderClient:
     """Of one look. `deadline`: of time.monotonic."""
 
-    def __init__(self, login: Login, *, seconds: float) -> None:
+    def __init__(self, security: ClientSecurity, *, seconds: float) -> None:
         self.deadline = time.monotonic() + seconds
-        self._login = login
+        self._security = security
         self._connections: dict[Address, socket.socket] = {}
         self._correlation_id = 0
 
@@ -82,7 +74,7 @@ class LeaderClient:
             return self._ask(self._connected(address), body, version)
         except LoginRefusedError as error:
             raise LeadersRefuseError(
-                f"the broker at {place} does not let in {self._login}: {error}"
+                f"the broker at {place} does not let in {self._security}: {error}"
             ) from None
         except ssl.SSLError as error:
             raise LeadersRefuseError(f"TLS with the broker at {place}: {error}") from None
@@ -115,39 +107,13 @@ class LeaderClient:
         if connection is None:
             connection = socket.create_connection(address, self._timeout())
             try:
-                if self._login.context is not None:
-                    context = self._login.context
-                    connection = context.wrap_socket(connection, server_hostname=address[0])
-                log_in(self._login, partial(self._ask, connection))
+                connection = self._security.secured(connection, address[0])
+                self._security.log_in(partial(self._ask, connection))
             except BaseException:
                 connection.close()
                 raise
             self._connections[address] = connection
         return connection
-
-
-def log_in(login: Login, ask: Callable[[Message, int], Any]) -> None:
-    """LoginRefusedError, and whatever `ask` raises."""
-    account = login.account
-    if account is None:
-        return
-    handshaken(ask(SaslHandshakeRequest(mechanism=account.mechanism), _HANDSHAKE_VERSION), account)
-
-    def send(token: bytes) -> bytes:
-        request = SaslAuthenticateRequest(auth_bytes=token)
-        return authenticated(ask(request, _AUTHENTICATE_VERSION), account)
-
-    kind = BY_NAME.get(account.mechanism)
-    if kind is None:
-        send(account.plain_token())
-        return
-    try:
-        client = ScramClient(kind, account.user, secrets.token_hex(24))
-        salting = client.salting(send(client.first()))
-        salted = kind.salted(account.password.encode(), salting.salt, salting.iterations)
-        client.check(send(client.final(salted)))
-    except AuthenticationFailedError as error:
-        raise LoginRefusedError(f"{error}, for {account.principal}") from None
 
 
 def _received(connection: socket.socket, size: int) -> bytes:

@@ -25,8 +25,8 @@ from wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from broker.security.client_security import ClientSecurity
     from pyspark_quire.leader_client import Address
-    from pyspark_quire.leader_login import Login
     from wire.kafka.messages.metadata import MetadataResponse
 
 Place = tuple[str, int]
@@ -62,9 +62,9 @@ def leader_ends(
     if not partitions:
         return {}
     bootstrap = _addresses(settings["bootstrap.servers"])
-    login = login_of(settings)
-    with LeaderClient(login, seconds=timeout_ms / 1000) as client:
-        ends = _Ends(client, login, read_committed=read_committed)
+    security = login_of(settings)
+    with LeaderClient(security, seconds=timeout_ms / 1000) as client:
+        ends = _Ends(client, security, read_committed=read_committed)
         left, number = set(partitions), 0
         while True:
             address = bootstrap[number % len(bootstrap)]
@@ -89,11 +89,13 @@ def leader_ends(
 class _Ends:
     """What was found by now, and why not all was."""
 
-    def __init__(self, client: LeaderClient, login: Login, *, read_committed: bool) -> None:
+    def __init__(
+        self, client: LeaderClient, security: ClientSecurity, *, read_committed: bool
+    ) -> None:
         self.found: dict[Place, int] = {}
         self.reason = ""
         self._client = client
-        self._login = login
+        self._security = security
         self._isolation_level = 1 if read_committed else 0
 
     def look(self, bootstrap: Address, wanted: set[Place]) -> None:
@@ -154,7 +156,9 @@ class _Ends:
         except ValueError:
             name = f"error {code}"
         if code in _REFUSALS:
-            raise LeadersRefuseError(f"brokers do not tell {self._login} where {what} ends: {name}")
+            raise LeadersRefuseError(
+                f"brokers do not tell {self._security} where {what} ends: {name}"
+            )
         if code not in _PASSING:
             raise LeadersRefuseError(f"where {what} ends is not told: {name}")
         self.reason = f"{what}: {name}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from broker.cluster.peer_login import LoginRefusedError
-from quire.tools.groups.security import ClientSecurity
+from broker.security.client_security import ClientSecurity
 from wire.kafka.errors import ErrorCode, WireError
 from wire.kafka.headers import decode_response, encode_request
 

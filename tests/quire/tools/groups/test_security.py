@@ -120,8 +120,8 @@ def test_a_strange_authority_is_not_believed(secured, tmp_path):
         ("security.protocol=TLS", "security.protocol=TLS: expected one of"),
         ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=GSSAPI is not served"),
         ("sasl.mechanism=PLAIN\nsecurity.protocol=SASL_SSL", "sasl.jaas.config must be set"),
-        ("sasl.login.class=x", "sasl.login.class is not served by commands"),
-        ("ssl.cipher.suites=x", "ssl.cipher.suites is not served by commands"),
+        ("sasl.login.class=x", "sasl.login.class is not served by"),
+        ("ssl.cipher.suites=x", "ssl.cipher.suites is not served by"),
         ("security.protocol=SSL\nssl.truststore.location=/nowhere", "ssl.truststore.location: "),
         ("security.protocol=SSL\nssl.keystore.location=/nowhere", "ssl.keystore.location: "),
         (
