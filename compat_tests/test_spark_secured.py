@@ -208,8 +208,8 @@ def test_plans_and_explanations_have_no_secret(spark, cluster, topic):
 
 def test_an_option_that_nobody_heeds_is_refused(spark, cluster, topic):
     """One of security, of Java's client, that would be passed over here."""
-    options = login(cluster, **{"kafka.ssl.truststore.certificates": "-----BEGIN"})
-    with pytest.raises(SparkFailed, match=r"kafka\.ssl\.truststore\.certificates: is not served"):
+    options = login(cluster, **{"kafka.ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"})
+    with pytest.raises(SparkFailed, match=r"kafka\.ssl\.cipher\.suites is not served"):
         spark(
             "read_quire",
             metadata=cluster.uri,
