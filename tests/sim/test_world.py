@@ -78,7 +78,9 @@ def test_a_coordinator_that_forgets_is_found(monkeypatch):
     plan = [Fault(1, 6.0, "crash-broker", 0.1, 0.9, 0.5)]
     result = run_seed(3, plan=plan, shape=shape)
     assert result.outcome is Outcome.CORRECTNESS, result.story
-    assert result.error.kind == "backwards"
+    # Generations begin anew, so that members of two of them may have one partition, or commits are
+    # gone: whichever is seen first.
+    assert result.error.kind in ("two owners", "backwards")
 
 
 def test_a_digest_that_nobody_checks_is_found(monkeypatch):
