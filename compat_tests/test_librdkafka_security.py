@@ -198,18 +198,29 @@ def tokens(secured: Secured) -> tuple[dict[str, str], dict[str, str]]:
     return properties, environment
 
 
-#: By test: the listeners that it is run against, each with what its clients are told.
+#: By test, or a part of one: the listeners that it is run against, each with what its clients are
+#: told. A part skips itself where it has nothing to do with the mechanism.
+BOTH = {"PASSWORDS": passwords, "TOKENS": tokens}
 RUNS = {
     "0126_oauthbearer_oidc": {"TOKENS": tokens},
     "0135_sasl_credentials": {"PASSWORDS": passwords},
-    "0142_reauthentication": {"PASSWORDS": passwords, "TOKENS": tokens},
+    "0142_reauthentication/producer": BOTH,
+    "0142_reauthentication/share": BOTH,
+    "0142_reauthentication/do_test_oauthbearer": {"TOKENS": tokens},
+    "0142_reauthentication/do_test_reauth_failure": {"PASSWORDS": passwords},
 }
+
+
+def runs(test):
+    return RUNS[f"{test.name}/{test.part}" if test.part else test.name]
+
+
 SUITE = os.environ.get("QUIRE_SUITE", "core")
 CASES = [
     (test, listener)
     for test in WANTED
     if SUITE != "slow" or "slow" in test.words
-    for listener in RUNS[test.name]
+    for listener in runs(test)
 ]
 
 
@@ -223,7 +234,7 @@ def case(test, listener):
 @pytest.mark.timeout(2 * TIMEOUT_S + 60)
 @pytest.mark.parametrize(("test", "listener"), [case(*one) for one in CASES])
 def test_librdkafka_secured(test, listener, secured, tmp_path):
-    properties, environment = RUNS[test.name][listener](secured)
+    properties, environment = runs(test)[listener](secured)
     run = functools.partial(
         librdkafka_suite.run_test,
         test,
