@@ -36,12 +36,6 @@ class Slices:
         self._left = self._size - units
         return True
 
-    def resize(self, units_per_turn: int) -> None:
-        """For a slice that has just begun, and those after it."""
-        assert units_per_turn > 0
-        self._left += units_per_turn - self._size
-        self._size = units_per_turn
-
     async def turn(self) -> None:
         """One pass of the loop for everybody else."""
         await trio.lowlevel.checkpoint()

@@ -34,14 +34,3 @@ async def test_a_unit_larger_than_a_slice_is_due_at_once():
     assert slices.due(1)
     assert not slices.due(9)
     assert slices.due(1)
-
-
-async def test_another_size_counts_for_the_slice_that_began():
-    slices = Slices(10)
-    assert slices.due(11)
-    slices.resize(100)
-    assert not slices.due(89)
-    assert slices.due(1)
-    slices.resize(5)
-    assert not slices.due(4)
-    assert slices.due(1)

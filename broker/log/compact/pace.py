@@ -3,18 +3,14 @@
 After each slice everybody else has a turn of the loop. A slice is short, as whoever writes beside
 a pass waits for half of one on the way in. If the others' turn took long, clients are at work, and
 the pass waits for as long as its slices took, some of them at once: so a busy broker gives at most
-about half of its time to passes, and an idle one all of it. And at least a tenth: while all turns
-are of many milliseconds a slice is longer, as nobody who waits for such turns sees a quarter of one
-more, and a log that is written without a pause must not grow for ever because it is. One long turn
-says nothing: what a pass writes makes some.
+about half of its time to passes, and an idle one all of it.
 
 What a slice is is counted, not measured, so that a simulation cuts at the same places; the clock is
-asked only how busy others were, which no virtual time passes for.
+asked only whether others were busy, which no virtual time passes for.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -32,12 +28,6 @@ T = TypeVar("T")
 
 #: A slice, in records: about 0.3 ms of them.
 UNITS_PER_SLICE = 150
-#: One while turns of everybody else are long: such a part of the shortest of the last ones, and
-#: 2 ms at the most.
-SHARE_OF_LONG_TURNS = 0.25
-LAST_TURNS = 8
-UNITS_PER_SECOND = UNITS_PER_SLICE / 0.0003
-UNITS_PER_SLICE_MAX = 1000
 #: What a batch costs beside its records: header, checksum, the steps themselves.
 UNITS_PER_BATCH = 5
 #: Bytes, as they lie in a batch, that a codec may be given on the loop: 8 KiB may become megabytes.
@@ -49,20 +39,12 @@ BUSY_TURNS_PER_PAUSE = 4
 PAUSE_SECONDS = 0.0015
 
 
-def units_after(seconds: float) -> int:
-    """A slice, in records, where turns of everybody else take so long."""
-    share = int(seconds * SHARE_OF_LONG_TURNS * UNITS_PER_SECOND)
-    return min(max(share, UNITS_PER_SLICE), UNITS_PER_SLICE_MAX)
-
-
 class Pace:
     def __init__(self, env: Env, check: Callable[[], None]) -> None:
         """`check` raises if the pass is to end; it is called after each slice."""
         self._env = env
         self._check = check
         self._slices = Slices(UNITS_PER_SLICE)
-        #: Of everybody else, in seconds.
-        self._turns = deque([0.0], LAST_TURNS)
         #: Since the last pause.
         self._busy_turns = 0
 
@@ -97,11 +79,8 @@ class Pace:
         monotonic = self._env.clock.monotonic
         before = monotonic()
         await trio.lowlevel.checkpoint()
-        took = monotonic() - before
-        if took > BUSY_SECONDS:
+        if monotonic() - before > BUSY_SECONDS:
             self._busy_turns += 1
-        self._turns.append(took)
-        self._slices.resize(units_after(min(self._turns)))
         if self._busy_turns >= BUSY_TURNS_PER_PAUSE:
             self._busy_turns = 0
             await trio.sleep(PAUSE_SECONDS)

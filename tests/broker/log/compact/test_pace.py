@@ -8,10 +8,8 @@ import trio
 from broker.log.compact.pace import (
     BUSY_TURNS_PER_PAUSE,
     INLINE_BYTES_MAX,
-    LAST_TURNS,
     PAUSE_SECONDS,
     UNITS_PER_SLICE,
-    UNITS_PER_SLICE_MAX,
     Pace,
 )
 from broker.log.compact.steps import Work
@@ -114,34 +112,6 @@ async def test_a_busy_loop_gets_a_pause(autojump_clock):
     before = trio.current_time()
     await pace.give_way()
     assert trio.current_time() == before
-
-
-async def test_a_slice_is_longer_while_turns_of_others_are_long(autojump_clock):
-    """Or a broker that is busy without a pause would never get through a pass."""
-    world = World()
-    pace = Pace(world, lambda: None)
-    looks = []
-
-    async def slices_of(seconds_of_others, turns=LAST_TURNS):
-        """Records between two turns of the others."""
-        world.clock.monotonic = itertools.cycle((0.0, seconds_of_others)).__next__
-        for _ in range(turns):
-            await pace.give_way()
-        looks.clear()
-        world.clock.monotonic = lambda: looks.append(done) or 0.0
-        done = 0
-        while not looks:
-            await pace.step(1)
-            done += 1
-        return looks[0]
-
-    assert await slices_of(0.0) == pytest.approx(UNITS_PER_SLICE, abs=1)
-    assert await slices_of(0.0009) == pytest.approx(UNITS_PER_SLICE, abs=1)
-    assert await slices_of(0.004) == pytest.approx(500, abs=1)  # 1 ms
-    assert await slices_of(1.0) == pytest.approx(UNITS_PER_SLICE_MAX, abs=1)
-    assert await slices_of(0.0, 1) == pytest.approx(UNITS_PER_SLICE, abs=1)
-    assert await slices_of(1.0, LAST_TURNS - 1) == pytest.approx(UNITS_PER_SLICE, abs=1)
-    assert await slices_of(0.0) == pytest.approx(UNITS_PER_SLICE, abs=1)
 
 
 async def test_it_ends_when_it_is_to():
