@@ -352,26 +352,19 @@ def test_what_is_no_payload(payload):
 
 def test_a_login_is_short():
     """However large a token is, and whatever key it is checked by, the loop is held for less than 5
-    ms: the dearest is a signed payload of many small objects. Told in what json alone takes for
-    such a payload in the same moment, which is 0.5 ms to 1 ms, as machines differ."""
-    many = "[" + ",".join(["{}"] * 15_500) + "]"
+    ms: the dearest is a signed payload of many small objects."""
+    many = "[" + ",".join(["{}"] * 7_600) + "]"
     text = f'{{"sub": "alice", "iat": {NOW}, "exp": {NOW + 9}, "more": {many}}}'
     for kid, (_, (algorithm, *_)) in KINDS.items():
         token = signed(text, kid, algorithm)
         assert TOKEN_BYTES_MAX - 4000 < len(token) <= TOKEN_BYTES_MAX
         check(token)
-        took = shortest(lambda token=token: check(token))
-        assert took < 10 * shortest(lambda: json.loads(text)), kid
-
-
-def shortest(work):
-    """Seconds of this thread, the best of some, as others use the machine."""
-    took = []
-    for _ in range(7):
-        before = time.thread_time()
-        work()
-        took.append(time.thread_time() - before)
-    return min(took)
+        took = []
+        for _ in range(7):
+            before = time.thread_time()
+            check(token)
+            took.append(time.thread_time() - before)
+        assert min(took) < 0.005, kid
 
 
 @given(st.data())
