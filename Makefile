@@ -92,7 +92,7 @@ peers: setup ## Fetch other projects' programs and jars that tests and benchmark
 
 # Most of the compatibility tests wait for other processes, so two run at a time.
 test: setup peers lint ## Everything: checks, all tests, other people's clients and suites.
-	$(BIN)/python -m pytest --hypothesis-profile=thorough -n 2 --ignore=$(TURNS)
+	$(BIN)/python -m pytest --hypothesis-profile=thorough -n 2 --dist worksteal --ignore=$(TURNS)
 	$(BIN)/python -m pytest $(TURNS)
 	$(BIN)/python -m sim --seed code --minutes $(SIM_MINUTES) --jobs 2 --quiet
 	cd compat_tests && ../$(BIN)/python -m pytest -v -n 2 --dist loadfile

@@ -105,8 +105,12 @@ def _note_loop_turns():
 
 
 def pytest_collection_modifyitems(items):
-    """`needs(FEATURE)`: run against the control, skipped where the feature is absent."""
+    """`needs(FEATURE)`: run against the control, skipped where the feature is absent. `long`:
+    skipped by `make test`, which has to end; the parts of `make test-long` set QUIRE_SUITE."""
+    is_core = os.environ.get("QUIRE_SUITE", "core") == "core"
     for item in items:
+        if is_core and item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="long: only with QUIRE_SUITE=all or slow"))
         for mark in item.iter_markers("needs"):
             (feature,) = mark.args
             reason = absent.reason(feature)  # also with the control: a wrong name is an error

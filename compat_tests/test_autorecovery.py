@@ -27,6 +27,8 @@ SETTINGS = {
 #: candidate that comes back is the last in the row.
 LASTING = {"zkTimeout": "15000"}
 JAVA_SETTINGS = {**SETTINGS, **LASTING}
+#: `make test` has quire's bookies alone lose copies; with Java's it is `make test-long`.
+KINDS = [pytest.param(JavaBookie, marks=pytest.mark.long), QuireBookie]
 
 
 def quire(cluster, *arguments, code=0):
@@ -81,7 +83,7 @@ def cluster(scratch, request):
     made.discard()
 
 
-@pytest.mark.parametrize("kind", [JavaBookie, QuireBookie])
+@pytest.mark.parametrize("kind", KINDS)
 def test_lost_copies_are_made_again(cluster, kind):
     cluster.start(*[kind] * 4)
     (recovery,) = cluster.start(QuireAutoRecovery, **SETTINGS)
@@ -122,6 +124,7 @@ def test_lost_copies_are_made_again(cluster, kind):
     assert lost.id in bookies_of(tool, striped)
 
 
+@pytest.mark.long
 def test_java_works_off_what_we_marked_and_we_what_java_did(cluster):
     """Each in turn is killed in the middle of a copy; the other finishes it."""
     cluster.start(*[JavaBookie] * 2, *[QuireBookie] * 3)
@@ -183,6 +186,7 @@ def test_one_election_for_ours_and_javas(cluster):
             auditor.kill()
 
 
+@pytest.mark.long
 def test_an_auditor_whose_session_ends_is_none(cluster):
     """Stopped for longer than its session lasts, and then thawed."""
     cluster.start(*[QuireBookie] * 4)
@@ -202,7 +206,7 @@ def test_an_auditor_whose_session_ends_is_none(cluster):
     check_copies(tool, ledger)
 
 
-@pytest.mark.parametrize("kind", [JavaBookie, QuireBookie])
+@pytest.mark.parametrize("kind", KINDS)
 def test_two_lost_bookies(cluster, kind):
     """Write quorum 3: readable all the time, and whole again."""
     cluster.start(*[kind] * 5)
@@ -246,6 +250,7 @@ def test_a_wiped_disk(cluster):
     assert wiped.is_serving()
 
 
+@pytest.mark.long
 def test_bookies_that_share_a_lost_session_with_zookeeper(cluster):
     """ZooKeeper away, and back: nothing is marked for that alone, and repairs go on."""
     # Several sessions that do end at once are several lost bookies: those are not waited for.
@@ -274,6 +279,7 @@ def _is_marked_or_moved(cluster, tool, ledger, lost):
     return ledger in cluster.under_replicated() or lost not in bookies_of(tool, ledger)
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_of_a_copy(cluster):
     """Again and again; what is marked stays marked until all is copied."""
     cluster.start(*[QuireBookie] * 4)

@@ -39,6 +39,7 @@ def all_bookies(tool, ledger):
     return {bookie for _, ensemble in segments for bookie in ensemble}
 
 
+@pytest.mark.long
 def test_lost_copies_are_made_again(cluster):
     recovery = cluster.start(AutoRecovery, **SETTINGS)[0]
     tool, writer = cluster.ledger_tool("v3"), cluster.ledger_tool(CLIENT)
@@ -89,6 +90,7 @@ def test_lost_copies_are_made_again(cluster):
     tool.delete(ledger=striped["ledger"])
 
 
+@pytest.mark.long
 def test_a_bookie_is_decommissioned(cluster):
     """Java's shell waits for its ledgers to be copied, then takes its cookie away."""
     tool = cluster.ledger_tool("v3")

@@ -247,6 +247,7 @@ def test_a_killed_broker_that_is_started_at_once_does_not_wait_for_its_session(
     figures.add(f"broker SIGKILL and start: up in {took:.1f} s, longest stall {stall:.1f} s")
 
 
+@pytest.mark.long
 def test_a_rolling_restart(cluster, admin, topic, name):
     """Nothing fails at the default settings of a client."""
     create(admin, topic)

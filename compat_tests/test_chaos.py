@@ -31,6 +31,7 @@ def test_half_a_minute_of_faults(scratch, name):
     assert len(report.strikes) >= 3
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_minute_of_transactions_through_faults(scratch, name):
     """Exactly once from a topic into two others and the group's offsets, one of them compacted."""

@@ -21,7 +21,10 @@ from harness.brokers import Broker, BrokerCluster, wait_for
 from harness.history import Watcher, Writer, check, read_all
 from harness.slow_proxy import SlowProxy
 
-pytestmark = pytest.mark.skipif(servers.target() != "quire", reason="about our own processes")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(servers.target() != "quire", reason="about our own processes"),
+]
 
 #: On a machine that has other things to do: a session, a take-over, a client's timeout and more.
 STALL_MAX_MS = 45_000

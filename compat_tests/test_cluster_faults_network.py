@@ -11,7 +11,10 @@ import pytest
 from chaos import network
 from harness import figures, paths, servers
 
-pytestmark = pytest.mark.skipif(servers.target() != "quire", reason="about our own processes")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(servers.target() != "quire", reason="about our own processes"),
+]
 
 FAULTS = [
     "broker cut from ZooKeeper",

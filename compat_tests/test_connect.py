@@ -143,7 +143,7 @@ def wait_for(condition, state, timeout_s=120):
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("support", ["disabled", "enabled"])
+@pytest.mark.parametrize("support", [pytest.param("disabled", marks=pytest.mark.long), "enabled"])
 def test_file_to_topic_to_file(start_server, start_worker, scratch, name, support):
     server = start_server({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"})
     worker = start_worker(server.bootstrap, support)

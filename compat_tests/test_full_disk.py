@@ -244,6 +244,7 @@ def tell(server):
     print(f"the server's exit code: {code}; its log:\n{server.log_tail(60_000)}")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
 def test_full_and_back(disk, topic, killed):

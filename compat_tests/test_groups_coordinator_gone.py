@@ -13,6 +13,7 @@ from harness.brokers import wait_for
 from test_coordinator_gone import OF_GROUP, coordinator
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(servers.target() != "quire", reason="about our own processes"),
     pytest.mark.timeout(400),
 ]

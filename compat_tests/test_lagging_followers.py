@@ -19,7 +19,10 @@ from harness import figures, paths, servers
 from harness.bookkeeper import Cluster, QuireBookie, ToolError, wait_for
 from harness.zookeeper import LaggingEnsemble
 
-pytestmark = pytest.mark.skipif(servers.target() != "quire", reason="about our own processes")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(servers.target() != "quire", reason="about our own processes"),
+]
 
 BOOKIES, LEDGERS, ENTRIES, SIZE_BYTES = 3, 12, 20, 100
 SETTINGS = {"gcWaitTime": "300", "flushInterval": "500", "zkTimeout": "10000"}

@@ -20,7 +20,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness import paths, servers, tools
 from harness.servers import HOST, _die_with_parent, free_port
 
-pytestmark = pytest.mark.skipif(servers.target() != "quire", reason="our own page")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(servers.target() != "quire", reason="our own page"),
+]
 
 PAGE = paths.ROOT / "docs" / "operators-guide.md"
 #: The sections that are followed: the others are about one server, or about another cluster.

@@ -11,6 +11,7 @@ from test_spark_jobs import job, make_topic, uri, wait_closed
 from test_standalone_bookies import ClusterServer
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(servers.target() != "quire", reason="about our own ledgers"),
     pytest.mark.timeout(300),
 ]

@@ -27,6 +27,7 @@ from test_spark_quire import SEGMENTS, ListeningServer
 from test_standalone_bookies import ClusterServer, wait_for
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(servers.target() != "quire", reason="about our own ledgers"),
     pytest.mark.timeout(300),
 ]

@@ -202,6 +202,7 @@ print("\\n" + json.dumps(rows))
 """
 
 
+@pytest.mark.long
 def test_an_archive_is_whole_whenever_it_is_killed(cluster, scratch):
     archive, words = scratch / "archive", ("--topic", "kept", "--to")
     policy = {"retention_ms": "1000"}

@@ -114,6 +114,7 @@ def test_1_all_codecs_null_keys_and_headers(spark, server, many):
     assert found["rows"] == 5 * 400 + 12
 
 
+@pytest.mark.long
 def test_3_any_number_of_tasks_gives_the_same_rows(spark, server, many):
     for options in ({"minPartitions": "7"}, {"minPartitions": "64"}):
         same(spark, server, {"subscribe": f"{many}-0", **options})
@@ -389,6 +390,7 @@ def cluster(scratch):
         one.discard()
 
 
+@pytest.mark.long
 def test_16_a_stream_outlives_metadata_that_say_nothing(spark, cluster, scratch, topic, name):
     """ZooKeeper takes connections and answers none: each look ends by its deadline, and is tried
     again. Tasks, and the batches that were planned, do not need it."""

@@ -13,6 +13,7 @@ from harness.spark_session import SparkFailed, running_spark
 from test_secured_cluster import allow
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(servers.target() != "quire", reason="about our own ledgers"),
     pytest.mark.timeout(300),
 ]

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness import figures, kafka_java
 from test_streams import KEYS, PARTITIONS, RECORDS_PER_SECOND, TOPICS
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 SECONDS = 12
 #: The application's id, and so its group.

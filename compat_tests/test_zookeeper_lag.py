@@ -27,6 +27,7 @@ def ensemble(scratch):
         made.discard()
 
 
+@pytest.mark.long
 @in_trio
 async def test_sync_brings_a_lagging_server_up_to_date(ensemble, closing_line):
     """What the store is told before `sync` is old, and after it is not. This machine may be

@@ -21,7 +21,7 @@ settings.register_profile(
     "fast", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile(
-    "thorough", deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow]
+    "thorough", deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile(
     "long",

@@ -1,6 +1,6 @@
 """The parts of `make test-long`: each a command, and the time after which it is ended.
 
-All together are to take 90 minutes at most on two cores with nothing else to do, and a part ten:
+All together are to take 100 minutes at most on two cores with nothing else to do, and a part ten:
 their limits add up to that. The sizes are from processor time. A simulated world takes 3 to 5 s of
 it; there are as many as take half of the limit, so that a machine that is busy for a while does not
 end them. What goes on for longer has targets of its own: `make mutations`, `make sim`, `make soak`.
@@ -70,6 +70,21 @@ def chaos(name: str, minutes: float, *arguments: str) -> Part:
     )
 
 
+#: Tests marked long, that `make test` has no time for: of clusters and their faults, and of Spark.
+#: Those of a file share servers, so one process runs it.
+LONG = ("-m", "long", "-n", "2", "--dist", "loadfile")
+OF_CLUSTERS = (
+    *("test_lagging_followers.py", "test_full_disk.py", "test_cluster_faults.py"),
+    *("test_autorecovery.py", "test_broker_cluster.py", "test_chaos.py"),
+    *("test_operators_guide.py", "test_zookeeper_lag.py", "test_bookkeeper_autorecovery.py"),
+    *("test_streams_groups.py", "test_cluster_faults_network.py"),
+    *("test_groups_coordinator_gone.py", "test_connect.py"),
+)
+OF_SPARK = (
+    *("test_spark_faults.py", "test_spark_secured.py", "test_spark_examples.py"),
+    *("test_spark_quire.py", "test_spark_jobs.py"),
+)
+
 PARTS = (
     # They wait for most of their time: three at a time.
     compat(
@@ -77,7 +92,13 @@ PARTS = (
         QUIRE_SUITE="slow",
         telling=r"^librdkafka: |^FAILED",
     ),
-    compat("kills", 2, "test_kill.py", "-n", "2", QUIRE_KILLS="10", telling=r"^SIG|^FAILED"),
+    compat(
+        *("clusters", 8, *OF_CLUSTERS, *LONG),
+        QUIRE_SUITE="slow",
+        telling=r"^broker|^a broker|^FAILED",
+    ),
+    compat("spark", 4, *OF_SPARK, *LONG, QUIRE_SUITE="slow", telling=r"^Spark|^FAILED"),
+    compat("kills", 1, "test_kill.py", "-n", "2", QUIRE_KILLS="10", telling=r"^SIG|^FAILED"),
     compat(
         *("streams", 4.5, "test_streams.py"),
         QUIRE_STREAMS_SECONDS="150",
@@ -89,7 +110,7 @@ PARTS = (
         telling=r"^bank example|^FAILED",
     ),
     compat(
-        *("testers", 2, "test_copiers.py", "test_java_tools.py::test_log_compaction_tester"),
+        *("testers", 1, "test_copiers.py", "test_java_tools.py::test_log_compaction_tester"),
         *("-n", "2"),
         QUIRE_COPIER_KILLS="2",
         QUIRE_COMPACTION_MESSAGES="500000",
@@ -111,10 +132,10 @@ PARTS = (
     chaos("transactions", 5, "transactions", "--network-if-possible"),
     # Groups of the newer protocols on several brokers.
     chaos("groups", 5, "groups", "--network-if-possible"),
-    # Three minutes of faults on a cluster all of whose links are secured; beside it a test that
-    # waits for most of its time.
+    # Three minutes of faults on a cluster all of whose links are secured; beside it tests that wait
+    # for most of their time.
     compat(
-        *("secured", 4, "test_secured_chaos.py", "test_librdkafka_security.py", "-n", "2"),
+        *("secured", 4, "test_secured_chaos.py", "test_librdkafka_security.py", "-n", "3"),
         QUIRE_SECURED_SECONDS="180",
         QUIRE_SUITE="slow",
         telling=r"^secured: |^librdkafka: |^FAILED",

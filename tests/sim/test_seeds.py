@@ -65,10 +65,11 @@ def test_few_seeds_reach_what_is_rare():
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
-def test_twenty_seeds_twice():
-    """In two processes, whatever the hashes of strings and the addresses of objects are."""
+def test_six_seeds_twice():
+    """In two processes, whatever the hashes of strings and the addresses of objects are. More of
+    them, and other ones each time, are a part of `make test-long`."""
     done = subprocess.run(
-        [sys.executable, "-m", "sim", "--seed", "11", "--count", "20", "--steps", "4", "--twice"],
+        [sys.executable, "-m", "sim", "--seed", "11", "--count", "6", "--steps", "4", "--twice"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -76,8 +77,8 @@ def test_twenty_seeds_twice():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     pairs = re.findall(r"^seed (\d+) (\w+) (\w+) the same$", done.stdout, re.MULTILINE)
-    assert [int(seed) for seed, _, _ in pairs] == list(range(11, 31))
-    assert len({digest for _, digest, _ in pairs}) == 20
+    assert [int(seed) for seed, _, _ in pairs] == list(range(11, 17))
+    assert len({digest for _, digest, _ in pairs}) == 6
 
 
 def test_a_seed_that_differs_is_told(monkeypatch, capsys):
