@@ -271,6 +271,25 @@ def test_a_rolling_restart(cluster, admin, topic, name):
     )
 
 
+class Missing:
+    """What of `wanted` is not in `seen` when somebody asks: by partition how many, from where to
+    where, and the last that was seen."""
+
+    def __init__(self, wanted, seen):
+        self._wanted, self._seen = wanted, seen
+
+    def __str__(self):
+        by_partition = collections.defaultdict(list)
+        for partition, offset in sorted(self._wanted - self._seen):
+            by_partition[partition].append(offset)
+        last = dict(sorted(self._seen.copy()))
+        return "it does not see all: " + "; ".join(
+            f"partition {partition}: {len(offsets)} from {offsets[0]} to {offsets[-1]},"
+            f" the last seen is {last.get(partition)}"
+            for partition, offsets in by_partition.items()
+        )
+
+
 class GroupReader(threading.Thread):
     """A member of a group that commits as it goes."""
 
@@ -301,7 +320,7 @@ class GroupReader(threading.Thread):
 
     def finish(self, places):
         """Once it has seen those: (partition, offset)."""
-        wait_for(lambda: places <= self.seen, 120, "it does not see all")
+        wait_for(lambda: places <= self.seen, 120, Missing(places, self.seen))
         self.stopping.set()
         self.join(20)
 

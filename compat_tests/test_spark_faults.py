@@ -90,7 +90,7 @@ def metadata_of(server):
 
 
 def flip(cluster, needle, *, copies):
-    """One bit each, in so many copies."""
+    """One bit each, in the copies of so many bookies, by the order of their names."""
     left = copies
     for path in sorted(cluster.data_dir.glob("bookie-*/ledgers/current/*.log")):
         data = bytearray(path.read_bytes())
@@ -117,8 +117,8 @@ def test_7_8_a_flipped_bit_and_silent_bookies(spark, cluster):
         assert read(spark, cluster, "bit-in-one") == whole
     with pytest.raises(SparkFailed, match=rf"ledger {damaged}\b.*entry \d+"):
         read(spark, cluster, "bit-in-all")
-    # 7: two of three say nothing; then all.
-    pids = list(cluster.bookie_pids().values())
+    # 7: two of three say nothing, one of them that with the damaged copy; then all.
+    pids = [pid for _, pid in sorted(cluster.bookie_pids().items())]
     try:
         for pid in pids[:2]:
             os.kill(pid, signal.SIGSTOP)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,16 @@ def main(
     parser.add_argument("--again", action="store_true", help="also what has passed before")
     parser.add_argument("--list", action="store_true", help="what is known; nothing is run")
     parser.add_argument("--write", type=Path, help="the table becomes this page")
+    parser.add_argument(
+        "--limits",
+        type=float,
+        default=1.0,
+        metavar="TIMES",
+        help="limits so many times as long: for a machine slower than that of the figures, or busy",
+    )
     options = parser.parse_args(arguments)
+    if not 1.0 <= options.limits <= 10.0:
+        parser.error(f"--limits: {options.limits:g} is not from 1 to 10")
     wanted = names if options.only is None else options.only.split(",")
     if unknown := set(wanted) - set(names):
         parser.error(f"--only: unknown {', '.join(sorted(unknown))}")
@@ -54,7 +64,8 @@ def main(
     logs = state.directory / state.code
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        for part in parts:
+        for each in parts:
+            part = replace(each, seconds=each.seconds * options.limits)
             if options.list or part.name not in wanted:
                 continue
             if state.has_passed(part.name) and not options.again:

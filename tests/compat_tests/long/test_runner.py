@@ -231,6 +231,21 @@ def test_an_unknown_part_is_refused(parts, tmp_path):
         command.main(["--only", "fourth"], parts, tmp_path)
 
 
+def test_a_slow_machine_has_longer_limits(parts, tmp_path, monkeypatch):
+    given = []
+
+    def noted(part, *where):
+        given.append(part.seconds)
+        return run(part, *where)
+
+    monkeypatch.setattr(command, "run", noted)
+    assert command.main(["--limits", "2.5"], parts, tmp_path) == 0
+    assert given == [150.0] * 3
+    for refused in ("0.5", "11", "nan", "much"):
+        with pytest.raises(SystemExit):
+            command.main(["--limits", refused], parts, tmp_path)
+
+
 def test_the_parts_are_what_can_be_run():
     """Each is a module or a test that is there, with a limit, and all fit into 100 minutes."""
     assert len({part.name for part in PARTS}) == len(PARTS)
