@@ -6,7 +6,8 @@ answer counts once they are stored. GroupError means that nothing was changed.
 
 Beyond Kafka 4.3: a member that is known may rejoin a group that is full (KAFKA-20601); a client
 whose last answer was lost is told its tasks again, where Kafka's answer leaves them out and the
-client would go on with what it had.
+client would go on with what it had; tasks that the group gave a member are not refused to it by a
+coordinator that knows fewer partitions than the one before it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ from broker.groups.streams.types import (
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from broker.groups.streams.task_assignor_core import Targets
 
 #: The epoch of a group that has just been made, and of its empty targets.
@@ -65,7 +68,9 @@ def heartbeat(
     topology = _topology(group, request)
     if configured is None or topology is not group.topology:
         configured = configure(topology, context.topics)
-    _check_tasks(configured, request.owned)
+    if request.owned is not None and configured.is_ready:
+        has = group.current.get(request.member_id, NOTHING_HELD)
+        _check_tasks(configured, request.owned, has)
     # From here on nothing is refused.
     changes = Changes(group)
     if not group.epoch:
@@ -182,24 +187,38 @@ def _topology(group: StreamsGroup, request: HeartbeatInput) -> Topology:
     return group.topology
 
 
-def _check_tasks(configured: Configured, owned: Target | None) -> None:
-    if owned is None or not configured.is_ready:
-        return
-    for part in (owned.active, owned.standby, owned.warmup):
-        for subtopology_id, numbers in part.items():
-            known = configured.subtopologies.get(subtopology_id)
-            if known is None:
-                raise GroupError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"Subtopology {subtopology_id} does not exist in the topology.",
-                )
-            worst = max(numbers, key=lambda n: n if n >= 0 else known.task_count - n, default=0)
-            if numbers and not 0 <= worst < known.task_count:
-                raise GroupError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"Task {worst} for subtopology {subtopology_id} is invalid. Number of tasks"
-                    f" for this subtopology: {known.task_count}",
-                )
+def _check_tasks(configured: Configured, owned: Target, has: Current) -> None:
+    """GroupError: tasks that the topology does not come to.
+
+    Not of those that the group gave the member. A broker that has just become the coordinator may
+    know fewer partitions of a topic that grew than the one before it; it takes the tasks back, and
+    gives them again later, where this refusal would end the application.
+    """
+    for tasks, given in (
+        (owned.active, (has.assigned.active, has.pending.active)),
+        (owned.standby, (has.assigned.standby, has.pending.standby)),
+        (owned.warmup, (has.assigned.warmup, has.pending.warmup)),
+    ):
+        for subtopology_id, numbers in tasks.items():
+            new = numbers.difference(*(each.get(subtopology_id, ()) for each in given))
+            if new:
+                _check_numbers(configured, subtopology_id, new)
+
+
+def _check_numbers(configured: Configured, subtopology_id: str, numbers: Collection[int]) -> None:
+    known = configured.subtopologies.get(subtopology_id)
+    if known is None:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"Subtopology {subtopology_id} does not exist in the topology.",
+        )
+    worst = max(numbers, key=lambda n: n if n >= 0 else known.task_count - n)
+    if not 0 <= worst < known.task_count:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"Task {worst} for subtopology {subtopology_id} is invalid. Number of tasks"
+            f" for this subtopology: {known.task_count}",
+        )
 
 
 # --- what a member says of itself, and what follows for the group

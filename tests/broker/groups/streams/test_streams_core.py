@@ -351,3 +351,22 @@ def test_endpoints_have_the_partitions_that_there_are(make_driver):
     steps = endpoints(driver.group, configure(topology, driver.topics))
     [told] = all_steps(steps)
     assert told.active == {"wide": [0, 1, 2, 3], "narrow": [0, 1]}
+
+
+def test_a_coordinator_that_knows_fewer_partitions_ends_nobody(driver, group_error):
+    """One that took over before it heard that a topic grew: what the coordinator before it gave the
+    member is taken back and given again. What nobody gave it is refused as ever."""
+    driver.join("a")
+    driver.topics.add("side", 4)
+    driver.settle("a")
+    grown = driver.active("a")
+    assert grown == ALL | {("1", 2), ("1", 3)}
+    driver.topics.add("side", 2)
+    driver.settle("a")
+    assert driver.active("a") == ALL
+    with pytest.raises(group_error) as refused:
+        driver.beat("a", owned=Target({"1": frozenset([3])}))
+    assert refused.value.code is E.INVALID_REQUEST
+    driver.topics.add("side", 4)
+    driver.settle("a")
+    assert driver.active("a") == grown
