@@ -11,8 +11,11 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PACKAGES := wire runtime metadata bookie ledger joined broker quire quire_locks pyspark_quire spark_jobs sim checks
 UV_VERSION := 0.13.8
-# Turns of the loop are measured in a process of their own: thousands of other tests leave it slower.
-TURNS := tests/broker/test_loop_turns.py
+# Turns of the loop are measured in a process of their own, with nothing beside it: thousands of other
+# tests leave it slower.
+TURNS := tests/broker/test_loop_turns.py tests/broker/transactions/test_coordinator_turns.py \
+  tests/bookie/test_long_turns.py tests/broker/security/tls/test_server_turns.py \
+  tests/broker/security/sasl tests/broker/test_regex.py
 # Arguments of `make run`, `make bench`, `make soak`, `make sim`, `make unit` and others.
 ARGS ?=
 # How long `make soak` and `make chaos` go on, and how long `make test` tries fresh seeds of the simulation.
@@ -84,16 +87,16 @@ settings: setup ## Rewrite docs/settings.md as the declarations have it.
 	mv $(VENV)/settings.md docs/settings.md
 
 unit: setup ## All unit and property tests: make unit ARGS="tests/ledger -x".
-	$(BIN)/python -m pytest --hypothesis-profile=thorough $(or $(ARGS),--ignore=$(TURNS))
-	$(if $(ARGS),,$(BIN)/python -m pytest $(TURNS))
+	$(BIN)/python -m pytest --hypothesis-profile=thorough $(or $(ARGS),-m "not turns")
+	$(if $(ARGS),,$(BIN)/python -m pytest -m turns $(TURNS))
 
 peers: setup ## Fetch other projects' programs and jars that tests and benchmarks run.
 	PYTHON=$(CURDIR)/$(BIN)/python compat_tests/peers.sh
 
 # Most of the compatibility tests wait for other processes, so two run at a time.
 test: setup peers lint ## Everything: checks, all tests, other people's clients and suites.
-	$(BIN)/python -m pytest --hypothesis-profile=thorough -n 2 --dist worksteal --ignore=$(TURNS)
-	$(BIN)/python -m pytest $(TURNS)
+	$(BIN)/python -m pytest --hypothesis-profile=thorough -n 2 --dist worksteal -m "not turns"
+	$(BIN)/python -m pytest -m turns $(TURNS)
 	$(BIN)/python -m sim --seed code --minutes $(SIM_MINUTES) --jobs 2 --quiet
 	cd compat_tests && ../$(BIN)/python -m pytest -v -n 2 --dist loadfile
 

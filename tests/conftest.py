@@ -34,6 +34,10 @@ settings.load_profile("default")
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes seconds; left out of `make check`")
+    words = (
+        "turns: of the loop, whose time is asserted; `make test` runs them in a process of theirs"
+    )
+    config.addinivalue_line("markers", words)
 
 
 def pytest_sessionstart(session):

@@ -486,3 +486,24 @@ def test_cited_invariants_and_features_exist():
                 if f"\n| {number} |" not in rows:
                     found.append(f"{path.relative_to(ROOT)}: feature {number}")
     none(found)
+
+
+def test_turns_are_measured_alone():
+    """`make test` runs all but tests marked turns, then those of the Makefile's list alone."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    line = next(line for line in makefile.splitlines() if line.startswith("TURNS := "))
+    listed = [ROOT / word for word in line.split()[2:]]
+    assert all(path.exists() for path in listed)
+    marked = [
+        path
+        for path in python_files("tests")
+        if "mark.turns" in path.read_text(encoding="utf-8") and path != Path(__file__)
+    ]
+    assert len(marked) > 4
+    none(
+        [
+            str(path.relative_to(ROOT))
+            for path in marked
+            if not any(path.is_relative_to(each) for each in listed)
+        ]
+    )

@@ -25,6 +25,8 @@ from wire.bookkeeper.entry_set import EntrySet, decode_entry_set
 from wire.bookkeeper.requests import ReadRequest
 from wire.bookkeeper.status import Status
 
+pytestmark = pytest.mark.turns
+
 BOUND_SECONDS = 0.05
 MIB = 1 << 20
 

@@ -90,6 +90,8 @@ from wire.kafka.records.batch import build_batch
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record
 
+pytestmark = pytest.mark.turns
+
 ELEMENTS = int(os.environ.get("QUIRE_TURNS_ELEMENTS", "3000"))
 PARTITIONS = 200
 TURN_SECONDS_MAX = 0.03

@@ -44,6 +44,7 @@ def test_what_is_no_pattern(pattern):
     assert caught.value.message
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -65,6 +66,7 @@ def test_it_takes_no_longer_than_it_says(pattern, length):
     assert min(took) < 3 * compiled.units(text) + 2_000
 
 
+@pytest.mark.turns
 def test_regex_bomb():
     """What backtracks for ever elsewhere is read in one pass: within a millisecond of a topic's
     name, which has at most 249 characters; the best of some, as others use the machine."""
@@ -78,6 +80,7 @@ def test_regex_bomb():
     assert compiled.matches("a" * 249)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("part", ["a", "(a|b)", r"\pL", "[a-f]?", ".*", "(", "|", "[^a]", "(?i)k"])
 async def test_a_pattern_is_compiled_in_no_time_or_elsewhere(part):
     worked = []

@@ -24,6 +24,8 @@ from tests.broker.transactions.world import E, Log, S, World
 from wire.kafka.records.batch import build_batch, parse_header, patch
 from wire.kafka.records.record import Record
 
+pytestmark = pytest.mark.turns
+
 IDS = int(os.environ.get("QUIRE_TURNS_IDS", "20000"))
 BATCH_RECORDS = 500
 TURN_SECONDS_MAX = 0.02

@@ -11,6 +11,7 @@ import itertools
 import struct
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -553,6 +554,7 @@ TestFront = FrontMachine.TestCase
 TestFront.settings = settings(stateful_step_count=15, deadline=None)
 
 
+@pytest.mark.turns
 def test_many_who_log_in_at_once_do_not_hold_the_loop():
     """Each step counts, by its bytes; the poller ends a burst once the turn is spent."""
     large = message("e30." + "A" * 50_000 + ".AA")

@@ -16,6 +16,8 @@ import trio.testing
 from runtime.loop_watch import watch_of_run
 from tests.broker.security.tls.conftest import rsa_key
 
+pytestmark = pytest.mark.turns
+
 CLIENTS = 64
 #: Half a millisecond is one handshake's; 64 in one turn were measured at 40 ms and more.
 TURN_SECONDS_MAX = 0.01

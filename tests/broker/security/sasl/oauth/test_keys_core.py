@@ -139,6 +139,7 @@ def test_a_key_is_found_only_if_one_alone_can_be_meant():
     assert Keys().find("a", "RS256") is None
 
 
+@pytest.mark.turns
 def test_reading_keys_is_short():
     """All keys of a document are read in one turn of the loop."""
     data = jwks(*[public("p521", kid=str(n)) for n in range(KEYS_MAX)])

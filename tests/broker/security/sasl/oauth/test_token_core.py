@@ -350,6 +350,7 @@ def test_what_is_no_payload(payload):
     refused(signed(payload))
 
 
+@pytest.mark.turns
 def test_a_login_is_short():
     """However large a token is, and whatever key it is checked by, the loop is held for less than 5
     ms: the dearest is a signed payload of many small objects."""
