@@ -18,6 +18,7 @@ import pytest
 import trio
 from harness import paths
 from harness.clock import AwakeClock
+from harness.servers import in_lasting_thread
 from harness.zookeeper import Ensemble, ZooKeeper
 from harness.zookeeper_proxy import CREATE, DELETE, MULTI, SET_DATA, Proxy
 from harness.zookeeper_store import opened
@@ -608,7 +609,7 @@ async def test_every_increment_is_counted_once_through_kills(own_zookeeper, capl
                     await counters.hang(server)
                 server.kill()
                 await trio.sleep(0.2)
-                await trio.to_thread.run_sync(server.start)
+                await trio.to_thread.run_sync(in_lasting_thread, server.start)
                 await until(lambda: store.state is SessionState.CONNECTED)
             await counters.go_on(100)
             counters.is_over = True
@@ -626,7 +627,7 @@ async def test_every_increment_is_counted_once_through_leaders_deaths(
     """Three servers: the leader is killed under load, with requests that followers have sent on."""
     ensemble = Ensemble(scratch / "ensemble")
     try:
-        await trio.to_thread.run_sync(ensemble.start)
+        await trio.to_thread.run_sync(in_lasting_thread, ensemble.start)
         async with opened(ensemble.hosts, "/c", **LASTING) as store:
             await store.create("/session", ephemeral=True)
             counters = Counters(store, caplog)
@@ -641,7 +642,7 @@ async def test_every_increment_is_counted_once_through_leaders_deaths(
                     leader.kill()
                     await trio.to_thread.run_sync(ensemble.wait_for_leader)
                     await until(lambda: store.state is SessionState.CONNECTED)
-                    await trio.to_thread.run_sync(leader.start)
+                    await trio.to_thread.run_sync(in_lasting_thread, leader.start)
                 await counters.go_on(50)
                 counters.is_over = True
             assert sum(counters.acked) > 100

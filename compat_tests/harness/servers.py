@@ -14,6 +14,8 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness import loop_turns, paths, raw
@@ -86,8 +88,18 @@ def _reserve(port: int) -> bool:
 
 
 def _die_with_parent() -> None:
-    # A killed test run must not leave servers behind: PR_SET_PDEATHSIG is 1.
+    # A killed test run must not leave servers behind: PR_SET_PDEATHSIG is 1. The signal comes when
+    # the thread ends that has started the process: see `in_lasting_thread`.
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+#: Its one thread stays until this process ends; trio ends its own after ten seconds without work.
+_STARTER = ThreadPoolExecutor(1, "starts processes")
+
+
+def in_lasting_thread(start: Callable[[], object]) -> object:
+    """start(), which starts processes, for who calls it from a thread of trio's."""
+    return _STARTER.submit(start).result()
 
 
 class Server:
