@@ -1,9 +1,10 @@
 """The parts of `make test-long`: each a command, and the time after which it is ended.
 
-All together are to take 100 minutes at most on two cores with nothing else to do, and a part ten:
-their limits add up to that. The sizes are from processor time. A simulated world takes 3 to 5 s of
-it; there are as many as take half of the limit, so that a machine that is busy for a while does not
-end them. What goes on for longer has targets of its own: `make mutations`, `make sim`, `make soak`.
+All together are to take 90 minutes at most on two cores with nothing else to do, and a part ten:
+their limits add up to that, and `--limits` gives a busy machine longer ones. The sizes are from
+processor time. A simulated world takes 3 to 5 s of it; there are as many as take four fifths of the
+limit at most. What goes on for longer has targets of its own: `make mutations`, `make sim`, `make
+soak`.
 """
 
 from __future__ import annotations
@@ -93,11 +94,11 @@ PARTS = (
         telling=r"^librdkafka: |^FAILED",
     ),
     compat(
-        *("clusters", 8, *OF_CLUSTERS, *LONG),
+        *("clusters", 7, *OF_CLUSTERS, *LONG),
         QUIRE_SUITE="slow",
         telling=r"^broker|^a broker|^FAILED",
     ),
-    compat("spark", 4, *OF_SPARK, *LONG, QUIRE_SUITE="slow", telling=r"^Spark|^FAILED"),
+    compat("spark", 3.5, *OF_SPARK, *LONG, QUIRE_SUITE="slow", telling=r"^Spark|^FAILED"),
     compat("kills", 1, "test_kill.py", "-n", "2", QUIRE_KILLS="10", telling=r"^SIG|^FAILED"),
     compat(
         *("streams", 4.5, "test_streams.py"),
@@ -105,7 +106,7 @@ PARTS = (
         telling=r"^Streams|^FAILED",
     ),
     compat(
-        *("bank", 3.5, "test_bank_example.py"),
+        *("bank", 2.5, "test_bank_example.py"),
         QUIRE_BANK_SECONDS="120",
         telling=r"^bank example|^FAILED",
     ),
@@ -116,22 +117,22 @@ PARTS = (
         QUIRE_COMPACTION_MESSAGES="500000",
         telling=r"^copiers|^LogCompactionTester|^FAILED",
     ),
-    simulation("", 10, "--count", "160", "--require-coverage"),
-    simulation("-blind", 2.5, "--count", "30", "--shape", "witness=0"),
-    simulation("-twice", 2, "--count", "14", "--twice"),
-    properties("wire", 8, "tests/wire"),
+    simulation("", 7.5, "--count", "160", "--require-coverage"),
+    simulation("-blind", 1.5, "--count", "30", "--shape", "witness=0"),
+    simulation("-twice", 1.5, "--count", "14", "--twice"),
+    properties("wire", 7.5, "tests/wire"),
     properties(
         *("ledger", 5, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
         *("tests/pyspark_quire", "tests/spark_jobs"),
     ),
     properties("broker", 6.5, "tests/broker"),
-    chaos("bookies", 4.5, "bookies"),
+    chaos("bookies", 4, "bookies"),
     # A minute and more goes by until what is left of deleted topics is collected.
-    chaos("lag", 6.5, "bookies", "--lag", "--brokers", "3"),
+    chaos("lag", 6, "bookies", "--lag", "--brokers", "3"),
     chaos("cluster", 4.5, "cluster"),
-    chaos("transactions", 5, "transactions", "--network-if-possible"),
+    chaos("transactions", 4.5, "transactions", "--network-if-possible"),
     # Groups of the newer protocols on several brokers.
-    chaos("groups", 5, "groups", "--network-if-possible"),
+    chaos("groups", 4, "groups", "--network-if-possible"),
     # Three minutes of faults on a cluster all of whose links are secured; beside it tests that wait
     # for most of their time.
     compat(
@@ -140,5 +141,5 @@ PARTS = (
         QUIRE_SUITE="slow",
         telling=r"^secured: |^librdkafka: |^FAILED",
     ),
-    Part("soak", module("bench.soak", "--minutes", "4"), 5 * MINUTE),
+    Part("soak", module("bench.soak", "--minutes", "4"), 4.5 * MINUTE),
 )
