@@ -17,7 +17,8 @@ takes longer than its time-out ends the connection.
 A handshake takes the loop half a millisecond and more. Where `Tls.handshakes` is given, as many go
 on in a turn as it has room for; meanwhile nothing more is read from those that wait. What a client
 says in its handshake has a limit, as each certificate of its chain costs 0.1 ms before it is known
-whose it is.
+whose it is. A step with more than HANDSHAKE_INLINE_BYTES of them is made by a thread where
+`Tls.aside` is given; until it is done nothing here touches what that step uses.
 
 Owner: the event loop's thread.
 """
@@ -35,6 +36,9 @@ from runtime.logs import kv
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import outcome
+
+    from runtime.aside import Aside
     from runtime.net import Connection, ConnectionFactory, Transport
     from runtime.spread import Spread
     from runtime.timers import Timers
@@ -51,6 +55,9 @@ HANDSHAKE_TIMEOUT_MS = 10_000
 UNREAD_ANSWERS_BYTES_MAX = 16 << 10
 #: Of a client. Java has 8 certificates, and 32 KiB for a message; OpenSSL 100 KB, which is 20 ms.
 HANDSHAKE_BYTES_MAX = 16 << 10
+#: What a step of a handshake may have received if the loop is to make it: a hello, or the two or
+#: three certificates that a client has. Forty of them, in 16 KiB, would take 6 ms.
+HANDSHAKE_INLINE_BYTES = 5 << 10
 #: The first byte of whatever a client of TLS says first.
 _HANDSHAKE_RECORD = 0x16
 #: Bytes that are encrypted or decrypted in a unit of the turn: half of what was measured.
@@ -69,6 +76,8 @@ class Tls:
     handshake_timeout_ms: int = HANDSHAKE_TIMEOUT_MS
     #: By whom handshakes of a server go on; None: at once.
     handshakes: Spread | None = None
+    #: By whom the long steps of them are made; None: by the loop, like all others.
+    aside: Aside | None = None
 
 
 class TlsTransport:
@@ -108,7 +117,10 @@ class TlsTransport:
         self._must_read = False
         self._unread_answers_bytes = 0
         self._handshakes = tls.handshakes if server_side else None
-        #: Its handshake is to go on.
+        self._aside = tls.aside
+        #: A thread makes a step of the handshake: `_tls` and both of its ends are that one's.
+        self._is_aside = False
+        #: Its handshake is to go on, or a thread is at it: nothing is read.
         self._is_in_line = False
         #: Of a server, before anything was received.
         self._is_first = server_side
@@ -180,6 +192,7 @@ class TlsTransport:
     def received(self, count: int) -> None:
         if self._is_broken:
             return
+        assert not self._is_aside, "who has paused reading is given nothing"
         if self._is_first:
             self._is_first = False
             if self._received[0] != _HANDSHAKE_RECORD:
@@ -194,7 +207,7 @@ class TlsTransport:
             self._incoming.write(self._received[:room])
             self._beyond_handshake += self._received[room:count]
         if self._is_established or self._handshakes is None:
-            self._advance()
+            self._advance(self._tls.do_handshake)
         elif not self._is_in_line:
             self._is_in_line = True
             self._handshakes.add([self._shake])
@@ -203,10 +216,26 @@ class TlsTransport:
 
     def _shake(self) -> None:
         """The handshake's turn has come."""
-        self._is_in_line = False
         if self._is_closed or self._is_broken:
+            self._is_in_line = False
+        elif self._aside is not None and self._incoming.pending > HANDSHAKE_INLINE_BYTES:
+            self._is_aside = True
+            self._aside.add(self._tls.do_handshake, self._shaken)
+        else:
+            self._leave_line(self._tls.do_handshake)
+
+    def _shaken(self, result: outcome.Outcome[None]) -> None:
+        """A thread has made a step of the handshake."""
+        self._is_aside = False
+        if self._is_closed:
             return
-        self._advance()
+        self._leave_line(result.unwrap)
+        if self._is_closing:
+            self._defer()  # it was asked for meanwhile
+
+    def _leave_line(self, step: Callable[[], None]) -> None:
+        self._is_in_line = False
+        self._advance(step)
         if not self._is_paused:
             self._below.resume_reading()
 
@@ -237,22 +266,22 @@ class TlsTransport:
 
     def _at_end_of_turn(self) -> None:
         self._is_deferred = False
-        if self._is_closed:
+        if self._is_closed or self._is_aside:
             return
         if not self._is_broken and (self._must_read or not self._is_established):
             self._must_read = False
             if self._is_established or self._handshakes is None:
-                self._advance()
+                self._advance(self._tls.do_handshake)
         if self._is_established:
             self._encrypt()
         if self._is_closing and not self._is_closed:
             self._finish()
 
-    def _advance(self) -> None:
-        """Shakes hands, then decrypts what was received."""
+    def _advance(self, shake_hands: Callable[[], None]) -> None:
+        """Goes on with the handshake, then decrypts what was received."""
         try:
             if not self._is_established:
-                self._tls.do_handshake()
+                shake_hands()
                 self._is_established = True
                 self.on_failed = None
                 self._timer.cancel()

@@ -11,9 +11,11 @@ from bookie.server.admission import AdmissionLimits, Door, Entrance
 from bookie.server.connection import BookieConnection
 from bookie.server.processor import Processor
 from bookie.server.request_limits import ProcessorSettings
+from runtime.aside import Aside
 from runtime.receive import ReceiveChunks
+from runtime.spread import Spread
 from runtime.timers import Timers
-from runtime.tls import Tls
+from runtime.tls import HANDSHAKE_TIMEOUT_MS, Tls
 from wire.bookkeeper.frames import FRAME_SIZE_MAX_BYTES, SIZE_BYTES
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 #: How often ledgers whose LAC nobody asks for any more are looked for.
 FOLLOWED_LOOK_SECONDS = 60.0
+#: Of the turn (runtime/turn.py): a handshake with a key of RSA's 2,048 bits.
+HANDSHAKE_UNITS = 1_300
 
 
 @dataclass(slots=True)
@@ -110,7 +114,11 @@ class BookieServer:
 
     def _tls(self, timers: Timers) -> Tls | None:
         context = self._settings.tls
-        return None if context is None else Tls(context, self._env.turn, timers)
+        if context is None:
+            return None
+        turn = self._env.turn
+        line, aside = Spread(turn, HANDSHAKE_UNITS), Aside("bookie-handshake")
+        return Tls(context, turn, timers, HANDSHAKE_TIMEOUT_MS, line, aside)
 
     def _connected(self, transport: Transport) -> BookieConnection:
         assert self._processor is not None

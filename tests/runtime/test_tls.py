@@ -5,12 +5,14 @@ import subprocess
 from contextlib import suppress
 from functools import partial
 
+import outcome
 import pytest
 import trio
 import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runtime import tls as tls_module
 from runtime.poller import Poller
 from runtime.real_net import RealNet
 from runtime.spread import Spread
@@ -139,7 +141,7 @@ class Pipe:
 class Pair:
     """A client and a server on two pipes, in a world without a loop."""
 
-    def __init__(self, client, server, *, checks="localhost", echo=True, units=0):
+    def __init__(self, client, server, *, checks="localhost", echo=True, units=0, aside=None):
         """`units`: what a handshake of the server costs its turn."""
         self.turn = Turn()
         self.timers = Timers()
@@ -152,6 +154,7 @@ class Pair:
                     self.turn,
                     self.timers,
                     handshakes=Spread(self.turn, units) if units else None,
+                    aside=aside,
                 ),
                 server_side=is_server,
                 server_hostname=None if is_server else checks,
@@ -321,6 +324,83 @@ async def test_handshakes_wait_for_a_turn_with_room_and_nothing_is_read_meanwhil
         pair.carry(1 << 20)
     assert server.is_established
     assert pair.ends[0].got == b"hello"
+
+
+class Held:
+    """An `Aside` whose calls are made when a test says so."""
+
+    def __init__(self):
+        self.calls = []
+
+    def add(self, call, told):
+        self.calls.append((call, told))
+
+    def finish(self):
+        call, told = self.calls.pop(0)
+        told(outcome.capture(call))
+
+
+@pytest.fixture
+async def held(contexts, monkeypatch):
+    """A pair whose server has been told something, and makes the step aside."""
+    monkeypatch.setattr(tls_module, "HANDSHAKE_INLINE_BYTES", 0)
+    held = Held()
+    pair = Pair(*contexts, units=1, aside=held)
+    pair.layers[0].write([b"hello"])
+    pair.carry(1 << 20)
+    assert len(held.calls) == 1
+    return pair, held
+
+
+async def test_steps_of_a_handshake_that_are_made_aside(held):
+    pair, held = held
+    server, pipe = pair.layers[1], pair.pipes[1]
+    while held.calls:
+        assert pipe.is_paused
+        server.pause_reading()
+        server.resume_reading()
+        pair.settle()
+        assert pipe.is_paused, "nothing is read meanwhile, whatever the connection wants"
+        held.finish()
+        pair.settle()
+    assert server.is_established
+    assert not pipe.is_paused
+    assert pair.ends[0].got == b"hello"
+
+
+async def test_the_peer_leaves_while_a_step_is_made_aside(held):
+    pair, held = held
+    reasons = []
+    pair.layers[1].on_failed = reasons.append
+    pair.layers[1].closed()
+    assert reasons == [HANDSHAKE_CLOSED]
+    held.finish()
+    pair.turn.run()
+    assert not pair.pipes[1].output
+    assert pair.ends[1].is_closed
+
+
+async def test_a_close_that_is_asked_for_while_a_step_is_made_aside(held):
+    pair, held = held
+    pair.layers[1].close()
+    pair.turn.run()
+    assert not pair.pipes[1].is_closing, "what the step uses is not touched"
+    held.finish()
+    pair.turn.run()
+    assert pair.pipes[1].is_closing
+
+
+async def test_nonsense_that_is_looked_at_aside(contexts, monkeypatch):
+    monkeypatch.setattr(tls_module, "HANDSHAKE_INLINE_BYTES", 0)
+    held = Held()
+    pair = Pair(*contexts, units=1, aside=held)
+    reasons = []
+    pair.layers[1].on_failed = reasons.append
+    pair.pipes[1].feed(b"\x16\x03\x01\x00\x04\xff\xff\xff\xff")
+    held.finish()
+    pair.turn.run()
+    assert len(reasons) == 1
+    assert pair.pipes[1].is_closing
 
 
 async def test_one_that_leaves_while_it_waits_for_its_handshake(contexts, nursery):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from broker.security.principal import USER, Principal
 from broker.security.tls.mapping import SUBJECT_CHARACTERS_MAX
 from broker.security.tls.subject import subject_of
+from runtime.aside import Aside
 from runtime.logs import kv
 from runtime.spread import Spread
 from runtime.tls import HANDSHAKE_CLOSED, Tls, TlsTransport
@@ -57,6 +58,7 @@ class TlsServer:
         self._limits = limits
         self._turn = turn
         self._timers = timers
+        self._aside = Aside("quire-handshake")
         #: In the order of coming.
         self._waiting: dict[TlsTransport, None] = {}
         self.handshakes_count = 0
@@ -80,6 +82,7 @@ class TlsServer:
             self._timers,
             self._limits.handshake_timeout_ms,
             Spread(self._turn, loaded.handshake_units),
+            self._aside,
         )
 
     @property

@@ -17,11 +17,15 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from runtime.loop_watch import watch_of_run
 from runtime.tls import HANDSHAKE_BYTES_MAX
 from tests.broker.security.tls.conftest import Authority, Made
+from wire.kafka.headers import encode_request
 from wire.kafka.messages import ApiVersionsRequest
 
 HELLO = ApiVersionsRequest("tests", "1")
 #: As tests/broker/security/tls/test_server_turns.py has it, of one handshake.
 TURN_SECONDS_MAX = 0.01
+#: Of authorities, in 16 KiB; and what they may take of the loop.
+FITTING_COUNT = 35
+CHAIN_TURN_SECONDS_MAX = 0.005
 ROUNDS = 3
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
@@ -91,6 +95,36 @@ async def test_a_chain_without_end_is_refused_before_it_is_read(
     assert (await client.call(HELLO, 3)).error_code == 0
 
 
+@pytest.mark.turns
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("whose", ["ours", "a stranger's"])
+async def test_a_chain_that_just_fits_is_checked_beside_the_loop(
+    start_tls, authority, refused, wait_until, version, whose
+):
+    """Each authority's public key checks the next one's signature: 6 ms, which a thread takes."""
+    is_ours = whose == "ours"
+    root = authority if is_ours else Authority("CN=other")
+    world = await start_tls(settings={"ssl.client.auth": "required"})
+    context = world.context(
+        Chain(root, FITTING_COUNT), minimum_version=version, maximum_version=version
+    )
+    watch = watch_of_run()
+    watch.clock = time.thread_time
+    longest = []
+    for number in range(1, ROUNDS + 1):
+        await trio.testing.wait_all_tasks_blocked()
+        watch.histogram.max_seconds = 0.0
+        await trio.to_thread.run_sync(greet, world.server.address, context)
+        await wait_until(
+            lambda number=number: world.tls.handshakes_count + len(refused()) == number
+        )
+        longest.append(watch.histogram.max_seconds)
+    print(f"{version.name}, {whose}: {[f'{seconds * 1000:.1f} ms' for seconds in longest]}")
+    assert world.tls.handshakes_count == (ROUNDS if is_ours else 0)
+    assert all("certificate verify failed" in reason for reason in refused())
+    assert min(longest) < CHAIN_TURN_SECONDS_MAX, longest
+
+
 def show(address, context):
     """In a thread of its own, so that the loop's time is the server's. The server goes away in the
     middle of it."""
@@ -100,6 +134,17 @@ def show(address, context):
         context.wrap_socket(below, server_hostname="localhost") as one,
     ):
         one.recv(1)
+
+
+def greet(address, context):
+    """In a thread, too; stays until it has an answer, or is refused."""
+    below = socket.create_connection(address, timeout=20)
+    with (
+        contextlib.suppress(OSError),
+        context.wrap_socket(below, server_hostname="localhost") as one,
+    ):
+        one.sendall(encode_request(HELLO, 3, 1, "tests"))
+        one.recv(4)
 
 
 async def test_what_follows_a_handshake_at_once_is_served(start_tls, requests):
