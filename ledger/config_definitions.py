@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.config import LedgerClientConfig
 from ledger.network.auth import SaslSettings, sasl_login
 from ledger.network.config import NetworkConfig
-from ledger.network.tls_config import ClientTlsSettings, tls_context
+from ledger.network.tls_config import ClientTlsSettings, renewed_tls
 from ledger.placement.candidates import BOOKIE_INFO_INTERVAL_SECONDS, BOOKIE_INFO_RETRY_SECONDS
 from ledger.placement.spread import SpreadRules
 from runtime.config import ConfigError, ConfigType, ConfigValue, at_least
@@ -124,7 +124,7 @@ def network_config(values: Mapping[str, ConfigValue], *, is_auditor: bool = Fals
     and the files for it cannot be used."""
     changes = field_values(NetworkConfig, values)
     sasl = sasl_login(values, is_auditor=is_auditor)
-    return NetworkConfig(**changes, tls=tls_context(values), sasl=sasl)
+    return NetworkConfig(**changes, tls=renewed_tls(values), sasl=sasl)
 
 
 def placement_config(values: Mapping[str, ConfigValue]) -> PlacementConfig:

@@ -25,10 +25,12 @@ class RenewedTls:
     once for each change of the files."""
 
     def __init__(
-        self, make: Callable[[], ssl.SSLContext], paths: Sequence[str], check_ms: int
+        self, name: str, make: Callable[[], ssl.SSLContext], paths: Sequence[str], check_ms: int
     ) -> None:
-        """`make` reads the files at `paths`; on a worker thread from the second time on. 0 for
-        `check_ms`: they are never looked at again. ConfigError, of `make`."""
+        """`name`: whose TLS it is, as events in the log begin. `make` reads the files at `paths`;
+        on a worker thread from the second time on. 0 for `check_ms`: they are never looked at
+        again. ConfigError, of `make`."""
+        self._name = name
         self._make = make
         self._paths = paths
         self._check_seconds = check_ms / 1000
@@ -47,9 +49,9 @@ class RenewedTls:
             try:
                 self.context = await trio.to_thread.run_sync(self._make)
             except ConfigError as error:
-                logger.error("http_tls_not_reloaded", kv(reason=str(error)))
+                logger.error(f"{self._name}_not_reloaded", kv(reason=str(error)))
             else:
-                logger.info("http_tls_reloaded", kv(files=",".join(self._paths)))
+                logger.info(f"{self._name}_reloaded", kv(files=",".join(self._paths)))
 
 
 def _marks(paths: Sequence[str]) -> Marks:

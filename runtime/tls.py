@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runtime.logs import kv
+from runtime.renewed_tls import RenewedTls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +71,8 @@ HANDSHAKE_CLOSED = "closed"
 class Tls:
     """What the layers of one process share."""
 
-    context: ssl.SSLContext
+    #: A `RenewedTls` has another one for new connections once its files have changed.
+    context: ssl.SSLContext | RenewedTls
     turn: Turn
     timers: Timers
     handshake_timeout_ms: int = HANDSHAKE_TIMEOUT_MS
@@ -78,6 +80,11 @@ class Tls:
     handshakes: Spread | None = None
     #: By whom the long steps of them are made; None: by the loop, like all others.
     aside: Aside | None = None
+
+    @property
+    def newest_context(self) -> ssl.SSLContext:
+        context = self.context
+        return context.context if isinstance(context, RenewedTls) else context
 
 
 class TlsTransport:
@@ -93,7 +100,7 @@ class TlsTransport:
         self._turn = tls.turn
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = tls.context.wrap_bio(
+        self._tls = tls.newest_context.wrap_bio(
             self._incoming,
             self._outgoing,
             server_side=server_side,

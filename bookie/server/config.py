@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from bookie.server.admission import AdmissionLimits
 from bookie.server.auth import auth_provider
 from bookie.server.request_limits import ProcessorSettings
-from bookie.server.tls_config import tls_context
+from bookie.server.tls_config import renewed_tls
 from runtime.config import ConfigError, ConfigType, ConfigValue, at_least, between
 from runtime.settings import of_values, setting
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Mapping
 
     from bookie.server.auth import AuthProvider
+    from runtime.renewed_tls import RenewedTls
 
 INT, LIST = ConfigType.INT, ConfigType.LIST
 STRING, BOOLEAN = ConfigType.STRING, ConfigType.BOOLEAN
@@ -76,7 +76,7 @@ class ServerConfig:
     #: /region/rack, for who places ledgers by racks; None: not told.
     location: str | None = None
     #: What START_TLS offers; None: nothing.
-    tls: ssl.SSLContext | None = None
+    tls: RenewedTls | None = None
     #: None: everybody is served.
     auth: AuthProvider | None = None
     #: permittedStartupUsers: who may start it; empty: anybody.
@@ -120,7 +120,7 @@ def server_config(
         session_timeout_ms=of_values(MetadataSettings, values).session_timeout_ms,
         processor=of_values(ProcessorSettings, values),
         location=_location(settings.location),
-        tls=tls_context(values),
+        tls=renewed_tls(values),
         auth=auth_provider(values),
         startup_users=settings.startup_users,
         admission=of_values(AdmissionLimits, values),

@@ -13,6 +13,7 @@ from bookie.server.processor import Processor
 from bookie.server.request_limits import ProcessorSettings
 from runtime.aside import Aside
 from runtime.receive import ReceiveChunks
+from runtime.renewed_tls import RenewedTls
 from runtime.spread import Spread
 from runtime.timers import Timers
 from runtime.tls import HANDSHAKE_TIMEOUT_MS, Tls
@@ -43,7 +44,7 @@ class BookieServerSettings:
     frame_bytes_max: int = FRAME_SIZE_MAX_BYTES - SIZE_BYTES
     processor: ProcessorSettings = field(default_factory=ProcessorSettings)
     #: For START_TLS; None: it is refused.
-    tls: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | RenewedTls | None = None
     #: None: everybody is served.
     auth: AuthProvider | None = None
     admission: AdmissionLimits = field(default_factory=AdmissionLimits)
@@ -95,6 +96,8 @@ class BookieServer:
                     Entrance(self._tls(timers), self._door(timers)),
                 )
                 await nursery.start(timers.run)
+                if isinstance(self._settings.tls, RenewedTls):
+                    nursery.start_soon(self._settings.tls.run)
                 listener = self._env.net.listen(
                     self._settings.host, self._settings.port, self._connected
                 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from runtime.config import ConfigError, ConfigType
+from runtime.config import ConfigError, ConfigType, at_least
+from runtime.renewed_tls import RenewedTls
 from runtime.settings import of_values, setting
 from runtime.tls_context import server_context
 
@@ -40,9 +42,17 @@ class TlsSettings:
     needs_client_certificate: bool = setting(
         "tlsClientAuthentication", BOOLEAN, "false", doc="Clients need one."
     )
+    #: In seconds. A client's file may have it as well.
+    refresh_seconds: int = setting(
+        "tlsCertFilesRefreshDurationSeconds",
+        ConfigType.LONG,
+        "0",
+        at_least(0),
+        doc="How often the files are looked at, and read again if they changed; 0: never.",
+    )
 
 
-def tls_context(values: Mapping[str, ConfigValue]) -> ssl.SSLContext | None:
+def renewed_tls(values: Mapping[str, ConfigValue]) -> RenewedTls | None:
     """`values`: parsed, only what is set. None: no TLS. ConfigError."""
     settings = of_values(TlsSettings, values)
     if not settings.provider:
@@ -57,6 +67,17 @@ def tls_context(values: Mapping[str, ConfigValue]) -> ssl.SSLContext | None:
     if not certificate or not key:
         name = _KEY if certificate else _CERTIFICATE
         raise ConfigError(name, f"{name}: must be set for TLS")
+    paths = (certificate, key, settings.key_password_path, settings.trust_path)
+    return RenewedTls(
+        "bookie_tls",
+        partial(_context, settings, certificate, key),
+        [path for path in paths if path],
+        settings.refresh_seconds * 1000,
+    )
+
+
+def _context(settings: TlsSettings, certificate: str, key: str) -> ssl.SSLContext:
+    """ConfigError."""
     try:
         password = None
         if settings.key_password_path:

@@ -25,6 +25,7 @@ from ledger.network.channel import BookieChannel
 from ledger.network.config import NetworkConfig
 from ledger.network.v3_channel import V3Channel
 from runtime.receive import ReceiveChunks
+from runtime.renewed_tls import RenewedTls
 from runtime.timers import Timers
 from runtime.tls import Tls
 from wire.bookkeeper import v2
@@ -103,6 +104,8 @@ class NetworkBookieClient:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 await nursery.start(self._timers.run)
+                if isinstance(self._config.tls, RenewedTls):
+                    nursery.start_soon(self._config.tls.run)
                 task_status.started()
                 await self._watch_time()
         finally:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ledger.network.auth import SaslLogin
+    from runtime.renewed_tls import RenewedTls
 
 INT = ConfigType.INT
 
@@ -46,7 +47,7 @@ class NetworkConfig:
     #: is slow for all would look so.
     unsent_bytes_max: int = 128 << 20
     #: START_TLS before anything else; None: nothing is encrypted. Every bookie has to have it then.
-    tls: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | RenewedTls | None = None
     #: AUTH, behind START_TLS if there is any; None: none. A bookie that asks for none is fine.
     sasl: SaslLogin | None = None
     #: nettyMaxFrameSizeBytes, without the size in front

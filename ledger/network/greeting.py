@@ -234,7 +234,7 @@ async def connect_greeted(
             (greeting,) = made
             if tls is not None:
                 # Without a check of names none is told: an address is no name (RFC 6066).
-                name = address[0] if tls.context.check_hostname else None
+                name = address[0] if tls.newest_context.check_hostname else None
                 await greeting.start_tls(tls, name)
             if config.sasl is not None:
                 await greeting.authenticate(config.sasl, protocol, env.rng)

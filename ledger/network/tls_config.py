@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from runtime.config import ConfigError, ConfigType
+from runtime.renewed_tls import RenewedTls
 from runtime.settings import of_values, setting
 from runtime.tls_context import client_context
 
@@ -22,8 +24,8 @@ _KEY_TYPE, _TRUST_TYPE = "clientKeyStoreType", "clientTrustStoreType"
 
 @dataclass(slots=True, frozen=True)
 class ClientTlsSettings:
-    """As they are set. Two more are a bookie's, which a client's file may have as well:
-    tlsProviderFactoryClass and tlsCertificatePath."""
+    """As they are set. Three more are a bookie's, which a client's file may have as well:
+    tlsProviderFactoryClass, tlsCertificatePath and tlsCertFilesRefreshDurationSeconds."""
 
     trust_path: str | None = setting(
         _TRUST_PATH, STRING, doc="Who signs bookies' certificates, PEM."
@@ -39,7 +41,7 @@ class ClientTlsSettings:
     )
 
 
-def tls_context(values: Mapping[str, ConfigValue]) -> ssl.SSLContext | None:
+def renewed_tls(values: Mapping[str, ConfigValue]) -> RenewedTls | None:
     """`values`: parsed, only what is set. tlsProviderFactoryClass says that there is TLS, and
     tlsCertificatePath names the client's certificate. ConfigError."""
     if not values.get("tlsProviderFactoryClass"):
@@ -53,7 +55,20 @@ def tls_context(values: Mapping[str, ConfigValue]) -> ssl.SSLContext | None:
             )
     if not settings.trust_path:
         raise ConfigError(_TRUST_PATH, f"{_TRUST_PATH}: must be set for TLS")
-    certificate = values.get("tlsCertificatePath")
+    # A certificate without a client's key is a bookie's in the same file.
+    certificate = values.get("tlsCertificatePath") if settings.key_path else None
+    paths = (certificate, settings.key_path, settings.key_password_path, settings.trust_path)
+    refresh_seconds = values.get("tlsCertFilesRefreshDurationSeconds")
+    return RenewedTls(
+        "client_tls",
+        partial(_context, settings, None if certificate is None else str(certificate)),
+        [str(path) for path in paths if path],
+        1000 * refresh_seconds if isinstance(refresh_seconds, int) else 0,
+    )
+
+
+def _context(settings: ClientTlsSettings, certificate: str | None) -> ssl.SSLContext:
+    """ConfigError."""
     try:
         password = None
         if settings.key_password_path:
@@ -61,11 +76,10 @@ def tls_context(values: Mapping[str, ConfigValue]) -> ssl.SSLContext | None:
                 password = file.read().strip()
         return client_context(
             trust_path=settings.trust_path,
-            # A certificate without a client's key is a bookie's in the same file.
-            certificate_path=str(certificate) if certificate and settings.key_path else None,
+            certificate_path=certificate,
             key_path=settings.key_path,
             key_password=password,
             checks_hostname=settings.checks_hostname,
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(_TRUST_PATH, f"TLS: {error}") from error

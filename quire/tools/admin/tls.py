@@ -39,7 +39,7 @@ _PEM = b"-----BEGIN"
 def pages_tls(config: PagesConfig) -> RenewedTls:
     """ConfigError."""
     paths = [path for path in (config.key_store, config.trust_store) if path]
-    return RenewedTls(partial(_context, config), paths, config.tls_check_ms)
+    return RenewedTls("http_tls", partial(_context, config), paths, config.tls_check_ms)
 
 
 def _context(config: PagesConfig) -> ssl.SSLContext:

@@ -1,5 +1,6 @@
 """Our client's START_TLS with a bookie of ours: both protocol versions, and who is refused."""
 
+import shutil
 import struct
 import subprocess
 
@@ -8,6 +9,7 @@ import trio
 from crc32c import crc32c
 
 from bookie.server.auth import CertificateRoles
+from ledger.config_definitions import network_config
 from ledger.network.client import NetworkBookieClient
 from ledger.network.config import NetworkConfig
 from runtime.tls_context import client_context, server_context
@@ -119,6 +121,22 @@ async def test_a_bookie_without_tls_is_not_spoken_to(files, connect, ask, caplog
 async def test_a_bookie_that_is_not_believed(files, connect, ask):
     client = await connect(server_of(files), client_of(files, trust="other"))
     assert await ask(client) == (Status.EIO, Status.EIO, Status.EIO)
+
+
+async def test_files_that_change_are_for_new_connections(files, connect, ask, tmp_path):
+    trusted = tmp_path / "trusted.pem"
+    shutil.copy(files["other"][0], trusted)
+    values = {
+        "tlsProviderFactoryClass": "org.apache.bookkeeper.tls.TLSContextFactory",
+        "clientTrustStore": str(trusted),
+        "tlsCertFilesRefreshDurationSeconds": 1,
+    }
+    client = await connect(server_of(files), network_config(values).tls)
+    assert await ask(client) == (Status.EIO, Status.EIO, Status.EIO)
+    shutil.copy(files["bookie"][0], trusted)
+    with trio.fail_after(20):
+        while await ask(client) != (Status.EOK, Status.EOK, Status.EOK):
+            await trio.sleep(0.2)
 
 
 async def test_a_client_that_is_not_believed(files, connect, ask):
