@@ -69,7 +69,7 @@ def renewed_tls(values: Mapping[str, ConfigValue]) -> RenewedTls | None:
         raise ConfigError(name, f"{name}: must be set for TLS")
     paths = (certificate, key, settings.key_password_path, settings.trust_path)
     return RenewedTls(
-        "bookie_tls",
+        "server_tls",
         partial(_context, settings, certificate, key),
         [path for path in paths if path],
         settings.refresh_seconds * 1000,

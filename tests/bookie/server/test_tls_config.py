@@ -75,7 +75,7 @@ async def test_a_new_certificate_is_for_new_connections(serve, own_files, caplog
                 await trio.sleep(0.1)
         assert await certificate_of(port) == new
         assert (await ask(before, BookieInfoRequest(3, 2))).total_space_bytes == 1000
-    assert "bookie_tls_reloaded" in caplog.text
+    assert "server_tls_reloaded" in caplog.text
 
 
 async def test_files_that_do_not_load_change_nothing(serve, own_files, caplog):
@@ -83,6 +83,6 @@ async def test_files_that_do_not_load_change_nothing(serve, own_files, caplog):
     old = await certificate_of(port)
     await trio.Path(own_files["tlsKeyStore"]).write_text("no key")
     with trio.fail_after(20):
-        while "bookie_tls_not_reloaded" not in caplog.text:
+        while "server_tls_not_reloaded" not in caplog.text:
             await trio.sleep(0.1)
     assert await certificate_of(port) == old
