@@ -287,7 +287,7 @@ class TransactionalWriting(Workload):
         read = {"read": {OUT: OUT_PARTITIONS, KEYED: WORKERS}}
         mine = {n: self.gaps[n] for n in range(LIBRDKAFKA_WORKERS, WORKERS)}
         self.java = JavaTransactions(self.world, names | sizes | times | read, mine)
-        for each in (self.feeder, self.watcher, *self.workers, self.java):
+        for each in (self.feeder, self.watcher, *self.workers):
             each.start()
 
     def look_after(self, struck, say) -> None:

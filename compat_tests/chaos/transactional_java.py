@@ -2,17 +2,11 @@
 
 It runs java/kafka/ChaosTransactions.java, and speaks version 2 of transactions (KIP-890)."""
 
-import contextlib
-import json
-import subprocess
-import threading
 import time
 from collections import defaultdict
 
-from harness import kafka_java
-from harness.servers import _die_with_parent
-
-from .kafka_writers import REQUEST_TIMEOUT_MS, end, events
+from .java_process import JavaProcess
+from .kafka_writers import REQUEST_TIMEOUT_MS
 from .transactional_judges import KEYS, OUT_PARTITIONS
 from .workloads import Gaps
 
@@ -26,7 +20,7 @@ CLIENT_SETTINGS = {
 }
 
 
-class JavaTransactions(threading.Thread):
+class JavaTransactions:
     """`committed`, by partition of the source: the next offset, as far as its worker knows it to be
     committed. `seen`, by topic: all that the reader of committed records saw of it. `counts`: by
     what transactions came to."""
@@ -34,7 +28,6 @@ class JavaTransactions(threading.Thread):
     def __init__(self, world, options: dict[str, object], gaps: dict[int, Gaps]) -> None:
         """`options`: names of topics, sizes and times; `gaps` of the partitions that its workers
         have."""
-        super().__init__(name="Java's transactions", daemon=True)
         self.gaps = gaps
         self.committed = dict.fromkeys(gaps, 0)
         self.counts: dict[str, int] = defaultdict(int)
@@ -54,24 +47,9 @@ class JavaTransactions(threading.Thread):
         }
         #: By topic and partition: the last offset that its reader saw.
         self.last_seen: dict[tuple[str, int], int] = {}
-        self.log_path = world.directory / "transactions-java.log"
-        path = kafka_java.class_path(world.directory / "java")
-        words = ["-cp", path, "ChaosTransactions", json.dumps(self.options)]
-        with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                ["java", *kafka_java.SMALL_JVM, *words],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                preexec_fn=_die_with_parent,
-            )
+        self._process = JavaProcess("ChaosTransactions", 0, world, self.options, self._note)
 
-    def run(self) -> None:
-        for event in events(self.process):
-            self._note(event)
-
-    def _note(self, event: dict) -> None:
+    def _note(self, _number: int, event: dict) -> None:
         kind = event["event"]
         if kind == "seen":
             place = event["partition"], event["offset"]
@@ -103,29 +81,22 @@ class JavaTransactions(threading.Thread):
             self.has_ended = True
 
     def look_after(self) -> None:
-        if not self.is_finished and self.process.poll() is not None:
+        code = self._process.process.poll()
+        if not self.is_finished and code is not None:
             self.is_finished = True
-            self.wrong.append(f"java: ended with {self.process.returncode}: {self.log_end()}")
-
-    def log_end(self) -> str:
-        return self.log_path.read_text(errors="replace")[-2000:]
+            self.wrong.append(f"java: ended with {code}: {self._process.log_end()}")
 
     def finish(self, timeout_s: float) -> None:
         """Its workers end what they have begun."""
         if self.is_finished:
             return
         self.is_finished = True
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.wrong.append(f"java: does not end: {self.log_end()}")
-            end(self.process)
-        self.join(10)
+        self._process.leave()
+        if not self._process.has_left(timeout_s):
+            self.wrong.append(f"java: does not end: {self._process.log_end()}")
         if not self.has_ended:
-            self.wrong.append(f"java: ended without a word: {self.log_end()}")
+            self.wrong.append(f"java: ended without a word: {self._process.log_end()}")
 
     def close(self) -> None:
         self.is_finished = True
-        end(self.process)
+        self._process.kill()
