@@ -13,7 +13,6 @@ of either database the oldest of what was put after its last sync.
 from __future__ import annotations
 
 import hashlib
-import posixpath
 import random
 import sys
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING
 from bookie.storage.index import MemoryIndex
 from checks.crash_steps import step_of
 from runtime.sim_disk import SimDisk, SimFile
-from runtime.sim_disk_nodes import Node
+from runtime.sim_disk_nodes import Node, parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -77,7 +76,7 @@ class Point:
         """How many changes each directory has that are not durable."""
         counts: dict[str, int] = {}
         for path, _, _ in self.name_changes:
-            directory = posixpath.dirname(path)
+            directory = parent_of(path)
             counts[directory] = counts.get(directory, 0) + 1
         return counts
 
@@ -379,7 +378,7 @@ def thaw(point: Point, choice: Choice, recorder: Recorder) -> tuple[CrashDisk, C
     names = {path: nodes[number] for path, number in point.durable_names.items()}
     left = dict(choice.directories)
     for path, number, source in point.name_changes:
-        directory = posixpath.dirname(path)
+        directory = parent_of(path)
         if left.get(directory, 0) <= 0:
             continue
         left[directory] -= 1
@@ -392,7 +391,7 @@ def thaw(point: Point, choice: Choice, recorder: Recorder) -> tuple[CrashDisk, C
     kept: dict[str, Node] = {}
     digest = hashlib.blake2b()
     for path, node in sorted(names.items()):
-        parent = kept.get(posixpath.dirname(path))
+        parent = kept.get(parent_of(path))
         if path == "/" or (parent is not None and parent.is_directory):
             kept[path] = node
             digest.update(b"%s\0%d\0" % (path.encode(), len(node.durable)) + node.durable)

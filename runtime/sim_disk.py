@@ -21,14 +21,13 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from runtime.sim_disk_nodes import Change, NameChange, Node
+from runtime.sim_disk_nodes import Change, NameChange, Node, absolute, parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,9 +198,9 @@ class SimDisk:
         self._locks.clear()
         survivors: dict[str, int] = {}  # by directory: how many more of its changes are kept
         for change in self._name_changes:
-            directory = posixpath.dirname(change.path)
+            directory = parent_of(change.path)
             if directory not in survivors:
-                pending = sum(posixpath.dirname(c.path) == directory for c in self._name_changes)
+                pending = sum(parent_of(c.path) == directory for c in self._name_changes)
                 survivors[directory] = self._rng.randrange(pending + 1)
             if survivors[directory] > 0:
                 survivors[directory] -= 1
@@ -210,7 +209,7 @@ class SimDisk:
         # An entry of a directory that was lost, or of one that is now a file, cannot be reached.
         kept: dict[str, Node] = {}
         for path, node in sorted(self._durable_names.items()):
-            parent = kept.get(posixpath.dirname(path))
+            parent = kept.get(parent_of(path))
             if path == "/" or (parent is not None and parent.is_directory):
                 kept[path] = node
         self._names = kept
@@ -343,7 +342,7 @@ class SimDisk:
     # The disk's own calls.
 
     def _path(self, path: str) -> str:
-        return posixpath.normpath(posixpath.join("/", path))
+        return absolute(path)
 
     def _node(self, path: str) -> Node:
         node = self._names.get(self._path(path))
@@ -352,7 +351,7 @@ class SimDisk:
         return node
 
     def _rename_node(self, path: str, node: Node | None, source: str | None = None) -> None:
-        parent = self._names.get(posixpath.dirname(path))
+        parent = self._names.get(parent_of(path))
         if parent is None:
             raise _error(errno.ENOENT, path)
         if not parent.is_directory:
@@ -379,10 +378,11 @@ class SimDisk:
         full = self._path(directory)
         if not self._node(directory).is_directory:
             raise _error(errno.ENOTDIR, directory)
+        before = full.rstrip("/") + "/"
         return sorted(
-            posixpath.basename(path)
+            path[len(before) :]
             for path in self._names
-            if path != "/" and posixpath.dirname(path) == full
+            if path.startswith(before) and path != "/" and "/" not in path[len(before) :]
         )
 
     def exists(self, path: str) -> bool:
@@ -392,7 +392,7 @@ class SimDisk:
         full = self._path(path)
         node = self._names.get(full)
         if node is None:
-            self.make_directory(posixpath.dirname(full))
+            self.make_directory(parent_of(full))
             self._rename_node(full, Node(is_directory=True))
         elif not node.is_directory:
             raise _error(errno.EEXIST, path)
@@ -444,7 +444,7 @@ class SimDisk:
         except OSError:
             self.remove(temporary)
             raise
-        self.sync_directory(posixpath.dirname(self._path(path)))
+        self.sync_directory(parent_of(self._path(path)))
 
     def usage(self, path: str) -> tuple[int, int]:
         self._node(path)

@@ -7,10 +7,26 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from runtime.disk import SyncDone
+
+#: Paths whose parents are remembered: each change of the names asks for them.
+_PATHS_MAX = 4096
+
+
+@lru_cache(_PATHS_MAX)
+def parent_of(path: str) -> str:
+    """The directory that `path` is in."""
+    return posixpath.dirname(path)
+
+
+@lru_cache(_PATHS_MAX)
+def absolute(path: str) -> str:
+    """The only form that names have."""
+    return posixpath.normpath(posixpath.join("/", path))
 
 
 @dataclass(slots=True)
@@ -73,4 +89,4 @@ class NameChange:
 
     def touches(self, directory: str) -> bool:
         paths = (self.path,) if self.source is None else (self.path, self.source)
-        return any(posixpath.dirname(path) == directory for path in paths)
+        return any(parent_of(path) == directory for path in paths)
