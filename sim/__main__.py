@@ -21,8 +21,8 @@ from sim.case import STEPS, Case, parse_kinds, parse_shape
 from sim.code_seed import code_seed
 from sim.coverage import Coverage
 from sim.describe import readable
-from sim.faults import KINDS
 from sim.minimise import minimise
+from sim.plan import KINDS
 from sim.runner import Outcome
 
 if TYPE_CHECKING:

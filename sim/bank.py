@@ -15,6 +15,7 @@ from sim.bank_history import ACCOUNTS, LIMIT, Entry, Ledger, Order, account
 from sim.client import Unanswered
 from sim.fetching import RETRY_SECONDS, fetch_and_tell, records_of
 from sim.history import Violation
+from sim.names import BANK_PARTITION, BANK_TOPIC
 from sim.workload import RECORDS_MAX, RETRIABLE
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import ProduceRequest, ProduceResponse
@@ -24,11 +25,8 @@ from wire.kafka.records.batch import build_batch, iter_records, scan_batches
 from wire.kafka.records.record import Record
 
 if TYPE_CHECKING:
-    from sim.history import Partition
     from sim.world import World
 
-BANK_TOPIC = "bank"
-BANK_PARTITION: Partition = (BANK_TOPIC, 0)
 POSITION, READ, WRITE, APPEND, TXN_ID = (
     "quire.position", "quire.lock.read", "quire.lock.write", "quire.lock.append", "quire.txn.id",
 )  # fmt: skip

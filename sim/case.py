@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from sim.faults import KINDS, draw_kinds, draw_plan
+from sim.plan import KINDS, draw_kinds, draw_plan
 from sim.runner import run_seed
 from sim.shape import Shape, draw_shape
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from sim.faults import Fault
+    from sim.plan import Fault
     from sim.runner import Result
 
 STEPS = 12

@@ -10,7 +10,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from sim.faults import KINDS
+from sim.plan import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runtime.sim_disk import SimDisk
-    from sim.faults import Fault
     from sim.nodes import BookieNode
+    from sim.plan import Fault
     from sim.world import World
 
 JOURNAL = f"{preset.JOURNAL_DIRECTORY}/current"

@@ -1,14 +1,8 @@
-"""The plan: which faults come when, drawn from the seed before the run starts.
-
-A plan is a list of plain values, so that a failing seed's can be made smaller by leaving some out
-(sim/minimise.py) without changing the others. Which kinds a seed uses at all is drawn first (swarm
-testing: a world without resets meets what resets would hide).
-"""
+"""Faults: what a plan (sim/plan.py) says is done to the world, and undone when it heals."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.cluster.topic import TRANSACTION_TOPIC
@@ -18,94 +12,21 @@ from sim import preset
 from sim.append_crash import AppendCrash
 from sim.damage import Damage
 from sim.marker_cut import MarkerCut
+from sim.names import TXN_TOPIC
 from sim.nodes import BookieNode
-from sim.transactions.producer import TXN_TOPIC
 
 if TYPE_CHECKING:
     from sim.nodes import Node
+    from sim.plan import Fault
     from sim.world import World
 
-KINDS = (
-    "crash-bookie",
-    "crash-broker",
-    "crash-at-effect",
-    "blackout",
-    "rival",
-    "stop",
-    "partition",
-    "one-way",
-    "clog",
-    "reset",
-    "latency",
-    "slow-disk",
-    "full-disk",
-    "failing-sync",
-    "clock",
-    "metadata-cut",
-    "metadata-errors",
-    "metadata-conflicts",
-    "late-watches",
-    "session",
-    "pause",
-    "rolling-restart",
-    "bit-rot",
-    "lagging-follower",
-    "addresses",
-    "rot-anywhere",
-    "latent-errors",
-    "read-errors",
-    "crash-at-fence",
-    "crash-at-ack",
-    "slow-changes",
-    "absence",
-    "metadata-away",
-    "crash-at-append",
-    "cut-at-marker",
-)
-#: Seconds from one fault to the next, and how long one that ends by itself goes on.
-GAP_SECONDS = 0.8
 ENTRY_LOG_HEADER_BYTES = 1024
 #: How far apart nodes hear that the metadata are back.
 AWAY_SPREAD_SECONDS = 0.6
-SHORT_SECONDS, LONG_SECONDS = 0.2, 4.0
 #: Until a bookie's session is over, it counts as lost, and its ledgers were repaired.
 ABSENCE_SECONDS_MIN = preset.SESSION_TIMEOUT_SECONDS + 6.0
 #: What a call of the metadata takes when nothing is wrong.
 METADATA_SECONDS = StoreFaults().latency_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """`a` and `b` are shares (0 to 1) from which the kind makes what it needs: which node, which
-    way. `seconds` is how long it goes on, or how long a node stays down."""
-
-    number: int
-    at_seconds: float
-    kind: str
-    a: float
-    b: float
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"#{self.number} {self.kind} at {self.at_seconds:.2f} s for {self.seconds:.2f} s"
-
-
-def draw_kinds(seed: int) -> tuple[str, ...]:
-    """Each with one half chance; never none."""
-    rng = random.Random(f"{seed}/kinds")
-    return tuple(kind for kind in KINDS if rng.random() < 0.5) or KINDS[:1]
-
-
-def draw_plan(seed: int, steps: int, kinds: tuple[str, ...]) -> list[Fault]:
-    rng = random.Random(f"{seed}/plan")
-    now = 1.0
-    plan = []
-    for number in range(steps):
-        now += GAP_SECONDS * 2 * rng.random()
-        seconds = SHORT_SECONDS + (LONG_SECONDS - SHORT_SECONDS) * rng.random() ** 2
-        kind = kinds[rng.randrange(len(kinds))]
-        plan.append(Fault(number, now, kind, rng.random(), rng.random(), seconds))
-    return plan
 
 
 class Faults:

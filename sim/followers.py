@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from metadata.faulty import FaultyStore
-    from sim.faults import Fault
     from sim.nodes import Node
+    from sim.plan import Fault
     from sim.world import World
 
 #: ZooKeeper lets go of a follower that is further behind (syncLimit of 5 ticks of 2 s).

@@ -8,6 +8,7 @@ import trio
 
 from sim.fetching import RETRY_SECONDS, fetch_and_tell, records_of
 from sim.keyed_history import Keyed
+from sim.names import KEYED_PARTITION
 from sim.preset import BROKER_PROPERTIES
 from sim.transactions.decided import committed, parse
 from sim.workload import EARLIEST, LATEST, Consumer, Producer
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from sim.world import World
     from wire.kafka.messages.fetch import PartitionData
 
-KEYED_TOPIC = "keyed"
-KEYED_PARTITION: Partition = (KEYED_TOPIC, 0)
 KEY_COUNT = 12
 TOMBSTONE_SHARE = 0.2
 THINK_SECONDS = 0.2

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.append_crash import AppendCrash
-from sim.transactions.producer import TXN_TOPIC
+from sim.names import TXN_TOPIC
 
 if TYPE_CHECKING:
     from sim.nodes import Node

@@ -21,19 +21,20 @@ import trio
 
 from metadata.faulty import StoreFaults
 from sim.clock import StuckError, VirtualClock
+from sim.course import Course, LivenessError
 from sim.coverage import of_chains
-from sim.faults import draw_kinds, draw_plan
 from sim.history import Violation
+from sim.plan import draw_kinds, draw_plan
 from sim.shape import Shape, draw_shape
 from sim.trace import LogLines, Trace
-from sim.world import CrashError, LivenessError, World, leaves, origin
+from sim.world import CrashError, World, leaves, origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
 
     from sim.clock import VirtualTimers
-    from sim.faults import Fault
+    from sim.plan import Fault
 
 #: A run that is still not over after so long never will be.
 VIRTUAL_SECONDS_MAX = 600
@@ -152,7 +153,7 @@ def run_world(world: World, file: TextIO | None = None) -> Result:
 
     async def main() -> None:
         with trio.fail_after(VIRTUAL_SECONDS_MAX):
-            await world.run()
+            await Course(world).run()
 
     with _deterministic(seed, world.timers), _logging(trace, file):
         try:

@@ -9,7 +9,6 @@ one still has), in the others eager.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
@@ -19,7 +18,7 @@ from sim.group_members.committing import CommittingMember
 from sim.group_members.consumer import ConsumerMember
 from sim.group_members.heartbeating import keep_seconds
 from sim.group_members.member import OverError
-from sim.group_members.owners import Owners
+from sim.names import MIGRATING_GROUP
 from wire.kafka.errors import ErrorCode
 from wire.kafka.records.consumer_group import (
     ConsumerProtocolAssignment,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from sim.history import Partition
     from sim.world import World
 
-GROUP = "group-migrating"
 #: Of the consumers' own bytes: with what is owned, the generation, and the rack.
 VERSION = 3
 #: From one round of changes to the next, in which all have changed: seconds of virtual time.
@@ -52,7 +50,7 @@ class Rounds:
 
     def __init__(self, world: World, number: int, count: int) -> None:
         """The member of that `number` among `count`."""
-        rng = world.rng_for(GROUP)
+        rng = world.rng_for(MIGRATING_GROUP)
         self._world = world
         self._seconds = ROUND_SECONDS_MIN + rng.random() * (ROUND_SECONDS_MAX - ROUND_SECONDS_MIN)
         #: The first half of a round is for the changes, the other one for all of one protocol.
@@ -69,7 +67,7 @@ class Rounds:
 class _Migrating(CommittingMember):
     """One that is stopped when its round is over."""
 
-    group = GROUP
+    group = MIGRATING_GROUP
     rounds: Rounds
     round = 0
 
@@ -177,13 +175,6 @@ class MigratingClassic(_Migrating, ClassicMember):
         self._world.owners[self.group].has_only(self._id, self._assigned)
         self._keeps = True
         raise OverError
-
-
-def owners_by_group() -> defaultdict[str, Owners]:
-    """For the judge: of this group epochs may begin anew."""
-    owners = defaultdict(Owners)
-    owners[GROUP] = Owners(begins_anew=True)
-    return owners
 
 
 class MigratingMember:

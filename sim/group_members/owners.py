@@ -12,10 +12,12 @@ as Kafka's do; of a group that may do so an epoch of who is not safe any more sa
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sim.history import Violation
+from sim.names import MIGRATING_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -97,3 +99,10 @@ class Owners:
                     f"{partition} of {other}, which is safe until {hold.safe_until:.3f},"
                     f" is {member_id}'s at {now:.3f}",
                 )
+
+
+def owners_by_group() -> defaultdict[str, Owners]:
+    """For the judge: of this group epochs may begin anew."""
+    owners = defaultdict(Owners)
+    owners[MIGRATING_GROUP] = Owners(begins_anew=True)
+    return owners

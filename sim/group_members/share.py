@@ -17,6 +17,7 @@ from sim.fetching import RETRY_SECONDS
 from sim.group_members.member import Member
 from sim.group_members.topic_ids import TopicIds
 from sim.history import Violation
+from sim.names import SHARE_GROUP
 from sim.workload import EARLIEST, LATEST, RECORDS_MAX, RETRIABLE
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from sim.world import World
     from wire.kafka.messages.share_groups import ShareFetchResponsePartitionData
 
-GROUP = "group-share"
 JOINING, LEAVING = 0, -1
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 #: Of what is given: the share that is released, and that is rejected.
@@ -83,7 +83,7 @@ class _Session:
 
 
 class ShareMember(Member):
-    group = GROUP
+    group = SHARE_GROUP
     over_codes = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
     def __init__(self, world: World, name: str) -> None:

@@ -21,7 +21,8 @@ import trio
 
 from sim.fetching import RETRY_SECONDS
 from sim.history import Violation
-from sim.keyed import KEY_COUNT, KEYED_PARTITION, TOMBSTONE_SHARE
+from sim.keyed import KEY_COUNT, TOMBSTONE_SHARE
+from sim.names import KEYED_PARTITION
 from sim.transactions.protocol import TV2, TxnProtocol
 from sim.workload import RETRIABLE
 from wire.kafka.api_keys import ApiKey
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from wire.kafka.messages import EndTxnRequest, ProduceRequest
 
 #: Written in transactions.
-TXN_TOPIC = "txn"
 THINK_SECONDS = 0.7
 #: A second producer of one id leaves the first one some time.
 TWIN_SECONDS = 2.0

@@ -14,7 +14,7 @@ from sim import code_seed, worker
 from sim.batch import Batch, WorkerError
 from sim.case import Case, parse_kinds, parse_shape
 from sim.coverage import REQUIRED, Coverage
-from sim.faults import KINDS
+from sim.plan import KINDS
 from sim.runner import Outcome
 from sim.trace import counted
 from sim.worker import Summary

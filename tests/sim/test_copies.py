@@ -10,8 +10,8 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from sim.copies import thin_entries, wait_repaired
-from sim.faults import Fault
 from sim.history import Violation
+from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape
 from wire.bookkeeper.entry import Digest, DigestType

@@ -3,7 +3,7 @@
 from joined.ledger_gc import MetadataLedgers
 from ledger.errors import LedgerError
 from metadata.store import MetadataError
-from sim.faults import Fault
+from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape
 

@@ -2,7 +2,7 @@
 readers were told is not more than what the next owner knows."""
 
 from broker.log.partition import PartitionLog
-from sim.faults import Fault
+from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from broker.log import partition as partitions
 from broker.log.life import keeper as keepers
-from sim.faults import Fault
+from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape
 

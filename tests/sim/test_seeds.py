@@ -15,8 +15,8 @@ import pytest
 from bookie.journal.journal import Journal
 from bookie.start import ReplayTarget
 from sim.case import Case
-from sim.faults import KINDS, Fault, draw_kinds, draw_plan
 from sim.minimise import minimise
+from sim.plan import KINDS, Fault, draw_kinds, draw_plan
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape
 

@@ -18,7 +18,7 @@ from ledger.open_ledger import OpenLedger
 from ledger.recovery_core import EndCore
 from ledger.writer_core import WriterCore
 from runtime.sim_disk import SimDisk
-from sim.faults import Fault
+from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import QUORUMS, Shape, draw_shape
 

@@ -10,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from broker.cluster.assignment import ASSIGNMENTS_PATH, Assignment
 from broker.groups.shard import GroupShard
-from sim.faults import Fault, Faults
+from sim.faults import Faults
+from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape, draw_shape
 from wire.bookkeeper.entry import Digest

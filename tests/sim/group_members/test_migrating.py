@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.faults import Fault
+from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.faults import Fault
 from sim.group_members.owners import Owners
 from sim.history import Violation
+from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape
 

@@ -1,6 +1,6 @@
 """Members of a streams group in small worlds: tasks move, and the coordinator makes a changelog."""
 
-from sim.faults import Fault
+from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape
 

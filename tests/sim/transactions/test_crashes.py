@@ -12,11 +12,11 @@ from broker.transactions.records import parse_record
 from broker.transactions.types import TxnState
 from metadata.faulty import StoreFaults
 from sim.append_crash import AppendCrash
-from sim.faults import Fault
+from sim.names import TXN_TOPIC
+from sim.plan import Fault
 from sim.runner import Outcome, run_world
 from sim.shape import Shape
 from sim.trace import Trace
-from sim.transactions.producer import TXN_TOPIC
 from sim.world import World
 
 #: A clock that is not wrong: the clients go on for so long before the heal.

@@ -6,7 +6,7 @@ import pytest
 from broker.handlers import fetch as fetching
 from broker.transactions import coordinator, end_txn, transitions, txn_core, types
 from broker.transactions.shard import TxnShard
-from sim.faults import Fault
+from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape, draw_shape
 from sim.transactions import producer
