@@ -55,3 +55,21 @@ async def test_nothing_is_kept_for_the_thread_of_who_left(start_tls, authority, 
     await wait_until(lambda: world.tls.waiting_count == 0)
     assert max(kept) <= 0
     assert world.tls.aside.waiting_count == 0
+
+
+async def test_one_connection_too_many_is_closed_and_takes_nobody_his_place(start_tls, wait_until):
+    world = await start_tls(settings={"max.connections.per.ip": "2"})
+    first = await world.connect()
+    waiting = await trio.open_tcp_stream(*world.server.address)
+    await wait_until(lambda: world.tls.waiting_count == 1)
+    for _ in range(3):
+        one = await trio.open_tcp_stream(*world.server.address)
+        with trio.fail_after(5):
+            assert await one.receive_some(1) == b""
+        await one.aclose()
+        assert world.tls.waiting_count == 1
+    await waiting.aclose()
+    await wait_until(lambda: world.tls.waiting_count == 0)
+    await first.aclose()
+    await wait_until(lambda: world.principals == [])
+    await world.connect()
