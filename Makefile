@@ -13,7 +13,8 @@ PACKAGES := wire runtime metadata bookie ledger joined broker quire quire_locks 
 UV_VERSION := 0.13.8
 # Turns of the loop are measured in a process of their own, with nothing beside it: thousands of other
 # tests leave it slower.
-TURNS := tests/broker/test_loop_turns.py tests/broker/transactions/test_coordinator_turns.py \
+TURNS := tests/broker/test_loop_turns.py tests/broker/handlers/test_fetch_turns.py \
+  tests/broker/transactions/test_coordinator_turns.py \
   tests/bookie/test_long_turns.py tests/broker/security/tls \
   tests/broker/security/sasl tests/broker/test_regex.py
 # Arguments of `make run`, `make bench`, `make soak`, `make sim`, `make unit` and others.

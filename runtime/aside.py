@@ -5,14 +5,15 @@ what a call returned, or raised, is told on the loop's thread when it is done. N
 uses may be touched by the loop meanwhile; whoever asks for the call sees to that.
 
 One at a time: many that wait here (handshakes of a crowd, say) are to leave the other processors to
-others, and a thread for each would cost memory that no limit counts.
+others, and a thread for each would cost memory that no limit counts. Who leaves the line says so
+(`forget`): else a crowd that comes and goes would be kept here for longer than it stayed.
 
 Owner: the event loop's thread.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from itertools import count
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,19 +28,28 @@ if TYPE_CHECKING:
 
 
 class Aside:
-    __slots__ = ("_calls", "_is_busy", "_name")
+    __slots__ = ("_calls", "_is_busy", "_name", "_numbers")
 
     def __init__(self, name: str) -> None:
         """`name`: the thread's, as operators see it."""
         self._name = name
-        self._calls: deque[tuple[Call, Told]] = deque()
+        #: In the order of asking.
+        self._calls: dict[int, tuple[Call, Told]] = {}
+        self._numbers = count()
         self._is_busy = False
 
-    def add(self, call: Call, told: Told) -> None:
-        """`told` is called once, in a later turn; never, if the loop ends before that."""
-        self._calls.append((call, told))
+    def add(self, call: Call, told: Told) -> int:
+        """The call's number. `told` is called once, in a later turn; never, if the loop ends before
+        that."""
+        number = next(self._numbers)
+        self._calls[number] = (call, told)
         if not self._is_busy:
             self._go_on()
+        return number
+
+    def forget(self, number: int) -> bool:
+        """True: the call is not made, and nothing is told. False: a thread has begun it."""
+        return self._calls.pop(number, None) is not None
 
     @property
     def waiting_count(self) -> int:
@@ -48,7 +58,7 @@ class Aside:
 
     def _go_on(self) -> None:
         self._is_busy = True
-        call, told = self._calls.popleft()
+        call, told = self._calls.pop(next(iter(self._calls)))
         token = trio.lowlevel.current_trio_token()
 
         def done(result: outcome.Outcome[None]) -> None:

@@ -11,8 +11,8 @@ turn, joined to records of 16 KiB, and only while the transport below has less t
 ENCRYPTED_BYTES_MAX to send: a slow peer costs no more than that. What is encrypted and decrypted
 counts against the turn (0.4 ms a mebibyte), and when that is spent the rest comes later. A
 connection that pauses reading pauses the transport; what was decrypted for it is what it asked for.
-A close sends close_notify behind all that was written. Renegotiation is off, and a handshake that
-takes longer than its time-out ends the connection.
+A close sends close_notify behind all that was written, as long as the peer takes it. Renegotiation
+is off, and a handshake that takes longer than its time-out ends the connection.
 
 A handshake takes the loop half a millisecond and more. Where `Tls.handshakes` is given, as many go
 on in a turn as it has room for; meanwhile nothing more is read from those that wait. What a client
@@ -28,6 +28,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 RECORD_BYTES = 16 << 10
 ENCRYPTED_BYTES_MAX = 1 << 20
+#: Of a large buffer, encrypted at once.
+PIECE_BYTES = 256 << 10
 RECEIVE_BYTES = 64 << 10
 HANDSHAKE_TIMEOUT_MS = 10_000
 #: Answers of TLS itself, to new keys that the peer asks for, behind what it does not read.
@@ -125,8 +128,10 @@ class TlsTransport:
         self._unread_answers_bytes = 0
         self._handshakes = tls.handshakes if server_side else None
         self._aside = tls.aside
-        #: A thread makes a step of the handshake: `_tls` and both of its ends are that one's.
+        #: A thread makes a step of the handshake, or is to make it: `_tls` and both of its ends are
+        #: that one's. The number of the step is `_asked`.
         self._is_aside = False
+        self._asked = -1
         #: Its handshake is to go on, or a thread is at it: nothing is read.
         self._is_in_line = False
         #: Of a server, before anything was received.
@@ -189,6 +194,7 @@ class TlsTransport:
     def close(self) -> None:
         if not self._is_closing:
             self._is_closing = True
+            self._forget_aside()
             self._defer()
 
     # -- the transport below -----------------------------------------------------------------------
@@ -227,7 +233,7 @@ class TlsTransport:
             self._is_in_line = False
         elif self._aside is not None and self._incoming.pending > HANDSHAKE_INLINE_BYTES:
             self._is_aside = True
-            self._aside.add(self._tls.do_handshake, self._shaken)
+            self._asked = self._aside.add(self._tls.do_handshake, self._shaken)
         else:
             self._leave_line(self._tls.do_handshake)
 
@@ -239,6 +245,11 @@ class TlsTransport:
         self._leave_line(result.unwrap)
         if self._is_closing:
             self._defer()  # it was asked for meanwhile
+
+    def _forget_aside(self) -> None:
+        """Nobody wants the step any more; one that a thread has begun is made nevertheless."""
+        if self._is_aside and self._aside is not None and self._aside.forget(self._asked):
+            self._is_aside = self._is_in_line = False
 
     def _leave_line(self, step: Callable[[], None]) -> None:
         self._is_in_line = False
@@ -256,6 +267,7 @@ class TlsTransport:
 
     def closed(self) -> None:
         self._timer.cancel()
+        self._forget_aside()
         self._give_up(HANDSHAKE_CLOSED)
         above, self._above = self._above, None
         self._is_closed = True
@@ -361,23 +373,33 @@ class TlsTransport:
     def _go_on(self) -> None:
         """In a later turn."""
         self._is_put_off = False
-        if self._is_established and not self._is_closed:
-            self._encrypt()
+        if not self._is_established or self._is_closed:
+            return
+        if self._is_closing and self._below.unsent_bytes:
+            # The peer does not take it; as with a plain one, nobody waits for a peer to leave.
+            self._below.close()
+            return
+        self._encrypt()
+        if self._is_closing:
+            self._finish()
 
-    def _encrypt(self, limit_bytes: int = ENCRYPTED_BYTES_MAX) -> None:
+    def _put_off(self) -> None:
+        if not self._is_put_off:
+            self._is_put_off = True
+            self._turn.later(self._go_on)
+
+    def _encrypt(self) -> None:
         plain, turn = self._plain, self._turn
-        while plain and self._below.unsent_bytes + self._outgoing.pending < limit_bytes:
-            if turn.is_spent and not self._is_closing:
-                if not self._is_put_off:
-                    self._is_put_off = True
-                    turn.later(self._go_on)
+        while plain and self._below.unsent_bytes + self._outgoing.pending < ENCRYPTED_BYTES_MAX:
+            if turn.is_spent:
+                self._put_off()
                 break
             if len(plain[0]) >= RECORD_BYTES:
                 data = memoryview(plain.popleft())
                 # A large buffer goes piece by piece, so that the limit holds.
-                if len(data) > ENCRYPTED_BYTES_MAX:
-                    plain.appendleft(data[ENCRYPTED_BYTES_MAX:])
-                    data = data[:ENCRYPTED_BYTES_MAX]
+                if len(data) > PIECE_BYTES:
+                    plain.appendleft(data[PIECE_BYTES:])
+                    data = data[:PIECE_BYTES]
             else:
                 data = memoryview(self._join())
             if data:  # zero bytes would be the end of TLS
@@ -400,13 +422,14 @@ class TlsTransport:
             self._below.write([self._outgoing.read()])
 
     def _finish(self) -> None:
-        """All that is left, goodbye, and the end."""
+        """Goodbye behind all that is left, and the end; not before all is encrypted, which takes a
+        turn for each ENCRYPTED_BYTES_MAX."""
         if self._is_established:
-            try:
-                self._encrypt(1 << 62)
+            if self._plain:
+                self._put_off()
+                return
+            with suppress(ssl.SSLError):  # the peer's goodbye is not waited for
                 self._tls.unwrap()
-            except ssl.SSLError:
-                pass  # the peer's goodbye is not waited for
         self._send()
         self._below.close()
 

@@ -23,6 +23,7 @@ import trio
 from broker.api import Api, Request, Steps, in_slices
 from broker.authorization import AclOperation, ResourceType
 from broker.cluster.catalog import check_name
+from broker.guards.tools import CHARACTERS_PER_UNIT, QUESTION_UNITS
 from broker.log.partition import State
 from broker.rights import operations_of_cluster, operations_of_topic
 from runtime.slices import Slices
@@ -293,7 +294,7 @@ def _refused(
         creates = set()
     kept, refused = [], []
     for item in wanted:
-        yield 2
+        yield QUESTION_UNITS + len(item.name or "") // CHARACTERS_PER_UNIT
         by_id = item.topic_id != ZERO_UUID
         name = rights.topic_name(item.topic_id) if by_id else item.name
         if name is None:

@@ -1,6 +1,7 @@
 """Calls aside: on a thread, one after the other, told on the loop."""
 
 import time
+from functools import partial
 from threading import current_thread, main_thread
 
 import trio
@@ -63,6 +64,26 @@ async def test_calls_are_made_in_order_and_never_two_at_once():
     assert order == [(number, [number]) for number in range(10)]
     assert told == list(range(10))
     assert turns > 10, "the loop goes on meanwhile"
+
+
+async def test_what_nobody_wants_any_more_is_not_made():
+    aside = Aside("test")
+    made, told = [], []
+    done = trio.Event()
+    numbers = [
+        aside.add(partial(call, number, made), lambda _, number=number: told.append(number))
+        for number in range(4)
+    ]
+    aside.add(lambda: None, lambda _: done.set())
+    assert [aside.forget(numbers[number]) for number in (0, 1, 3, 3)] == [False, True, True, False]
+    assert aside.waiting_count == 2
+    await done.wait()
+    assert made == told == [0, 2]
+
+
+def call(number, made):
+    time.sleep(0.005)
+    made.append(number)
 
 
 async def test_who_is_told_may_ask_for_more():

@@ -20,6 +20,7 @@ from runtime.timers import Timers
 from runtime.tls import (
     ENCRYPTED_BYTES_MAX,
     HANDSHAKE_CLOSED,
+    PIECE_BYTES,
     UNREAD_ANSWERS_BYTES_MAX,
     Tls,
     TlsTransport,
@@ -327,13 +328,20 @@ async def test_handshakes_wait_for_a_turn_with_room_and_nothing_is_read_meanwhil
 
 
 class Held:
-    """An `Aside` whose calls are made when a test says so."""
+    """An `Aside` whose calls are made when a test says so; `is_begun`: a thread is at them."""
 
-    def __init__(self):
+    def __init__(self, *, is_begun=True):
         self.calls = []
+        self.is_begun = is_begun
 
     def add(self, call, told):
         self.calls.append((call, told))
+        return len(self.calls)
+
+    def forget(self, number):
+        if not self.is_begun:
+            self.calls.clear()
+        return not self.is_begun
 
     def finish(self):
         call, told = self.calls.pop(0)
@@ -390,6 +398,23 @@ async def test_a_close_that_is_asked_for_while_a_step_is_made_aside(held):
     assert pair.pipes[1].is_closing
 
 
+async def test_who_leaves_before_a_thread_has_begun_is_forgotten(held):
+    pair, held = held
+    held.is_begun = False
+    pair.layers[1].closed()
+    assert not held.calls
+    assert pair.ends[1].is_closed
+
+
+async def test_a_close_before_a_thread_has_begun_waits_for_none(held):
+    pair, held = held
+    held.is_begun = False
+    pair.layers[1].close()
+    pair.turn.run()
+    assert not held.calls
+    assert pair.pipes[1].is_closing
+
+
 async def test_nonsense_that_is_looked_at_aside(contexts, monkeypatch):
     monkeypatch.setattr(tls_module, "HANDSHAKE_INLINE_BYTES", 0)
     held = Held()
@@ -438,7 +463,8 @@ async def test_a_handshake_that_fails_is_told_once(contexts, said, reason):
     assert reason in told
 
 
-async def test_a_close_sends_all_and_says_goodbye(contexts):
+async def test_a_close_sends_all_and_says_goodbye(contexts, nursery):
+    """In as many turns as it takes."""
     pair = Pair(*contexts, echo=False)
     pair.settle()
     data = bytes(3 << 20)
@@ -447,6 +473,10 @@ async def test_a_close_sends_all_and_says_goodbye(contexts):
     pair.layers[0].close()
     pair.layers[0].write([b"too late"])
     pair.turn.run()
+    assert len(pair.pipes[0].output) < ENCRYPTED_BYTES_MAX + PIECE_BYTES * 2
+    pair.settle()
+    nursery.start_soon(pair.turn.serve)
+    await trio.testing.wait_all_tasks_blocked()
     assert pair.pipes[0].is_closing
     pair.settle()
     assert pair.ends[1].got == data + b"end"
@@ -454,6 +484,20 @@ async def test_a_close_sends_all_and_says_goodbye(contexts):
     for pipe, end in zip(pair.pipes, pair.ends, strict=True):
         pipe.connection.closed()
         assert end.is_closed
+
+
+async def test_a_close_waits_for_nobody_who_reads_nothing(contexts, nursery):
+    pair = Pair(*contexts, echo=False)
+    pair.settle()
+    pair.layers[0].write([bytes(9 << 20)])
+    pair.layers[0].close()
+    pair.turn.run()
+    nursery.start_soon(pair.turn.serve)
+    await trio.testing.wait_all_tasks_blocked()
+    assert pair.pipes[0].is_closing
+    assert len(pair.pipes[0].output) < ENCRYPTED_BYTES_MAX + PIECE_BYTES * 2
+    pair.pipes[0].connection.closed()
+    assert pair.layers[0].unsent_bytes == len(pair.pipes[0].output)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from broker.security.principal import Principal
 
 audit = logging.getLogger("kafka.authorizer.logger")
+#: Of a resource's name, in the log: a client may name what nobody could have. A topic has as many.
+NAME_CHARACTERS_TOLD_MAX = 249
 
 
 class Named(Protocol):
@@ -67,7 +69,7 @@ class StandardAuthorizer:
         if not audit.isEnabledFor(level):
             return
         rule = decision.rule
-        shown = "*" if isinstance(name, Extent) else name
+        shown = "*" if isinstance(name, Extent) else _shown(name)
         audit.log(
             level,
             "Allowed" if decision.is_allowed else "Denied",
@@ -80,6 +82,12 @@ class StandardAuthorizer:
                 rule=rule.describe() if isinstance(rule, AclBinding) else rule.value,
             ),
         )
+
+
+def _shown(name: str) -> str:
+    if len(name) <= NAME_CHARACTERS_TOLD_MAX:
+        return name
+    return f"{name[:NAME_CHARACTERS_TOLD_MAX]}... ({len(name)} characters)"
 
 
 def _type_name(resource_type: ResourceType) -> str:

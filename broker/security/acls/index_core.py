@@ -85,6 +85,7 @@ _ALLOWING[AclOperation.DESCRIBE_CONFIGS] |= _bit(AclOperation.ALTER_CONFIGS)
 _Who = tuple[str, str]
 _Pattern = tuple[PatternType, str]
 _EVERYTHING: _Pattern = (PatternType.LITERAL, WILDCARD)
+_Said = tuple[Permission, _Who, AclOperation]
 
 
 class _Grants:
@@ -124,8 +125,8 @@ class _Patterns:
     lengths_sorted: list[int] = field(default_factory=list)
     #: The same grants by whom they are of.
     by_who: dict[_Who, dict[_Pattern, _Grants]] = field(default_factory=dict)
-    #: ACLs of a permission, by whom and what they are about.
-    counts: Counter[tuple[Permission, _Who, AclOperation]] = field(default_factory=Counter)
+    #: Patterns of ACLs of a permission, by whom and what they are about, and how many ACLs say so.
+    said: dict[_Said, Counter[_Pattern]] = field(default_factory=dict)
 
     def of(self, pattern_type: PatternType) -> dict[str, dict[_Who, _Grants]]:
         return self.literals if pattern_type is PatternType.LITERAL else self.prefixes
@@ -149,21 +150,49 @@ class _Patterns:
 
     def has(self, permission: Permission, whose: Iterable[_Who], operation: AclOperation) -> bool:
         """Whether any pattern says so; nothing is implied."""
-        each = (operation, AclOperation.ALL)
-        return any((permission, who, one) in self.counts for who in whose for one in each)
+        return bool(self.patterns(permission, whose, operation))
 
-    def has_undenied(self, whose: Iterable[_Who], bits: int) -> bool:
-        """Whether some pattern allows one of `bits`, and no pattern denies all that it is about."""
-        said = [pair for who in whose for pair in self.by_who.get(who, {}).items()]
-        denied = {pattern for pattern, grants in said if grants.denied & bits}
-        if _EVERYTHING in denied:
+    def patterns(
+        self, permission: Permission, whose: Iterable[_Who], operation: AclOperation
+    ) -> list[Counter[_Pattern]]:
+        """Of those that say so, by whom and of which operation."""
+        each = (operation, AclOperation.ALL)
+        keys = ((permission, who, one) for who in whose for one in each)
+        return [self.said[key] for key in keys if key in self.said]
+
+    def has_undenied(self, whose: Iterable[_Who], operation: AclOperation) -> bool:
+        """Whether some pattern allows it, and no pattern denies all that it is about. The first one
+        is looked for: there may be very many."""
+        denied = self.patterns(Permission.DENY, whose, operation)
+        if any(_EVERYTHING in some for some in denied):
             return False
-        lengths = {len(name) for kind, name in denied if kind is PatternType.PREFIXED}
         return any(
-            grants.allowed & bits
-            and (pattern == _EVERYTHING or not _is_dominated(pattern, denied, lengths))
-            for pattern, grants in said
+            pattern == _EVERYTHING or not self._is_dominated(pattern, denied)
+            for some in self.patterns(Permission.ALLOW, whose, operation)
+            for pattern in some
         )
+
+    def _is_dominated(self, pattern: _Pattern, denied: list[Counter[_Pattern]]) -> bool:
+        """Whether all that it is about is denied."""
+        kind, name = pattern
+        if kind is PatternType.LITERAL and any(pattern in some for some in denied):
+            return True
+        for length in self.lengths_sorted:
+            if length > len(name):
+                return False
+            prefix = (PatternType.PREFIXED, name[:length])
+            if any(prefix in some for some in denied):
+                return True
+        return False
+
+    def count_said(self, acl: AclBinding, who: _Who, change: int) -> None:
+        key, pattern = (acl.permission, who, acl.operation), (acl.pattern_type, acl.name)
+        patterns = self.said.setdefault(key, Counter())
+        patterns[pattern] += change
+        if not patterns[pattern]:
+            del patterns[pattern]
+        if not patterns:
+            del self.said[key]
 
     def count_length(self, length: int, change: int) -> None:
         self.lengths[length] += change
@@ -212,7 +241,7 @@ class AclIndex:
             of_type.by_who.setdefault(who, {})[acl.pattern_type, acl.name] = grants
         grants.acls[acl] = None
         grants.count()
-        of_type.counts[acl.permission, who, acl.operation] += 1
+        of_type.count_said(acl, who, 1)
         return True
 
     def remove(self, acl: AclBinding) -> bool:
@@ -227,9 +256,7 @@ class AclIndex:
         grants = patterns[acl.name][who]
         del grants.acls[acl]
         grants.count()
-        of_type.counts[acl.permission, who, acl.operation] -= 1
-        if not of_type.counts[acl.permission, who, acl.operation]:
-            del of_type.counts[acl.permission, who, acl.operation]
+        of_type.count_said(acl, who, -1)
         if grants.acls:
             return True
         del patterns[acl.name][who]
@@ -323,7 +350,7 @@ class AclIndex:
         if not of_type.has(Permission.ALLOW, whose, operation):
             return _DEFAULT_DENY
         is_denied = of_type.has(Permission.DENY, whose, operation)
-        if is_denied and not of_type.has_undenied(whose, _DENYING[operation]):
+        if is_denied and not of_type.has_undenied(whose, operation):
             return _DEFAULT_DENY
         return _SOME_RESOURCE
 
@@ -356,15 +383,4 @@ def _whose(principal: str, host: str) -> tuple[_Who, ...]:
         (principal, address),
         (EVERYBODY, WILDCARD),
         (EVERYBODY, address),
-    )
-
-
-def _is_dominated(pattern: _Pattern, denied: set[_Pattern], lengths: set[int]) -> bool:
-    """Whether all that it is about is denied. `lengths`: of the prefixes in `denied`."""
-    kind, name = pattern
-    if kind is PatternType.LITERAL and pattern in denied:
-        return True
-    return any(
-        length <= len(name) and (PatternType.PREFIXED, name[:length]) in denied
-        for length in lengths
     )

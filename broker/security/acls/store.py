@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from broker.api import in_slices
 from broker.cluster import optimistic
 from broker.cluster.watched_folder import WatchedFolder
 from broker.security.acls.documents_core import (
     ACLS_PATH,
     DOCUMENT_BYTES_MAX,
-    decode,
+    decoding,
     document_of,
-    encode,
+    encoding,
 )
 from metadata.store import MetadataError, NoNodeError
 from runtime.config import ConfigError
@@ -71,7 +72,7 @@ class AclStore:
             if node is None:
                 continue
             try:
-                acls = decode(node.data)
+                acls = await in_slices(decoding(node.data))
             except (ValueError, TypeError) as error:
                 raise ConfigError(
                     "authorizer.class.name", f"{ACLS_PATH}/{name} has no ACLs: {error}"
@@ -121,16 +122,7 @@ class AclStore:
         path = f"{ACLS_PATH}/{name}"
         await self._store.sync(path)
         seen: Node | None = None
-
-        def decide(node: Node | None) -> bytes | None:
-            before = _decoded(name, node)
-            after = changed(before, some)
-            if after == before:
-                return None
-            data = encode(after)
-            if len(data) > DOCUMENT_BYTES_MAX and len(after) > len(before):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "there are too many ACLs")
-            return data
+        wanted: bytes | None = None
 
         async def write(node: Node | None, data: bytes) -> None:
             if node is None:
@@ -139,10 +131,11 @@ class AclStore:
                 await self._store.put(path, data, node.version)
 
         async def look(_: Node | None) -> None:
-            nonlocal seen
+            nonlocal seen, wanted
             seen = None
             with suppress(NoNodeError):
                 seen = await self._store.get(path)
+            wanted = await _changed(await _decoded(name, seen), some, changed)
 
         async def recognise(before: Node | None) -> bool:
             # Both changes say what is to be there or not: what was done already is not done again.
@@ -152,14 +145,14 @@ class AclStore:
         await look(None)
         await optimistic.change(
             lambda: seen,
-            decide,
+            lambda _: wanted,
             write,
             look_again=look,
             recognise=recognise,
             attempts_max=optimistic.ATTEMPTS_MAX,
         )
         async with self._lock:
-            await self._have(name, _decoded(name, await self._folder.read_one(name)))
+            await self._have(name, await _decoded(name, await self._folder.read_one(name)))
         self._folder.mark(name)
 
     # -- the index --------------------------------------------------------------------------------
@@ -169,7 +162,7 @@ class AclStore:
         async with self._lock:
             for name, node in (await self._folder.read(names)).items():
                 try:
-                    acls = _decoded(name, node)
+                    acls = await _decoded(name, node)
                 except KafkaError:
                     continue
                 await self._have(name, acls)
@@ -190,10 +183,23 @@ class AclStore:
             self.index.remove(acl)
 
 
-def _decoded(name: str, node: Node | None) -> _Acls:
+async def _changed(
+    before: _Acls, some: _Acls, changed: Callable[[_Acls, _Acls], _Acls]
+) -> bytes | None:
+    """The document that is to be; None: as it is. KafkaError."""
+    after = changed(before, some)
+    if after == before:
+        return None
+    data = await in_slices(encoding(after))
+    if len(data) > DOCUMENT_BYTES_MAX and len(after) > len(before):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "there are too many ACLs")
+    return data
+
+
+async def _decoded(name: str, node: Node | None) -> _Acls:
     """KafkaError: it is not understood, and is not to be overwritten."""
     try:
-        return _NONE if node is None else decode(node.data)
+        return _NONE if node is None else await in_slices(decoding(node.data))
     except (ValueError, TypeError) as error:
         logger.error("acls_not_understood", kv(path=f"{ACLS_PATH}/{name}", error=error))
         raise KafkaError(

@@ -23,6 +23,8 @@ DEFAULT = "DEFAULT"
 MEMORY_BYTES_MAX = 1 << 20
 #: A subject of more characters is refused.
 SUBJECT_CHARACTERS_MAX = 4096
+#: Of a pattern within a subject, all replaced in one turn of the loop; more give nobody a name.
+MATCHES_MAX = 200
 
 # As Kafka's `SslPrincipalMapper`.
 _RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/(?P<case>[LU]?).*?|(.*?)"
@@ -47,7 +49,7 @@ class Rule:
     case: str = ""
 
     def apply(self, subject: str) -> str | None:
-        """None if it does not match."""
+        """None if it does not match. MappingError: it matches very many times."""
         if self.pattern is None:
             return subject
         if self.pattern.fullmatch(subject) is None:
@@ -57,15 +59,18 @@ class Rule:
 
     def _replaced(self, subject: str) -> str:
         made: list[str] = []
-        taken = at = 0
-        while at <= len(subject) and (match := self.pattern.search(subject, at)) is not None:
-            start, end = match.span()
+        taken, last = 0, None
+        for count, match in enumerate(self.pattern.finditer(subject)):
+            if match.span() == last:
+                continue  # an empty one, which re2 gives twice
+            if count >= MATCHES_MAX:
+                raise MappingError(f"matches more than {MATCHES_MAX} times")
+            last = start, end = match.span()
             made.append(subject[taken:start])
             made += [
                 part if isinstance(part, str) else match.group(part) or "" for part in self.parts
             ]
             taken = end
-            at = end if end > start else end + 1
         made.append(subject[taken:])
         return "".join(made)
 
@@ -78,9 +83,12 @@ class Mapping:
         self._rules = _parse(rules)
 
     def name_of(self, subject: str) -> str | None:
-        """None: no rule matches."""
+        """None: no rule matches, or one of them very many times."""
         for rule in self._rules:
-            name = rule.apply(subject)
+            try:
+                name = rule.apply(subject)
+            except MappingError:
+                return None
             if name is not None:
                 return name
         return None

@@ -58,7 +58,8 @@ class TlsServer:
         self._limits = limits
         self._turn = turn
         self._timers = timers
-        self._aside = Aside("quire-handshake")
+        #: By whom long steps of handshakes are made.
+        self.aside = Aside("quire-handshake")
         #: In the order of coming.
         self._waiting: dict[TlsTransport, None] = {}
         self.handshakes_count = 0
@@ -82,7 +83,7 @@ class TlsServer:
             self._timers,
             self._limits.handshake_timeout_ms,
             Spread(self._turn, loaded.handshake_units),
-            self._aside,
+            self.aside,
         )
 
     @property

@@ -33,6 +33,8 @@ _TEXTS = {0x0C: _UTF8, 0x13: _LATIN, 0x14: _LATIN, 0x16: _LATIN, 0x1B: _LATIN, 0
 _HALF = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _ESCAPED = frozenset(',=+<>#;"\\')
 _BLANKS = " \r"
+#: A longer name is nobody's: some thousand attributes, or one number of 14 KB, take 10 ms and more.
+NAME_BYTES_MAX = 4096
 
 
 def subject_of(certificate: bytes) -> str:
@@ -46,6 +48,8 @@ def subject_of(certificate: bytes) -> str:
     for _ in range(3):  # the algorithm, the issuer, the time
         _, _, at = _element(signed, at, _SEQUENCE)
     _, name, _ = _element(signed, at, _SEQUENCE)
+    if len(name) > NAME_BYTES_MAX:
+        raise ValueError(f"it has {len(name)} bytes")
     return rfc2253(name)
 
 

@@ -138,3 +138,26 @@ async def test_a_muted_connection_that_goes_on_sending_is_not_read(world, produc
         for _ in range(50):
             assert await produce(bob, value=b"z") == 0
             assert (await bob.call(MetadataRequest())).brokers
+
+
+async def test_who_connects_too_often_takes_nobody_his_place_among_those_who_log_in(
+    start_server,
+):
+    """A connection above connection_creation_rate waits to be closed, and is not one that logs in:
+    else it would push out who does."""
+    server = await start_server({**SETTINGS, "quire.sasl.connections.max": "25"})
+    world = World(server)
+    root, slow = await world.login("root"), await server.connect()
+    assert (await slow.call(SaslHandshakeRequest("PLAIN"), 1)).error_code == 0
+    entry = AlterClientQuotasRequestEntryData(
+        [EntityData("ip", None)], [OpData("connection_creation_rate", 1.0, remove=False)]
+    )
+    await root.call(AlterClientQuotasRequest([entry]))
+    for _ in range(60):
+        await server.connect()
+    kafka = server.parts["KafkaServer"]
+    with trio.fail_after(5):
+        while kafka.throttled_count < 30:
+            await trio.sleep(0.01)
+    token = b"\0alice\0wonder"
+    assert (await slow.call(SaslAuthenticateRequest(token), 2)).error_code == 0

@@ -30,7 +30,8 @@ NAME_CHARACTERS_MAX = 1024
 #: The end of the year 9999; beyond, a number is no time.
 SECONDS_MAX = 253_402_300_799
 _PARTS = re.compile(r"[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+#: Halves of characters, too, which JSON can say and no answer of ours.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class InvalidTokenError(ValueError):

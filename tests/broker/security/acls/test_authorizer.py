@@ -85,6 +85,17 @@ def test_a_request_for_very_many_does_not_fill_the_log(lines):
     assert len(lines()) == DENIALS_TOLD_MAX
 
 
+def test_a_name_that_nobody_could_have_does_not_fill_the_log(lines):
+    """Of a hundred names of 32 KB in one request 19 MB came, and held the loop for 0.2 s."""
+    mine = rights()
+    assert not mine.allows(Op.READ, Type.TOPIC, "\x7f" * 32_000)
+    assert not mine.allows(Op.READ, Type.TOPIC, "t" * 249)
+    first, second = lines()
+    assert "(32000 characters)" in first
+    assert len(first) < 2000
+    assert "Topic:LITERAL:" + "t" * 249 + " " in second
+
+
 def test_what_the_client_did_not_name_is_no_denial(lines):
     mine = rights("alice DESCRIBE TOPIC t")
     assert mine.describes_topic("t")

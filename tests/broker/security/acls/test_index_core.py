@@ -1,5 +1,7 @@
 """The index of ACLs: against the rules one by one, and the cases of Kafka's StandardAuthorizer."""
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -379,3 +381,14 @@ def test_a_group_called_star_is_not_all_groups():
     decisions = Decisions(index_of(acl("*", pattern=PREFIXED, type=GROUP)))
     assert decisions.of(BOB, HOST, Op.READ, GROUP, "*").is_allowed
     assert not decisions.of(BOB, HOST, Op.READ, GROUP, Extent.ALL).is_allowed
+
+
+def test_whether_some_topic_may_be_written_to_does_not_take_longer_with_many_acls():
+    """With 100,000 and one denial it took 0.15 s, again after each change of an ACL."""
+    index = index_of(*(acl(f"t{number}") for number in range(20_000)))
+    index.add(acl("t", operation=Op.WRITE, permission=DENY))
+    for number in range(20_000):
+        index.add(acl(f"w{number}", operation=Op.WRITE))
+    began = time.thread_time()
+    assert index.decide_any("User:bob", HOST, Op.WRITE, TOPIC).is_allowed
+    assert time.thread_time() - began < 0.005

@@ -32,6 +32,16 @@ def test_a_certificates_subject_and_not_its_issuer(authority):
     assert subject_of(authority.certificate.public_bytes(Encoding.DER)) == "CN=authority"
 
 
+def test_a_very_long_name_is_not_read(authority):
+    """Who has its authority sign 14 KB of attributes would hold the loop for 10 ms."""
+    name = ",".join(f"OU={number:060d}" for number in range(70))
+    made = authority.made(name)
+    with pytest.raises(ValueError, match=r"it has \d+ bytes"):
+        subject_of(made.certificate.public_bytes(Encoding.DER))
+    made = authority.made(name[: len(name) // 2])
+    assert subject_of(made.certificate.public_bytes(Encoding.DER)).startswith("OU=")
+
+
 @given(st.binary(max_size=40))
 def test_other_bytes_are_an_error_at_most(data):
     for read in (subject_of, rfc2253):

@@ -278,6 +278,7 @@ def test_26_claims_that_come_twice(text):
         "ad\x1b[31mmin",
         "ad\u2028min",
         "admin\u00a0",
+        "ad\ud800min",
         {"sub": "admin"},
         ["admin"],
         7,
