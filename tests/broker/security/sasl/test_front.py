@@ -213,6 +213,13 @@ async def test_a_session_that_ended_closes_at_the_next_request(start_sasl, speak
     assert await speaker.client.is_closed()
 
 
+async def test_a_negative_largest_session_is_none(start_sasl, speak):
+    """As Kafka: `connections.max.reauth.ms` counts if it is above 0."""
+    speaker = await speak(await start_sasl(connections_max_reauth_ms="-1"))
+    assert (await speaker.login()).session_lifetime_ms == 0
+    assert (await speaker.client.call(MetadataRequest(topics=[]))).cluster_id
+
+
 async def test_without_a_session_s_end_nobody_is_closed(start_sasl, speak):
     speaker = await speak(await start_sasl())
     await speaker.login()
