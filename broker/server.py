@@ -139,13 +139,15 @@ class KafkaServer:
         tls = security.tls
         if tls is None:
             connection = self._made(transport, listener)
-            self._begin_login(connection, security)
-            self._admit(connection)
+            if self._admit(connection):
+                self._begin_login(connection, security)
             return connection
         layer = tls.layer(transport)
         protected = self._made(layer, listener)
-        tls.begin(layer, protected, lambda: self._begin_login(protected, security))
-        self._admit(protected)
+        if self._admit(protected):
+            tls.begin(layer, protected, lambda: self._begin_login(protected, security))
+        else:
+            layer.attach(protected)
         return layer
 
     def _made(self, transport: Transport, listener: str) -> KafkaConnection:
@@ -170,15 +172,16 @@ class KafkaServer:
         if security.sasl is not None:
             connection.dispatcher = security.sasl.begin(connection, self._dispatcher)
 
-    def _admit(self, connection: KafkaConnection) -> None:
-        """Counts it, or closes it where there are too many."""
+    def _admit(self, connection: KafkaConnection) -> bool:
+        """Counts it, or closes it where there are too many: before it takes a place among those who
+        shake hands or log in, which is somebody else's."""
         host = connection.info.peer_host
         self._slow_down(connection.info.listener)
         if self._rates is not None and self._rates.is_for_addresses:
             wait = self._rates.connection_wait(host)
             if wait > 0:
                 self._close_later(connection, wait, self._rates.timers)
-                return
+                return False
         if self.quotas.is_host_full(host):
             # As Kafka: counted by address, whatever the listener, and told.
             self.refused_count += 1
@@ -191,10 +194,11 @@ class KafkaServer:
                 ),
             )
             connection.refuse()
-            return
+            return False
         self.quotas.opened(host, connection.info.listener)
         self._dispatcher.connection_opened(connection)
         self._look_at_room()
+        return True
 
     def _close_later(self, connection: KafkaConnection, seconds: float, timers: Timers) -> None:
         """One too many in its time (connection_creation_rate): as in Kafka nothing is read, and it

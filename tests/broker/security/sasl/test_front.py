@@ -9,10 +9,12 @@ import trio
 from tests.broker.security.sasl.conftest import plain
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
+    AlterClientQuotasRequest,
     ApiVersionsRequest,
     DescribeClusterRequest,
     MetadataRequest,
 )
+from wire.kafka.messages.configs import AlterClientQuotasRequestEntryData, EntityData, OpData
 from wire.kafka.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 
 VERSIONS = ApiVersionsRequest(client_software_name="t", client_software_version="1")
@@ -148,6 +150,28 @@ async def test_who_only_waits_is_closed(start_sasl, speak):
         assert await each.client.is_closed()
     await trio.sleep(0.4)
     assert (await speaker.client.call(MetadataRequest(topics=[]))).cluster_id
+
+
+async def test_who_comes_too_often_from_an_address_takes_nobodys_place(start_sasl, speak):
+    """Before a login only those are counted that may come."""
+    server = await start_sasl(quire_sasl_connections_max="20")
+    admin = await speak(server)
+    await admin.login()
+    rate = OpData("connection_creation_rate", 1.0, remove=False)
+    entry = AlterClientQuotasRequestEntryData([EntityData("ip", "127.0.0.2")], [rate])
+    answer = await admin.client.call(AlterClientQuotasRequest([entry]))
+    assert [one.error_code for one in answer.entries] == [0]
+    slow = await speak(server)
+    assert (await slow.handshake()).error_code == 0
+    kafka = server.parts["KafkaServer"]
+    crowd = [
+        await trio.open_tcp_stream(*server.address, local_address="127.0.0.2") for _ in range(40)
+    ]
+    while kafka.throttled_count < 25:
+        await trio.sleep(0.01)
+    assert (await slow.authenticate(plain("alice", "wonder"))).error_code == 0
+    for one in crowd:
+        await one.aclose()
 
 
 async def test_what_follows_a_failed_login_is_not_served(start_sasl, speak):
