@@ -6,6 +6,7 @@ import struct
 import pytest
 import trio
 
+from broker.security.sasl.front import FRAME_BYTES_MAX
 from tests.broker.security.sasl.conftest import plain
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
@@ -138,6 +139,17 @@ async def test_very_many_tags_close(start_sasl, speak):
     frame = struct.pack(">hhihB", 36, 2, 1, 0, 0xFF) + b"\x7f" + tags
     await speaker.client.stream.send_all(struct.pack(">i", len(frame)) + frame)
     assert await speaker.client.is_closed()
+
+
+@pytest.mark.parametrize(("ask", "version"), [(VERSIONS, 3), (SaslHandshakeRequest("PLAIN"), 1)])
+async def test_what_needs_no_room_has_none_before_a_login(start_sasl, speak, ask, version):
+    """Attack 1: nothing but a token may be large."""
+    client = (await speak(await start_sasl())).client
+    await client.stream.send_all(client.frame(ask, version, "x" * 2000))
+    await client.receive_frame()
+    client = (await speak(client.server)).client
+    await client.stream.send_all(client.frame(ask, version, "x" * FRAME_BYTES_MAX))
+    assert await client.is_closed()
 
 
 async def test_who_only_waits_is_closed(start_sasl, speak):
