@@ -62,6 +62,8 @@ class ConnectionInfo:
     principal: Principal = ANONYMOUS
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
+    #: Its listener wants a login, and there was none yet.
+    is_stranger: bool = False
     close: Callable[[], None] = lambda: None
 
 

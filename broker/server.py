@@ -173,8 +173,8 @@ class KafkaServer:
             connection.dispatcher = security.sasl.begin(connection, self._dispatcher)
 
     def _admit(self, connection: KafkaConnection) -> bool:
-        """Counts it, or closes it where there are too many, without reading anything: such a one
-        takes nobody his place among those who shake hands or log in."""
+        """Counts it, or closes it where there are too many: before it takes a place among those who
+        shake hands or log in, which is somebody else's."""
         host = connection.info.peer_host
         self._slow_down(connection.info.listener)
         if self._rates is not None and self._rates.is_for_addresses:

@@ -13,7 +13,8 @@ As Kafka:
 - CreateTopics, DeleteTopics and CreatePartitions are charged each partition (KIP-599). From some
   version on a client is refused with THROTTLING_QUOTA_EXCEEDED while it owes something;
 - all are charged their time, as a percentage of the one processor that serves requests; but not
-  what brokers ask of one another.
+  what brokers ask of one another, nor an ApiVersions before a login: nobody is known then, and
+  strangers would slow down each other's logins.
 A client waits for the longest of what its quotas say.
 """
 
@@ -251,6 +252,8 @@ class Accounts:
     def accounted(
         self, connection: Throttled, request: Request, route: Served, size_bytes: int
     ) -> Served:
+        if request.connection.is_stranger:
+            return route
         account = AccountedRoute(self._quotas, connection, request, route, size_bytes)
         request.account = account
         return account

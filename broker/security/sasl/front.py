@@ -76,6 +76,7 @@ class SaslFront(Handling):
     def __init__(self, server: Host, connection: KafkaConnection, dispatcher: Handling) -> None:
         self._server = server
         self._connection = connection
+        connection.info.is_stranger = True
         self._dispatcher = dispatcher
         self._state = State.FIRST
         self._mechanism: Mechanism | None = None
@@ -245,6 +246,7 @@ class SaslFront(Handling):
         self._stop_timer()
         self._server.left(self)
         self._is_known = True
+        self._connection.info.is_stranger = False
         self._ends_at = None
         if lifetime_ms:
             self._ends_at = self._server.clock.monotonic() + lifetime_ms / 1000

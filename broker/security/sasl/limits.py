@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class SaslLimits:
-    """Of those who log in. `reauthentication_ms`: connections.max.reauth.ms by mechanism; 0: a
-    session lasts as long as what it logged in with."""
+    """Of those who log in. `reauthentication_ms`: connections.max.reauth.ms by mechanism; 0 or
+    less: a session lasts as long as what it logged in with."""
 
     receive_bytes_max: int = 524_288
     timeout_seconds: float = 10.0

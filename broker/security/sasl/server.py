@@ -59,8 +59,8 @@ class SaslServer:
     def lifetime_ms(self, login: Login, mechanism: str) -> int:
         """Of a session that begins now, at least 1; 0: it does not end. One whose credentials have
         ended meanwhile ends, too (KAFKA-13848)."""
-        most = self.limits.reauthentication_ms.get(mechanism, 0)
+        most = max(self.limits.reauthentication_ms.get(mechanism, 0), 0)
         if login.expires_ms is None:
             return most
         left = max(login.expires_ms - self.clock.time_ms(), 1)
-        return min(left, most) if most > 0 else left
+        return min(left, most) if most else left

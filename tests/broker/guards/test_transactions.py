@@ -1,11 +1,19 @@
-"""A client's transaction: all partitions are added or none, and no internal topic."""
+"""A client's transaction: all partitions are added or none, and no internal topic. Who is
+shown a transaction sees of its topics those that he may describe."""
 
+from broker.api import all_steps
 from broker.authorization import AclOperation
 from tests.broker.guards.test_table import asked
 from tests.broker.rules import Rules
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from wire.kafka.messages.transactions_admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseTransactionState,
+    TopicData,
+)
 
 REFUSED, NOT_TRIED, UNKNOWN = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -55,3 +63,21 @@ def test_of_a_transaction_that_is_anothers_nothing_is_added():
     rules = Rules(("WRITE", "TOPIC", "t"), topics={1: "t"})
     assert added(rules, "t") == {"t": {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}}
     assert all(operation == AclOperation.WRITE.name for operation, *_ in rules.asked)
+
+
+def test_a_transactions_topics_are_those_that_may_be_described():
+    rules = Rules(("DESCRIBE", "TRANSACTIONAL_ID", "x"), ("DESCRIBE", "TOPIC", "mine"))
+    body = DescribeTransactionsRequest(["x", "theirs"])
+    finish, _ = asked(ApiKey.DESCRIBE_TRANSACTIONS, 0, body, rules)
+    assert body.transactional_ids == ["x"], "the handler hears of no other"
+    topics = [TopicData("mine", [0]), TopicData("hidden", [0, 1])]
+    state = DescribeTransactionsResponseTransactionState(transactional_id="x", topics=topics)
+    answer = DescribeTransactionsResponse(transaction_states=[state])
+    all_steps(finish(answer))
+    assert [
+        (one.transactional_id, one.error_code, [each.topic for each in one.topics])
+        for one in answer.transaction_states
+    ] == [
+        ("x", 0, ["mine"]),
+        ("theirs", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, []),
+    ]

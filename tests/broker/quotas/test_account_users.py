@@ -98,6 +98,18 @@ async def test_the_quota_of_a_user_and_client_is_first(world, produce):
     assert await produce(await world.login("root"), "slow") > 0, "each user for himself"
 
 
+async def test_what_is_asked_before_a_login_is_charged_to_nobody(world):
+    """As Kafka, where dispatch does not hear of it: else strangers would slow down logins."""
+    await world.limit({"user": None}, request_percentage=0.001)
+    quotas = world.server.parts["ClientQuotas"]
+    known = {shared for shared, _ in quotas.request.last_used()}
+    for _ in range(3):
+        stranger = await world.server.connect()
+        assert (await stranger.call(ApiVersionsRequest("c", "1"), 3)).throttle_time_ms == 0
+        assert (await stranger.call(SaslHandshakeRequest("PLAIN"), 1)).error_code == 0
+    assert {shared for shared, _ in quotas.request.last_used()} == known
+
+
 async def test_names_without_end_take_the_memory_of_few(world):
     """Attack 49: client ids are what clients call themselves."""
     await world.limit({"user": None, "client-id": None}, request_percentage=1000)

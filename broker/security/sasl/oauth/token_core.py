@@ -6,8 +6,8 @@ of the algorithms of the key, hence never «none» and never an HMAC.
 
 As Kafka's `BrokerJwtValidator` (jose4j): `exp` and `iat` must be there, a token with an `aud` needs
 an expected audience and the other way round. Stricter: an `iat` in the future, names that come
-twice, and a principal's name with blanks around it or control characters (Kafka takes the blanks
-away, and lets « admin» in as «admin»).
+twice, and a principal's name with blanks around it, control characters or halves of characters
+(Kafka takes the blanks away, and lets « admin» in as «admin»).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAME_CHARACTERS_MAX = 1024
 #: The end of the year 9999; beyond, a number is no time.
 SECONDS_MAX = 253_402_300_799
 _PARTS = re.compile(r"[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+")
-#: Halves of characters, too, which JSON can say and no answer of ours.
+#: Halves of characters, too, which are no UTF-8: no answer and no page could show the name.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 

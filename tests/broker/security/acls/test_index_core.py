@@ -367,6 +367,27 @@ def test_a_change_counts_at_once():
     assert decisions.of(*asked, Extent.ALL).is_allowed
 
 
+@pytest.mark.parametrize(
+    ("place", "other"),
+    [
+        (0, Principal("User", "eve")),
+        (0, Principal("Group", "bob")),
+        (1, "10.0.0.2"),
+        (2, Op.WRITE),
+        (3, GROUP),
+        (4, "u"),
+        (4, Extent.ALL),
+    ],
+)
+def test_what_is_remembered_is_of_who_asked_from_where_and_for_what(place, other):
+    allowed = [BOB, HOST, Op.READ, TOPIC, "t"]
+    refused = [*allowed[:place], other, *allowed[place + 1 :]]
+    for first, second in ((allowed, refused), (refused, allowed)):
+        decisions = Decisions(index_of(acl("t", host=HOST)))
+        for asked in (first, second, first):
+            assert decisions.of(*asked).is_allowed == (asked is allowed)
+
+
 def test_what_is_remembered_is_bounded_in_number_and_by_names():
     decisions = Decisions(index_of(acl("t", pattern=PREFIXED)), decisions_max=10)
     for number in range(1000):

@@ -7,6 +7,8 @@ import trio
 
 from broker.api import STEP_UNITS, all_steps
 from broker.security.acls import documents_core
+from broker.security.acls import store as store_module
+from broker.security.acls.bindings import Permission
 from broker.security.acls.documents_core import (
     ACL_UNITS,
     ACLS_PATH,
@@ -60,6 +62,36 @@ async def test_what_one_broker_changes_the_others_have_soon(start):
     assert all(acl in one.index for acl in ACLS[3:12])
     late = await start()
     assert len(late.index) == 9
+
+
+class Ordered(AclIndex):
+    """Notes the permissions of what is changed."""
+
+    def __init__(self):
+        super().__init__()
+        self.changed = []
+
+    def add(self, acl):
+        self.changed.append(acl.permission)
+        return super().add(acl)
+
+    def remove(self, acl):
+        self.changed.append(acl.permission)
+        return super().remove(acl)
+
+
+async def test_what_denies_comes_first_and_goes_last(start, monkeypatch):
+    """Others have the loop in between."""
+    monkeypatch.setattr(store_module, "document_of", lambda acl: "00")
+    store = await start(follows=False)
+    store.index = index = Ordered()
+    texts = ("a READ TOPIC *", "-a READ TOPIC t", "b READ TOPIC *", "-b READ TOPIC t")
+    some = [acl_of(text) for text in texts]
+    denying, allowing = [Permission.DENY] * 2, [Permission.ALLOW] * 2
+    assert await store.add(some) == {}
+    assert index.changed == denying + allowing
+    assert await store.remove(some) == {}
+    assert index.changed[4:] == allowing + denying
 
 
 async def test_two_brokers_change_one_document(start):

@@ -6,13 +6,16 @@ import struct
 import pytest
 import trio
 
+from broker.security.sasl.front import FRAME_BYTES_MAX
 from tests.broker.security.sasl.conftest import plain
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
+    AlterClientQuotasRequest,
     ApiVersionsRequest,
     DescribeClusterRequest,
     MetadataRequest,
 )
+from wire.kafka.messages.configs import AlterClientQuotasRequestEntryData, EntityData, OpData
 from wire.kafka.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 
 VERSIONS = ApiVersionsRequest(client_software_name="t", client_software_version="1")
@@ -138,6 +141,17 @@ async def test_very_many_tags_close(start_sasl, speak):
     assert await speaker.client.is_closed()
 
 
+@pytest.mark.parametrize(("ask", "version"), [(VERSIONS, 3), (SaslHandshakeRequest("PLAIN"), 1)])
+async def test_what_needs_no_room_has_none_before_a_login(start_sasl, speak, ask, version):
+    """Attack 1: nothing but a token may be large."""
+    client = (await speak(await start_sasl())).client
+    await client.stream.send_all(client.frame(ask, version, "x" * 2000))
+    await client.receive_frame()
+    client = (await speak(client.server)).client
+    await client.stream.send_all(client.frame(ask, version, "x" * FRAME_BYTES_MAX))
+    assert await client.is_closed()
+
+
 async def test_who_only_waits_is_closed(start_sasl, speak):
     """Attack 2: in time, and first when there are too many; somebody else still logs in."""
     server = await start_sasl(quire_sasl_timeout_ms="300", quire_sasl_connections_max="3")
@@ -148,6 +162,28 @@ async def test_who_only_waits_is_closed(start_sasl, speak):
         assert await each.client.is_closed()
     await trio.sleep(0.4)
     assert (await speaker.client.call(MetadataRequest(topics=[]))).cluster_id
+
+
+async def test_who_comes_too_often_from_an_address_takes_nobodys_place(start_sasl, speak):
+    """Before a login only those are counted that may come."""
+    server = await start_sasl(quire_sasl_connections_max="20")
+    admin = await speak(server)
+    await admin.login()
+    rate = OpData("connection_creation_rate", 1.0, remove=False)
+    entry = AlterClientQuotasRequestEntryData([EntityData("ip", "127.0.0.2")], [rate])
+    answer = await admin.client.call(AlterClientQuotasRequest([entry]))
+    assert [one.error_code for one in answer.entries] == [0]
+    slow = await speak(server)
+    assert (await slow.handshake()).error_code == 0
+    kafka = server.parts["KafkaServer"]
+    crowd = [
+        await trio.open_tcp_stream(*server.address, local_address="127.0.0.2") for _ in range(40)
+    ]
+    while kafka.throttled_count < 25:
+        await trio.sleep(0.01)
+    assert (await slow.authenticate(plain("alice", "wonder"))).error_code == 0
+    for one in crowd:
+        await one.aclose()
 
 
 async def test_what_follows_a_failed_login_is_not_served(start_sasl, speak):
@@ -211,6 +247,13 @@ async def test_a_session_that_ended_closes_at_the_next_request(start_sasl, speak
     await trio.sleep(0.25)
     await speaker.client.send(MetadataRequest(topics=[]))
     assert await speaker.client.is_closed()
+
+
+async def test_a_negative_largest_session_is_none(start_sasl, speak):
+    """As Kafka: `connections.max.reauth.ms` counts if it is above 0."""
+    speaker = await speak(await start_sasl(connections_max_reauth_ms="-1"))
+    assert (await speaker.login()).session_lifetime_ms == 0
+    assert (await speaker.client.call(MetadataRequest(topics=[]))).cluster_id
 
 
 async def test_without_a_session_s_end_nobody_is_closed(start_sasl, speak):

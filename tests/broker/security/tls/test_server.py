@@ -10,7 +10,8 @@ import trio
 from broker.security.tls import server as tls_module
 from tests.broker.security.sasl.conftest import JAAS, Speaker
 from tests.broker.security.tls.conftest import SERVER_ONLY, Authority, rsa_key
-from wire.kafka.messages import ApiVersionsRequest
+from wire.kafka.messages import AlterClientQuotasRequest, ApiVersionsRequest
+from wire.kafka.messages.configs import AlterClientQuotasRequestEntryData, EntityData, OpData
 
 HELLO = ApiVersionsRequest("tests", "1")
 #: What a client of TLS 1.0 to 1.3 says first, cut off.
@@ -197,6 +198,29 @@ async def test_limits_of_connections_count_those_with_tls(start_tls, wait_until)
     await clients[0].aclose()
     await wait_until(lambda: len(world.server.parts["Dispatcher"].connections) == 1)
     await world.connect()
+
+
+async def test_who_comes_too_often_from_an_address_takes_nobodys_place(
+    start_tls, refused, wait_until
+):
+    """Among those who shake hands."""
+    world = await start_tls(settings={"quire.ssl.handshakes.max": "20"})
+    rate = OpData("connection_creation_rate", 1.0, remove=False)
+    entry = AlterClientQuotasRequestEntryData([EntityData("ip", "127.0.0.2")], [rate])
+    answer = await (await world.connect()).call(AlterClientQuotasRequest([entry]))
+    assert [one.error_code for one in answer.entries] == [0]
+    crowd = [
+        await trio.open_tcp_stream(*world.server.address, local_address="127.0.0.2")
+        for _ in range(40)
+    ]
+    await wait_until(lambda: world.server.parts["KafkaServer"].throttled_count >= 25)
+    assert world.tls.waiting_count <= 15
+    assert refused() == []
+    for one in crowd[15:]:
+        with trio.fail_after(5):
+            assert await one.receive_some() == b""
+    for one in crowd:
+        await one.aclose()
 
 
 async def test_a_subject_of_any_length_is_not_matched(start_tls, authority, refused, monkeypatch):

@@ -100,6 +100,21 @@ async def test_another_tokens_password_is_none(open_tokens):
         login(tokens, one + "x", password_of(tokens, one))
 
 
+async def test_an_hmac_is_right_as_a_whole_only(open_tokens):
+    tokens = await open_tokens()
+    token_id, _ = await tokens.create(OWNER, OWNER, [], -1)
+    right = tokens.hmac(token_id)
+    for place in (0, len(right) // 2, len(right) - 1):
+        other = bytearray(right)
+        other[place] ^= 1
+        for wrong in (bytes(other), right[:place], right + right[:1]):
+            with pytest.raises(KafkaError, match="DELEGATION_TOKEN_NOT_FOUND"):
+                await tokens.renew(wrong, OWNER, -1)
+            with pytest.raises(KafkaError, match="DELEGATION_TOKEN_NOT_FOUND"):
+                await tokens.expire(wrong, OWNER, -1)
+    assert await tokens.renew(right, OWNER, -1)
+
+
 async def test_it_is_renewed_and_ended_by_its_hmac_at_any_broker(open_tokens, clock):
     here, there = await open_tokens(), await open_tokens()
     token_id, token = await here.create(OWNER, OWNER, [RENEWER], -1)
