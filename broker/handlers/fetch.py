@@ -6,7 +6,8 @@ finds too little waits, without a task, for its partitions' high watermarks or i
 with its connection.
 
 - whole batches, from the one that contains the offset on; at least one, however large;
-- `max_bytes` and `partition_max_bytes` hold for everything behind the first batch;
+- `max_bytes` and `partition_max_bytes` hold for everything behind the first batch, and so does
+  ANSWER_BYTES_MAX, whatever a client allows: what it does not get now it asks for next;
 - `min_bytes` is compared with what is there, as in Kafka's DelayedFetch: of a partition whose
   batches did not all fit, its `partition_max_bytes`, for whole batches may fall short of that;
 - sessions: KIP-227 (broker/fetch_sessions.py); topic ids from version 13 on;
@@ -41,7 +42,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from broker.api import Abandonable, Api, Reply, Request, Steps, in_slices
+from broker.api import ANSWER_BYTES_MAX, Abandonable, Api, Reply, Request, Steps, in_slices
 from broker.authorization import AclOperation, ResourceType
 from broker.handlers.fetch_watch import (
     PARTITION_UNITS,
@@ -92,6 +93,8 @@ WAITING_PARTITIONS_MAX = 200_000
 PARTITIONS_AT_ONCE = 200
 #: Aborted transactions that are put into an answer in one step.
 LISTED_PER_STEP = 1_000
+#: Bytes that are read in a unit of a step.
+READ_BYTES_SHIFT = 11
 FetchResult = FetchResponse | Reply | Abandonable
 T = TypeVar("T")
 
@@ -126,6 +129,7 @@ class FetchHandler:
         body: FetchRequest = request.body
         self.requests_count += 1
         body.max_wait_ms = min(body.max_wait_ms, WAIT_MS_MAX)
+        body.max_bytes = min(body.max_bytes, ANSWER_BYTES_MAX)
         # As Kafka does: more is never sent. One byte still means that there is something.
         body.min_bytes = min(body.min_bytes, max(body.max_bytes, 1), self.fetch_bytes_max)
         named = _count_of(body.topics)
@@ -267,6 +271,8 @@ class FetchHandler:
             self._fill(data, log, got)
             if data.aborted_transactions:
                 yield len(data.aborted_transactions)
+            if got is not None:
+                yield got.size_bytes >> READ_BYTES_SHIFT
         return collected
 
     def log_of(self, wanted: Wanted) -> PartitionLog:

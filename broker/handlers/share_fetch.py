@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request, Steps
+from broker.api import ANSWER_BYTES_MAX, Api, Reply, Request, Steps
 from broker.handlers.share_acknowledge import is_long
 from broker.handlers.share_answers import at_once, check_names
 from broker.handlers.share_waiting import RECORD_LIMIT, ShareFetching
@@ -129,11 +129,11 @@ class ShareFetchHandler:
             return refusal
         if session.is_closed:  # between two steps
             return _refusal(KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND))
-        if request.account is not None:
-            limit = request.account.fetch_bytes_max()
-            if limit is not None and limit < body.max_bytes:
-                body.max_bytes = limit
-                body.min_bytes = min(body.min_bytes, limit)
+        allowed = None if request.account is None else request.account.fetch_bytes_max()
+        limit = ANSWER_BYTES_MAX if allowed is None else min(allowed, ANSWER_BYTES_MAX)
+        if limit < body.max_bytes:
+            body.max_bytes = limit
+            body.min_bytes = min(body.min_bytes, limit)
         reply = ShareFetching(self, request, session)
         yield from reply.begin(request, body.topics)
         reply.all_begun(closes=epoch == FINAL_EPOCH)
