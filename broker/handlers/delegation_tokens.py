@@ -13,7 +13,8 @@ Nobody asks over PLAINTEXT, without a name over SSL, or when he came by a token 
 `DelegationTokenControlManager`). Without an authorizer everybody may do what one asks.
 Known deviations: an owner who is no User is INVALID_PRINCIPAL_TYPE; more than 256 renewers, and
 names of more than 1024 bytes, are INVALID_REQUEST; a super user's tokens are created by super users
-only (DELEGATION_TOKEN_AUTHORIZATION_FAILED), as his password is (scram_users.py).
+only (DELEGATION_TOKEN_AUTHORIZATION_FAILED), as his password is (scram_users.py), and described to
+them and to its renewers only, as whoever has a token's hmac can log in as its owner.
 """
 
 from __future__ import annotations
@@ -189,9 +190,11 @@ def _may_describe(request: Request, token_id: str, token: Token) -> bool:
     rights = request.rights
     if rights is None or token.may_renew(request.connection.principal):
         return True
+    owner = str(token.owner)
+    if not rights.is_over(owner):
+        return False  # its hmac is a login
     # Not to the audit log: the client did not name it.
     describe, of_tokens = AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN
-    owner = str(token.owner)
     return rights.allows(describe, of_tokens, token_id, is_told=False) or rights.allows(
         AclOperation.DESCRIBE_TOKENS, ResourceType.USER, owner, is_told=False
     )

@@ -6,6 +6,7 @@ from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
     AlterUserScramCredentialsRequest,
     CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
     DescribeUserScramCredentialsRequest,
 )
 from wire.kafka.messages.security import ScramCredentialDeletion, ScramCredentialUpsertion
@@ -57,3 +58,18 @@ async def test_attack_18_nor_does_he_get_a_token_in_his_name(start_guarded, owne
         answer = await asking.call(CreateDelegationTokenRequest("User", owner, [], -1))
         assert ErrorCode(answer.error_code).name == error
         assert bool(answer.hmac) == (error == "NONE")
+
+
+@pytest.mark.parametrize(("owner", "may"), [("bob", True), ("root", False)])
+async def test_attack_18_nor_is_one_of_his_shown_to_him(start_guarded, owner, may):
+    """Its hmac is a login."""
+    guarded = await start_guarded(delegation_token_secret_key="the brokers' own")
+    made = await guarded.admin.call(CreateDelegationTokenRequest("User", owner, [], -1))
+    await guarded.allow(
+        f"alice DESCRIBE_TOKENS USER User:{owner}",
+        f"alice DESCRIBE DELEGATION_TOKEN {made.token_id}",
+    )
+    alice = await guarded.login("alice")
+    for asking, is_shown in ((alice, may), (guarded.admin, True)):
+        answer = await asking.call(DescribeDelegationTokenRequest(None))
+        assert [one.hmac for one in answer.tokens] == [made.hmac] * is_shown
