@@ -30,7 +30,7 @@ from sim.trace import LogLines, Trace
 from sim.world import CrashError, World, leaves, origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import TextIO
 
     from sim.clock import VirtualTimers
@@ -144,7 +144,11 @@ def run_seed(
     )
 
 
-def run_world(world: World, file: TextIO | None = None) -> Result:
+def run_world(
+    world: World,
+    file: TextIO | None = None,
+    course: Callable[[World], Course] = Course,
+) -> Result:
     """Runs and judges it; `file` gets the log of the code, between the lines of its trace."""
     seed, trace = world.seed, world.trace
     clock = VirtualClock(world.timers)
@@ -153,7 +157,7 @@ def run_world(world: World, file: TextIO | None = None) -> Result:
 
     async def main() -> None:
         with trio.fail_after(VIRTUAL_SECONDS_MAX):
-            await Course(world).run()
+            await course(world).run()
 
     with _deterministic(seed, world.timers), _logging(trace, file):
         try:

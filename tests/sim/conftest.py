@@ -25,6 +25,7 @@ from runtime.running import running
 from runtime.sim_disk import DiskFaults, SimDisk
 from runtime.turn import Turn
 from sim import preset
+from sim.course import Course
 from sim.history import Violation
 from sim.nodes import BOOKIE_PORT
 from sim.nodes import ROOT as LEDGERS
@@ -175,6 +176,11 @@ class Client:
             writer.append_nowait((payload,), done)
 
 
+class ScriptedCourse(Course):
+    async def _run(self, _nursery):
+        await self._world.play()
+
+
 class LedgerWorld(World):
     """Bookies only; the script does the rest, and starts the nodes of auto-recovery."""
 
@@ -185,8 +191,7 @@ class LedgerWorld(World):
         super().__init__(1, [], shape, Trace(), StoreFaults())
         self._script = script
 
-    async def _run(self, nursery):
-        await nursery.start(self.timers.run)
+    async def play(self):
         for bookie in self.bookies:
             bookie.start()
         await self.until(lambda: all(bookie.is_serving for bookie in self.bookies))
@@ -237,7 +242,7 @@ def run_script():
     raised."""
 
     def run(script, bookies=5, witness=0, recoverers=0):
-        result = run_world(LedgerWorld(script, bookies, witness, recoverers))
+        result = run_world(LedgerWorld(script, bookies, witness, recoverers), course=ScriptedCourse)
         if result.outcome is not Outcome.FINE:
             raise result.error
 

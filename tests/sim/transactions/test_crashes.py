@@ -12,6 +12,7 @@ from broker.transactions.records import parse_record
 from broker.transactions.types import TxnState
 from metadata.faulty import StoreFaults
 from sim.append_crash import AppendCrash
+from sim.course import Course
 from sim.names import TXN_TOPIC
 from sim.plan import Fault
 from sim.runner import Outcome, run_world
@@ -36,26 +37,27 @@ KINDS = {
 SWEPT = range(1, 1 + int(os.environ.get("QUIRE_SWEPT_APPENDS", "8")))
 
 
-class CrashWorld(World):
-    def __init__(self, seed, **options):
-        super().__init__(seed, [LATER], SHAPE, Trace(), StoreFaults())
-        is_silent = bool(options["number"] % 2)
-        self.crash = AppendCrash(self, **options, is_silent=is_silent, seconds=1.0)
+class CrashCourse(Course):
+    def __init__(self, world, crash):
+        super().__init__(world)
+        self._crash = crash
 
     def _start_clients(self, nursery):
-        self.crash.arm()
+        self._crash.arm()
         super()._start_clients(nursery)
 
 
 def killed_at(seed, **options):
     """What the append was that the broker did not survive."""
-    world = CrashWorld(seed, **options)
-    result = run_world(world)
+    world = World(seed, [LATER], SHAPE, Trace(), StoreFaults())
+    is_silent = bool(options["number"] % 2)
+    crash = AppendCrash(world, **options, is_silent=is_silent, seconds=1.0)
+    result = run_world(world, course=lambda world: CrashCourse(world, crash))
     words = f"seed {seed}, {options}: {result.story}"
     assert result.outcome is Outcome.FINE, words
     assert result.counts["crashes at an append"] == 1, words
     assert result.counts["transactions committed"] > 0, words
-    return {what for batch in world.crash.batches for what in kinds(batch)}
+    return {what for batch in crash.batches for what in kinds(batch)}
 
 
 def kinds(batch):
