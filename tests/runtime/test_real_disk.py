@@ -39,10 +39,13 @@ async def test_uncached_pages_are_seen_and_not_waited_for(file):
     file.pwrite([b"x" * size], 0)
     await file.wait_synced()
     fd = os.open(file.path, os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    with trio.fail_after(10):
+        # The system may keep pages for a moment that another processor has in hand.
+        while file.read_cached(10_000, 1 << 20) != b"":
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            await trio.sleep(0.001)
     os.close(fd)
     assert not file.is_cached(10_000, 1 << 20)
-    assert file.read_cached(10_000, 1 << 20) == b""
     assert len(file.pread(10_000, 1 << 20)) == 10_000
     assert file.is_cached(10_000, 1 << 20)
     assert file.read_cached(10_000, 1 << 20) == b"x" * 10_000
