@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.security.sasl.oauth.keys_core import KID_CHARACTERS_MAX, JwksError, Keys, parse_jwks
+from broker.api import in_slices
+from broker.security.sasl.oauth.keys_core import KID_CHARACTERS_MAX, JwksError, Keys, parsing_jwks
 from runtime.documents import DocumentError
 from runtime.logs import kv
 
@@ -81,7 +82,7 @@ class KeySource:
         data = await self._fetch()
         if data == self._data:
             return
-        self.keys = keys = parse_jwks(data)
+        self.keys = keys = await in_slices(parsing_jwks(data))
         self._data = data
         logger.info("token_keys", kv(source=self.name, count=len(keys.keys)))
         for note in keys.notes:

@@ -21,7 +21,6 @@ from broker.connection import KafkaConnection
 from broker.security.sasl.front import FRAME_BYTES_MAX, STEPS_MAX, State
 from broker.security.sasl.limits import SaslLimits
 from broker.security.sasl.oauth.key_source import KeyTimes
-from broker.security.sasl.oauth.keys_core import parse_jwks
 from broker.security.sasl.oauth.mechanism import OAuthMechanism
 from broker.security.sasl.oauth.message_core import INVALID_TOKEN
 from broker.security.sasl.oauth.token_core import TokenRules
@@ -37,6 +36,7 @@ from tests.broker.security.sasl.oauth.conftest import (
     claims,
     jwks,
     message,
+    parse_jwks,
     public,
     signed,
 )

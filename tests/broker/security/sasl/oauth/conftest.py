@@ -9,6 +9,9 @@ import pytest
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
+from broker.api import all_steps
+from broker.security.sasl.oauth.keys_core import parsing_jwks
+
 NOW = 1_800_000_000
 #: kid -> (how it is made, algorithms)
 KINDS = {
@@ -30,6 +33,10 @@ def public(name, **more):
     """A key of a JWKS; None takes a part away."""
     text = {**private_key(name).as_dict(private=False), "kid": name, **more}
     return {part: value for part, value in text.items() if value is not None}
+
+
+def parse_jwks(data):
+    return all_steps(parsing_jwks(data))
 
 
 def jwks(*keys):

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.security.sasl.oauth.json_core import decode_base64url
-from broker.security.sasl.oauth.keys_core import parse_jwks
 from broker.security.sasl.oauth.message_core import TOKEN_BYTES_MAX
 from broker.security.sasl.oauth.token_core import (
     InvalidTokenError,
@@ -26,6 +25,7 @@ from tests.broker.security.sasl.oauth.conftest import (
     claims,
     jwks,
     octets,
+    parse_jwks,
     private_key,
     public,
     signed,
