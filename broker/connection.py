@@ -150,6 +150,9 @@ class KafkaConnection:
     def _on_frame(self, frame: memoryview) -> bool:
         """Whether the next frame may be handled, too: one client's pipeline must neither outgrow
         its limits nor keep the loop from everybody else."""
+        is_turned_away = self._is_closing
+        if is_turned_away:
+            return False  # it never got to the login of its listener
         self.dispatcher.dispatch(self, frame)
         if self._is_closing:
             return False

@@ -254,6 +254,13 @@ async def test_bad_frames_close_that_connection_with_one_log_line(world, frame, 
     assert world.wire.written == b""
 
 
+async def test_who_was_turned_away_is_served_nothing_whatever_he_says(world):
+    """He did not get to the login of his listener, either."""
+    world.connection.rest()
+    world.send(metadata(1))
+    assert world.wire.written == b""
+
+
 async def test_bytes_behind_the_body_are_ignored(world):
     world.send(struct.pack(">i", len(metadata(1)) - 1) + metadata(1)[4:] + b"xyz" + metadata(2))
     assert world.wire.correlation_ids() == [1, 2]
