@@ -266,13 +266,17 @@ async def test_tokens_outlive_a_restart_and_neither_they_nor_the_secret_are_show
 
 
 class Allowing:
-    """Of a request's rights, what it has been told to allow."""
+    """Of a request's rights, what it has been told to allow, and over whom not."""
 
-    def __init__(self, *allowed):
+    def __init__(self, *allowed, super_user=None):
         self.allowed = allowed
+        self.super_user = super_user
 
     def allows(self, operation, resource, name, *, is_told=True):
         return (operation, resource, name) in self.allowed
+
+    def is_over(self, principal):
+        return principal != self.super_user
 
 
 class Tokens:
@@ -316,6 +320,9 @@ def test_others_tokens_are_told_to_those_alone_who_may_be():
         assert described(allowed) == ("NONE", ["an id"])
     for user in ("other", "bob"):
         assert described(Allowing(), user) == ("NONE", ["an id"])
+    over_none = Allowing(of_token, of_owner, super_user="User:other")
+    assert described(over_none) == ("NONE", [])
+    assert described(over_none, "bob") == ("NONE", ["an id"])
 
 
 @pytest.mark.parametrize(
