@@ -10,8 +10,8 @@ The order of a decision:
 5. `allow.everyone.if.no.acl.found`.
 
 The cost of a decision does not grow with the ACLs: one look-up for the literal name, one for `*`,
-and one for each length that prefixes of the type have; in each pattern that was found four, for the
-principal or everybody, from the host or anywhere. NAME_CHARACTERS_MAX bounds the lengths.
+and those of `Prefixes`; in each pattern that was found four, for the principal or everybody, from
+the host or anywhere. NAME_CHARACTERS_MAX bounds how many prefixes may fit a name.
 `decide_any` walks over the patterns of a principal only if an operation is both allowed and denied
 to it.
 
@@ -35,6 +35,7 @@ from broker.security.acls.bindings import (
     Permission,
     canonical_host,
 )
+from broker.security.acls.prefixes_core import Prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -120,9 +121,8 @@ class _Patterns:
 
     literals: dict[str, dict[_Who, _Grants]] = field(default_factory=dict)
     prefixes: dict[str, dict[_Who, _Grants]] = field(default_factory=dict)
-    #: How many prefixes have a length; in the order of `lengths_sorted`.
-    lengths: Counter[int] = field(default_factory=Counter)
-    lengths_sorted: list[int] = field(default_factory=list)
+    #: The same, to be found by the names they fit.
+    beginnings: Prefixes[dict[_Who, _Grants]] = field(default_factory=Prefixes)
     #: The same grants by whom they are of.
     by_who: dict[_Who, dict[_Pattern, _Grants]] = field(default_factory=dict)
     #: Patterns of ACLs of a permission, by whom and what they are about, and how many ACLs say so.
@@ -140,13 +140,8 @@ class _Patterns:
             found = self.literals.get(WILDCARD)
             if found is not None:
                 yield found
-        longest = len(name)
-        for length in self.lengths_sorted:
-            if length > longest:
-                return
-            found = self.prefixes.get(name[:length])
-            if found is not None:
-                yield found
+        for _, found in self.beginnings.beginning(name):
+            yield found
 
     def has(self, permission: Permission, whose: Iterable[_Who], operation: AclOperation) -> bool:
         """Whether any pattern says so; nothing is implied."""
@@ -177,13 +172,11 @@ class _Patterns:
         kind, name = pattern
         if kind is PatternType.LITERAL and any(pattern in some for some in denied):
             return True
-        for length in self.lengths_sorted:
-            if length > len(name):
-                return False
-            prefix = (PatternType.PREFIXED, name[:length])
-            if any(prefix in some for some in denied):
-                return True
-        return False
+        return any(
+            (PatternType.PREFIXED, prefix) in some
+            for prefix, _ in self.beginnings.beginning(name)
+            for some in denied
+        )
 
     def count_said(self, acl: AclBinding, who: _Who, change: int) -> None:
         key, pattern = (acl.permission, who, acl.operation), (acl.pattern_type, acl.name)
@@ -193,13 +186,6 @@ class _Patterns:
             del patterns[pattern]
         if not patterns:
             del self.said[key]
-
-    def count_length(self, length: int, change: int) -> None:
-        self.lengths[length] += change
-        if not self.lengths[length]:
-            del self.lengths[length]
-        if len(self.lengths) != len(self.lengths_sorted):
-            self.lengths_sorted = sorted(self.lengths)
 
 
 class AclIndex:
@@ -233,7 +219,7 @@ class AclIndex:
         if acl.name not in patterns:
             patterns[acl.name] = {}
             if acl.pattern_type is PatternType.PREFIXED:
-                of_type.count_length(len(acl.name), 1)
+                of_type.beginnings.add(acl.name, patterns[acl.name])
         who = _who(acl)
         grants = patterns[acl.name].get(who)
         if grants is None:
@@ -266,7 +252,7 @@ class AclIndex:
         if not patterns[acl.name]:
             del patterns[acl.name]
             if acl.pattern_type is PatternType.PREFIXED:
-                of_type.count_length(len(acl.name), -1)
+                of_type.beginnings.remove(acl.name)
         return True
 
     # -- look-ups ---------------------------------------------------------------------------------
