@@ -57,6 +57,8 @@ REQUIRED = (
     "offsets committed",
     "streams group assignments",
     "streams status MISSING_INTERNAL_TOPICS",
+    "standby tasks changed",
+    "static members away",
     "members upgraded",
     "members downgraded",
     "classic joins of a group of KIP-848's",

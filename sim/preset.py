@@ -44,6 +44,7 @@ BROKER_PROPERTIES = {
     "group.streams.heartbeat.interval.ms": "100",
     "group.streams.assignment.interval.ms": "200",
     "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.num.standby.replicas": "1",
     "group.share.min.session.timeout.ms": "10",
     "group.share.session.timeout.ms": "2000",
     "group.share.min.heartbeat.interval.ms": "10",
@@ -170,7 +171,8 @@ def bookie_config(name: str, instance_id: str, shape: Shape = DEFAULT) -> Bookie
             entry_log_open_files_max=1,
             entry_log_cached_size_bytes=0,
             read_ahead_size_bytes=512,
-            entry_size_max_bytes=2 * KIB,
+            # What changes of a group of three that goes to the other protocol is one entry.
+            entry_size_max_bytes=3 * KIB,
         )
     return config
 

@@ -1,6 +1,8 @@
 """A member of the classic protocol: JoinGroup, SyncGroup, and the leader shares the partitions.
 
-It is eager: before it joins it gives up all that it has.
+It is eager: before it joins it gives up all that it has. A static one that ends comes back under
+its instance's name, and mostly in the generation that it left; of some an operator says that they
+have left (KIP-345).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from sim.client import Unanswered
-from sim.group_members.committing import CommittingMember
+from sim.group_members.committing import RETURN_SHARE, CommittingMember, static_name
 from sim.group_members.member import REBALANCE_MS, SESSION_MS, OverError
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import (
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from sim.history import Partition
+    from sim.world import World
 
 
 class ClassicMember(CommittingMember):
@@ -44,12 +47,21 @@ class ClassicMember(CommittingMember):
     protocol_type = protocol = "sim"
     #: The generation is over for this member; what it is known by stays.
     over_codes = frozenset(
-        {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
+        {
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.FENCED_INSTANCE_ID,
+        }
     )
     commit_version = 8
     _known_count = 0
     #: Its group is one of KIP-848's, which shares the partitions itself.
     _is_mixed = False
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.instance = static_name(world, name)
 
     # -- what it says in the protocol's opaque bytes ---------------------------------------------
 
@@ -80,6 +92,7 @@ class ClassicMember(CommittingMember):
                 session_timeout_ms=SESSION_MS,
                 rebalance_timeout_ms=REBALANCE_MS,
                 member_id=self._id,
+                group_instance_id=self.instance,
                 protocol_type=self.protocol_type,
                 protocols=[JoinGroupRequestProtocol(name=self.protocol, metadata=self._metadata())],
             ),
@@ -108,6 +121,7 @@ class ClassicMember(CommittingMember):
                 group_id=self.group,
                 generation_id=self._epoch,
                 member_id=self._id,
+                group_instance_id=self.instance,
                 protocol_type=self.protocol_type,
                 protocol_name=self.protocol,
                 assignments=[
@@ -138,6 +152,7 @@ class ClassicMember(CommittingMember):
             self._epoch,
             self._holdings(),
             self._coordinator,
+            instance=self.instance,
             now=trio.current_time(),
             safe_until=asked_at + min(SESSION_MS, REBALANCE_MS) / 1000,
         )
@@ -179,7 +194,12 @@ class ClassicMember(CommittingMember):
     async def _beat(self) -> None:
         asked_at = trio.current_time()
         answer = await self._ask(
-            HeartbeatRequest(group_id=self.group, generation_id=self._epoch, member_id=self._id),
+            HeartbeatRequest(
+                group_id=self.group,
+                generation_id=self._epoch,
+                member_id=self._id,
+                group_instance_id=self.instance,
+            ),
             HeartbeatResponse,
         )
         self._check(ErrorCode(answer.error_code))
@@ -194,8 +214,11 @@ class ClassicMember(CommittingMember):
     async def _leave(self) -> None:
         if not self._id:
             return
-        member = MemberIdentity(member_id=self._id)
+        member = MemberIdentity(member_id=self._id, group_instance_id=self.instance)
         self._forget()
+        if self.instance is not None and self._rng.random() < RETURN_SHARE:
+            self._world.trace.count("static members away")
+            return
         try:
             await self._ask(
                 LeaveGroupRequest(group_id=self.group, members=[member]), LeaveGroupResponse

@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 #: Of a member's turn: the chance that it commits.
 COMMIT_SHARE = 0.4
+#: Of the members that may be static ones: how many are.
+STATIC_SHARE = 0.5
+#: Of static members that leave: how many will be back, and keep their place.
+RETURN_SHARE = 0.7
+
+
+def static_name(world: World, name: str) -> str | None:
+    """The `group.instance.id` of a client of that name; None: it is a dynamic member."""
+    rng = world.rng_for(f"{name}/static")
+    return f"i-{name.rsplit('-', 1)[-1]}" if rng.random() < STATIC_SHARE else None
 
 
 class CommittingMember(Member):
@@ -80,6 +90,7 @@ class CommittingMember(Member):
             group_id=self.group,
             generation_id_or_member_epoch=self._epoch,
             member_id=self._id,
+            group_instance_id=self.instance,
             topics=[
                 OffsetCommitRequestTopic(name=topic, partitions=some)
                 for topic, some in topics.items()

@@ -1,9 +1,14 @@
-"""A member of the consumers' protocol of KIP-848."""
+"""A member of the consumers' protocol of KIP-848.
+
+A static one that leaves says mostly that it will be back, and then has what it had. Of one that
+fell silent the place is free when its session is over.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.group_members.committing import RETURN_SHARE, static_name
 from sim.group_members.heartbeating import LEAVING, HeartbeatingMember
 from sim.group_members.member import REBALANCE_MS
 from sim.group_members.topic_ids import TopicIds
@@ -19,14 +24,21 @@ if TYPE_CHECKING:
 
 #: Of ConsumerGroupHeartbeat.
 VERSION = 1
+#: A static member's epoch that leaves and will be back.
+AWAY = -2
 
 
 class ConsumerMember(HeartbeatingMember):
     group = "group-848"
     kind = "consumer"
+    over_codes = HeartbeatingMember.over_codes | {
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+    }
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
+        self.instance = static_name(world, name)
         self._topics = TopicIds()
 
     async def _prepare(self) -> None:
@@ -38,6 +50,7 @@ class ConsumerMember(HeartbeatingMember):
                 group_id=self.group,
                 member_id=self._id,
                 member_epoch=self._epoch,
+                instance_id=self.instance,
                 rebalance_timeout_ms=REBALANCE_MS if is_full else -1,
                 subscribed_topic_names=self._topics.names() if is_full else None,
                 topic_partitions=self._owned() if tells else None,
@@ -58,7 +71,14 @@ class ConsumerMember(HeartbeatingMember):
         ]
 
     async def _say_farewell(self, member_id: str) -> None:
+        epoch = LEAVING
+        if self.instance is not None and self._rng.random() < RETURN_SHARE:
+            self._world.trace.count("static members away")
+            epoch = AWAY
         request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group, member_id=member_id, member_epoch=LEAVING
+            group_id=self.group,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=self.instance,
         )
         await self._ask(request, ConsumerGroupHeartbeatResponse, VERSION)

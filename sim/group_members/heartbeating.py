@@ -105,17 +105,21 @@ class HeartbeatingMember(CommittingMember):
                 self.name, "assigned", f"epoch {self._epoch}: {sorted(self._target)}"
             )
             self._world.trace.count(f"{self.kind} group assignments")
-        is_taken = not self._target.issuperset(self._assigned)
         assert self._coordinator is not None
         self._world.owners[self.group].told(
             self._id,
             self._epoch,
             self._target.union(self._assigned),
             self._coordinator,
+            instance=self.instance,
             now=trio.current_time(),
-            safe_until=self._safe_time.answered(is_taken=is_taken),
+            safe_until=self._safe_time.answered(is_taken=self._is_taken()),
         )
         await self._reconcile()
+
+    def _is_taken(self) -> bool:
+        """Whether it was told to give something up."""
+        return not self._target.issuperset(self._assigned)
 
     async def _reconcile(self) -> None:
         """What is not its own any more goes, what is new is taken up where the group is."""

@@ -49,6 +49,8 @@ class Member(ABC):
         #: Where the group's coordinator was last.
         self._coordinator: tuple[str, int] | None = None
         self._id = ""
+        #: Of a static member its `group.instance.id` (KIP-345).
+        self.instance: str | None = None
         #: The generation, or the member's epoch.
         self._epoch = -1
         self._assigned: list[Partition] = []
@@ -111,7 +113,7 @@ class Member(ABC):
         if code is ErrorCode.NONE:
             return
         self._world.trace.count(f"group {code.name}")
-        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self._lose_id()
         if code in self.over_codes:
             raise OverError

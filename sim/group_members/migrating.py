@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import trio
 
 from sim.group_members.classic import ClassicMember
-from sim.group_members.committing import CommittingMember
+from sim.group_members.committing import CommittingMember, static_name
 from sim.group_members.consumer import ConsumerMember
 from sim.group_members.heartbeating import keep_seconds
 from sim.group_members.member import OverError
@@ -188,6 +188,7 @@ class MigratingMember:
         self._consumer = MigratingConsumer(world, f"{self.name}-848")
         for each in (self._classic, self._consumer):
             each.rounds, each.reports_as = self._rounds, self.name
+            each.instance = static_name(world, self.name)
 
     async def run(self) -> None:
         while True:

@@ -8,6 +8,8 @@ deposed and does not know it answers heartbeats as before; so does Kafka's. Epoc
 generation is an epoch: they go on through each change of the protocol while the group is in use.
 But an empty group of one protocol makes place for a new one of the other, whose epochs begin anew,
 as Kafka's do; of a group that may do so an epoch of who is not safe any more says nothing.
+A static member's successor has another id and what the member had, in the same epoch: the two are
+one, as they are one process after the other.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ class Owners:
     #: By member id.
     _holds: dict[str, _Hold] = field(default_factory=dict)
     _by_epoch: dict[tuple[Partition, int], str] = field(default_factory=dict)
+    #: Member id -> `group.instance.id`, of static members.
+    _instances: dict[str, str] = field(default_factory=dict)
     #: So many were judged.
     told_count: int = 0
 
@@ -52,10 +56,13 @@ class Owners:
         partitions: Collection[Partition],
         coordinator: tuple[str, int],
         *,
+        instance: str | None = None,
         now: float,
         safe_until: float,
     ) -> None:
         """The member was answered: in this epoch these are its own."""
+        if instance is not None:
+            self._instances[member_id] = instance
         before = self._holds.get(member_id)
         for partition in partitions:
             self.told_count += 1
@@ -74,14 +81,20 @@ class Owners:
         """It reads nothing any more."""
         self._holds.pop(member_id, None)
 
+    def _is_same(self, member_id: str, other: str) -> bool:
+        instance = self._instances.get(member_id)
+        is_instance = instance is not None and instance == self._instances.get(other)
+        return is_instance or member_id == other
+
     def _judge_epoch(self, member_id: str, epoch: int, partition: Partition, now: float) -> None:
         other = self._by_epoch.get((partition, epoch), member_id)
-        if other != member_id and self.begins_anew:
+        is_same = self._is_same(member_id, other)
+        if not is_same and self.begins_anew:
             hold = self._holds.get(other)
             if hold is None or hold.safe_until <= now:
-                other = member_id
+                is_same = True
         self._by_epoch[partition, epoch] = member_id
-        if other != member_id:
+        if not is_same:
             raise Violation("two owners", f"{partition} in epoch {epoch}: {other} and {member_id}")
 
     def _judge_others(
@@ -89,7 +102,7 @@ class Owners:
     ) -> None:
         for other, hold in self._holds.items():
             if (
-                other != member_id
+                not self._is_same(member_id, other)
                 and partition in hold.partitions
                 and hold.coordinator == coordinator
                 and now < hold.safe_until

@@ -4,7 +4,10 @@ Its topology has a subtopology for each topic that all use, so a task is a parti
 subtopology of the topic with retention, which never grows, has a store: the coordinator makes the
 changelog topic, and gives no task out before that is there. (Of the other one that would not do: a
 changelog has as many partitions as there were when it was made, and a group whose source topic has
-more from then on is at an end, in Kafka as well.)
+more from then on is at an end, in Kafka as well.) Of each task with a store another member, which
+is another process, has a standby.
+
+*standby*: a member was told a standby of a task without a store, or of one that it has.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING
 from broker.groups.streams.types import StatusCode
 from sim.group_members.heartbeating import JOINING, LEAVING, HeartbeatingMember
 from sim.group_members.member import REBALANCE_MS
+from sim.history import Violation
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.streams_groups import (
     StreamsGroupHeartbeatRequest,
@@ -25,7 +29,7 @@ from wire.kafka.messages.streams_groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from sim.history import Partition
     from sim.world import World
@@ -49,6 +53,9 @@ class StreamsMember(HeartbeatingMember):
             for number, topic in self._sources.items()
             if topic != growing
         }
+        #: Copies that it has, and that it was told last; it follows at once.
+        self._standby: set[Partition] = set()
+        self._told_standby: set[Partition] = set()
 
     async def _exchange(self, *, is_full: bool, tells: bool) -> Collection[Partition] | None:
         answer = await self._ask(
@@ -58,8 +65,8 @@ class StreamsMember(HeartbeatingMember):
                 member_epoch=self._epoch,
                 rebalance_timeout_ms=REBALANCE_MS if is_full else -1,
                 topology=self._told_topology() if self._epoch == JOINING else None,
-                active_tasks=self._owned() if tells else None,
-                standby_tasks=[] if tells else None,
+                active_tasks=self._tasks(self._assigned) if tells else None,
+                standby_tasks=self._tasks(self._standby) if tells else None,
                 warmup_tasks=[] if tells else None,
                 # Each member is a process of its own, for all its lives.
                 process_id=f"process-of-{self.name}" if is_full else None,
@@ -73,11 +80,28 @@ class StreamsMember(HeartbeatingMember):
             self._world.trace.count(f"streams status {StatusCode(status.status_code).name}")
         if answer.active_tasks is None:
             return None
-        return [
-            (self._sources[task.subtopology_id], number)
-            for task in answer.active_tasks
-            for number in task.partitions
-        ]
+        active = self._partitions(answer.active_tasks)
+        self._told_standby = self._partitions(answer.standby_tasks or ())
+        self._judge_standby(active)
+        return active
+
+    def _judge_standby(self, active: set[Partition]) -> None:
+        has_store = {self._sources[number] for number in self._changelogs}
+        for partition in sorted(self._told_standby):
+            if partition in active or partition in self._assigned:
+                raise Violation("standby", f"{self.name} has {partition}, and is to have a copy")
+            if partition[0] not in has_store:
+                raise Violation("standby", f"{self.name}: {partition} has no store")
+
+    def _is_taken(self) -> bool:
+        return super()._is_taken() or not self._told_standby.issuperset(self._standby)
+
+    async def _reconcile(self) -> None:
+        if self._told_standby != self._standby:
+            self._standby = self._told_standby
+            self._is_changed = True
+            self._world.trace.count("standby tasks changed")
+        await super()._reconcile()
 
     def _told_topology(self) -> StreamsGroupHeartbeatRequestTopology:
         return StreamsGroupHeartbeatRequestTopology(
@@ -96,12 +120,23 @@ class StreamsMember(HeartbeatingMember):
             ],
         )
 
-    def _owned(self) -> list[TaskIds]:
+    def _tasks(self, partitions: Collection[Partition]) -> list[TaskIds]:
         return [
             TaskIds(subtopology_id=number, partitions=some)
             for number, source in self._sources.items()
-            if (some := sorted(n for topic, n in self._assigned if topic == source))
+            if (some := sorted(n for topic, n in partitions if topic == source))
         ]
+
+    def _partitions(self, tasks: Iterable[TaskIds]) -> set[Partition]:
+        return {
+            (self._sources[task.subtopology_id], number)
+            for task in tasks
+            for number in task.partitions
+        }
+
+    def _give_up_all(self) -> None:
+        super()._give_up_all()
+        self._standby, self._told_standby = set(), set()
 
     async def _say_farewell(self, member_id: str) -> None:
         request = StreamsGroupHeartbeatRequest(

@@ -10,6 +10,7 @@ MIGRATION = "broker.groups.consumer.migration_core"
 LIVE = "broker.groups.consumer.live"
 SHARE = "broker.share.partition.share_partition"
 SHARE_CORE = "broker.share.partition.share_partition_core"
+STREAMS_ASSIGNOR = "broker.groups.streams.task_assignor_core"
 STREAMS_RECONCILE = "broker.groups.streams.reconcile_core"
 CORE_TESTS = ("tests/broker/groups/consumer/test_consumer_core.py",)
 SERVICE_TESTS = (
@@ -186,6 +187,24 @@ GROUP_RULES = (
             ),
         ),
         STREAMS_TESTS,
+    ),
+    Mutation(
+        "copy-without-a-store",
+        "tasks without a store have standbys, too",
+        (Patch(STREAMS_ASSIGNOR, "        if each.is_stateful\n", "        if True\n"),),
+        ("tests/broker/groups/streams/test_task_assignor_core.py",),
+    ),
+    Mutation(
+        "copy-of-its-own",
+        "who has a task may be given a standby of it",
+        (
+            Patch(
+                STREAMS_ASSIGNOR,
+                "        and task not in assignment.process_of[active].held\n",
+                "",
+            ),
+        ),
+        ("tests/broker/groups/streams/test_task_assignor_core.py",),
     ),
     Mutation(
         "internal-topic-tried-once",

@@ -15,8 +15,8 @@ OWNERS = Shape(
 )  # fmt: skip
 
 
-def told(owners, member, epoch, *partitions, by=HERE, now=1.0, safe_until=3.0):
-    owners.told(member, epoch, partitions, by, now=now, safe_until=safe_until)
+def told(owners, member, epoch, *partitions, by=HERE, instance=None, now=1.0, safe_until=3.0):
+    owners.told(member, epoch, partitions, by, instance=instance, now=now, safe_until=safe_until)
 
 
 def test_one_epoch_has_one_owner():
@@ -33,6 +33,16 @@ def test_who_was_just_answered_is_still_an_owner():
     told(owners, "a", 3, P, safe_until=3.0)
     with pytest.raises(Violation, match=r"is safe until 3\.000, is b's at 2.500"):
         told(owners, "b", 4, P, now=2.5)
+
+
+def test_a_static_members_successor_has_what_it_had_in_the_same_epoch():
+    owners = Owners()
+    told(owners, "a", 3, P, instance="i")
+    told(owners, "b", 3, P, instance="i")
+    with pytest.raises(Violation, match="in epoch 3: b and c"):
+        told(owners, "c", 3, P, instance="j", by=THERE)
+    with pytest.raises(Violation, match="in epoch 3: c and j"):
+        told(owners, "j", 3, P, by=THERE)  # an id that reads like the instance's
 
 
 @pytest.mark.parametrize(("by", "now"), [(HERE, 3.5), (THERE, 2.5)])
