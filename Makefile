@@ -26,11 +26,11 @@ SIM_MINUTES ?= 5
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help setup run lint check format settings unit test test-long sim mutations peers bench soak chaos \
+.PHONY: help setup run lint check format settings unit test test-long librdkafka-share sim mutations peers bench soak chaos \
   lock clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Stamps inside the virtual environment: a second run does nothing, and removing the environment
 # removes them as well.
@@ -105,6 +105,10 @@ test: setup peers lint ## Everything: checks, all tests, other people's clients 
 # called again. What takes hours is not in it: mutations, sim, soak (docs/testing.md).
 test-long: setup peers ## What takes too long for `test`: make test-long ARGS="--only simulation".
 	$(BIN)/python -m compat_tests.long $(ARGS)
+
+# They wait for most of their time: four at a time, half an hour.
+librdkafka-share: setup peers ## librdkafka's tests of share groups that take minutes each.
+	cd compat_tests && QUIRE_SUITE=share ../$(BIN)/python -m pytest -v test_librdkafka.py -n 4 --maxschedchunk=1
 
 mutations: setup ## Rules broken on purpose, and what finds each: make mutations ARGS="--only no-fence".
 	$(BIN)/python -m sim.mutations --jobs 2 $(ARGS)

@@ -20,6 +20,8 @@ from harness import paths, tools
 
 LIST = paths.COMPAT / "librdkafka_tests.txt"
 TIMEOUT_S = 240
+#: Of those of share groups, which wait for most of their time.
+SHARE_TIMEOUT_S = 900
 #: Words behind a name in the list: see its head.
 WORDS = {
     "noautocreate",
@@ -29,6 +31,7 @@ WORDS = {
     "full",
     "plain",
     "slow",
+    "share",
     "bug",
     "consumer",
     "secured",
@@ -45,6 +48,10 @@ class Expected:
     needs: tuple[str, ...] = ()
     #: group.protocol of the consumers that leave it to the runner.
     protocol: str = "classic"
+
+    @property
+    def timeout_s(self) -> float:
+        return SHARE_TIMEOUT_S if "share" in self.words else TIMEOUT_S
 
     def __str__(self) -> str:
         full = "-full" if "full" in self.words else ""
@@ -63,6 +70,8 @@ class Expected:
             settings["auto.create.topics.enable"] = "false"
         if "joindelay" in self.words:
             settings["group.initial.rebalance.delay.ms"] = "2000"
+        if "share" in self.words:
+            settings["group.share.min.record.lock.duration.ms"] = "1000"
         if "rf3" in self.words and target == "quire":
             settings["quire.clip.replication.factor"] = "true"
         return settings
@@ -129,7 +138,6 @@ def run_test(
     *,
     properties: dict[str, str] | None = None,
     environment: dict[str, str] | None = None,
-    timeout_s: float = TIMEOUT_S,
 ) -> Outcome:
     """One test, by itself; `properties` and `environment` are told to it beyond the usual ones."""
     name = test.name
@@ -167,12 +175,12 @@ def run_test(
             stderr=subprocess.STDOUT,
             env=environment,
             cwd=tests_dir(),
-            timeout=timeout_s,
+            timeout=test.timeout_s,
             check=False,
         )
         output, code = done.stdout, str(done.returncode)
     except subprocess.TimeoutExpired as expired:
-        output, code = expired.stdout or b"", f"no end in {timeout_s} s"
+        output, code = expired.stdout or b"", f"no end in {test.timeout_s} s"
     seconds = time.monotonic() - started
     for left in tests_dir().glob(f"stats_{name}_*.json"):
         left.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """librdkafka's own integration tests: what librdkafka_tests.txt lists must pass.
 
 By default the tests marked slow in it are skipped; QUIRE_SUITE=all runs all of the list,
-QUIRE_SUITE=slow those alone, which is what `make test` leaves out.
+QUIRE_SUITE=slow those alone, which is what `make test` leaves out; QUIRE_SUITE=share those of share
+groups (`make librdkafka-share`), which take minutes each.
 """
 
 import os
@@ -17,7 +18,7 @@ CHOSEN = [
     test
     for listed in WANTED
     if "secured" not in listed.words  # test_librdkafka_security.py's
-    and (SUITE != "slow" or "slow" in listed.words)
+    and (SUITE not in ("slow", "share") or SUITE in listed.words)
     for test in listed.protocols()
 ]
 pytestmark = pytest.mark.suite
@@ -25,8 +26,11 @@ pytestmark = pytest.mark.suite
 
 def case(test):
     marks = [pytest.mark.needs(feature) for feature in test.needs]
+    marks.append(pytest.mark.timeout(2 * test.timeout_s + 60))
     if "slow" in test.words and SUITE == "core":
         marks.append(pytest.mark.skip(reason="slow: only with QUIRE_SUITE=all or slow"))
+    if "share" in test.words and SUITE == "core":
+        marks.append(pytest.mark.skip(reason="of minutes: only with QUIRE_SUITE=all or share"))
     if "rf3" in test.words and servers.target() == "control":
         marks.append(pytest.mark.skip(reason="the control is one broker, and refuses factor 3"))
     if "bug" in test.words and servers.target() == "quire":
@@ -80,7 +84,7 @@ def outcomes():
 
 
 def test_suite_is_one_that_exists():
-    assert SUITE in ("core", "slow", "all")
+    assert SUITE in ("core", "slow", "share", "all")
 
 
 def test_no_test_is_overlooked():
@@ -88,7 +92,6 @@ def test_no_test_is_overlooked():
     assert librdkafka_suite.tests_with_broker() == known
 
 
-@pytest.mark.timeout(2 * librdkafka_suite.TIMEOUT_S + 60)
 @pytest.mark.parametrize("test", [case(test) for test in CHOSEN])
 def test_librdkafka(test, server_for, folder, outcomes):
     outcome = librdkafka_suite.run_test(test, server_for(test).bootstrap, folder)
