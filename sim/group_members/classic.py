@@ -86,6 +86,7 @@ class ClassicMember(CommittingMember):
 
     async def _join(self) -> None:
         self._give_up_for_join()
+        is_back = self.instance is not None and not self._id
         answer = await self._ask(
             JoinGroupRequest(
                 group_id=self.group,
@@ -107,7 +108,9 @@ class ClassicMember(CommittingMember):
         self._is_mixed = not answer.leader
         if self._is_mixed:
             self._world.trace.count("classic joins of a group of KIP-848's")
-        self._known_count = len(self._world.partitions)
+        # A static one that is back, and does not hear that it leads (KIP-814), cannot know of how
+        # many partitions its share was made: it joins once more, and if it leads all do.
+        self._known_count = -1 if is_back else len(self._world.partitions)
         shares = {}
         if is_leader:
             shares = self._shares({each.member_id: each.metadata for each in answer.members})

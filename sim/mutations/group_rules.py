@@ -256,6 +256,18 @@ GROUP_RULES = (
         SERVICE_TESTS,
     ),
     Mutation(
+        "downgrade-frees-what-is-kept",
+        "a group that becomes a classic one forgets what a member has still to give back",
+        (
+            Patch(
+                MIGRATION,
+                "assignment_bytes(_held(current), metadata, topics),",
+                "assignment_bytes(current.assigned, metadata, topics),",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
         "downgrade-loses-offsets",
         "a group that becomes a classic one again forgets what was committed",
         (

@@ -3,7 +3,8 @@
 Upgrade: every classic member becomes one of the new group with what it has; its generation is its
 epoch, and it goes on by JoinGroup, SyncGroup and Heartbeat (mixed_core.py). Downgrade: once no
 member speaks the consumer protocol, the classic group takes over with what they have, and
-rebalances.
+rebalances. (Kafka's takes over with what they are to have: one that is not done with giving a
+partition back has it then beside another one, if the group goes up again before it has joined.)
 
 All events of a change are one unit: stored together or not at all.
 """
@@ -214,7 +215,7 @@ def _snapshot(changes: Changes, now_ms: int, topics: Topics) -> GroupSnapshot:
     for member_id, member in group.members.items():
         assert member.classic is not None
         metadata = dict(member.classic.protocols)[protocol]
-        assigned = group.current.get(member_id, NOTHING_ASSIGNED).assigned
+        current = group.current.get(member_id, NOTHING_ASSIGNED)
         members.append(
             MemberSnapshot(
                 member_id,
@@ -224,7 +225,7 @@ def _snapshot(changes: Changes, now_ms: int, topics: Topics) -> GroupSnapshot:
                 member.rebalance_timeout_ms,
                 member.classic.session_timeout_ms,
                 metadata,
-                assignment_bytes(assigned, metadata, topics),
+                assignment_bytes(_held(current), metadata, topics),
             )
         )
     return GroupSnapshot(
@@ -237,6 +238,15 @@ def _snapshot(changes: Changes, now_ms: int, topics: Topics) -> GroupSnapshot:
         now_ms,
         tuple(members),
     )
+
+
+def _held(current: Current) -> dict[UUID, set[int]]:
+    """With what it has still to give back: if the group goes to the newer protocol again before the
+    member has joined, nobody else is given that meanwhile."""
+    held = {topic_id: set(partitions) for topic_id, partitions in current.assigned.items()}
+    for topic_id, partitions in current.pending.items():
+        held.setdefault(topic_id, set()).update(partitions)
+    return held
 
 
 def common_protocol(members: Iterable[Member]) -> str | None:

@@ -524,6 +524,28 @@ async def test_a_classic_member_gives_back_what_it_does_not_say_it_has(world, au
     assert (old.count, new.count) == (2, 2)
 
 
+async def test_what_is_not_given_back_stays_its_own_down_and_up_again(world, autojump_clock):
+    """The only member of the newer protocol leaves, and another one comes, while a classic member
+    goes on with what it was told to give up."""
+    (old,) = await stable_classic(world)
+    new = Client(world, "a", "t")
+    await new.beat()
+    assert await old.heartbeat() is E.REBALANCE_IN_PROGRESS
+    assert (await old.join()).error_code == E.NONE
+    assert await old.sync() is E.NONE
+    assert (old.count, new.count) == (2, 0)
+    new.epoch = -1
+    await new.beat()
+    listed = (await world.ask(5, ListGroupsRequest())).groups
+    assert [(g.group_id, g.group_type) for g in listed] == [("g", "classic")]
+    other = Client(world, "b", "t")
+    await other.beat()
+    await other.beat()
+    assert other.count == 0
+    await settle(old, other)
+    assert (old.count, other.count) == (2, 2)
+
+
 async def test_downgrade_by_fencing(world, autojump_clock):
     (old,) = await stable_classic(world)
     new = Client(world, "a", "t")
