@@ -6,7 +6,8 @@
 | 30 CreateAcls | 1-3 | each by itself; one that is there already succeeds |
 | 31 DeleteAcls | 1-3 | by filters; what was deleted is told, of each filter |
 
-A change is answered when it is stored and in force in this broker; in others it is within moments,
+A change is answered when it is stored and in force in this broker, and what a filter matches is
+looked up in metadata, as Kafka's controller does; in other brokers a change is within moments,
 and as long as one of them does not reach metadata it decides by what it knew. Without an authorizer
 all of them are SECURITY_DISABLED. A request deletes DELETIONS_MAX ACLs at most: the filter that
 goes beyond is INVALID_REQUEST, and deletes nothing.
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import Api, HandlerResult, Request, Steps, in_slices
 from broker.security.acls.requests_core import DELETIONS_MAX, binding_of, filter_of
+from metadata.store import MetadataError
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.acls import (
@@ -38,9 +40,10 @@ from wire.kafka.messages.acls import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.security.acls.bindings import AclBinding, AclFilter
     from broker.security.acls.store import AclStore
-    from wire.kafka.messages.acls import DeleteAclsFilter
 
 _NO_AUTHORIZER = "No Authorizer is configured."
 _NO_AUTHORIZER_HERE = "No Authorizer is configured on the broker"
@@ -122,25 +125,41 @@ class AclsHandler:
 
     def delete_acls(self, request: Request) -> Steps[HandlerResult]:
         body: DeleteAclsRequest = request.body
-        found: list[list[AclBinding] | KafkaError] = []
-        deleted: dict[AclBinding, None] = {}
+        wanted: list[AclFilter | KafkaError] = []
         for asked in body.filters:
             yield COMPARED_UNITS
+            if self._store is None:
+                wanted.append(KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
+                continue
             try:
-                found.append((yield from self._to_delete(asked, deleted)))
+                wanted.append(filter_of(asked))
             except KafkaError as error:
-                found.append(error)
-        if self._store is None or not deleted:
-            return (yield from _deleted(found, {}))
-        return self._delete(self._store, found, deleted)
+                wanted.append(error)
+        if self._store is None or all(isinstance(each, KafkaError) for each in wanted):
+            return (yield from _deleted(wanted, [], {}))
+        return self._delete(self._store, wanted)
+
+    def _found(
+        self, store: AclStore, wanted: list[AclFilter | KafkaError], deleted: dict[AclBinding, None]
+    ) -> Steps[list[list[AclBinding]]]:
+        """Of each filter; one that goes too far becomes the error that it is answered with."""
+        found: list[list[AclBinding]] = []
+        for number, each in enumerate(wanted):
+            yield 1
+            matching: list[AclBinding] = []
+            if not isinstance(each, KafkaError):
+                try:
+                    matching = yield from self._to_delete(store, each, deleted)
+                except KafkaError as error:
+                    wanted[number] = error
+            found.append(matching)
+        return found
 
     def _to_delete(
-        self, asked: DeleteAclsFilter, deleted: dict[AclBinding, None]
+        self, store: AclStore, wanted: AclFilter, deleted: dict[AclBinding, None]
     ) -> Steps[list[AclBinding]]:
         """Beside what the request deletes already. KafkaError."""
-        if self._store is None:
-            raise KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER)
-        matching = yield from self._matching(self._store, filter_of(asked))
+        matching = yield from self._matching(store, wanted)
         added = 0
         for acl in matching:
             yield 1
@@ -153,14 +172,19 @@ class AclsHandler:
         deleted.update(dict.fromkeys(matching))
         return matching
 
-    @staticmethod
     async def _delete(
-        store: AclStore,
-        found: list[list[AclBinding] | KafkaError],
-        deleted: dict[AclBinding, None],
+        self, store: AclStore, wanted: list[AclFilter | KafkaError]
     ) -> DeleteAclsResponse:
-        failed = await store.remove(deleted)
-        return await in_slices(_deleted(found, failed))
+        deleted: dict[AclBinding, None] = {}
+        try:
+            await store.refresh()
+        except MetadataError:
+            away = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "metadata did not answer")
+            unasked = [each if isinstance(each, KafkaError) else away for each in wanted]
+            return await in_slices(_deleted(unasked, [], {}))
+        found = await in_slices(self._found(store, wanted, deleted))
+        failed = await store.remove(deleted) if deleted else {}
+        return await in_slices(_deleted(wanted, found, failed))
 
 
 def _created(
@@ -179,17 +203,20 @@ def _created(
 
 
 def _deleted(
-    found: list[list[AclBinding] | KafkaError], failed: dict[AclBinding, KafkaError]
+    wanted: Sequence[AclFilter | KafkaError],
+    found: list[list[AclBinding]],
+    failed: dict[AclBinding, KafkaError],
 ) -> Steps[DeleteAclsResponse]:
+    """`found`: of each filter; empty if all are errors."""
     response = DeleteAclsResponse()
-    for each in found:
+    for number, each in enumerate(wanted):
         yield 1
         if isinstance(each, KafkaError):
             response.filter_results.append(DeleteAclsFilterResult(int(each.code), each.message))
             continue
         result = DeleteAclsFilterResult(0, None)
         response.filter_results.append(result)
-        for acl in each:
+        for acl in found[number]:
             yield ANSWERED_UNITS
             error = failed.get(acl)
             result.matching_acls.append(

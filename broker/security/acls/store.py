@@ -92,6 +92,15 @@ class AclStore:
         """The same of those that are to go."""
         return await self._change(acls, lambda before, some: before - some)
 
+    async def refresh(self) -> None:
+        """What was changed before this call is in the index when it returns: whoever takes away all
+        that matches must not miss what another broker has acknowledged. MetadataError."""
+        await self._store.sync(ACLS_PATH)
+        names: list[str] = []
+        with suppress(NoNodeError):
+            names = await self._store.children(ACLS_PATH)
+        await self._look(sorted({*names, *self._documents}))
+
     # -- changes ----------------------------------------------------------------------------------
 
     async def _change(

@@ -2,6 +2,12 @@
 
 import pytest
 
+from broker.api import ConnectionInfo, Request
+from broker.handlers.acls import AclsHandler
+from broker.security.acls.index_core import AclIndex
+from broker.security.acls.store import AclStore
+from metadata.memory import MemoryStore, MemoryTree
+from metadata.store import MetadataUnavailableError
 from tests.broker.security.acls import conftest
 from tests.broker.security.acls.conftest import EVERYTHING, acl_of, creation, exactly
 from wire.kafka.errors import ErrorCode
@@ -27,6 +33,52 @@ async def test_without_an_authorizer_there_are_no_acls(client, version):
     [answer] = (await client.call(DeleteAclsRequest([wanted]), version)).filter_results
     assert (answer.error_code, answer.matching_acls) == (disabled, [])
     assert answer.error_message == "No Authorizer is configured."
+
+
+@pytest.fixture
+async def behind(nursery):
+    """(a broker's store, the handler of another one that has heard nothing of it)"""
+    tree, stores = MemoryTree(), []
+    for _ in range(2):
+        metadata = MemoryStore(tree)
+        await nursery.start(metadata.run)
+        stores.append(AclStore(metadata, AclIndex()))
+        await stores[-1].load()
+    return stores[0], AclsHandler(stores[1])
+
+
+async def deleted(handler, *filters):
+    request = Request(31, 3, 1, "test", ConnectionInfo("1", "::1", "L"), DeleteAclsRequest(filters))
+    steps, answer = handler.delete_acls(request), None
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        answer = await done.value
+    return [(one.error_code, len(one.matching_acls)) for one in answer.filter_results]
+
+
+ALL, UNKNOWN = DeleteAclsFilter(1, None, 1, None, None, 1, 1), DeleteAclsFilter(99, None)
+
+
+async def test_what_another_broker_was_told_is_deleted(behind):
+    """It is deleted though no watch has told of it: who takes a right away is to be sure of it."""
+    one, handler = behind
+    assert await one.add([acl_of("a READ TOPIC t"), acl_of("b READ TOPIC t*")]) == {}
+    assert await deleted(handler, UNKNOWN, ALL) == [(INVALID, 0), (0, 2)]
+    await one.refresh()
+    assert len(one.index) == 0
+
+
+async def test_nothing_is_said_to_match_while_metadata_is_away(behind, monkeypatch):
+    _, handler = behind
+
+    async def sync(self, path):
+        raise MetadataUnavailableError(path)
+
+    monkeypatch.setattr(MemoryStore, "sync", sync)
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    assert await deleted(handler, ALL, UNKNOWN) == [(timed_out, 0), (INVALID, 0)]
 
 
 @pytest.fixture
