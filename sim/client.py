@@ -121,7 +121,8 @@ class KafkaClient:
 
     def __init__(self, net: SimNet, seeds: Iterable[tuple[str, int]]) -> None:
         self._net = net
-        self._seeds = list(seeds)
+        #: One address for each broker there may be.
+        self.seeds = list(seeds)
         self._chunks = ReceiveChunks()
         self._lines: dict[tuple[str, int], KafkaLine] = {}
         self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
@@ -177,7 +178,7 @@ class KafkaClient:
     async def ask_any(self, body: Message, answer: type[M]) -> M:
         """One broker after the other, one for each call."""
         self._turn += 1
-        address = self._seeds[self._turn % len(self._seeds)]
+        address = self.seeds[self._turn % len(self.seeds)]
         got = await (await self._line(address)).call(body)
         assert isinstance(got, answer)
         return got

@@ -13,6 +13,7 @@ from sim.group_members.streams import StreamsMember
 from sim.keyed import KeyedReader, KeyedWriter
 from sim.looker import Looker
 from sim.pipeliner import Pipeliner
+from sim.rights import AclAdmin
 from sim.transactions.producer import TxnProducer
 from sim.transactions.reader import TxnReader
 from sim.workload import Admin, Consumer, Producer
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         | MigratingMember
         | Looker
         | Admin
+        | AclAdmin
         | KeyedReader
         | TxnProducer
         | TxnReader
@@ -58,6 +60,8 @@ def clients_of(world: World) -> list[Client]:
     clients += [MigratingMember(world, n, count) for n in range(count)]
     clients += [Looker(world, f"looker-{n + 1}") for n in range(shape.lookers)]
     clients += [Admin(world, f"admin-{n + 1}") for n in range(shape.admins)]
+    if shape.is_cluster:
+        clients += [AclAdmin(world, f"acl-admin-{n + 1}") for n in range(shape.acl_admins)]
     clients += [Teller(world, f"teller-{n + 1}") for n in range(shape.tellers)]
     if shape.keyed:
         clients += [KeyedWriter(world, "keyed-1"), KeyedWriter(world, "keyed-2")]

@@ -27,6 +27,7 @@ from sim.names import (
     TXN_TOPIC,
 )
 from sim.pipeliner import NotAckedError
+from sim.rights import judge_rights
 from sim.transactions.judge import judge_transactions
 from sim.transactions.owners import look_at_owners
 from sim.workload import EARLIEST, LATEST, Admin, Consumer
@@ -168,6 +169,9 @@ class Course:
                 await judge_transactions(world)
         if world.shape.keyed:
             await self._judge_keyed()
+        if world.shape.acl_admins and world.shape.is_cluster:
+            with _Deadline("judging rights"):
+                await judge_rights(world)
         if world.shape.tellers:
             with _Deadline("judging the bank"):
                 await judge_bank(world)

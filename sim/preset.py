@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from bookie.config import BookieConfig
 from bookie.space.gc_config import GcConfig
+from broker.cluster.config_acls import STANDARD_AUTHORIZER
 from broker.log.settings import LogSettings
 from ledger.autorecovery.config import AutoRecoveryConfig
 from ledger.config import LedgerClientConfig
@@ -71,12 +72,22 @@ BROKER_PROPERTIES = {
 }
 
 
+#: Of a broker alone nobody else changes what it has in memory.
+AUTHORIZER_PROPERTIES = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
 def broker_properties(shape: Shape) -> dict[str, str]:
     """The usual quorums by Kafka's settings, others by our own."""
+    properties = BROKER_PROPERTIES
+    if shape.acl_admins and shape.is_cluster:
+        properties = properties | AUTHORIZER_PROPERTIES
     if not shape.quorums:
-        return BROKER_PROPERTIES
+        return properties
     ensemble_size, write_quorum, ack_quorum = map(str, shape.copies)
-    return BROKER_PROPERTIES | {
+    return properties | {
         "default.replication.factor": "1",
         "offsets.topic.replication.factor": "1",
         "share.coordinator.state.topic.replication.factor": "1",

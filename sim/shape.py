@@ -62,6 +62,8 @@ class Shape:
     transactional: int = 0
     #: A second producer of the first one of them.
     twins: int = 0
+    #: Administrators of rights, in a cluster.
+    acl_admins: int = 0
     #: Tellers of a bank, whose topic has optimistic locks.
     tellers: int = 0
     #: The limits that are at their extreme: see sim/preset.py.
@@ -108,6 +110,7 @@ def draw_shape(seed: int) -> Shape:
         keyed=1,
         transactional=(1, 2, 2)[transactional.randrange(3)],
         twins=int(transactional.random() < 0.3),
+        acl_admins=(0, 0, 2)[random.Random(f"{seed}/acl_admins").randrange(3)],
         tellers=(0, 0, 3)[random.Random(f"{seed}/tellers").randrange(3)],
         short_queues=int(rng.random() < 0.3),
         short_ledgers=int(rng.random() < 0.3),

@@ -82,6 +82,8 @@ class World:
         self.keyed = KeyedHistory(KEYED_PARTITION)
         self.txns = TxnHistory()
         self.bank = BankHistory()
+        #: Names of rights that were given, and not taken (sim/rights.py).
+        self.rights: dict[str, None] = {}
         #: All that is written in transactions; and those of them that are not compacted.
         self.plain_txn_partitions: list[Partition] = [
             (TXN_TOPIC, n) for n in range(TXN_PARTITIONS if shape.transactional else 0)

@@ -10,12 +10,13 @@ from sim.mutations.edge_rules import EDGE_RULES
 from sim.mutations.group_rules import GROUP_RULES
 from sim.mutations.ledger_rules import LEDGER_RULES
 from sim.mutations.lock_rules import LOCK_RULES
+from sim.mutations.rights_rules import RIGHTS_RULES
 from sim.mutations.transaction_rules import TRANSACTION_RULES
 
 MUTATIONS = {
     rule.name: rule
     for rule in (
         *LEDGER_RULES, *BOOKIE_RULES, *BROKER_RULES, *COMPACTION_RULES, *TRANSACTION_RULES,
-        *COORDINATOR_RULES, *EDGE_RULES, *LOCK_RULES, *GROUP_RULES,
+        *COORDINATOR_RULES, *EDGE_RULES, *LOCK_RULES, *GROUP_RULES, *RIGHTS_RULES,
     )
 }  # fmt: skip
