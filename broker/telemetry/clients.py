@@ -37,6 +37,8 @@ INTERVAL_MS_DEFAULT = 300_000
 ALL_METRICS = "*"
 INSTANCES_MAX = 16_384
 EXPIRY_SECONDS_MIN = 60.0
+#: Of a client's id that is remembered, for the page of metrics; one may have 32 KB.
+CLIENT_ID_LENGTH_MAX = 200
 #: Of all clients together: each is a line of the page of metrics.
 SERIES_MAX = 20_000
 #: Beyond these a client may ask anew at once.
@@ -223,9 +225,8 @@ class TelemetryClients:
         said = crc32c.crc32c(f"{wanted}{interval_ms}".encode())
         number = (said ^ instance_id.int) & 0xFFFFFFFF
         signed = number - (1 << 32) if number >> 31 else number
-        return Instance(
-            instance_id, client_id, self._version, wanted, interval_ms, signed, used=now
-        )
+        shown = client_id[:CLIENT_ID_LENGTH_MAX]
+        return Instance(instance_id, shown, self._version, wanted, interval_ms, signed, used=now)
 
     def _forget_expired(self, now: float) -> None:
         """Who was not used for longest is looked at first."""
@@ -239,11 +240,12 @@ class TelemetryClients:
         self._series_count -= len(self._instances.pop(instance_id).series)
 
     def series(self) -> Iterator[tuple[Instance, str, Labels, float]]:
-        """All newest values of clients that are there yet."""
+        """All newest values of clients that are there yet. Between two of them others may have the
+        loop, and push."""
         now = self._env.clock.monotonic()
-        for instance in self._instances.values():
+        for instance in list(self._instances.values()):
             if now < instance.expires:
-                for (name, labels), value in instance.series.items():
+                for (name, labels), value in list(instance.series.items()):
                     yield instance, name, labels, value
 
 
