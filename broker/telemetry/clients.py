@@ -9,7 +9,6 @@ again. The figures are kept for whoever scrapes this broker (quire/metrics/telem
 from __future__ import annotations
 
 import logging
-import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ import crc32c
 
 from broker.cluster.config_group import CLIENT_METRICS_CONFIGS
 from broker.cluster.registry import Room
+from broker.regex import Pattern
 from runtime.config import ConfigError
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -52,13 +52,10 @@ class Subscription:
 
     metrics: tuple[str, ...]
     interval_ms: int
-    match: Mapping[str, re.Pattern[str]]
+    match: Mapping[str, Pattern]
 
     def matches(self, client: Mapping[str, str]) -> bool:
-        return all(
-            pattern.fullmatch(client.get(label, "")) is not None
-            for label, pattern in self.match.items()
-        )
+        return all(pattern.matches(client.get(label, "")) for label, pattern in self.match.items())
 
 
 @dataclass(slots=True)
@@ -111,7 +108,7 @@ class TelemetryClients:
                 self._subscriptions.append(
                     subscription_of(self._registry.stored(Room.CLIENT_METRICS, name))
                 )
-            except (ConfigError, re.error) as error:
+            except (ConfigError, KafkaError) as error:
                 logger.error("subscription_not_understood", kv(name=name, error=error))
 
     # -- requests ---------------------------------------------------------------------------------
@@ -250,7 +247,7 @@ class TelemetryClients:
 
 
 def subscription_of(texts: Mapping[str, str]) -> Subscription:
-    """ConfigError, re.error."""
+    """ConfigError, KafkaError."""
     values = CLIENT_METRICS_CONFIGS.parse(texts)
     interval_ms = values.get("interval.ms", INTERVAL_MS_DEFAULT)
     metrics, match = values.get("metrics", ()), values.get("match", ())
@@ -258,5 +255,5 @@ def subscription_of(texts: Mapping[str, str]) -> Subscription:
     assert isinstance(metrics, tuple)
     assert isinstance(match, tuple)
     pairs = (element.partition("=") for element in match)
-    patterns = {label.strip(): re.compile(pattern.strip()) for label, _, pattern in pairs}
+    patterns = {label.strip(): Pattern(pattern.strip()) for label, _, pattern in pairs}
     return Subscription(metrics, interval_ms, patterns)

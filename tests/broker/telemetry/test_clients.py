@@ -1,6 +1,7 @@
 """Who is asked for what, when he may push, what is remembered: as Kafka does it."""
 
 import random
+import time
 import uuid
 
 import pytest
@@ -171,6 +172,15 @@ async def test_a_long_client_id_is_not_remembered_whole(world):
     assert len(world.ask(client_id="x" * 32_767).client_id) == module.CLIENT_ID_LENGTH_MAX
     await world.want(match="client_id=x*")
     assert world.ask(client_id="x" * 32_767).interval_ms == 300_000
+
+
+async def test_a_pattern_is_matched_in_time_that_a_client_cannot_make_long(world):
+    """An administrator's harmless pattern took 0.8 s for a client's id of 32 KB."""
+    await world.want(match="client_id=.*-app-.*-prod", interval_ms="1000")
+    began = time.thread_time()
+    assert world.ask(client_id="-app" * 8_000 + "x").interval_ms == 300_000
+    assert world.ask(uuid.UUID(int=5), "-app" * 8_000 + "-prod").interval_ms == 1000
+    assert time.thread_time() - began < 0.1
 
 
 async def test_very_many_series_are_read_in_turns(world):
