@@ -5,7 +5,9 @@
 
 The protocol is h11's (sans-IO); here are the sockets, the limits and the time-outs. A connection is
 one task; requests follow each other on it. What a client can cost is bounded: head and body sizes,
-connections, the time it may take to send a request and to take an answer.
+lines of a head, connections, the time it may take to send a request and to take an answer. Nothing
+that it sends holds the loop: h11 is given pieces of RECEIVE_SIZE_BYTES, and of a body in chunks
+others have the loop after a few.
 
 An answer's body is bytes, or an iterator of chunks that is asked for the next one only when the
 last was sent: a list of a million things never is in memory as a whole. Its first chunk is awaited
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -27,6 +30,7 @@ import h11
 import trio
 
 from runtime.logs import kv
+from runtime.slices import Slices
 
 if TYPE_CHECKING:
     import ssl
@@ -37,6 +41,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEAD_SIZE_MAX_BYTES = 16 * 1024
+#: Each line takes h11 some microseconds, all of them at once.
+HEAD_LINES_MAX = 200
+#: Of a chunk's head, and of the lines behind the last chunk, which nobody looks at.
+TRAILER_SIZE_MAX_BYTES = 1024
 BODY_SIZE_MAX_BYTES = 256 * 1024
 QUERY_FIELDS_MAX = 32
 CONNECTIONS_MAX = 32
@@ -46,6 +54,10 @@ IDLE_TIMEOUT_SECONDS = 60.0
 #: To take the next piece of an answer, of at most SEND_SIZE_BYTES.
 SEND_TIMEOUT_SECONDS = 20.0
 SEND_SIZE_BYTES = 64 * 1024
+#: What h11 is given at once.
+RECEIVE_SIZE_BYTES = 4 * 1024
+#: Chunks of a body between two chances for others to run: some 1 ms.
+CHUNKS_PER_TURN = 100
 #: After an error that ends the connection: input that is still read, so that the answer arrives.
 LINGER_SECONDS = 1.0
 
@@ -56,6 +68,7 @@ _SecureStream = trio.SSLStream[trio.SocketStream]
 _Stream = trio.SocketStream | _SecureStream
 
 _CONTINUE = h11.InformationalResponse(status_code=100, headers=[])
+_BLANK_LINE = re.compile(rb"\n\r?\n")
 
 
 @dataclass(slots=True, frozen=True)
@@ -123,25 +136,50 @@ async def serve(
     """Serves until cancelled; `started` with the address that is really bound. OSError if it
     cannot be. Connections beyond the limit wait in the listener's backlog. `tls`: https."""
     try:
-        listeners = await trio.open_tcp_listeners(port, host=host, backlog=connections_max)
+        opened = await trio.open_tcp_listeners(port, host=host, backlog=connections_max)
     except OSError as error:
         raise OSError(error.errno, f"{error.strerror}: {host}:{port}") from error
-    address = listeners[0].socket.getsockname()
-    limiter = trio.CapacityLimiter(connections_max)
+    address = opened[0].socket.getsockname()
+    room = trio.Semaphore(connections_max)
+    listeners = [_Admitting(each, room) for each in opened]
 
     async def accepted(stream: trio.SocketStream) -> None:
-        async with limiter:
+        try:
             peer = str(stream.socket.getpeername()[0])
             if tls is None:
                 await _Connection(stream, handler, peer).run()
             elif (secured := await _secured(stream, tls.context, peer)) is not None:
                 await _Connection(secured, handler, peer).run()
+        finally:
+            await trio.aclose_forcefully(stream)
+            room.release()
 
     task_status.started((address[0], address[1]))
     async with trio.open_nursery() as nursery:
         if tls is not None:
             nursery.start_soon(tls.run)
         await trio.serve_listeners(accepted, listeners)
+
+
+class _Admitting(trio.abc.Listener[trio.SocketStream]):
+    """A listener that gives a connection when there is room for it, and accepts none meanwhile:
+    each has a descriptor, of which the process has not many, and the disk needs them."""
+
+    def __init__(self, listener: trio.SocketListener, room: trio.Semaphore) -> None:
+        self._listener = listener
+        self._room = room
+
+    async def accept(self) -> trio.SocketStream:
+        stream = await self._listener.accept()
+        try:
+            await self._room.acquire()
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return stream
+
+    async def aclose(self) -> None:
+        await self._listener.aclose()
 
 
 async def _secured(
@@ -228,7 +266,10 @@ class _Connection:
 
     async def _receive_body(self) -> bytes:
         body = bytearray()
+        slices = Slices(CHUNKS_PER_TURN)
         while True:
+            if slices.due():
+                await slices.turn()
             event = await self._next_event()
             if isinstance(event, h11.Data):
                 body += event.data
@@ -245,10 +286,26 @@ class _Connection:
         return event
 
     async def _feed(self) -> bool:
-        """False at the end of the input."""
-        data = await self._stream.receive_some(SEND_SIZE_BYTES)
+        """False at the end of the input. HttpError 431."""
+        data = await self._stream.receive_some(RECEIVE_SIZE_BYTES)
+        self._check_lines(data)
         self._protocol.receive_data(bytes(data))
         return bool(data)
+
+    def _check_lines(self, data: bytes | bytearray) -> None:
+        """Before h11 has them: it parses all lines of a head at once. HttpError 431."""
+        left, _ = self._protocol.trailing_data
+        if self._protocol.their_state is not h11.IDLE:
+            if len(left) > TRAILER_SIZE_MAX_BYTES:
+                raise HttpError(
+                    431,
+                    f"a chunk's head, or a trailer, of more than {TRAILER_SIZE_MAX_BYTES} bytes",
+                )
+            return
+        left += data
+        end = _BLANK_LINE.search(left)
+        if left.count(b"\n", 0, end.start() if end is not None else len(left)) > HEAD_LINES_MAX:
+            raise HttpError(431, f"a head of more than {HEAD_LINES_MAX} lines")
 
     def _parsed(self, head: h11.Request, body: bytes) -> HttpRequest:
         try:

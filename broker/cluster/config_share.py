@@ -24,8 +24,13 @@ BOOLEAN, INT, LIST, STRING = (
     ConfigType.STRING,
 )
 
+#: As Java's, which has no more digits either: with 4,300 Python does not read the number, and the
+#: broker that was to begin a share partition there ended.
+_DIGITS = "[0-9]{1,18}"
 _DURATION = re.compile(
-    r"P(?=[0-9T])([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,9})?S)?)?", re.ASCII
+    rf"P(?=[0-9T])({_DIGITS}D)?"
+    rf"(T(?=[0-9])({_DIGITS}H)?({_DIGITS}M)?({_DIGITS}(\.[0-9]{{1,9}})?S)?)?",
+    re.ASCII,
 )
 
 

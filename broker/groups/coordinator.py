@@ -118,6 +118,7 @@ class GroupCoordinator:
             members_max=config.group_max_size,
         )
         self.consumers = ConsumerGroups(
+            env,
             self.timers,
             config.consumer,
             catalog,

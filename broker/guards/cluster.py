@@ -11,7 +11,9 @@ from broker.guards.tools import (
     CODES,
     QUESTION_UNITS,
     One,
+    Refused,
     told_beside,
+    told_each,
     words,
 )
 from wire.kafka.codec import response_class
@@ -50,21 +52,25 @@ deletes_states = _of_brokers(refusals.deleted_states)
 summarizes_states = _of_brokers(refusals.summarized_states)
 
 
+_not_elected = Refused(
+    cluster.ReplicaElectionResult,
+    cluster.PartitionResult,
+    same=("topic",),
+    parts="partition_result",
+    index="partition_id",
+    numbers=lambda topic: topic.partitions,
+)
+
+
 def elects_leaders(request: Request, rights: Rights) -> Steps[Any]:
     """Version 0 has its errors in the partitions."""
     outcome = yield from alters(request, rights)
     if outcome is None or request.version >= 1:
         return outcome
-    response = cluster.ElectLeadersResponse()
-    code = int(CODES[CLUSTER])
-    for topic in request.body.topic_partitions or ():
-        yield 1 + len(topic.partitions)
-        response.replica_election_results.append(
-            cluster.ReplicaElectionResult(
-                topic.topic, [cluster.PartitionResult(each, code) for each in topic.partitions]
-            )
-        )
-    return response
+    topics = request.body.topic_partitions or ()
+    return cluster.ElectLeadersResponse(
+        replica_election_results=(yield from told_each(topics, CODES[CLUSTER], _not_elected))
+    )
 
 
 # -- configurations -------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from broker.guards.tools import (
     may_by_id,
     only,
     split,
+    told_each,
     words,
 )
 from wire.kafka.messages import consumer_groups, groups, offsets, share_groups, streams_groups
@@ -96,19 +97,25 @@ def fetch_offsets(request: Request, rights: Rights) -> Steps[Any]:
     refused = yield from split(
         body.groups, lambda group: rights.allows(DESCRIBE, GROUP, group.group_id), "group_id"
     )
-    beside = [
-        offsets.OffsetFetchResponseGroup(group.group_id, [], int(_REFUSED)) for group in refused
-    ]
+    beside = yield from told_each(
+        refused,
+        _REFUSED,
+        lambda group, code: offsets.OffsetFetchResponseGroup(group.group_id, [], int(code)),
+    )
     if refused and not body.groups:
         return offsets.OffsetFetchResponse(groups=beside)
     #: By group, of those that name topics.
     forbidden: dict[str, list[Any]] = {}
+    everything: set[str] = set()
     for group in body.groups:
-        if group.topics is not None:
+        yield 1
+        if group.topics is None:
+            everything.add(group.group_id)
+        else:
             topics = yield from split(group.topics, _may_describe(request, rights), "name")
             if topics:
-                forbidden[group.group_id] = yield from _refused(_fetched_topic, topics)
-    everything = {group.group_id for group in body.groups if group.topics is None}
+                told = yield from told_each(topics, _TOPIC_REFUSED, _fetched_topic)
+                forbidden[group.group_id] = told
 
     def finish(response: offsets.OffsetFetchResponse) -> Steps[None]:
         for group in response.groups:
@@ -136,7 +143,7 @@ def _fetch_of_one(request: Request, rights: Rights) -> Steps[Any]:
     topics = yield from split(body.topics, _may_describe(request, rights), "name")
     if not topics:
         return None
-    beside = yield from _refused(_fetched_topic_alone, topics)
+    beside = yield from told_each(topics, _TOPIC_REFUSED, _fetched_topic_alone)
 
     def finish(response: offsets.OffsetFetchResponse) -> Steps[None]:
         yield 1
@@ -150,25 +157,15 @@ def _group_refused(request: Request) -> Steps[Any]:
     """Version 1 has a place for it in the partitions only."""
     if request.version >= 2:
         return (yield from at_the_top(request, _REFUSED))
-    response = offsets.OffsetFetchResponse()
-    for topic in request.body.topics or ():
-        yield 1 + len(topic.partition_indexes)
-        response.topics.append(_fetched_topic_alone(topic, _REFUSED))
-    return response
+    topics = request.body.topics or ()
+    refused = yield from told_each(topics, _REFUSED, _fetched_topic_alone)
+    return offsets.OffsetFetchResponse(topics=refused)
 
 
 def _may_describe(request: Request, rights: Rights) -> Callable[[Any], bool]:
     if request.version >= _IDS_FROM:
         return lambda topic: may_by_id(rights, DESCRIBE, topic.topic_id)
     return lambda topic: rights.allows(DESCRIBE, TOPIC, topic.name)
-
-
-def _refused(form: Refused, topics: Iterable[Any]) -> Steps[list[Any]]:
-    answers = []
-    for topic in topics:
-        yield 1 + len(topic.partition_indexes)
-        answers.append(form(topic, _TOPIC_REFUSED))
-    return answers
 
 
 def _described(rights: Rights, topics: list[Any]) -> Steps[list[Any]]:
@@ -415,26 +412,29 @@ def describe_share_offsets(request: Request, rights: Rights) -> Steps[Any]:
     refused = yield from split(
         body.groups, lambda group: rights.allows(DESCRIBE, GROUP, group.group_id), "group_id"
     )
-    beside = [
-        share_groups.DescribeShareGroupOffsetsResponseGroup(
-            group_id=group.group_id, error_code=int(_REFUSED), error_message=words(_REFUSED)
-        )
-        for group in refused
-    ]
+    beside = yield from told_each(
+        refused,
+        _REFUSED,
+        lambda group, code: share_groups.DescribeShareGroupOffsetsResponseGroup(
+            group_id=group.group_id, error_code=int(code), error_message=words(code)
+        ),
+    )
     if refused and not body.groups:
         return share_groups.DescribeShareGroupOffsetsResponse(groups=beside)
     forbidden: dict[str, list[Any]] = {}
+    everything: set[str] = set()
     for group in body.groups:
+        yield 1
         if group.topics is None:
+            everything.add(group.group_id)
             continue
         topics = yield from split(
             group.topics,
             lambda topic: rights.allows(DESCRIBE, TOPIC, topic.topic_name),
             "topic_name",
         )
-        forbidden[group.group_id] = [_described_topic(each, _TOPIC_REFUSED) for each in topics]
-        yield sum(1 + len(each.partitions) for each in topics)
-    everything = {group.group_id for group in body.groups if group.topics is None}
+        told = yield from told_each(topics, _TOPIC_REFUSED, _described_topic)
+        forbidden[group.group_id] = told
 
     def finish(response: share_groups.DescribeShareGroupOffsetsResponse) -> Steps[None]:
         for group in response.groups:

@@ -15,6 +15,7 @@ from broker.guards.tools import (
     may_by_id,
     split,
     told_beside,
+    told_each,
 )
 from wire.kafka.errors import ErrorCode
 from wire.kafka.message import ZERO_UUID
@@ -120,11 +121,7 @@ def _closing(request: Request) -> Finish:
 
 
 def _refusals(code: ErrorCode, refused: list[TopicProduceData]) -> Steps[ProduceResponse]:
-    response = ProduceResponse()
-    for topic in refused:
-        response.responses.append(_produced(topic, code))
-        yield 1 + len(topic.partition_data)
-    return response
+    return ProduceResponse(responses=(yield from told_each(refused, code, _produced)))
 
 
 # -- offsets --------------------------------------------------------------------------------------

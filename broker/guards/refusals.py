@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from broker.guards.tools import Refused, at_the_top, words
+from broker.guards.tools import Refused, at_the_top, told_each, words
 from wire.kafka.codec import response_class
 from wire.kafka.messages import (
     acls,
@@ -34,13 +34,9 @@ class EachRefused:
     refused: Callable[[Any, ErrorCode], Any]
 
     def __call__(self, request: Request, code: ErrorCode) -> Steps[Any]:
-        response: Any = response_class(request.key)()
-        answers = getattr(response, self.answers)
-        for item in getattr(request.body, self.items):
-            answers.append(self.refused(item, code))
-            partitions = getattr(item, "partitions", None)
-            yield 1 + (len(partitions) if isinstance(partitions, list) else 0)
-        return response
+        items = getattr(request.body, self.items)
+        answers = yield from told_each(items, code, self.refused)
+        return response_class(request.key)(**{self.answers: answers})
 
 
 def _plain(partitions: str = "partitions") -> Callable[[Any], Iterable[int]]:
@@ -79,9 +75,7 @@ def all_markers(request: Request, code: ErrorCode) -> Steps[Any]:
     for marker in request.body.markers:
         answer = transactions.WritableTxnMarkerResult(marker.producer_id)
         response.markers.append(answer)
-        for topic in marker.topics:
-            answer.topics.append(_marker_topic(topic, code))
-            yield 1 + len(topic.partition_indexes)
+        answer.topics = yield from told_each(marker.topics, code, _marker_topic)
         yield 1
     return response
 
@@ -96,11 +90,13 @@ all_filters = EachRefused(
 )
 
 
-def _quota_entry(item: Any, code: ErrorCode) -> Any:  # noqa: ANN401  # a struct of the request
+def _quota_entry(item: Any, code: ErrorCode) -> Steps[Any]:  # noqa: ANN401  # of the request
+    entity = []
+    for each in item.entity:
+        yield 1
+        entity.append(configs.EntityData(each.entity_type, each.entity_name))
     return configs.AlterClientQuotasResponseEntryData(
-        error_code=int(code),
-        error_message=words(code),
-        entity=[configs.EntityData(each.entity_type, each.entity_name) for each in item.entity],
+        error_code=int(code), error_message=words(code), entity=entity
     )
 
 
@@ -141,10 +137,9 @@ def all_moves(request: Request, code: ErrorCode) -> Steps[Any]:
     response = cluster.AlterReplicaLogDirsResponse()
     for directory in request.body.dirs:
         for topic in directory.topics:
-            answer = _moved_topic(topic, code)
+            answer = yield from _moved_topic(topic, code)
             answer.topic_name = topic.name
             response.results.append(answer)
-            yield 1 + len(topic.partitions)
         yield 1
     return response
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.authorization import ResourceType, is_carried
@@ -132,19 +133,34 @@ class Refused:
         each.partition_index for each in item.partitions
     )
 
-    def __call__(self, item: Any, code: ErrorCode) -> Any:  # noqa: ANN401  # the messages' types
+    def __call__(self, item: Any, code: ErrorCode) -> Steps[Any]:  # noqa: ANN401  # a message's
+        """In steps: one topic may have all 250,000 elements of a request."""
         answer = self.kind(**{name: getattr(item, name) for name in self.same})
         parts = getattr(answer, self.parts)
+        yield 1
         for number in self.numbers(item):
+            yield 1
             parts.append(self.part(**{self.index: number, self.error: int(code)}, **self.more))
         return answer
+
+
+def told_each(
+    items: Iterable[Any], code: ErrorCode, refused: Callable[[Any, ErrorCode], Any]
+) -> Steps[list[Any]]:
+    """What `refused(item, code)` makes of each: an answer's part, or steps that lead to it."""
+    answers = []
+    for item in items:
+        yield 1
+        answer = refused(item, code)
+        answers.append((yield from answer) if type(answer) is GeneratorType else answer)
+    return answers
 
 
 @dataclass(slots=True, frozen=True)
 class Each:
     """`operation` on each of the request's list `items`, by its field `name` (or itself). Refused
-    ones are told in the answer's list `answers`, as `refused(item, code)` has it; the handler hears
-    of the others, and of nothing if all are refused."""
+    ones are told in the answer's list `answers`, as `told_each` has it; the handler hears of the
+    others, and of nothing if all are refused."""
 
     resource: ResourceType
     operation: AclOperation
@@ -162,11 +178,7 @@ class Each:
         refused = yield from split(items, self.test(rights, by_id=by_id), field_name)
         if not refused:
             return None
-        code = CODES[self.resource]
-        answers = []
-        for item in refused:
-            answers.append(self.refused(item, code))
-            yield 1 + _size(item)
+        answers = yield from told_each(refused, CODES[self.resource], self.refused)
         if not items:
             return response_class(request.key)(**{self.answers: answers})
         return told_beside(self.answers, answers)
@@ -184,11 +196,6 @@ def may_by_id(rights: Rights, operation: AclOperation, topic_id: UUID) -> bool:
     """True of a topic that is not there: the handler says so, as in Kafka: ids are no secrets."""
     name = rights.topic_name(topic_id)
     return name is None or rights.allows(operation, ResourceType.TOPIC, name)
-
-
-def _size(item: object) -> int:
-    partitions = getattr(item, "partitions", None)
-    return len(partitions) if isinstance(partitions, list) else 0
 
 
 @dataclass(slots=True, frozen=True)

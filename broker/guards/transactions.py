@@ -71,13 +71,13 @@ def add_partitions(request: Request, rights: Rights) -> Steps[Any]:
         return None
     response = transactions.AddPartitionsToTxnResponse()
     for topic in body.v3_and_below_topics:
-        yield 1 + len(topic.partitions)
         code = ErrorCode.OPERATION_NOT_ATTEMPTED
         if topic.name in refused:
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not rights.has_topic(topic.name):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        response.results_by_topic_v3_and_below.append(refusals.txn_topic(topic, code))
+        answer = yield from refusals.txn_topic(topic, code)
+        response.results_by_topic_v3_and_below.append(answer)
     return response
 
 

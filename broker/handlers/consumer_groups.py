@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request, Steps, all_steps
+from broker.api import Api, Reply, Request, Steps, all_steps, each_once
 from broker.authorization import ALL_OPERATIONS, ResourceType
 from broker.groups.consumer.group import NOTHING_ASSIGNED
 from broker.groups.consumer.live import LiveGroup
@@ -159,7 +159,7 @@ class ConsumerGroupsHandler:
     def describe(self, request: Request) -> Steps[ConsumerGroupDescribeResponse]:
         body: ConsumerGroupDescribeRequest = request.body
         response = ConsumerGroupDescribeResponse()
-        for group_id in dict.fromkeys(body.group_ids):
+        for group_id in (yield from each_once(body.group_ids)):
             yield GROUP_UNITS + len(group_id) // CHARACTERS_PER_UNIT
             described = yield from self._described(group_id)
             if body.include_authorized_operations and not described.error_code:

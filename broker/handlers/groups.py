@@ -33,7 +33,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request, Steps
+from broker.api import Api, Reply, Request, Steps, each_once
 from broker.authorization import ALL_OPERATIONS, ResourceType
 from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.members import PROTOCOLS_MAX
@@ -217,7 +217,7 @@ class GroupsHandler:
     def describe(self, request: Request) -> Steps[DescribeGroupsResponse]:
         body: DescribeGroupsRequest = request.body
         groups = []
-        for group_id in dict.fromkeys(body.groups):
+        for group_id in (yield from each_once(body.groups)):
             yield GROUP_UNITS + len(group_id) // CHARACTERS_PER_UNIT
             group = yield from self._described(group_id, request.version)
             if body.include_authorized_operations and not group.error_code:

@@ -25,6 +25,7 @@ from broker.handlers.share_answers import (
     Acknowledging,
     at_once,
     check_names,
+    count_of,
 )
 from broker.share.sessions.share_session_core import FINAL_EPOCH
 from wire.kafka.api_keys import ApiKey
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from broker.share.sessions.share_session_core import ShareSession, ShareSessions
     from runtime.turn import Turn
 
-#: More are refused: as many as a session may have.
+#: More, or more topics, are refused: as many as a session may have.
 PARTITIONS_MAX = 10_000
 #: More are acknowledged in slices.
 PARTITIONS_AT_ONCE = 50
@@ -83,7 +84,7 @@ class ShareAcknowledgeHandler:
         self.requests_count += 1
         if not self._is_on():
             return ShareAcknowledgeResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
-        if sum(len(topic.partitions) for topic in body.topics) > PARTITIONS_MAX:
+        if len(body.topics) > PARTITIONS_MAX or count_of(body.topics) > PARTITIONS_MAX:
             return ShareAcknowledgeResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         steps = self._steps(request)
         return steps if is_long(body) else at_once(self.turn, steps)
@@ -112,7 +113,9 @@ def is_long(body: ShareAcknowledgeRequest | ShareFetchRequest) -> bool:
         for each in topic.partitions:
             for batch in each.acknowledgement_batches:
                 types += 1 + len(batch.acknowledge_types)
-    return types > TYPES_AT_ONCE
+                if types > TYPES_AT_ONCE:
+                    return True
+    return False
 
 
 class _Acknowledged(Acknowledging):

@@ -18,7 +18,7 @@ from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.share_groups import LeaderIdAndEpoch, NodeEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from broker.api import Request
     from broker.cluster.catalog import TopicCatalog
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         AcknowledgeTopic,
         FetchPartition,
         FetchTopic,
+        ForgottenTopic,
         ShareAcknowledgeRequest,
         ShareFetchRequest,
     )
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 MEMBER_ID_CHARS_MAX = 36
 #: From this version on records can be renewed (KIP-1222).
 RENEW_VERSION = 2
-#: What a partition costs whose acknowledgements are begun; then each type of them, a hundredth.
+#: What a partition costs whose acknowledgements are begun.
 PARTITION_UNITS = 10
 #: What a partition of an answer costs.
 ANSWER_UNITS = 5
@@ -53,6 +54,11 @@ def check_names(body: ShareFetchRequest | ShareAcknowledgeRequest) -> tuple[str,
     if not group or not member or len(member) > MEMBER_ID_CHARS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     return group, member
+
+
+def count_of(topics: Sequence[FetchTopic | AcknowledgeTopic | ForgottenTopic]) -> int:
+    """Of partitions."""
+    return sum(len(topic.partitions) for topic in topics)
 
 
 def at_once(turn: Turn, steps: Steps[T]) -> T:
@@ -145,8 +151,8 @@ class Acknowledging(Reply, ABC):
         self, key: Partition, each: FetchPartition | AcknowledgePartition, *, may_renew: bool
     ) -> Steps[None]:
         batches = each.acknowledgement_batches
-        yield PARTITION_UNITS + sum(2 + len(one.acknowledge_types) // 100 for one in batches)
-        acknowledgements = checked(batches, may_renew=may_renew)
+        yield PARTITION_UNITS
+        acknowledgements = yield from checked(batches, may_renew=may_renew)
         self.acknowledged.setdefault(key, ErrorCode.NONE)
         if acknowledgements is None:
             self.acknowledged[key] = ErrorCode.INVALID_REQUEST

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import ANSWER_BYTES_MAX, Api, Reply, Request, Steps
 from broker.handlers.share_acknowledge import is_long
-from broker.handlers.share_answers import at_once, check_names
+from broker.handlers.share_answers import at_once, check_names, count_of
 from broker.handlers.share_waiting import RECORD_LIMIT, ShareFetching
 from broker.share.sessions.share_session_core import FINAL_EPOCH, INITIAL_EPOCH, Partition
 from wire.kafka.api_keys import ApiKey
@@ -106,7 +106,7 @@ class ShareFetchHandler:
             return _refusal(error)
         session = self.sessions.find(group, member)
         is_small = session is None or len(session.partitions) <= PARTITIONS_AT_ONCE
-        forgotten = sum(len(topic.partitions) for topic in body.forgotten_topics_data)
+        forgotten = count_of(body.forgotten_topics_data)
         steps = self._steps(request, group, member)
         if is_small and forgotten <= PARTITIONS_AT_ONCE and not is_long(body):
             return at_once(self.turn, steps)
@@ -175,10 +175,9 @@ class ShareFetchHandler:
 
 def _check(body: ShareFetchRequest, version: int) -> None:
     """KafkaError INVALID_REQUEST."""
-    named = sum(len(topic.partitions) for topic in body.topics)
-    forgotten = sum(len(topic.partitions) for topic in body.forgotten_topics_data)
-    if max(named, forgotten) > PARTITIONS_MAX:
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    for topics in (body.topics, body.forgotten_topics_data):
+        if len(topics) > PARTITIONS_MAX or count_of(topics) > PARTITIONS_MAX:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
     if version < 2:
         return
     if body.share_acquire_mode not in (0, RECORD_LIMIT):

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import STEP_UNITS, Api, Reply, Request, Steps, all_steps
+from broker.api import STEP_UNITS, Api, Reply, Request, Steps, all_steps, each_once
 from broker.authorization import ALL_OPERATIONS, ResourceType
 from broker.groups.consumer.names import names_problem
 from broker.groups.share.group import NOTHING_ASSIGNED
@@ -156,7 +156,7 @@ class ShareGroupsHandler:
     def describe(self, request: Request) -> Steps[ShareGroupDescribeResponse]:
         body: ShareGroupDescribeRequest = request.body
         response = ShareGroupDescribeResponse()
-        for group_id in dict.fromkeys(body.group_ids):
+        for group_id in (yield from each_once(body.group_ids)):
             yield GROUP_UNITS + len(group_id) // CHARACTERS_PER_UNIT
             described = yield from self._described(group_id)
             if body.include_authorized_operations and not described.error_code:
@@ -327,7 +327,7 @@ class ShareGroupsHandler:
             return DeleteShareGroupOffsetsResponse(error_code=int(refused))
         response = DeleteShareGroupOffsetsResponse()
         ids: dict[UUID, DeleteShareGroupOffsetsResponseTopic] = {}
-        for name in dict.fromkeys(each.topic_name for each in body.topics):
+        for name in (yield from each_once(each.topic_name for each in body.topics)):
             yield PARTITION_UNITS
             topic = self._catalog.get(name)
             told = DeleteShareGroupOffsetsResponseTopic(topic_name=name)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import Api, Reply, Request, Steps, run_steps
+from broker.api import Api, Reply, Request, Steps, each_once, run_steps
 from broker.authorization import ALL_OPERATIONS, AclOperation, ResourceType
 from broker.cluster.topic import INTERNAL_TOPICS, check_name
 from broker.groups.streams.group import NO_TARGET, NOTHING_HELD
@@ -175,7 +175,7 @@ class StreamsGroupsHandler:
     def describe(self, request: Request) -> Steps[StreamsGroupDescribeResponse]:
         body: StreamsGroupDescribeRequest = request.body
         response = StreamsGroupDescribeResponse()
-        for group_id in dict.fromkeys(body.group_ids):
+        for group_id in (yield from each_once(body.group_ids)):
             yield GROUP_UNITS + len(group_id) // CHARACTERS_PER_UNIT
             described = yield from self._described(group_id)
             if body.include_authorized_operations and not described.error_code:

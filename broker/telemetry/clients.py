@@ -9,7 +9,6 @@ again. The figures are kept for whoever scrapes this broker (quire/metrics/telem
 from __future__ import annotations
 
 import logging
-import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ import crc32c
 
 from broker.cluster.config_group import CLIENT_METRICS_CONFIGS
 from broker.cluster.registry import Room
+from broker.regex import Pattern
 from runtime.config import ConfigError
 from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -37,6 +37,8 @@ INTERVAL_MS_DEFAULT = 300_000
 ALL_METRICS = "*"
 INSTANCES_MAX = 16_384
 EXPIRY_SECONDS_MIN = 60.0
+#: Of a client's id that is remembered, for the page of metrics; one may have 32 KB.
+CLIENT_ID_LENGTH_MAX = 200
 #: Of all clients together: each is a line of the page of metrics.
 SERIES_MAX = 20_000
 #: Beyond these a client may ask anew at once.
@@ -50,13 +52,10 @@ class Subscription:
 
     metrics: tuple[str, ...]
     interval_ms: int
-    match: Mapping[str, re.Pattern[str]]
+    match: Mapping[str, Pattern]
 
     def matches(self, client: Mapping[str, str]) -> bool:
-        return all(
-            pattern.fullmatch(client.get(label, "")) is not None
-            for label, pattern in self.match.items()
-        )
+        return all(pattern.matches(client.get(label, "")) for label, pattern in self.match.items())
 
 
 @dataclass(slots=True)
@@ -109,7 +108,7 @@ class TelemetryClients:
                 self._subscriptions.append(
                     subscription_of(self._registry.stored(Room.CLIENT_METRICS, name))
                 )
-            except (ConfigError, re.error) as error:
+            except (ConfigError, KafkaError) as error:
                 logger.error("subscription_not_understood", kv(name=name, error=error))
 
     # -- requests ---------------------------------------------------------------------------------
@@ -223,9 +222,8 @@ class TelemetryClients:
         said = crc32c.crc32c(f"{wanted}{interval_ms}".encode())
         number = (said ^ instance_id.int) & 0xFFFFFFFF
         signed = number - (1 << 32) if number >> 31 else number
-        return Instance(
-            instance_id, client_id, self._version, wanted, interval_ms, signed, used=now
-        )
+        shown = client_id[:CLIENT_ID_LENGTH_MAX]
+        return Instance(instance_id, shown, self._version, wanted, interval_ms, signed, used=now)
 
     def _forget_expired(self, now: float) -> None:
         """Who was not used for longest is looked at first."""
@@ -239,16 +237,17 @@ class TelemetryClients:
         self._series_count -= len(self._instances.pop(instance_id).series)
 
     def series(self) -> Iterator[tuple[Instance, str, Labels, float]]:
-        """All newest values of clients that are there yet."""
+        """All newest values of clients that are there yet. Between two of them others may have the
+        loop, and push."""
         now = self._env.clock.monotonic()
-        for instance in self._instances.values():
+        for instance in list(self._instances.values()):
             if now < instance.expires:
-                for (name, labels), value in instance.series.items():
+                for (name, labels), value in list(instance.series.items()):
                     yield instance, name, labels, value
 
 
 def subscription_of(texts: Mapping[str, str]) -> Subscription:
-    """ConfigError, re.error."""
+    """ConfigError, KafkaError."""
     values = CLIENT_METRICS_CONFIGS.parse(texts)
     interval_ms = values.get("interval.ms", INTERVAL_MS_DEFAULT)
     metrics, match = values.get("metrics", ()), values.get("match", ())
@@ -256,5 +255,5 @@ def subscription_of(texts: Mapping[str, str]) -> Subscription:
     assert isinstance(metrics, tuple)
     assert isinstance(match, tuple)
     pairs = (element.partition("=") for element in match)
-    patterns = {label.strip(): re.compile(pattern.strip()) for label, _, pattern in pairs}
+    patterns = {label.strip(): Pattern(pattern.strip()) for label, _, pattern in pairs}
     return Subscription(metrics, interval_ms, patterns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runtime.metrics import counter, untyped, untyped_family
+from runtime.metrics import SAMPLES_PER_TURN, counter, untyped, untyped_family
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def telemetry_collector(clients: TelemetryClients) -> Collector:
-    def collect() -> Iterator[Metric]:
+    def collect() -> Iterator[Metric | None]:
         for name, text, count in (
             ("unknown_subscription_request", "Of subscriptions that changed meanwhile.",
              clients.unknown_subscription_count),
@@ -33,13 +33,15 @@ def telemetry_collector(clients: TelemetryClients) -> Collector:
             "kafka_server_client_metrics_instance_count", "Clients remembered.", len(clients)
         )
         families: dict[str, Metric] = {}
-        for instance, name, labels, value in clients.series():
+        for number, (instance, name, labels, value) in enumerate(clients.series(), 1):
             family = families.get(name)
             if family is None:
                 text = "A metric that clients pushed."
                 family = families[name] = untyped_family(name, text)
             own = {"client_id": instance.client_id, "client_instance_id": str(instance.id)}
             family.add_sample(name, {**dict(labels), **own}, value)
+            if not number % SAMPLES_PER_TURN:
+                yield None
         yield from families.values()
 
     return collect

@@ -1,10 +1,13 @@
 """The HTTP server against the standard library's client, odd bytes, slow and greedy clients."""
 
 import http.client
+import os
 import socket
+from contextlib import ExitStack
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -172,6 +175,11 @@ HEAD = b"PUT / HTTP/1.1\r\nHost: x\r\n"
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
         (b"GET /%zz%ff HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET http://[::1/ HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        # Lines that h11 would parse all at once, for 40 ms.
+        (HEAD + b"a:\r\n" * 3000 + b"\r\n", 431),
+        (HEAD + b"a:b\r\n" + b" c\r\n" * 3000 + b"\r\n", 431),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"a:\r\n" * 3000 + b"\r\n", 431),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"a" * 6000 + b"\r\nx\r\n", 431),
     ],
 )
 async def test_bad_requests(site, data, status):
@@ -219,6 +227,58 @@ async def test_connections_are_counted(nursery):
     await idle[0].aclose()
     assert b"200" in await exchange(site, b"GET /third HTTP/1.1\r\nHost: x\r\n\r\n")
     await idle[1].aclose()
+
+
+async def test_who_is_too_many_takes_no_descriptor(nursery):
+    """Each that is accepted takes one, and without any left the disk's files cannot be opened: a
+    bookie ended so."""
+    site = Site()
+
+    async def serve(*, task_status):
+        await server.serve(site, "127.0.0.1", 0, connections_max=2, task_status=task_status)
+
+    site.address = await nursery.start(serve)
+    before = len(os.listdir("/proc/self/fd"))
+    with ExitStack() as stack:
+        for _ in range(20):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(site.address)  # those beyond the backlog go on trying
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(os.listdir("/proc/self/fd")) - before - 20 <= 3
+    assert b"200" in await exchange(site, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+
+
+class ChunksInATurn(trio.abc.Instrument):
+    """The most that were taken while nobody else ran."""
+
+    def __init__(self):
+        self.most = self.count = 0
+
+    def before_task_step(self, task):
+        self.count = 0
+
+    def one_more(self):
+        self.count += 1
+        self.most = max(self.most, self.count)
+
+
+async def test_a_body_of_very_many_chunks_leaves_the_loop_to_others(site, monkeypatch):
+    """Each takes h11 10 us: those of one packet held the loop for 120 ms."""
+    turns = ChunksInATurn()
+    take = server._Connection._next_event
+
+    async def counted(connection):
+        turns.one_more()
+        return await take(connection)
+
+    monkeypatch.setattr(server._Connection, "_next_event", counted)
+    trio.lowlevel.add_instrument(turns)
+    body = b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"
+    answer = await exchange(site, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+    trio.lowlevel.remove_instrument(turns)
+    assert b"x" * 20_000 in answer
+    assert turns.most <= server.CHUNKS_PER_TURN + 1
 
 
 PIECES = st.sampled_from(

@@ -13,10 +13,16 @@ import re2
 LENGTH_MAX = 8192
 #: Of a compiled pattern and its states, in bytes.
 MEMORY_MAX = 1 << 18
-#: Units (`Pattern.cost`) of matching before others have the loop: about 1 ms.
+#: Units (`Pattern.units`) of matching before others have the loop: about 1 ms. A match that may
+#: take more of them is for a worker; the interpreter is not held meanwhile.
 MATCHES_PER_TURN = 500
-#: Characters of a pattern that cost a name as much as the call does.
-_CHARACTERS_PER_UNIT = 64
+#: Of a compilation, in the same.
+COMPILE_UNITS = 2_500
+#: A step of the slowest way to match, for each character and each instruction of the program, takes
+#: some 4 ns. (a?b?){1000} has 6,000 of these in 12 characters.
+_STEPS_PER_UNIT = 128
+#: Of a call, whatever it matches.
+_CALL_UNITS = 2
 
 
 class PatternError(ValueError):
@@ -24,7 +30,7 @@ class PatternError(ValueError):
 
 
 class Pattern:
-    __slots__ = ("_compiled", "cost")
+    __slots__ = ("_compiled", "_size")
 
     def __init__(self, text: str) -> None:
         """PatternError."""
@@ -38,8 +44,11 @@ class Pattern:
             self._compiled = re2.compile(text, options)
         except (re2.error, UnicodeEncodeError) as error:
             raise PatternError(_message(error)) from None
-        #: Of one match, in microseconds or so.
-        self.cost = 2 + len(text) // _CHARACTERS_PER_UNIT
+        self._size: int = self._compiled.programsize
+
+    def units(self, name: str) -> int:
+        """How long `matches` may take, in microseconds or so."""
+        return _CALL_UNITS + len(name) * self._size // _STEPS_PER_UNIT
 
     def matches(self, name: str) -> bool:
         return self._compiled.fullmatch(name) is not None

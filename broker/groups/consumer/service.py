@@ -33,7 +33,12 @@ from broker.groups.consumer.events import (
 )
 from broker.groups.consumer.live import NEVER_MS, LiveGroup
 from broker.groups.consumer.migration_core import downgrade, upgraded
-from broker.groups.consumer.patterns import MATCHES_PER_TURN, Pattern, PatternError
+from broker.groups.consumer.patterns import (
+    COMPILE_UNITS,
+    MATCHES_PER_TURN,
+    Pattern,
+    PatternError,
+)
 from broker.groups.consumer.records import event_record
 from broker.groups.consumer.target_core import (
     assignor_input,
@@ -66,7 +71,9 @@ if TYPE_CHECKING:
     from broker.groups.consumer.assignors.input import Targets
     from broker.groups.consumer.ports import Topics
     from broker.groups.consumer.settings import ConsumerSettings
+    from broker.groups.consumer.types import Sight
     from broker.groups.shard import GroupEntry, GroupShard
+    from runtime.env import Env
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +100,7 @@ class ConsumerGroups:
 
     def __init__(
         self,
+        env: Env,
         timers: CoordinatorTimers,
         settings: ConsumerSettings,
         topics: Topics,
@@ -102,6 +110,7 @@ class ConsumerGroups:
         self.settings = settings
         #: There is an authorizer: members tell what they may see.
         self.is_guarded = False
+        self._env = env
         self._limits = limits
         self._timers = timers
         self._topics = topics
@@ -291,8 +300,16 @@ class ConsumerGroups:
             self.settings.group_consumer_assignors,
             self.settings.group_consumer_max_size,
             live.topics_version != self.topics_version,
-            _regex_error,
+            self._regex_error,
         )
+
+    def _regex_error(self, regex: str) -> str | None:
+        self._env.turn.spent_units += COMPILE_UNITS
+        try:
+            Pattern(regex)
+        except PatternError as error:
+            return str(error)
+        return None
 
     # --- to the log
 
@@ -495,23 +512,14 @@ class ConsumerGroups:
                     if regex not in live.applied.regexes:
                         found[regex] = frozenset()
                     continue
+                await slices.turn()  # to compile it takes one
                 try:
                     pattern = Pattern(regex)
                 except PatternError as error:
                     logger.warning("pattern not read", kv(group=live.group_id, error=error))
                     found[regex] = frozenset()
                     continue
-                matching = []
-                for name in names:
-                    if slices.due(pattern.cost):
-                        await slices.turn()
-                    if not pattern.matches(name):
-                        continue
-                    if slices.due(SIGHT_UNITS * len(sights)):
-                        await slices.turn()
-                    if all(sight.describes_topic(name) for sight in sights):
-                        matching.append(name)
-                found[regex] = frozenset(matching)
+                found[regex] = await self._matching(pattern, names, sights, slices)
         finally:
             live.is_resolving = False
         live.regexes_version = version
@@ -521,18 +529,31 @@ class ConsumerGroups:
             consumer_core.assign_if_due(changes, self.context(live))
             self.commit(entry, live, changes.events, _ignore)
 
+    async def _matching(
+        self, pattern: Pattern, names: Sequence[str], sights: Sequence[Sight], slices: Slices
+    ) -> frozenset[str]:
+        """Those of the names that all `sights` may see."""
+        matching = []
+        for name in names:
+            units = pattern.units(name)
+            if slices.due(min(units, MATCHES_PER_TURN)):
+                await slices.turn()
+            if units <= MATCHES_PER_TURN:
+                is_match = pattern.matches(name)
+            else:
+                is_match = await self._env.disk.run(pattern.matches, name)
+            if not is_match:
+                continue
+            if slices.due(SIGHT_UNITS * len(sights)):
+                await slices.turn()
+            if all(sight.describes_topic(name) for sight in sights):
+                matching.append(name)
+        return frozenset(matching)
+
 
 def _record_size(record: KeyValue) -> int:
     key, value = record
     return len(key) + len(value or b"")
-
-
-def _regex_error(regex: str) -> str | None:
-    try:
-        Pattern(regex)
-    except PatternError as error:
-        return str(error)
-    return None
 
 
 def _ignore(error: ErrorCode) -> None:

@@ -117,6 +117,7 @@ class SharePartitionCore:
                     if error is not ErrorCode.NONE:
                         return error, Change()
                     yield RUN_UNITS * (1 + len(change.runs) + len(renewed) - before)
+                yield 1  # of what is below the start there is nothing else
             is_begun = True
         finally:
             if not is_begun and change.runs:

@@ -309,6 +309,8 @@ async def test_group_settings(open_node):
         ({"consumer.session.timeout.ms": "1"}, "greater than or equal to group.consumer.min"),
         ({"consumer.session.timeout.ms": "90000"}, "less than or equal to group.consumer.max"),
         ({"share.auto.offset.reset": "by_duration:1h"}, "by_duration"),
+        ({"share.auto.offset.reset": f"by_duration:P{'9' * 5000}D"}, "by_duration"),
+        ({"share.auto.offset.reset": f"by_duration:PT{'9' * 19}S"}, "by_duration"),
         ({"foo": "1"}, "unknown setting"),
     ):
         with pytest.raises(ConfigError, match=match):

@@ -423,6 +423,14 @@ class VirtualClock:
         return trio.current_time()
 
 
+class Workers:
+    """Of a disk, its threads."""
+
+    async def run(self, function, *arguments):
+        await trio.lowlevel.checkpoint()
+        return function(*arguments)
+
+
 class World:
     """A coordinator, its handlers and its logs. `ask` sends a message as a client would: encoded
     and decoded in the version it names."""
@@ -438,7 +446,7 @@ class World:
         self.catalog = MemoryCatalog()
         self.logs = MemoryLogs(self.catalog, self.turn)
         self.env = Env(
-            clock=VirtualClock(), rng=random.Random(1), net=None, disk=None, turn=self.turn
+            clock=VirtualClock(), rng=random.Random(1), net=None, disk=Workers(), turn=self.turn
         )
         self.connection = ConnectionInfo("c", "10.0.0.9", "PLAINTEXT")
         #: Whom share groups need; None: they are not served.

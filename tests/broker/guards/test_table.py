@@ -126,6 +126,38 @@ def test_a_guard_asks_for_what_its_row_says(key, version):
             assert questions <= allowed
 
 
+def with_many(body, count):
+    """The same with so many elements in each innermost list."""
+    for name, spec in fields_of(type(body)):
+        value = getattr(body, name)
+        if isinstance(value, Struct):
+            with_many(value, count)
+        elif isinstance(value, list) and isinstance(value[0], Struct) and has_lists(value[0]):
+            with_many(value[0], count)
+        elif isinstance(spec.kind, Array):
+            setattr(body, name, value * count)
+    return body
+
+
+def has_lists(value):
+    found = [getattr(value, name) for name, _ in fields_of(type(value))]
+    return any(isinstance(each, list) or (isinstance(each, Struct) and has_lists(each))
+               for each in found)  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS)
+def test_what_is_refused_is_refused_in_steps(key, version):
+    """One topic, say, may have all 250,000 elements of a request: who had no rights at all held the
+    loop for as long as it took to write an error for each."""
+    connection = ConnectionInfo("1", "127.0.0.1", "PLAINTEXT")
+    for number, body in enumerate(bodies(key)):
+        for refusing in [Rules(), *map(Refusing, needed(key, version, body))]:
+            many = with_many(bodies(key)[number], 1000)
+            request = Request(key, version, 1, "", connection, many)
+            steps = guard_of(key)(request, Rights(refusing, connection, key.name))
+            assert max(steps, default=0) <= 10
+
+
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 def test_each_need_alone_refuses(key, version):
     """Everything is allowed but for one question, and what would be as good as it."""

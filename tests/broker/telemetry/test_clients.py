@@ -1,6 +1,7 @@
 """Who is asked for what, when he may push, what is remembered: as Kafka does it."""
 
 import random
+import time
 import uuid
 
 import pytest
@@ -11,7 +12,9 @@ from broker.telemetry import clients as module
 from broker.telemetry.clients import TelemetryClients
 from broker.telemetry.otlp import Point
 from metadata.memory import MemoryStore
+from quire.metrics.telemetry import telemetry_collector
 from runtime.env import Env
+from runtime.metrics import SAMPLES_PER_TURN
 from wire.kafka.errors import KafkaError
 
 BY = ConnectionInfo(
@@ -162,3 +165,38 @@ async def test_a_subscription_that_is_not_understood_does_not_hide_the_others(wo
     await world.want("c", metrics="y.")
     assert world.ask().metrics == ("y.",)
     assert [r.getMessage() for r in caplog.records].count("subscription_not_understood") >= 2
+
+
+async def test_a_long_client_id_is_not_remembered_whole(world):
+    """16,384 clients of 32 KB are half a gigabyte, and each line of the page has the id."""
+    assert len(world.ask(client_id="x" * 32_767).client_id) == module.CLIENT_ID_LENGTH_MAX
+    await world.want(match="client_id=x*")
+    assert world.ask(client_id="x" * 32_767).interval_ms == 300_000
+
+
+async def test_a_pattern_is_matched_in_time_that_a_client_cannot_make_long(world):
+    """An administrator's harmless pattern took 0.8 s for a client's id of 32 KB."""
+    await world.want(match="client_id=.*-app-.*-prod", interval_ms="1000")
+    began = time.thread_time()
+    assert world.ask(client_id="-app" * 8_000 + "x").interval_ms == 300_000
+    assert world.ask(uuid.UUID(int=5), "-app" * 8_000 + "-prod").interval_ms == 1000
+    assert time.thread_time() - began < 0.1
+
+
+async def test_very_many_series_are_read_in_turns(world):
+    """20,000 of them held the loop for as long as a scrape took; whoever comes in between may push,
+    and come anew."""
+    subscription_id = world.ask().subscription_id
+    points = [Point(f"n{number}", (), 1.0) for number in range(3 * SAMPLES_PER_TURN)]
+    world.push(subscription_id, points=points)
+    turns, samples = 0, 0
+    for family in telemetry_collector(world.clients)():
+        if family is None:
+            turns += 1
+            world.ask(uuid.UUID(int=1000 + turns), "another")
+            series = world.clients._instances[ID].series
+            world.clients.take(world.clients._instances[ID], [Point(f"new{turns}", (), 1.0)])
+            assert len(series) == len(points) + turns
+        else:
+            samples += family.name.startswith("n")
+    assert (turns, samples) == (3, len(points))

@@ -9,6 +9,7 @@ import trio
 from broker.api import ConnectionInfo
 from broker.groups.consumer.events import CurrentSet
 from broker.groups.consumer.migration_core import upgraded
+from broker.groups.consumer.patterns import Pattern
 from broker.groups.consumer.settings import ConsumerSettings
 from broker.groups.consumer.types import GroupTimes
 from broker.rights import Rights
@@ -439,6 +440,57 @@ async def test_regex_new_topic(world, autojump_clock):
         await world.settle()
         await one.beat()
     assert waited <= 10
+
+
+class InATurn(trio.abc.Instrument):
+    """The most calls while nobody else ran."""
+
+    def __init__(self, function):
+        self.most = self._count = 0
+        self._function = function
+
+    def before_task_step(self, task):
+        self._count = 0
+
+    def __call__(self, *arguments):
+        self._count += 1
+        self.most = max(self.most, self._count)
+        return self._function(*arguments)
+
+
+async def test_costly_patterns_leave_the_loop_to_others(world, autojump_clock, monkeypatch):
+    """One of 19 characters took 5 ms for each name, and was said to take 2 us: a member held the
+    loop for 436 ms."""
+    for number in range(6):
+        world.catalog.add("t" * (200 + number), 1)
+    matches, compiled = InATurn(Pattern.matches), InATurn(Pattern.__init__)
+    monkeypatch.setattr(Pattern, "matches", lambda *given: matches(*given))
+    monkeypatch.setattr(Pattern, "__init__", lambda *given: compiled(*given))
+    for turns in (matches, compiled):
+        trio.lowlevel.add_instrument(turns)
+    clients = [
+        Client(world, f"m{number}", subscribed_topic_regex="([a-z]?[b-z]?){500}" + "9?" * number)
+        for number in range(3)
+    ]
+    for client in clients:
+        assert await client.beat() is E.NONE
+    await world.settle()
+    live = group_of(world)
+    assert [len(each.topics) for each in live.applied.regexes.values()] == [7, 7, 7]
+    # One that is cheap, the topic «t», may come before one that is not.
+    assert (matches.most, compiled.most) == (2, 1)
+    for turns in (matches, compiled):
+        trio.lowlevel.remove_instrument(turns)
+
+
+async def test_a_burst_of_patterns_is_spent(world, autojump_clock):
+    """To compile one may take 3 ms: others come in between."""
+    turn = world.coordinator.env.turn
+    turn.spent_units = 0
+    for number in range(3):
+        client = Client(world, f"m{number}", subscribed_topic_regex="a" * (number + 1))
+        world.send(*client.request())
+    assert turn.is_spent
 
 
 async def test_a_large_group_is_assigned_beside_requests(world, autojump_clock):

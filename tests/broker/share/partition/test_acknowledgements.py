@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.api import all_steps
 from broker.share.partition.acknowledgements import Acknowledgement, checked
 from wire.kafka.messages.share_groups import AcknowledgementBatch
 
@@ -29,12 +30,18 @@ def batches(*wanted):
     ],
 )
 def test_refused(wanted):
-    assert checked(batches(*wanted), may_renew=False) is None
+    assert all_steps(checked(batches(*wanted), may_renew=False)) is None
 
 
 def test_allowed():
-    found = checked(batches((0, 1, [1]), (2, 4, [4, 0, 3])), may_renew=True)
+    found = all_steps(checked(batches((0, 1, [1]), (2, 4, [4, 0, 3])), may_renew=True))
     assert found == [Acknowledgement(0, 1, b"\1"), Acknowledgement(2, 4, b"\4\0\3")]
+
+
+def test_very_many_are_checked_in_steps():
+    """100,000 batches of one partition took 100 ms at once."""
+    many = batches(*((at, at, [1]) for at in range(1000)))
+    assert max(checked(many, may_renew=False)) <= 3
 
 
 def test_pieces():

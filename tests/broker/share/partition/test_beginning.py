@@ -22,7 +22,10 @@ def test_no_duration():
 
 @pytest.mark.parametrize(
     ("reset", "offset"),
-    [("latest", 9), ("earliest", 2), ("by_duration:PT1S", 5), ("by_duration:PT0.1S", 9)],
+    [
+        *(("latest", 9), ("earliest", 2), ("by_duration:PT1S", 5), ("by_duration:PT0.1S", 9)),
+        (f"by_duration:P{'9' * 18}D", 5),
+    ],
 )
 async def test_beginning(reset, offset):
     async def offset_for_timestamp(timestamp_ms):
