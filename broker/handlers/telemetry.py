@@ -12,7 +12,8 @@ ClientMetricsManager.
 Known deviations: Kafka announces both only with a plug-in that takes the metrics, which here is the
 page; sums are asked for since the client's start, and not since its last push, for a page that is
 scraped from time to time needs them so; a client is forgotten by its time, and not when its
-connection ends; what comes to more than telemetry.max.bytes is TELEMETRY_TOO_LARGE.
+connection ends; what comes to more than telemetry.max.bytes is TELEMETRY_TOO_LARGE; patterns of a
+subscription are RE2's, without references back and look-around.
 """
 
 from __future__ import annotations
