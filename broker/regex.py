@@ -43,12 +43,12 @@ class Pattern:
 
     __slots__ = ("_compiled", "_size", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, bytes_max: int = PATTERN_BYTES_MAX) -> None:
         """KafkaError INVALID_REGULAR_EXPRESSION: it is none, or too large."""
         self.text = text
         encoded = text.encode(errors="replace")
-        if len(encoded) > PATTERN_BYTES_MAX:
-            raise _invalid(f"a pattern of {len(encoded)} bytes: {PATTERN_BYTES_MAX} are the most")
+        if len(encoded) > bytes_max:
+            raise _invalid(f"a pattern of {len(encoded)} bytes: {bytes_max} are the most")
         try:
             self._compiled = re2.compile(encoded, _OPTIONS)
         except re2.error as error:

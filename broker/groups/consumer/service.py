@@ -33,12 +33,7 @@ from broker.groups.consumer.events import (
 )
 from broker.groups.consumer.live import NEVER_MS, LiveGroup
 from broker.groups.consumer.migration_core import downgrade, upgraded
-from broker.groups.consumer.patterns import (
-    COMPILE_UNITS,
-    MATCHES_PER_TURN,
-    Pattern,
-    PatternError,
-)
+from broker.groups.consumer.patterns import COMPILE_UNITS, MATCHES_PER_TURN, pattern_of
 from broker.groups.consumer.records import event_record
 from broker.groups.consumer.target_core import (
     assignor_input,
@@ -60,7 +55,7 @@ from broker.groups.in_units import Unit, unit_slices
 from broker.groups.records import group_record, group_tombstone
 from runtime.logs import kv
 from runtime.slices import Slices
-from wire.kafka.errors import ErrorCode
+from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,6 +68,7 @@ if TYPE_CHECKING:
     from broker.groups.consumer.settings import ConsumerSettings
     from broker.groups.consumer.types import Sight
     from broker.groups.shard import GroupEntry, GroupShard
+    from broker.regex import Pattern
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -306,9 +302,9 @@ class ConsumerGroups:
     def _regex_error(self, regex: str) -> str | None:
         self._env.turn.spent_units += COMPILE_UNITS
         try:
-            Pattern(regex)
-        except PatternError as error:
-            return str(error)
+            pattern_of(regex)
+        except KafkaError as error:
+            return error.message or error.code.name
         return None
 
     # --- to the log
@@ -514,8 +510,8 @@ class ConsumerGroups:
                     continue
                 await slices.turn()  # to compile it takes one
                 try:
-                    pattern = Pattern(regex)
-                except PatternError as error:
+                    pattern = pattern_of(regex)
+                except KafkaError as error:
                     logger.warning("pattern not read", kv(group=live.group_id, error=error))
                     found[regex] = frozenset()
                     continue

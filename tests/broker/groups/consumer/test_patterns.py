@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from broker.groups.consumer.patterns import Pattern
+from broker.groups.consumer.patterns import LENGTH_MAX, pattern_of
+from wire.kafka.errors import ErrorCode, KafkaError
 
 NAMES = ["a" * 249, "ab" * 124, "topic-" + "n" * 40, "x"]
 
@@ -19,7 +20,7 @@ NAMES = ["a" * 249, "ab" * 124, "topic-" + "n" * 40, "x"]
 def test_it_takes_no_longer_than_it_says(text):
     """With room for a machine that is busy, and the best of some. The number of a pattern's
     characters says nothing of it."""
-    pattern = Pattern(text)
+    pattern = pattern_of(text)
     for name in NAMES:
         took = []
         for _ in range(5):
@@ -27,3 +28,11 @@ def test_it_takes_no_longer_than_it_says(text):
             pattern.matches(name)
             took.append((time.thread_time() - began) * 1e6)
         assert min(took) < 3 * pattern.units(name) + 500
+
+
+def test_characters_are_counted_not_bytes():
+    text = "ä" * (LENGTH_MAX // 2 + 100)
+    assert pattern_of(text).matches(text)
+    with pytest.raises(KafkaError) as caught:
+        pattern_of("x" * (LENGTH_MAX + 1))
+    assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION

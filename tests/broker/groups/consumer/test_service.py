@@ -9,9 +9,9 @@ import trio
 from broker.api import ConnectionInfo
 from broker.groups.consumer.events import CurrentSet
 from broker.groups.consumer.migration_core import upgraded
-from broker.groups.consumer.patterns import Pattern
 from broker.groups.consumer.settings import ConsumerSettings
 from broker.groups.consumer.types import GroupTimes
+from broker.regex import Pattern
 from broker.rights import Rights
 from broker.security.principal import Principal
 from tests.broker.groups.conftest import GroupDriver
