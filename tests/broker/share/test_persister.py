@@ -15,6 +15,7 @@ from broker.cluster.peers import BrokerPeers
 from broker.dispatch import Dispatcher
 from broker.handlers.share_state import ShareStateHandler
 from broker.server import KafkaServer, ServerSettings
+from broker.share import persister
 from broker.share.persister import RETRY_SECONDS, CoordinatorPersister
 from broker.share.ports import ShareKey, ShareState, StateBatch
 from broker.transactions.ports import OtherBrokers
@@ -148,3 +149,10 @@ async def test_who_cannot_be_reached_is_not_asked_for_ever(cluster, node, autoju
     assert await persister.write(KEYS[0], 1, 1, 5, 0, []) is E.COORDINATOR_NOT_AVAILABLE
     assert trio.current_time() - began == pytest.approx(RETRY_SECONDS)
     assert persister._question_count == 0
+
+
+async def test_too_many_questions_are_told_at_once(monkeypatch):
+    """Nobody is asked, and nothing waits."""
+    monkeypatch.setattr(persister, "QUESTIONS_MAX", 1)
+    found = await CoordinatorPersister(None, None, None).read_summary(KEYS[:2])
+    assert [found[key].error for key in KEYS[:2]] == [E.COORDINATOR_NOT_AVAILABLE] * 2

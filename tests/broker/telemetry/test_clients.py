@@ -200,3 +200,12 @@ async def test_very_many_series_are_read_in_turns(world):
         else:
             samples += family.name.startswith("n")
     assert (turns, samples) == (3, len(points))
+
+
+async def test_what_a_client_pushed_before_it_was_forgotten_is_not_counted(world):
+    """It came anew while its push was read: the old one's series are on no page."""
+    before = world.ask()
+    world.clock.now += 10_000
+    assert world.ask() is not before
+    world.clients.take(before, [Point("a", (), 1.0)])
+    assert (world.series(), world.clients._series_count) == ({}, 0)
