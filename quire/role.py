@@ -16,6 +16,7 @@ import click
 import trio
 
 from runtime.config import ConfigError, PropertiesError
+from runtime.descriptors import raise_limit
 from runtime.logs import kv
 from runtime.loop_watch import watch_of_run
 from runtime.processes import die_with_parent, wait_for_end_of_input
@@ -48,6 +49,7 @@ def run_role(role: Role, *, parent_pid: int | None = None) -> None:
     parent it ends, too, when that does (runtime/processes.py)."""
     if parent_pid is not None:
         die_with_parent(parent_pid)
+    raise_limit()
     try:
         trio.run(_serve, role, parent_pid is not None, strict_exception_groups=True)
     except Exception as error:  # the process ends here, with a code and a reason

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from runtime.descriptors import accepted_below
 from runtime.logs import kv
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ LISTEN_BACKLOG = 1024
 #: one copy of a few kilobytes is cheaper than many vector elements.
 SEND_BUFFERS_MAX = 512
 JOIN_BYTES_MAX = 16 << 10
-#: How long accepting rests after the process ran out of descriptors.
+#: How long accepting rests when descriptors are short.
 ACCEPT_REST_SECONDS = 0.1
 
 #: What an IPv4 address begins with at an IPv6 socket.
@@ -263,7 +264,7 @@ class SocketTransport:
 class SocketListener:
     """One listening socket (runtime.net.Listener)."""
 
-    __slots__ = ("_factory", "_is_paused", "_net", "_socket", "address", "fd")
+    __slots__ = ("_factory", "_is_paused", "_is_short", "_net", "_socket", "address", "fd")
 
     def __init__(
         self,
@@ -276,6 +277,8 @@ class SocketListener:
         self._socket = sock
         self._factory = factory
         self._is_paused = False
+        #: The last one that came was one too many, and that was told.
+        self._is_short = False
         self.fd = sock.fileno()
         self.address = address
 
@@ -292,11 +295,23 @@ class SocketListener:
                 # descriptors the listener would be reported ready for ever: let it rest.
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     logger.warning("accept_failed", kv(error=error))
-                    self._net.modify(self.fd, 0)
-                    self._net.rest(self)
+                    self._rest()
                 return
+            if sock.fileno() >= self._net.accepted_below:
+                # What is left is for files (runtime/descriptors.py).
+                sock.close()
+                if not self._is_short:
+                    logger.warning("descriptors_short", kv(most=self._net.accepted_below))
+                self._is_short = True
+                self._rest()
+                return
+            self._is_short = False
             peer = _prepare(sock, address)
             self._net.adopt(sock, peer, self._factory)
+
+    def _rest(self) -> None:
+        self._net.modify(self.fd, 0)
+        self._net.rest(self)
 
     def wake(self) -> None:
         """Accepts again after a rest."""
@@ -345,6 +360,7 @@ class RealNet:
         self._dirty: list[SocketTransport] = []
         self._resting: list[SocketListener] = []
         self.accepted_count = 0
+        self.accepted_below = accepted_below()
 
     @property
     def place(self) -> str:

@@ -2,6 +2,7 @@
 
 import socket
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 import trio
@@ -91,6 +92,28 @@ async def test_many_connections_at_once(net):
     with trio.fail_after(5):
         while net.connection_count:
             await trio.sleep(0.01)
+
+
+async def test_what_is_left_of_descriptors_is_for_files(net, caplog):
+    """A listener that takes all of them leaves none to a bookie's next file, and that ends it."""
+    listener = net.listen("127.0.0.1", 0, Echo)
+    port = listener.address[1]
+    with socket.socket() as free, ExitStack() as clients:
+        net.accepted_below = free.fileno() + 12  # six clients, and the server's ends of them
+        streams = [
+            clients.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(20)
+        ]
+        with trio.fail_after(5):
+            while not any(record.message == "descriptors_short" for record in caplog.records):
+                await trio.sleep(0.01)
+        await trio.sleep(0.5)
+        told = [record for record in caplog.records if record.message == "descriptors_short"]
+        assert len(told) == 1, "once"
+        assert net.connection_count < 12
+        for each in streams:
+            each.close()
+        with trio.fail_after(5):
+            assert await exchange(port, b"ping") == b"ping"
 
 
 async def test_a_reader_that_does_not_read_holds_up_nobody(net):
