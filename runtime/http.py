@@ -19,8 +19,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ from runtime.slices import Slices
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
 
     from runtime.renewed_tls import RenewedTls
 
@@ -58,6 +58,8 @@ SEND_SIZE_BYTES = 64 * 1024
 RECEIVE_SIZE_BYTES = 4 * 1024
 #: Chunks of a body between two chances for others to run: some 1 ms.
 CHUNKS_PER_TURN = 100
+#: Of a list in an answer, before others run.
+VALUES_PER_TURN = 100
 #: After an error that ends the connection: input that is still read, so that the answer arrives.
 LINGER_SECONDS = 1.0
 
@@ -116,6 +118,20 @@ def json_response(value: object, status: int = 200) -> HttpResponse:
     return HttpResponse(status, json.dumps(value, indent=2).encode() + b"\n", JSON)
 
 
+def json_list_response(values: Iterable[object]) -> HttpResponse:
+    """A list of any length, one value a line: each is asked for when it is sent."""
+    return HttpResponse(200, _json_list(values), JSON)
+
+
+async def _json_list(values: Iterable[object]) -> AsyncGenerator[bytes, None]:
+    yield b"["
+    for number, value in enumerate(values):
+        yield (b",\n" if number else b"\n") + json.dumps(value).encode()
+        if number % VALUES_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
+    yield b"\n]\n"
+
+
 def text_response(text: str, status: int = 200) -> HttpResponse:
     return HttpResponse(status, text.encode(), TEXT)
 
@@ -134,25 +150,26 @@ async def serve(
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves until cancelled; `started` with the address that is really bound. OSError if it
-    cannot be. Connections beyond the limit wait in the listener's backlog. `tls`: https."""
+    cannot be. Connections beyond the limit wait in the listener's backlog, and one that is silent
+    goes for each. `tls`: https."""
     try:
         opened = await trio.open_tcp_listeners(port, host=host, backlog=connections_max)
     except OSError as error:
         raise OSError(error.errno, f"{error.strerror}: {host}:{port}") from error
     address = opened[0].socket.getsockname()
-    room = trio.Semaphore(connections_max)
+    room = _Room(connections_max)
     listeners = [_Admitting(each, room) for each in opened]
 
     async def accepted(stream: trio.SocketStream) -> None:
         try:
             peer = str(stream.socket.getpeername()[0])
             if tls is None:
-                await _Connection(stream, handler, peer).run()
+                await _Connection(stream, handler, peer, room).run()
             elif (secured := await _secured(stream, tls.context, peer)) is not None:
-                await _Connection(secured, handler, peer).run()
+                await _Connection(secured, handler, peer, room).run()
         finally:
             await trio.aclose_forcefully(stream)
-            room.release()
+            room.leave()
 
     task_status.started((address[0], address[1]))
     async with trio.open_nursery() as nursery:
@@ -161,18 +178,46 @@ async def serve(
         await trio.serve_listeners(accepted, listeners)
 
 
+class _Room:
+    """Of connections. If there is none, who waits for no answer and has sent nothing for longest
+    goes: with so many silent ones nobody else would be served for IDLE_TIMEOUT_SECONDS."""
+
+    def __init__(self, places: int) -> None:
+        self._free = trio.Semaphore(places)
+        #: In the order in which they began to wait.
+        self._silent: dict[trio.CancelScope, None] = {}
+
+    async def enter(self) -> None:
+        if not self._free.value and self._silent:
+            next(iter(self._silent)).cancel()
+        await self._free.acquire()
+
+    def leave(self) -> None:
+        self._free.release()
+
+    @contextmanager
+    def silent(self) -> Iterator[trio.CancelScope]:
+        """While a connection has sent nothing of a request."""
+        with trio.move_on_after(IDLE_TIMEOUT_SECONDS) as scope:
+            self._silent[scope] = None
+            try:
+                yield scope
+            finally:
+                self._silent.pop(scope, None)
+
+
 class _Admitting(trio.abc.Listener[trio.SocketStream]):
     """A listener that gives a connection when there is room for it, and accepts none meanwhile:
     each has a descriptor, of which the process has not many, and the disk needs them."""
 
-    def __init__(self, listener: trio.SocketListener, room: trio.Semaphore) -> None:
+    def __init__(self, listener: trio.SocketListener, room: _Room) -> None:
         self._listener = listener
         self._room = room
 
     async def accept(self) -> trio.SocketStream:
         stream = await self._listener.accept()
         try:
-            await self._room.acquire()
+            await self._room.enter()
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise
@@ -199,8 +244,9 @@ async def _secured(
 
 
 class _Connection:
-    def __init__(self, stream: _Stream, handler: Handler, peer: str) -> None:
+    def __init__(self, stream: _Stream, handler: Handler, peer: str, room: _Room) -> None:
         self._stream = stream
+        self._room = room
         self._handler = handler
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_SIZE_MAX_BYTES)
         self._peer = peer
@@ -246,10 +292,11 @@ class _Connection:
     # Receiving.
 
     async def _receive(self) -> HttpRequest | None:
-        """None if the client closed, or was idle for long. RemoteProtocolError, HttpError."""
+        """None if the client closed, was idle for long, or too long for others who came.
+        RemoteProtocolError, HttpError."""
         self._is_head_only = False
         event: object
-        with trio.move_on_after(IDLE_TIMEOUT_SECONDS) as idle:
+        with self._room.silent() as idle:
             event = self._protocol.next_event()
             if event is h11.NEED_DATA and not await self._feed():
                 return None

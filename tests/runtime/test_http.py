@@ -217,16 +217,41 @@ async def test_connections_are_counted(nursery):
         await server.serve(site, "127.0.0.1", 0, connections_max=2, task_status=task_status)
 
     site.address = await nursery.start(serve)
-    idle = [await trio.open_tcp_stream(*site.address) for _ in range(2)]
-    for stream in idle:
+    asking = [await trio.open_tcp_stream(*site.address) for _ in range(2)]
+    for stream in asking:
         await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await stream.receive_some(1000)
+        await stream.send_all(b"GET / HTTP/1.1\r\n")  # it is not silent any more
+    await trio.testing.wait_all_tasks_blocked(0.05)
     with trio.move_on_after(0.3) as scope:
         await exchange(site, b"GET /third HTTP/1.1\r\nHost: x\r\n\r\n")
     assert scope.cancelled_caught
-    await idle[0].aclose()
+    await asking[0].aclose()
     assert b"200" in await exchange(site, b"GET /third HTTP/1.1\r\nHost: x\r\n\r\n")
-    await idle[1].aclose()
+    await asking[1].aclose()
+
+
+async def test_who_is_silent_for_longest_goes_when_there_is_no_room(nursery):
+    site = Site()
+
+    async def serve(*, task_status):
+        await server.serve(site, "127.0.0.1", 0, connections_max=3, task_status=task_status)
+
+    site.address = await nursery.start(serve)
+    silent = []
+    for _ in range(3):
+        silent.append(await trio.open_tcp_stream(*site.address))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+    await silent[0].send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b"200" in await silent[0].receive_some(1000)
+    with trio.fail_after(5):
+        assert b"200" in await exchange(site, b"GET /new HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await silent[1].receive_some(1000) == b"", "the others have asked later"
+    for stream in (silent[0], silent[2]):
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200" in await stream.receive_some(1000)
+    for stream in silent:
+        await stream.aclose()
 
 
 async def test_who_is_too_many_takes_no_descriptor(nursery):

@@ -27,12 +27,10 @@ from broker.log.partition import State
 from metadata.store import MetadataError, NodeExistsError, SessionState
 from quire.tools.admin.serve import url_of
 from runtime import http
-from runtime.http import JSON, HttpError, HttpResponse, json_response, text_response
+from runtime.http import HttpError, HttpResponse, json_list_response, json_response, text_response
 from runtime.logs import kv
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
     from metadata.store import MetadataStore
@@ -49,8 +47,6 @@ FORMAT = 1
 API = "/api/v1/quire/"
 LOOK_SECONDS = 1.0
 RETRY_SECONDS = 1.0
-#: Partitions that are described between two chances for others to run.
-LIST_RUN_COUNT = 100
 
 
 class WaitingTimes:
@@ -162,7 +158,8 @@ class BrokerSite:
             log = self._find(name)
             return json_response(describe(log, self._waiting.waiting_ms(log)))
         if kind == "partitions" and not name:
-            return HttpResponse(200, self._list(), JSON)
+            every = list(self._logs.all())
+            return json_list_response(describe(log, self._waiting.waiting_ms(log)) for log in every)
         raise HttpError(404, f"there is no {path[:200]}")
 
     def _find(self, name: str) -> PartitionLog:
@@ -170,15 +167,6 @@ class BrokerSite:
             if log.name == name:
                 return log
         raise HttpError(404, f"{name[:200]} is not held here")
-
-    async def _list(self) -> AsyncGenerator[bytes, None]:
-        yield b"["
-        for number, log in enumerate(list(self._logs.all())):
-            comma = b",\n" if number else b"\n"
-            yield comma + json.dumps(describe(log, self._waiting.waiting_ms(log))).encode()
-            if number % LIST_RUN_COUNT == 0:
-                await trio.lowlevel.checkpoint()
-        yield b"\n]\n"
 
 
 async def serve_broker_pages(

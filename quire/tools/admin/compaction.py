@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.log.compact.cleaner import LogCleaner
-from runtime.http import HttpError, HttpResponse, json_response
+from runtime.http import HttpError, HttpResponse, json_list_response
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ class CompactionPages:
             self._ask(name, found)
         elif request.method not in ("GET", "HEAD"):
             raise HttpError(405, "GET, HEAD or POST")
-        return json_response([self.describe(log) for log in found])
+        return json_list_response(self.describe(log) for log in found)
 
     def _find(self, name: str) -> list[PartitionLog]:
         """A topic may have a name that ends as a partition's does: then the topic is meant."""
