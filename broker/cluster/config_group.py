@@ -70,8 +70,9 @@ GROUP_MOST = {"streams.num.standby.replicas": "group.streams.max.standby.replica
 
 
 def _client_match(value: ConfigValue) -> str | None:
-    """name=pattern pairs over the labels that KIP-714 lists. Patterns are RE2's: clients say what
-    they are matched with, up to 32 KB, and `.*a.*b` took Python's 0.8 s for that."""
+    """name=pattern pairs over the labels that KIP-714 lists."""
+    # Patterns are RE2's: clients say what they are matched with, up to 32 KB, and `.*a.*b` took
+    # Python's 0.8 s for that.
     assert isinstance(value, tuple)
     labels = (
         *("client_instance_id", "client_id", "client_software_name"),
