@@ -94,6 +94,14 @@ def test_late_write_takes_nothing_back():
     assert write(late, start=30).state.delivery_complete_count == -1, "nobody said"
 
 
+def test_of_writes_with_one_start_the_highest_count_is_the_last():
+    state = write(led(), (20, 24, 2, 1), start=20, count=5).state
+    for start in (20, -1):
+        late = write(state, (20, 22, 2, 1), start=start, count=3)
+        assert late.state.delivery_complete_count == 5
+        assert late.record.delivery_complete_count == -1, "nothing of it is recorded"
+
+
 @pytest.mark.parametrize(
     "fields",
     [{"start": -2}, {"count": -2}, {"batches": [(3, 2, 0, 1)]}, {"batches": [(3, 3, 1, 1)]}],
