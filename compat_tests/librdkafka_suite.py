@@ -138,8 +138,11 @@ def run_test(
     *,
     properties: dict[str, str] | None = None,
     environment: dict[str, str] | None = None,
+    timeout_s: float | None = None,
 ) -> Outcome:
-    """One test, by itself; `properties` and `environment` are told to it beyond the usual ones."""
+    """One test, by itself; `properties` and `environment` are told to it beyond the usual ones.
+    `timeout_s` None: the test's own."""
+    timeout_s = test.timeout_s if timeout_s is None else timeout_s
     name = test.name
     configuration = scratch / "test.conf"
     said = {"bootstrap.servers": bootstrap, "test.timeout.multiplier": "2", **(properties or {})}
@@ -175,12 +178,12 @@ def run_test(
             stderr=subprocess.STDOUT,
             env=environment,
             cwd=tests_dir(),
-            timeout=test.timeout_s,
+            timeout=timeout_s,
             check=False,
         )
         output, code = done.stdout, str(done.returncode)
     except subprocess.TimeoutExpired as expired:
-        output, code = expired.stdout or b"", f"no end in {test.timeout_s} s"
+        output, code = expired.stdout or b"", f"no end in {timeout_s} s"
     seconds = time.monotonic() - started
     for left in tests_dir().glob(f"stats_{name}_*.json"):
         left.unlink(missing_ok=True)
