@@ -106,7 +106,7 @@ test: setup peers lint ## Everything: checks, all tests, other people's clients 
 test-long: setup peers ## What takes too long for `test`: make test-long ARGS="--only simulation".
 	$(BIN)/python -m compat_tests.long $(ARGS)
 
-# They wait for most of their time: four at a time, half an hour.
+# They wait for most of their time: four at a time.
 librdkafka-share: setup peers ## librdkafka's tests of share groups that take minutes each.
 	cd compat_tests && QUIRE_SUITE=share ../$(BIN)/python -m pytest -v test_librdkafka.py -n 4 --maxschedchunk=1
 
