@@ -178,18 +178,24 @@ class AclStore:
 
     async def _have(self, name: str, acls: _Acls) -> None:
         """Those that deny come first and go last, so that what is in between allows no more than
-        before or after."""
+        before or after. Otherwise by what they say: a set's order is of the process, and they are
+        listed in the order of the index."""
         before = self._documents.get(name, _NONE)
         self._documents[name] = acls
         slices = Slices(ACLS_PER_TURN)
-        for acl in sorted(acls - before, key=lambda acl: acl.permission):
+        for acl in sorted(acls - before, key=_order):
             if slices.due():
                 await slices.turn()
             self.index.add(acl)
-        for acl in sorted(before - acls, key=lambda acl: -acl.permission):
+        for acl in sorted(before - acls, key=_order, reverse=True):
             if slices.due():
                 await slices.turn()
             self.index.remove(acl)
+
+
+def _order(acl: AclBinding) -> tuple[int | str, ...]:
+    kind = (acl.resource_type, acl.pattern_type, acl.name)
+    return (acl.permission, *kind, acl.principal, acl.host, acl.operation)
 
 
 async def _changed(

@@ -8,7 +8,7 @@ import trio
 from broker.api import STEP_UNITS, all_steps
 from broker.security.acls import documents_core
 from broker.security.acls import store as store_module
-from broker.security.acls.bindings import Permission
+from broker.security.acls.bindings import AclFilter, Permission
 from broker.security.acls.documents_core import (
     ACL_UNITS,
     ACLS_PATH,
@@ -49,6 +49,17 @@ async def until(condition):
     with trio.fail_after(5):
         while not condition():
             await trio.sleep(0.001)
+
+
+async def test_acls_of_a_document_are_in_an_order_that_is_no_sets(start):
+    """Which is another one in each process: a run of the simulation would not be the next one's."""
+    store = await start()
+    many = [acl_of(f"-u{number} READ TOPIC t{number % 7}") for number in range(6000)]
+    some = [acl for acl in many if document_of(acl) == document_of(many[0])]
+    assert len(some) > 12, "too few to be in order by chance"
+    await store.add(reversed(some))
+    listed = list(store.index.candidates(AclFilter()))
+    assert listed == sorted(some, key=lambda acl: (acl.name, acl.principal))
 
 
 async def test_what_one_broker_changes_the_others_have_soon(start):
