@@ -67,9 +67,10 @@ def test_few_seeds_reach_what_is_rare():
 @pytest.mark.slow
 def test_six_seeds_twice():
     """In two processes, whatever the hashes of strings and the addresses of objects are. More of
-    them, and other ones each time, are a part of `make test-long`."""
+    them, and other ones each time, are a part of `make test-long`. Two have administrators of
+    ACLs: 26 differed when DescribeAcls gave them in the order of a set."""
     done = subprocess.run(
-        [sys.executable, "-m", "sim", "--seed", "11", "--count", "6", "--steps", "4", "--twice"],
+        [sys.executable, "-m", "sim", "--seed", "21", "--count", "6", "--steps", "4", "--twice"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -77,7 +78,7 @@ def test_six_seeds_twice():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     pairs = re.findall(r"^seed (\d+) (\w+) (\w+) the same$", done.stdout, re.MULTILINE)
-    assert [int(seed) for seed, _, _ in pairs] == list(range(11, 17))
+    assert [int(seed) for seed, _, _ in pairs] == list(range(21, 27))
     assert len({digest for _, digest, _ in pairs}) == 6
 
 
