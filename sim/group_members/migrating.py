@@ -170,7 +170,8 @@ class MigratingClassic(_Migrating, ClassicMember):
         if self._is_mixed:
             await trio.sleep(keep_seconds(self._rng))
         positions = self._reader.positions
-        await self._commit({each: positions.pop(each) for each in lost if each in positions})
+        known = sorted(each for each in lost if each in positions)  # a set has no order
+        await self._commit({each: positions.pop(each) for each in known})
         self._leftover = set()
         self._world.owners[self.group].has_only(self._id, self._assigned)
         self._keeps = True
