@@ -26,8 +26,8 @@ SIM_MINUTES ?= 5
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help setup run lint check format settings unit test test-long librdkafka-share sim mutations peers bench soak chaos \
-  lock clean
+.PHONY: help setup run lint check format settings unit test test-long librdkafka-share librdkafka-cluster \
+  sim mutations peers bench soak chaos lock clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ test-long: setup peers ## What takes too long for `test`: make test-long ARGS="-
 # They wait for most of their time: four at a time.
 librdkafka-share: setup peers ## librdkafka's tests of share groups that take minutes each.
 	cd compat_tests && QUIRE_SUITE=share ../$(BIN)/python -m pytest -v test_librdkafka.py -n 4 --maxschedchunk=1
+
+librdkafka-cluster: setup peers ## librdkafka's tests against three brokers and three bookies.
+	cd compat_tests && QUIRE_SUITE=cluster ../$(BIN)/python -m pytest -v test_librdkafka.py
 
 mutations: setup ## Rules broken on purpose, and what finds each: make mutations ARGS="--only no-fence".
 	$(BIN)/python -m sim.mutations --jobs 2 $(ARGS)

@@ -2,7 +2,8 @@
 
 By default the tests marked slow in it are skipped; QUIRE_SUITE=all runs all of the list,
 QUIRE_SUITE=slow those alone, which is what `make test` leaves out; QUIRE_SUITE=share those of share
-groups (`make librdkafka-share`), which take minutes each.
+groups (`make librdkafka-share`), which take minutes each; QUIRE_SUITE=cluster those of neither kind
+against three brokers and three bookies (`make librdkafka-cluster`).
 """
 
 import os
@@ -11,14 +12,18 @@ import time
 import librdkafka_suite
 import pytest
 from harness import figures, servers
+from harness.brokers import BrokerCluster
 
 WANTED, LEFT_OUT = librdkafka_suite.read_list()
 SUITE = os.environ.get("QUIRE_SUITE", "core")
+#: Not run against the cluster: what takes long, and what needs brokers with other settings.
+ALONE = {"slow", "share", "noautocreate", "joindelay"}
 CHOSEN = [
     test
     for listed in WANTED
     if "secured" not in listed.words  # test_librdkafka_security.py's
     and (SUITE not in ("slow", "share") or SUITE in listed.words)
+    and (SUITE != "cluster" or not ALONE & listed.words)
     for test in listed.protocols()
 ]
 pytestmark = pytest.mark.suite
@@ -51,12 +56,18 @@ def server_for(scratch):
     running = {}
 
     def get(test):
-        settings = test.settings(servers.target())
+        settings = {} if SUITE == "cluster" else test.settings(servers.target())
         key = tuple(sorted(settings.items()))
         if key not in running:
-            one = servers.make_server(scratch / f"librdkafka-{len(running)}", settings)
-            running[key] = one
-            one.start()
+            folder = scratch / f"librdkafka-{len(running)}"
+            if SUITE == "cluster":
+                # Tests make topics with one copy, and write to them with acks=all.
+                running[key] = one = BrokerCluster(folder)
+                one.start(3, 3, num_partitions="4", min_insync_replicas="1")
+                one.wait_until_all_run()
+            else:
+                running[key] = one = servers.make_server(folder, settings)
+                one.start()
         return running[key]
 
     yield get
@@ -84,7 +95,7 @@ def outcomes():
 
 
 def test_suite_is_one_that_exists():
-    assert SUITE in ("core", "slow", "share", "all")
+    assert SUITE in ("core", "slow", "share", "cluster", "all")
 
 
 def test_no_test_is_overlooked():
