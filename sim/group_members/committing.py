@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from sim.client import Unanswered
-from sim.group_members.member import Member, OverError
+from sim.group_members.member import SESSION_MS, Member, OverError
 from sim.workload import EARLIEST, LATEST
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import OffsetCommitRequest, OffsetCommitResponse
@@ -26,6 +28,8 @@ COMMIT_SHARE = 0.4
 STATIC_SHARE = 0.5
 #: Of static members that leave: how many will be back, and keep their place.
 RETURN_SHARE = 0.7
+#: Who waited for so long may have been taken for gone.
+LATE_SECONDS = SESSION_MS / 1000
 
 
 def static_name(world: World, name: str) -> str | None:
@@ -96,8 +100,13 @@ class CommittingMember(Member):
                 for topic, some in topics.items()
             ],
         )
+        history = self._world.history
+        floors = {each: history.committed(self.group, each) for each in committed}
+        asked_at = trio.current_time()
         try:
             answer = await self._ask(request, OffsetCommitResponse, self.commit_version)
+            if trio.current_time() - asked_at > LATE_SECONDS:
+                self._take_late(committed, floors)
             self._take_committed(answer, committed)
         except Unanswered:
             self._coordinator = None
@@ -107,6 +116,15 @@ class CommittingMember(Member):
     def _commit_is_unknown(self) -> None:
         """It may be done later, while this member's generation or membership goes on."""
         return
+
+    def _take_late(self, committed: dict[Partition, int], floors: dict[Partition, int]) -> None:
+        """It was done when this was still a member, and others may have had the partition and have
+        gone on since: it goes back only behind what was committed before it was asked for. What
+        the group is at now, whoever fetches it is told."""
+        for each, offset in committed.items():
+            if offset >= floors[each]:
+                known = self._world.history.committed(self.group, each)
+                committed[each] = max(offset, known)
 
     def _take_committed(
         self, answer: OffsetCommitResponse, committed: dict[Partition, int]
