@@ -138,6 +138,16 @@ class History:
             )
         self.commits[group, partition] = offset
 
+    def commit_late(self, group: str, partition: Partition, offset: int, floor: int) -> None:
+        """It was acknowledged to a member whose partition may have been another's by then, who
+        committed more. `floor` was committed before it was asked for; whether it went back behind
+        what came since, the one who calls this has to look (`fetched`)."""
+        if offset < floor:
+            raise Violation(
+                "backwards", f"{group} committed {offset} of {partition}, after {floor}"
+            )
+        self.commits[group, partition] = max(offset, self.committed(group, partition))
+
     def fetched(self, group: str, partition: Partition, offset: int, floor: int) -> None:
         """A member was told where the group is; `floor` was acknowledged before it asked."""
         if offset < floor:

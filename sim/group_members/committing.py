@@ -12,24 +12,46 @@ from typing import TYPE_CHECKING
 import trio
 
 from sim.client import Unanswered
-from sim.group_members.member import SESSION_MS, Member, OverError
+from sim.group_members.member import Member, OverError
 from sim.workload import EARLIEST, LATEST
 from wire.kafka.errors import ErrorCode
-from wire.kafka.messages import OffsetCommitRequest, OffsetCommitResponse
-from wire.kafka.messages.offsets import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from wire.kafka.messages import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from wire.kafka.messages.offsets import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from sim.history import Partition
     from sim.world import World
 
+#: Of OffsetFetch: names topics, and may have a member's epoch.
+FETCH_VERSION = 9
 #: Of a member's turn: the chance that it commits.
 COMMIT_SHARE = 0.4
 #: Of the members that may be static ones: how many are.
 STATIC_SHARE = 0.5
 #: Of static members that leave: how many will be back, and keep their place.
 RETURN_SHARE = 0.7
-#: Who waited for so long may have been taken for gone.
-LATE_SECONDS = SESSION_MS / 1000
+
+
+def topics_of(partitions: Collection[Partition]) -> list[OffsetFetchRequestTopics]:
+    """As OffsetFetch asks for them."""
+    return [
+        OffsetFetchRequestTopics(
+            name=name, partition_indexes=[n for topic, n in partitions if topic == name]
+        )
+        for name in sorted({topic for topic, _ in partitions})
+    ]
 
 
 def static_name(world: World, name: str) -> str | None:
@@ -100,14 +122,11 @@ class CommittingMember(Member):
                 for topic, some in topics.items()
             ],
         )
-        history = self._world.history
-        floors = {each: history.committed(self.group, each) for each in committed}
-        asked_at = trio.current_time()
+        floors = {each: self._world.history.committed(self.group, each) for each in committed}
         try:
             answer = await self._ask(request, OffsetCommitResponse, self.commit_version)
-            if trio.current_time() - asked_at > LATE_SECONDS:
-                self._take_late(committed, floors)
-            self._take_committed(answer, committed)
+            if late := self._take_committed(answer, committed, floors):
+                await self._look_where(late)
         except Unanswered:
             self._coordinator = None
             self._commit_is_unknown()
@@ -117,26 +136,48 @@ class CommittingMember(Member):
         """It may be done later, while this member's generation or membership goes on."""
         return
 
-    def _take_late(self, committed: dict[Partition, int], floors: dict[Partition, int]) -> None:
-        """It was done when this was still a member, and others may have had the partition and have
-        gone on since: it goes back only behind what was committed before it was asked for. What
-        the group is at now, whoever fetches it is told."""
-        for each, offset in committed.items():
-            if offset >= floors[each]:
-                known = self._world.history.committed(self.group, each)
-                committed[each] = max(offset, known)
-
     def _take_committed(
-        self, answer: OffsetCommitResponse, committed: dict[Partition, int]
-    ) -> None:
-        failures = []
+        self,
+        answer: OffsetCommitResponse,
+        committed: dict[Partition, int],
+        floors: dict[Partition, int],
+    ) -> list[Partition]:
+        """`floors` had been committed before it was asked. What was answered when the coordinator
+        may have given up on this member: others may have gone on from there already."""
+        history, owners = self._world.history, self._world.owners[self.group]
+        is_late = owners.may_be_gone(self._id, trio.current_time())
+        late, failures = [], []
         for topic_done in answer.topics:
             for done in topic_done.partitions:
                 if done.error_code:
                     failures.append(ErrorCode(done.error_code))
                     continue
                 partition = topic_done.name, done.partition_index
-                self._world.history.commit(self.group, partition, committed[partition])
+                offset = committed[partition]
+                if is_late:
+                    history.commit_late(self.group, partition, offset, floors[partition])
+                    late.append(partition)
+                else:
+                    history.commit(self.group, partition, offset)
                 self._world.trace.count("offsets committed")
         for code in failures:
             self._check(code)
+        return late
+
+    async def _look_where(self, partitions: list[Partition]) -> None:
+        """A late answer does not tell whether its commit came before the others' or went back
+        behind them: where the group is does."""
+        self._world.trace.count("commits answered late")
+        history = self._world.history
+        floors = {each: history.committed(self.group, each) for each in partitions}
+        group = OffsetFetchRequestGroup(group_id=self.group, topics=topics_of(partitions))
+        answer = await self._ask(
+            OffsetFetchRequest(groups=[group]), OffsetFetchResponse, FETCH_VERSION
+        )
+        (found_group,) = answer.groups
+        self._check(ErrorCode(found_group.error_code))
+        for topic_found in found_group.topics:
+            for found in topic_found.partitions:
+                self._check(ErrorCode(found.error_code))
+                partition = topic_found.name, found.partition_index
+                history.fetched(self.group, partition, found.committed_offset, floors[partition])

@@ -14,11 +14,11 @@ import trio
 
 from sim.client import Unanswered
 from sim.fetching import RETRY_SECONDS
-from sim.group_members.committing import CommittingMember
+from sim.group_members.committing import FETCH_VERSION, CommittingMember, topics_of
 from sim.group_members.safe_time import SafeTime
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import OffsetFetchRequest, OffsetFetchResponse
-from wire.kafka.messages.offsets import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from wire.kafka.messages.offsets import OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
     import random
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sim.world import World
 
 JOINING, LEAVING = 0, -1
-#: That name topics, and have a member's epoch.
-FETCH_VERSION = 9
 #: In half of the cases not at all. Well below REBALANCE_MS.
 KEEP_SECONDS_MAX = 1.0
 
@@ -144,14 +142,11 @@ class HeartbeatingMember(CommittingMember):
     async def _take_up(self, partitions: list[Partition]) -> bool:
         """False: this epoch is over, and the next heartbeat tells more."""
         floors = {p: self._world.history.committed(self.group, p) for p in partitions}
-        topics = [
-            OffsetFetchRequestTopics(
-                name=name, partition_indexes=[n for topic, n in partitions if topic == name]
-            )
-            for name in sorted({topic for topic, _ in partitions})
-        ]
         group = OffsetFetchRequestGroup(
-            group_id=self.group, member_id=self._id, member_epoch=self._epoch, topics=topics
+            group_id=self.group,
+            member_id=self._id,
+            member_epoch=self._epoch,
+            topics=topics_of(partitions),
         )
         answer = await self._ask(
             OffsetFetchRequest(groups=[group]), OffsetFetchResponse, FETCH_VERSION

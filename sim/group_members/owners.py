@@ -81,6 +81,11 @@ class Owners:
         """It reads nothing any more."""
         self._holds.pop(member_id, None)
 
+    def may_be_gone(self, member_id: str, now: float) -> bool:
+        """Whether the coordinator may have given up on it, by what it was told."""
+        hold = self._holds.get(member_id)
+        return hold is not None and hold.safe_until <= now
+
     def _is_same(self, member_id: str, other: str) -> bool:
         instance = self._instances.get(member_id)
         is_instance = instance is not None and instance == self._instances.get(other)
