@@ -50,6 +50,20 @@ def folder(scratch):
     return path
 
 
+def started(folder, settings):
+    if SUITE != "cluster":
+        return servers.make_server(folder, settings).start()
+    # Tests make topics with one copy, and write to them with acks=all.
+    cluster = BrokerCluster(folder)
+    try:
+        cluster.start(3, 3, num_partitions="4", min_insync_replicas="1")
+        cluster.wait_until_all_run()
+    except BaseException:
+        cluster.discard()
+        raise
+    return cluster
+
+
 @pytest.fixture(scope="module")
 def server_for(scratch):
     """server_for(test) -> a running server with what the test asks for, shared by its likes."""
@@ -59,15 +73,7 @@ def server_for(scratch):
         settings = {} if SUITE == "cluster" else test.settings(servers.target())
         key = tuple(sorted(settings.items()))
         if key not in running:
-            folder = scratch / f"librdkafka-{len(running)}"
-            if SUITE == "cluster":
-                # Tests make topics with one copy, and write to them with acks=all.
-                running[key] = one = BrokerCluster(folder)
-                one.start(3, 3, num_partitions="4", min_insync_replicas="1")
-                one.wait_until_all_run()
-            else:
-                running[key] = one = servers.make_server(folder, settings)
-                one.start()
+            running[key] = started(scratch / f"librdkafka-{len(running)}", settings)
         return running[key]
 
     yield get
@@ -96,6 +102,7 @@ def outcomes():
 
 def test_suite_is_one_that_exists():
     assert SUITE in ("core", "slow", "share", "cluster", "all")
+    assert SUITE != "cluster" or servers.target() == "quire", "the control is one broker"
 
 
 def test_no_test_is_overlooked():
