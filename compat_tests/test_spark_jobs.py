@@ -284,6 +284,28 @@ def test_the_audit_finds_what_is_bad_and_nothing_else(cluster, scratch):
     assert json.loads(job(cluster, "audit", "--json", "--topic", "counted"))["findings"] == []
 
 
+def test_the_audit_takes_silence_for_no_loss(cluster):
+    """Of a bookie that is stopped: all of its copies, and none of the others'; nothing is said to
+    be missing. Of the ledgers of `counted`, which are whole."""
+    silent, pid = sorted(cluster.bookie_pids().items())[0]
+    theirs = {
+        row["ledger"]
+        for row in ledgers(cluster, "counted")
+        if silent in json.dumps(row["ensembles"])
+    }
+    assert theirs, "the bookie has none of them"
+    words = ("audit", "--json", "--topic", "counted", "--bookkeeper", "readEntryTimeoutSec=1")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        found = json.loads(job(cluster, *words, code=3))["findings"]
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert {(row["ledger"], row["bookie"], row["verdict"]) for row in found} == {
+        (ledger, silent, "silent") for ledger in theirs
+    }
+    assert json.loads(job(cluster, *words))["findings"] == []
+
+
 def move(cluster, ledger, scratch):
     """The ledger's metadata name another bookie than the second that has it: which."""
     quire = [
