@@ -35,7 +35,8 @@ from broker.authorised import AUTHORISED
 from broker.security.principal import ANONYMOUS, Principal
 from runtime.slices import Slices
 from wire.kafka.codec import request_class
-from wire.kafka.message import Array, Message, Struct, fields_of
+from wire.kafka.message import Array, Message, fields_of
+from wire.kafka.structs import Struct
 
 if TYPE_CHECKING:
     from broker.authorization import Need

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, auto
 from typing import TYPE_CHECKING, Any
 
-from wire.kafka.message import ZERO_UUID, Array, Struct, fields_of
+from wire.kafka.message import ZERO_UUID, Array, fields_of
+from wire.kafka.structs import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from harness import paths
-from harness.servers import _die_with_parent
+from harness.servers import die_with_parent
 
 ANSWER_TIMEOUT_S = 90.0
 
@@ -41,7 +41,7 @@ class LineTool:
                 stderr=log,
                 text=True,
                 cwd=paths.ROOT,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

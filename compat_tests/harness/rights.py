@@ -10,7 +10,8 @@ from quire.tools.groups.security import ClientSecurity
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import request_class
 from wire.kafka.errors import ErrorCode
-from wire.kafka.message import Array, Struct, fields_of
+from wire.kafka.message import Array, fields_of
+from wire.kafka.structs import Struct
 
 #: A request's fields with a meaning that a made-up value would not have.
 CHOSEN = {

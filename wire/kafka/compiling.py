@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from struct import Struct as PackedStruct
 from typing import TYPE_CHECKING, Any
 
-from wire.kafka.message import Array, Message, Primitive, Struct, fields_of
+from wire.kafka.message import Array, Message, Primitive, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from wire.kafka.message import FieldSpec, FieldType
+    from wire.kafka.structs import Struct
 
 #: struct format characters of the types with a fixed size. A uuid is 16 raw bytes.
 FORMATS = {

@@ -29,7 +29,7 @@ from wire.kafka.compiling import (
     tagged_fields,
 )
 from wire.kafka.errors import WireError
-from wire.kafka.message import FRESH, Array, Message, Primitive, Struct
+from wire.kafka.message import FRESH, Array, Message, Primitive
 from wire.kafka.primitives import (
     STRING_SIZE_MAX,
     TAGS_MAX,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from wire.buffers import Buffer
     from wire.kafka.message import FieldSpec
+    from wire.kafka.structs import Struct
 
     #: (buffer, offset, elements allowed = UNLIMITED) -> (message, offset after it)
     Decoder = Callable[..., tuple[Any, int]]

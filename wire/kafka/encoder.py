@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from wire.kafka.compiling import FORMATS, Source, carried_fields, describe, tagged_fields
 from wire.kafka.decoder import SLICE_ELEMENTS
 from wire.kafka.errors import EncodeError
-from wire.kafka.message import FRESH, Array, Message, Primitive, Struct
+from wire.kafka.message import FRESH, Array, Message, Primitive
 from wire.kafka.primitives import UNLIMITED, ManyElementsError, string_varint, varint
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from wire.buffers import Buffer
     from wire.kafka.message import FieldSpec, RecordsValue
+    from wire.kafka.structs import Struct
 
     #: (message, pieces, parts or None, elements allowed = UNLIMITED)
     Encoder = Callable[..., None]

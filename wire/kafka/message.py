@@ -1,12 +1,12 @@
 """How a Kafka message is declared: one mutable slots dataclass for all of its versions.
 
-    @dataclass(slots=True)
+    @declared
     class TopicProduceData(Struct):
         name: str = field(STRING, "0-12")
         partition_data: list[PartitionProduceData] = field(array(PartitionProduceData), "0+")
 
     @request(ApiKey.PRODUCE, "3-13", flexible="9+")
-    @dataclass(slots=True)
+    @declared
     class ProduceRequest(Message):
         acks: int = field(INT16, "0+")
         topic_data: list[TopicProduceData] = field(array(TopicProduceData), "0+")
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, T
 from uuid import UUID as UUIDValue
 
 from wire.buffers import Buffer, Buffers
+from wire.kafka.structs import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,12 +142,6 @@ class FieldSpec:
     default: object
 
 
-class Struct:
-    """Base of every declared class, the nested ones too."""
-
-    __slots__ = ()
-
-
 @dataclass(slots=True, frozen=True)
 class MessageInfo:
     """What `request` or `response` said. `versions` are those that the declaration covers."""
@@ -204,7 +199,7 @@ def field(
 
 def fields_of(cls: type[Struct]) -> list[tuple[str, FieldSpec]]:
     """The declared fields of a class, in wire order."""
-    declared = dataclasses.fields(cls)  # type: ignore[arg-type]  # every Struct is a dataclass
+    declared = dataclasses.fields(cls)
     return [(each.name, each.metadata[_METADATA_KEY]) for each in declared]
 
 

@@ -11,7 +11,6 @@ from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
 from wire.kafka.errors import WireError
-from wire.kafka.message import Struct
 from wire.kafka.records.control import decode_control_type, decode_end_transaction_marker
 from wire.kafka.records.coordinator import (
     GROUP_VALUES,
@@ -25,6 +24,7 @@ from wire.kafka.records.share_state import (
     decode_share_key_message,
     decode_share_value,
 )
+from wire.kafka.structs import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -138,7 +138,7 @@ def _undecoded(record: Record, why: object) -> dict[str, Any]:
 
 def _plain_fields(value: Message | Struct) -> dict[str, object]:
     # All of them are dataclasses, which their base classes do not say.
-    names = [field.name for field in fields_of(value)]  # type: ignore[arg-type]
+    names = [field.name for field in fields_of(value)]
     return {name: _plain(getattr(value, name)) for name in names}
 
 

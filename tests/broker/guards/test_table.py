@@ -12,7 +12,8 @@ from broker.rights import Rights
 from tests.broker.rules import Rules
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import request_class
-from wire.kafka.message import Array, Struct, fields_of
+from wire.kafka.message import Array, fields_of
+from wire.kafka.structs import Struct
 
 TOPIC_ID = uuid.UUID(int=7)
 #: Whose rows say «all there are»: their answers are filtered.

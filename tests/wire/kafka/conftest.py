@@ -26,9 +26,9 @@ from wire.kafka.message import (
     ZERO_UUID,
     Array,
     Primitive,
-    Struct,
     fields_of,
 )
+from wire.kafka.structs import Struct
 
 #: Where `make peers` puts Apache Kafka's jars.
 DEFAULT_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

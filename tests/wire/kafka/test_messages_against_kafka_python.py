@@ -14,8 +14,9 @@ import pytest
 
 from wire.kafka import codec
 from wire.kafka.compiling import carried_fields, tagged_fields
-from wire.kafka.message import INT32, REQUESTS, RESPONSES, ZERO_UUID, Array, Struct, fields_of
+from wire.kafka.message import INT32, REQUESTS, RESPONSES, ZERO_UUID, Array, fields_of
 from wire.kafka.messages import ApiVersionsResponse
+from wire.kafka.structs import Struct
 
 with warnings.catch_warnings():
     # kafka-python reads its definitions by a deprecated function of importlib.

@@ -1,26 +1,12 @@
 """Access control lists (keys 29-31)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
-from dataclasses import dataclass
-
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.message import (
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    Message,
-    Struct,
-    array,
-    field,
-    request,
-    response,
-)
+from wire.kafka.message import INT8, INT16, INT32, STRING, Message, array, field, request, response
+from wire.kafka.structs import Struct, declared
 
 
 @request(ApiKey.DESCRIBE_ACLS, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DescribeAclsRequest(Message):
     """Find ACLs. 1: pattern type (KIP-290)."""
 
@@ -33,7 +19,7 @@ class DescribeAclsRequest(Message):
     permission_type: int = field(INT8, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AclDescription(Struct):
     principal: str = field(STRING, "0+")
     host: str = field(STRING, "0+")
@@ -41,7 +27,7 @@ class AclDescription(Struct):
     permission_type: int = field(INT8, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeAclsResource(Struct):
     resource_type: int = field(INT8, "0+")
     resource_name: str = field(STRING, "0+")
@@ -50,7 +36,7 @@ class DescribeAclsResource(Struct):
 
 
 @response(ApiKey.DESCRIBE_ACLS, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DescribeAclsResponse(Message):
     """Grouped by resource."""
 
@@ -60,7 +46,7 @@ class DescribeAclsResponse(Message):
     resources: list[DescribeAclsResource] = field(array(DescribeAclsResource), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AclCreation(Struct):
     resource_type: int = field(INT8, "0+")
     resource_name: str = field(STRING, "0+")
@@ -72,21 +58,21 @@ class AclCreation(Struct):
 
 
 @request(ApiKey.CREATE_ACLS, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class CreateAclsRequest(Message):
     """Add ACLs. 1: pattern type (KIP-290)."""
 
     creations: list[AclCreation] = field(array(AclCreation), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AclCreationResult(Struct):
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+")
 
 
 @response(ApiKey.CREATE_ACLS, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class CreateAclsResponse(Message):
     """A result per ACL, in order."""
 
@@ -94,7 +80,7 @@ class CreateAclsResponse(Message):
     results: list[AclCreationResult] = field(array(AclCreationResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteAclsFilter(Struct):
     resource_type_filter: int = field(INT8, "0+")
     resource_name_filter: str | None = field(STRING, "0+", null="0+")
@@ -106,14 +92,14 @@ class DeleteAclsFilter(Struct):
 
 
 @request(ApiKey.DELETE_ACLS, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DeleteAclsRequest(Message):
     """Remove all ACLs that match filters."""
 
     filters: list[DeleteAclsFilter] = field(array(DeleteAclsFilter), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteAclsMatchingAcl(Struct):
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+")
@@ -126,7 +112,7 @@ class DeleteAclsMatchingAcl(Struct):
     permission_type: int = field(INT8, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteAclsFilterResult(Struct):
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+")
@@ -134,7 +120,7 @@ class DeleteAclsFilterResult(Struct):
 
 
 @response(ApiKey.DELETE_ACLS, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DeleteAclsResponse(Message):
     """The removed ACLs per filter."""
 

@@ -1,9 +1,6 @@
 """Replicas, log directories, features and voters (keys 34, 35, 43, 45, 46, 55, 57, 64, 80, 81)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
@@ -16,41 +13,41 @@ from wire.kafka.message import (
     UINT16,
     UUID,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class AlterReplicaLogDirTopic(Struct):
     name: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AlterReplicaLogDir(Struct):
     path: str = field(STRING, "0+")
     topics: list[AlterReplicaLogDirTopic] = field(array(AlterReplicaLogDirTopic), "0+")
 
 
 @request(ApiKey.ALTER_REPLICA_LOG_DIRS, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class AlterReplicaLogDirsRequest(Message):
     """Move replicas between log directories (KIP-113)."""
 
     dirs: list[AlterReplicaLogDir] = field(array(AlterReplicaLogDir), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AlterReplicaLogDirPartitionResult(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AlterReplicaLogDirTopicResult(Struct):
     topic_name: str = field(STRING, "0+")
     partitions: list[AlterReplicaLogDirPartitionResult] = field(
@@ -59,7 +56,7 @@ class AlterReplicaLogDirTopicResult(Struct):
 
 
 @response(ApiKey.ALTER_REPLICA_LOG_DIRS, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class AlterReplicaLogDirsResponse(Message):
     """A result per partition."""
 
@@ -67,14 +64,14 @@ class AlterReplicaLogDirsResponse(Message):
     results: list[AlterReplicaLogDirTopicResult] = field(array(AlterReplicaLogDirTopicResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribableLogDirTopic(Struct):
     topic: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
 @request(ApiKey.DESCRIBE_LOG_DIRS, "0-5", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DescribeLogDirsRequest(Message):
     """Sizes by log directory (KIP-113); null topics means all."""
 
@@ -83,7 +80,7 @@ class DescribeLogDirsRequest(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class DescribeLogDirsPartition(Struct):
     partition_index: int = field(INT32, "0+")
     partition_size: int = field(INT64, "0+")
@@ -91,13 +88,13 @@ class DescribeLogDirsPartition(Struct):
     is_future_key: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeLogDirsTopic(Struct):
     name: str = field(STRING, "0+")
     partitions: list[DescribeLogDirsPartition] = field(array(DescribeLogDirsPartition), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeLogDirsResult(Struct):
     error_code: int = field(INT16, "0+")
     log_dir: str = field(STRING, "0+")
@@ -108,7 +105,7 @@ class DescribeLogDirsResult(Struct):
 
 
 @response(ApiKey.DESCRIBE_LOG_DIRS, "0-5", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DescribeLogDirsResponse(Message):
     """4: total and usable bytes (KIP-827); 5: cordoned (KIP-1066)."""
 
@@ -117,14 +114,14 @@ class DescribeLogDirsResponse(Message):
     results: list[DescribeLogDirsResult] = field(array(DescribeLogDirsResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class TopicPartitions(Struct):
     topic: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
 @request(ApiKey.ELECT_LEADERS, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class ElectLeadersRequest(Message):
     """Elect leaders (KIP-460); null topics means all."""
 
@@ -133,21 +130,21 @@ class ElectLeadersRequest(Message):
     timeout_ms: int = field(INT32, "0+", default=60000)
 
 
-@dataclass(slots=True)
+@declared
 class PartitionResult(Struct):
     partition_id: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class ReplicaElectionResult(Struct):
     topic: str = field(STRING, "0+")
     partition_result: list[PartitionResult] = field(array(PartitionResult), "0+")
 
 
 @response(ApiKey.ELECT_LEADERS, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class ElectLeadersResponse(Message):
     """A result per partition."""
 
@@ -158,20 +155,20 @@ class ElectLeadersResponse(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class ReassignablePartition(Struct):
     partition_index: int = field(INT32, "0+")
     replicas: list[int] | None = field(array(INT32), "0+", null="0+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class ReassignableTopic(Struct):
     name: str = field(STRING, "0+")
     partitions: list[ReassignablePartition] = field(array(ReassignablePartition), "0+")
 
 
 @request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class AlterPartitionReassignmentsRequest(Message):
     """Start or cancel (null replicas) reassignments (KIP-455)."""
 
@@ -180,14 +177,14 @@ class AlterPartitionReassignmentsRequest(Message):
     topics: list[ReassignableTopic] = field(array(ReassignableTopic), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ReassignablePartitionResponse(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class ReassignableTopicResponse(Struct):
     name: str = field(STRING, "0+")
     partitions: list[ReassignablePartitionResponse] = field(
@@ -196,7 +193,7 @@ class ReassignableTopicResponse(Struct):
 
 
 @response(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class AlterPartitionReassignmentsResponse(Message):
     """A result per partition."""
 
@@ -207,14 +204,14 @@ class AlterPartitionReassignmentsResponse(Message):
     responses: list[ReassignableTopicResponse] = field(array(ReassignableTopicResponse), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ListPartitionReassignmentsTopics(Struct):
     name: str = field(STRING, "0+")
     partition_indexes: list[int] = field(array(INT32), "0+")
 
 
 @request(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ListPartitionReassignmentsRequest(Message):
     """Ongoing reassignments (KIP-455); null topics means all."""
 
@@ -224,7 +221,7 @@ class ListPartitionReassignmentsRequest(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class OngoingPartitionReassignment(Struct):
     partition_index: int = field(INT32, "0+")
     replicas: list[int] = field(array(INT32), "0+")
@@ -232,7 +229,7 @@ class OngoingPartitionReassignment(Struct):
     removing_replicas: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class OngoingTopicReassignment(Struct):
     name: str = field(STRING, "0+")
     partitions: list[OngoingPartitionReassignment] = field(
@@ -241,7 +238,7 @@ class OngoingTopicReassignment(Struct):
 
 
 @response(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ListPartitionReassignmentsResponse(Message):
     """Replicas being added and removed."""
 
@@ -251,12 +248,12 @@ class ListPartitionReassignmentsResponse(Message):
     topics: list[OngoingTopicReassignment] = field(array(OngoingTopicReassignment), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeQuorumRequestPartitionData(Struct):
     partition_index: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeQuorumRequestTopicData(Struct):
     topic_name: str = field(STRING, "0+")
     partitions: list[DescribeQuorumRequestPartitionData] = field(
@@ -265,7 +262,7 @@ class DescribeQuorumRequestTopicData(Struct):
 
 
 @request(ApiKey.DESCRIBE_QUORUM, "0-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeQuorumRequest(Message):
     """The metadata quorum (KIP-595)."""
 
@@ -274,7 +271,7 @@ class DescribeQuorumRequest(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class ReplicaState(Struct):
     replica_id: int = field(INT32, "0+")
     replica_directory_id: uuid.UUID = field(UUID, "2+")
@@ -283,7 +280,7 @@ class ReplicaState(Struct):
     last_caught_up_timestamp: int = field(INT64, "1+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class DescribeQuorumResponsePartitionData(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
@@ -295,7 +292,7 @@ class DescribeQuorumResponsePartitionData(Struct):
     observers: list[ReplicaState] = field(array(ReplicaState), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeQuorumResponseTopicData(Struct):
     topic_name: str = field(STRING, "0+")
     partitions: list[DescribeQuorumResponsePartitionData] = field(
@@ -303,14 +300,14 @@ class DescribeQuorumResponseTopicData(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class DescribeQuorumResponseListener(Struct):
     name: str = field(STRING, "2+")
     host: str = field(STRING, "2+")
     port: int = field(UINT16, "2+")
 
 
-@dataclass(slots=True)
+@declared
 class Node(Struct):
     node_id: int = field(INT32, "2+")
     listeners: list[DescribeQuorumResponseListener] = field(
@@ -319,7 +316,7 @@ class Node(Struct):
 
 
 @response(ApiKey.DESCRIBE_QUORUM, "0-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeQuorumResponse(Message):
     """1: fetch times (KIP-836); 2: directories and nodes (KIP-853)."""
 
@@ -331,7 +328,7 @@ class DescribeQuorumResponse(Message):
     nodes: list[Node] = field(array(Node), "2+")
 
 
-@dataclass(slots=True)
+@declared
 class FeatureUpdateKey(Struct):
     feature: str = field(STRING, "0+")
     max_version_level: int = field(INT16, "0+")
@@ -340,7 +337,7 @@ class FeatureUpdateKey(Struct):
 
 
 @request(ApiKey.UPDATE_FEATURES, "0-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class UpdateFeaturesRequest(Message):
     """Finalize feature levels (KIP-584); 1: upgrade types (KIP-778)."""
 
@@ -349,7 +346,7 @@ class UpdateFeaturesRequest(Message):
     validate_only: bool = field(BOOL, "1+")
 
 
-@dataclass(slots=True)
+@declared
 class UpdatableFeatureResult(Struct):
     feature: str = field(STRING, "0+")
     error_code: int = field(INT16, "0+")
@@ -357,7 +354,7 @@ class UpdatableFeatureResult(Struct):
 
 
 @response(ApiKey.UPDATE_FEATURES, "0-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class UpdateFeaturesResponse(Message):
     """2: no result per feature."""
 
@@ -368,7 +365,7 @@ class UpdateFeaturesResponse(Message):
 
 
 @request(ApiKey.UNREGISTER_BROKER, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class UnregisterBrokerRequest(Message):
     """Forget a broker (KIP-500)."""
 
@@ -376,7 +373,7 @@ class UnregisterBrokerRequest(Message):
 
 
 @response(ApiKey.UNREGISTER_BROKER, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class UnregisterBrokerResponse(Message):
     """The outcome."""
 
@@ -385,7 +382,7 @@ class UnregisterBrokerResponse(Message):
     error_message: str | None = field(STRING, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class AddRaftVoterRequestListener(Struct):
     name: str = field(STRING, "0+")
     host: str = field(STRING, "0+")
@@ -393,7 +390,7 @@ class AddRaftVoterRequestListener(Struct):
 
 
 @request(ApiKey.ADD_RAFT_VOTER, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class AddRaftVoterRequest(Message):
     """Add a controller to the quorum (KIP-853)."""
 
@@ -406,7 +403,7 @@ class AddRaftVoterRequest(Message):
 
 
 @response(ApiKey.ADD_RAFT_VOTER, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class AddRaftVoterResponse(Message):
     """The outcome."""
 
@@ -416,7 +413,7 @@ class AddRaftVoterResponse(Message):
 
 
 @request(ApiKey.REMOVE_RAFT_VOTER, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class RemoveRaftVoterRequest(Message):
     """Remove a controller from the quorum (KIP-853)."""
 
@@ -426,7 +423,7 @@ class RemoveRaftVoterRequest(Message):
 
 
 @response(ApiKey.REMOVE_RAFT_VOTER, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class RemoveRaftVoterResponse(Message):
     """The outcome."""
 

@@ -1,9 +1,5 @@
 """Configurations and client quotas (keys 32, 33, 44, 48, 49, 74)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
-from dataclasses import dataclass
-
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
     BOOL,
@@ -13,15 +9,15 @@ from wire.kafka.message import (
     INT32,
     STRING,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class DescribeConfigsResource(Struct):
     resource_type: int = field(INT8, "0+")
     resource_name: str = field(STRING, "0+")
@@ -29,7 +25,7 @@ class DescribeConfigsResource(Struct):
 
 
 @request(ApiKey.DESCRIBE_CONFIGS, "0-4", flexible="4+")
-@dataclass(slots=True)
+@declared
 class DescribeConfigsRequest(Message):
     """Read configurations. 1: synonyms (KIP-226); 3: documentation (KIP-569)."""
 
@@ -38,14 +34,14 @@ class DescribeConfigsRequest(Message):
     include_documentation: bool = field(BOOL, "3+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeConfigsSynonym(Struct):
     name: str = field(STRING, "1+")
     value: str | None = field(STRING, "1+", null="0+")
     source: int = field(INT8, "1+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeConfigsResourceResult(Struct):
     name: str = field(STRING, "0+")
     value: str | None = field(STRING, "0+", null="0+")
@@ -59,7 +55,7 @@ class DescribeConfigsResourceResult(Struct):
     documentation: str | None = field(STRING, "3+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeConfigsResult(Struct):
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+")
@@ -69,7 +65,7 @@ class DescribeConfigsResult(Struct):
 
 
 @response(ApiKey.DESCRIBE_CONFIGS, "0-4", flexible="4+")
-@dataclass(slots=True)
+@declared
 class DescribeConfigsResponse(Message):
     """Version 0 tells `is_default` where later ones tell `config_source`."""
 
@@ -77,13 +73,13 @@ class DescribeConfigsResponse(Message):
     results: list[DescribeConfigsResult] = field(array(DescribeConfigsResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AlterConfigsRequestAlterableConfig(Struct):
     name: str = field(STRING, "0+")
     value: str | None = field(STRING, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class AlterConfigsRequestAlterConfigsResource(Struct):
     resource_type: int = field(INT8, "0+")
     resource_name: str = field(STRING, "0+")
@@ -93,7 +89,7 @@ class AlterConfigsRequestAlterConfigsResource(Struct):
 
 
 @request(ApiKey.ALTER_CONFIGS, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class AlterConfigsRequest(Message):
     """Replace configurations as a whole (KIP-133)."""
 
@@ -103,7 +99,7 @@ class AlterConfigsRequest(Message):
     validate_only: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AlterConfigsResourceResponse(Struct):
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+")
@@ -112,7 +108,7 @@ class AlterConfigsResourceResponse(Struct):
 
 
 @response(ApiKey.ALTER_CONFIGS, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class AlterConfigsResponse(Message):
     """A result per resource."""
 
@@ -120,14 +116,14 @@ class AlterConfigsResponse(Message):
     responses: list[AlterConfigsResourceResponse] = field(array(AlterConfigsResourceResponse), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class IncrementalAlterConfigsRequestAlterableConfig(Struct):
     name: str = field(STRING, "0+")
     config_operation: int = field(INT8, "0+")
     value: str | None = field(STRING, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class IncrementalAlterConfigsRequestAlterConfigsResource(Struct):
     resource_type: int = field(INT8, "0+")
     resource_name: str = field(STRING, "0+")
@@ -137,7 +133,7 @@ class IncrementalAlterConfigsRequestAlterConfigsResource(Struct):
 
 
 @request(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
-@dataclass(slots=True)
+@declared
 class IncrementalAlterConfigsRequest(Message):
     """Set, delete, append, subtract (KIP-339)."""
 
@@ -148,7 +144,7 @@ class IncrementalAlterConfigsRequest(Message):
 
 
 @response(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
-@dataclass(slots=True)
+@declared
 class IncrementalAlterConfigsResponse(Message):
     """A result per resource."""
 
@@ -157,21 +153,21 @@ class IncrementalAlterConfigsResponse(Message):
 
 
 @request(ApiKey.LIST_CONFIG_RESOURCES, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ListConfigResourcesRequest(Message):
     """Names of configurable resources (KIP-1142); version 0: client metrics alone (KIP-1000)."""
 
     resource_types: list[int] = field(array(INT8), "1+")
 
 
-@dataclass(slots=True)
+@declared
 class ConfigResource(Struct):
     resource_name: str = field(STRING, "0+")
     resource_type: int = field(INT8, "1+", default=16)
 
 
 @response(ApiKey.LIST_CONFIG_RESOURCES, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ListConfigResourcesResponse(Message):
     """1: with their types."""
 
@@ -180,7 +176,7 @@ class ListConfigResourcesResponse(Message):
     config_resources: list[ConfigResource] = field(array(ConfigResource), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ComponentData(Struct):
     entity_type: str = field(STRING, "0+")
     match_type: int = field(INT8, "0+")
@@ -188,7 +184,7 @@ class ComponentData(Struct):
 
 
 @request(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1", flexible="1+")
-@dataclass(slots=True)
+@declared
 class DescribeClientQuotasRequest(Message):
     """Read quotas (KIP-546)."""
 
@@ -196,26 +192,26 @@ class DescribeClientQuotasRequest(Message):
     strict: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class EntityData(Struct):
     entity_type: str = field(STRING, "0+")
     entity_name: str | None = field(STRING, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class ValueData(Struct):
     key: str = field(STRING, "0+")
     value: float = field(FLOAT64, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeClientQuotasResponseEntryData(Struct):
     entity: list[EntityData] = field(array(EntityData), "0+")
     values: list[ValueData] = field(array(ValueData), "0+")
 
 
 @response(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1", flexible="1+")
-@dataclass(slots=True)
+@declared
 class DescribeClientQuotasResponse(Message):
     """`entries` is null on error."""
 
@@ -227,21 +223,21 @@ class DescribeClientQuotasResponse(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class OpData(Struct):
     key: str = field(STRING, "0+")
     value: float = field(FLOAT64, "0+")
     remove: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AlterClientQuotasRequestEntryData(Struct):
     entity: list[EntityData] = field(array(EntityData), "0+")
     ops: list[OpData] = field(array(OpData), "0+")
 
 
 @request(ApiKey.ALTER_CLIENT_QUOTAS, "0-1", flexible="1+")
-@dataclass(slots=True)
+@declared
 class AlterClientQuotasRequest(Message):
     """Change quotas (KIP-546)."""
 
@@ -251,7 +247,7 @@ class AlterClientQuotasRequest(Message):
     validate_only: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AlterClientQuotasResponseEntryData(Struct):
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+")
@@ -259,7 +255,7 @@ class AlterClientQuotasResponseEntryData(Struct):
 
 
 @response(ApiKey.ALTER_CLIENT_QUOTAS, "0-1", flexible="1+")
-@dataclass(slots=True)
+@declared
 class AlterClientQuotasResponse(Message):
     """A result per entity."""
 

@@ -1,9 +1,6 @@
 """Groups whose assignment is the broker's (KIP-848; keys 68, 69)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
@@ -15,22 +12,22 @@ from wire.kafka.message import (
     STRING,
     UUID,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class ConsumerGroupHeartbeatRequestTopicPartitions(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
 @request(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupHeartbeatRequest(Message):
     """The one request of a member. 1: regex, and member ids made by clients (KIP-1082)."""
 
@@ -48,13 +45,13 @@ class ConsumerGroupHeartbeatRequest(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class ConsumerGroupHeartbeatResponseTopicPartitions(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ConsumerGroupHeartbeatResponseAssignment(Struct):
     topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = field(
         array(ConsumerGroupHeartbeatResponseTopicPartitions), "0+"
@@ -62,7 +59,7 @@ class ConsumerGroupHeartbeatResponseAssignment(Struct):
 
 
 @response(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupHeartbeatResponse(Message):
     """`assignment` is null when it did not change."""
 
@@ -78,7 +75,7 @@ class ConsumerGroupHeartbeatResponse(Message):
 
 
 @request(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupDescribeRequest(Message):
     """Describe groups of the new protocol."""
 
@@ -86,21 +83,21 @@ class ConsumerGroupDescribeRequest(Message):
     include_authorized_operations: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ConsumerGroupDescribeResponseTopicPartitions(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     topic_name: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ConsumerGroupDescribeResponseAssignment(Struct):
     topic_partitions: list[ConsumerGroupDescribeResponseTopicPartitions] = field(
         array(ConsumerGroupDescribeResponseTopicPartitions), "0+"
     )
 
 
-@dataclass(slots=True)
+@declared
 class Member(Struct):
     member_id: str = field(STRING, "0+")
     instance_id: str | None = field(STRING, "0+", null="0+", default=None)
@@ -119,7 +116,7 @@ class Member(Struct):
     member_type: int = field(INT8, "1+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class DescribedGroup(Struct):
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+", default=None)
@@ -133,7 +130,7 @@ class DescribedGroup(Struct):
 
 
 @response(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupDescribeResponse(Message):
     """1: member type (KIP-1099)."""
 

@@ -3,10 +3,7 @@
 Declared: 0-18. Kafka 4 serves 4 and above; 0-3 differ by absent fields alone.
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
@@ -21,21 +18,21 @@ from wire.kafka.message import (
     UUID,
     Message,
     RecordsValue,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class ReplicaState(Struct):
     replica_id: int = field(INT32, "15+", default=-1)
     replica_epoch: int = field(INT64, "15+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class FetchPartition(Struct):
     partition: int = field(INT32, "0+")
     current_leader_epoch: int = field(INT32, "9+", default=-1)
@@ -47,14 +44,14 @@ class FetchPartition(Struct):
     high_watermark: int = field(INT64, "18+", default=INT64_MAX, tag=1)
 
 
-@dataclass(slots=True)
+@declared
 class FetchTopic(Struct):
     topic: str = field(STRING, "0-12")
     topic_id: uuid.UUID = field(UUID, "13+")
     partitions: list[FetchPartition] = field(array(FetchPartition), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ForgottenTopic(Struct):
     topic: str = field(STRING, "7-12")
     topic_id: uuid.UUID = field(UUID, "13+")
@@ -62,7 +59,7 @@ class ForgottenTopic(Struct):
 
 
 @request(ApiKey.FETCH, "0-18", flexible="12+")
-@dataclass(slots=True)
+@declared
 class FetchRequest(Message):
     """Read records.
 
@@ -83,31 +80,31 @@ class FetchRequest(Message):
     rack_id: str = field(STRING, "11+")
 
 
-@dataclass(slots=True)
+@declared
 class EpochEndOffset(Struct):
     epoch: int = field(INT32, "12+", default=-1)
     end_offset: int = field(INT64, "12+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class LeaderIdAndEpoch(Struct):
     leader_id: int = field(INT32, "12+", default=-1)
     leader_epoch: int = field(INT32, "12+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class SnapshotId(Struct):
     end_offset: int = field(INT64, "0+", default=-1)
     epoch: int = field(INT32, "0+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class AbortedTransaction(Struct):
     producer_id: int = field(INT64, "4+")
     first_offset: int = field(INT64, "4+")
 
 
-@dataclass(slots=True)
+@declared
 class PartitionData(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
@@ -124,14 +121,14 @@ class PartitionData(Struct):
     records: RecordsValue = field(RECORDS, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class FetchableTopicResponse(Struct):
     topic: str = field(STRING, "0-12")
     topic_id: uuid.UUID = field(UUID, "13+")
     partitions: list[PartitionData] = field(array(PartitionData), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class NodeEndpoint(Struct):
     node_id: int = field(INT32, "16+")
     host: str = field(STRING, "16+")
@@ -140,7 +137,7 @@ class NodeEndpoint(Struct):
 
 
 @response(ApiKey.FETCH, "0-18", flexible="12+")
-@dataclass(slots=True)
+@declared
 class FetchResponse(Message):
     """The batches as they are stored; `records` is not copied on its way out."""
 

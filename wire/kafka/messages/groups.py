@@ -1,9 +1,5 @@
 """Classic consumer groups (keys 10-16, 42)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
-from dataclasses import dataclass
-
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
     BOOL,
@@ -14,16 +10,16 @@ from wire.kafka.message import (
     INT32_MIN,
     STRING,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
 @request(ApiKey.FIND_COORDINATOR, "0-6", flexible="3+")
-@dataclass(slots=True)
+@declared
 class FindCoordinatorRequest(Message):
     """The broker that coordinates a key; 4: several keys (KIP-699); 6: share groups."""
 
@@ -32,7 +28,7 @@ class FindCoordinatorRequest(Message):
     coordinator_keys: list[str] = field(array(STRING), "4+")
 
 
-@dataclass(slots=True)
+@declared
 class Coordinator(Struct):
     key: str = field(STRING, "4+")
     node_id: int = field(INT32, "4+")
@@ -43,7 +39,7 @@ class Coordinator(Struct):
 
 
 @response(ApiKey.FIND_COORDINATOR, "0-6", flexible="3+")
-@dataclass(slots=True)
+@declared
 class FindCoordinatorResponse(Message):
     """To version 3 one coordinator in the top-level fields, later a list."""
 
@@ -56,14 +52,14 @@ class FindCoordinatorResponse(Message):
     coordinators: list[Coordinator] = field(array(Coordinator), "4+")
 
 
-@dataclass(slots=True)
+@declared
 class JoinGroupRequestProtocol(Struct):
     name: str = field(STRING, "0+")
     metadata: bytes = field(BYTES, "0+")
 
 
 @request(ApiKey.JOIN_GROUP, "0-9", flexible="6+")
-@dataclass(slots=True)
+@declared
 class JoinGroupRequest(Message):
     """Enter a rebalance.
 
@@ -80,7 +76,7 @@ class JoinGroupRequest(Message):
     reason: str | None = field(STRING, "8+", null="8+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class JoinGroupResponseMember(Struct):
     member_id: str = field(STRING, "0+")
     group_instance_id: str | None = field(STRING, "5+", null="5+", default=None)
@@ -88,7 +84,7 @@ class JoinGroupResponseMember(Struct):
 
 
 @response(ApiKey.JOIN_GROUP, "0-9", flexible="6+")
-@dataclass(slots=True)
+@declared
 class JoinGroupResponse(Message):
     """Only the leader gets the members. 7: protocol type; 9: skip assignment (KIP-814)."""
 
@@ -103,14 +99,14 @@ class JoinGroupResponse(Message):
     members: list[JoinGroupResponseMember] = field(array(JoinGroupResponseMember), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class SyncGroupRequestAssignment(Struct):
     member_id: str = field(STRING, "0+")
     assignment: bytes = field(BYTES, "0+")
 
 
 @request(ApiKey.SYNC_GROUP, "0-5", flexible="4+")
-@dataclass(slots=True)
+@declared
 class SyncGroupRequest(Message):
     """Get one's assignment; the leader brings all. 3: static; 5: protocol check (KIP-559)."""
 
@@ -124,7 +120,7 @@ class SyncGroupRequest(Message):
 
 
 @response(ApiKey.SYNC_GROUP, "0-5", flexible="4+")
-@dataclass(slots=True)
+@declared
 class SyncGroupResponse(Message):
     """The assignment is opaque to the broker."""
 
@@ -136,7 +132,7 @@ class SyncGroupResponse(Message):
 
 
 @request(ApiKey.HEARTBEAT, "0-4", flexible="4+")
-@dataclass(slots=True)
+@declared
 class HeartbeatRequest(Message):
     """Stay in a classic group. 3: static members (KIP-345)."""
 
@@ -147,7 +143,7 @@ class HeartbeatRequest(Message):
 
 
 @response(ApiKey.HEARTBEAT, "0-4", flexible="4+")
-@dataclass(slots=True)
+@declared
 class HeartbeatResponse(Message):
     """The error code tells whether to rejoin."""
 
@@ -155,7 +151,7 @@ class HeartbeatResponse(Message):
     error_code: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class MemberIdentity(Struct):
     member_id: str = field(STRING, "3+")
     group_instance_id: str | None = field(STRING, "3+", null="3+", default=None)
@@ -163,7 +159,7 @@ class MemberIdentity(Struct):
 
 
 @request(ApiKey.LEAVE_GROUP, "0-5", flexible="4+")
-@dataclass(slots=True)
+@declared
 class LeaveGroupRequest(Message):
     """Leave a classic group; 3: several members (KIP-345); 5: reason (KIP-800)."""
 
@@ -172,7 +168,7 @@ class LeaveGroupRequest(Message):
     members: list[MemberIdentity] = field(array(MemberIdentity), "3+")
 
 
-@dataclass(slots=True)
+@declared
 class MemberResponse(Struct):
     member_id: str = field(STRING, "3+")
     group_instance_id: str | None = field(STRING, "3+", null="3+")
@@ -180,7 +176,7 @@ class MemberResponse(Struct):
 
 
 @response(ApiKey.LEAVE_GROUP, "0-5", flexible="4+")
-@dataclass(slots=True)
+@declared
 class LeaveGroupResponse(Message):
     """3: a result per member."""
 
@@ -190,7 +186,7 @@ class LeaveGroupResponse(Message):
 
 
 @request(ApiKey.DESCRIBE_GROUPS, "0-6", flexible="5+")
-@dataclass(slots=True)
+@declared
 class DescribeGroupsRequest(Message):
     """Describe classic groups. 3: authorized operations (KIP-430)."""
 
@@ -198,7 +194,7 @@ class DescribeGroupsRequest(Message):
     include_authorized_operations: bool = field(BOOL, "3+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribedGroupMember(Struct):
     member_id: str = field(STRING, "0+")
     group_instance_id: str | None = field(STRING, "4+", null="4+", default=None)
@@ -208,7 +204,7 @@ class DescribedGroupMember(Struct):
     member_assignment: bytes = field(BYTES, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribedGroup(Struct):
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "6+", null="6+", default=None)
@@ -221,7 +217,7 @@ class DescribedGroup(Struct):
 
 
 @response(ApiKey.DESCRIBE_GROUPS, "0-6", flexible="5+")
-@dataclass(slots=True)
+@declared
 class DescribeGroupsResponse(Message):
     """4: static ids; 6: GROUP_ID_NOT_FOUND (KIP-1043)."""
 
@@ -230,7 +226,7 @@ class DescribeGroupsResponse(Message):
 
 
 @request(ApiKey.LIST_GROUPS, "0-5", flexible="3+")
-@dataclass(slots=True)
+@declared
 class ListGroupsRequest(Message):
     """Groups that this broker coordinates. 4: by state (KIP-518); 5: by type (KIP-848)."""
 
@@ -238,7 +234,7 @@ class ListGroupsRequest(Message):
     types_filter: list[str] = field(array(STRING), "5+")
 
 
-@dataclass(slots=True)
+@declared
 class ListedGroup(Struct):
     group_id: str = field(STRING, "0+")
     protocol_type: str = field(STRING, "0+")
@@ -247,7 +243,7 @@ class ListedGroup(Struct):
 
 
 @response(ApiKey.LIST_GROUPS, "0-5", flexible="3+")
-@dataclass(slots=True)
+@declared
 class ListGroupsResponse(Message):
     """5: the type of each group."""
 
@@ -257,21 +253,21 @@ class ListGroupsResponse(Message):
 
 
 @request(ApiKey.DELETE_GROUPS, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DeleteGroupsRequest(Message):
     """Delete empty groups (KIP-229)."""
 
     groups_names: list[str] = field(array(STRING), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeletableGroupResult(Struct):
     group_id: str = field(STRING, "0+")
     error_code: int = field(INT16, "0+")
 
 
 @response(ApiKey.DELETE_GROUPS, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DeleteGroupsResponse(Message):
     """A result per group."""
 

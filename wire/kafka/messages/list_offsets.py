@@ -4,10 +4,6 @@ Declared: ListOffsets 0-11 (version 0 asks for several offsets per partition and
 own), OffsetForLeaderEpoch 0-4.
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
-from dataclasses import dataclass
-
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
     INT8,
@@ -16,15 +12,15 @@ from wire.kafka.message import (
     INT64,
     STRING,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class ListOffsetsPartition(Struct):
     partition_index: int = field(INT32, "0+")
     current_leader_epoch: int = field(INT32, "4+", default=-1)
@@ -33,14 +29,14 @@ class ListOffsetsPartition(Struct):
     max_num_offsets: int = field(INT32, "0", default=1)
 
 
-@dataclass(slots=True)
+@declared
 class ListOffsetsTopic(Struct):
     name: str = field(STRING, "0+")
     partitions: list[ListOffsetsPartition] = field(array(ListOffsetsPartition), "0+")
 
 
 @request(ApiKey.LIST_OFFSETS, "0-11", flexible="6+")
-@dataclass(slots=True)
+@declared
 class ListOffsetsRequest(Message):
     """Offsets by time. 7: max timestamp (KIP-734); 8, 9, 11: tiers; 10: timeout (KIP-1075)."""
 
@@ -50,7 +46,7 @@ class ListOffsetsRequest(Message):
     timeout_ms: int = field(INT32, "10+")
 
 
-@dataclass(slots=True)
+@declared
 class ListOffsetsPartitionResponse(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
@@ -61,7 +57,7 @@ class ListOffsetsPartitionResponse(Struct):
     leader_epoch: int = field(INT32, "4+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class ListOffsetsTopicResponse(Struct):
     name: str = field(STRING, "0+")
     partitions: list[ListOffsetsPartitionResponse] = field(
@@ -70,7 +66,7 @@ class ListOffsetsTopicResponse(Struct):
 
 
 @response(ApiKey.LIST_OFFSETS, "0-11", flexible="6+")
-@dataclass(slots=True)
+@declared
 class ListOffsetsResponse(Message):
     """An unknown timestamp or offset is -1."""
 
@@ -78,21 +74,21 @@ class ListOffsetsResponse(Message):
     topics: list[ListOffsetsTopicResponse] = field(array(ListOffsetsTopicResponse), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetForLeaderPartition(Struct):
     partition: int = field(INT32, "0+")
     current_leader_epoch: int = field(INT32, "2+", default=-1)
     leader_epoch: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetForLeaderTopic(Struct):
     topic: str = field(STRING, "0+")
     partitions: list[OffsetForLeaderPartition] = field(array(OffsetForLeaderPartition), "0+")
 
 
 @request(ApiKey.OFFSET_FOR_LEADER_EPOCH, "0-4", flexible="4+")
-@dataclass(slots=True)
+@declared
 class OffsetForLeaderEpochRequest(Message):
     """The end offset of a leader epoch (KIP-101, KIP-320)."""
 
@@ -100,7 +96,7 @@ class OffsetForLeaderEpochRequest(Message):
     topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class EpochEndOffset(Struct):
     error_code: int = field(INT16, "0+")
     partition: int = field(INT32, "0+")
@@ -108,14 +104,14 @@ class EpochEndOffset(Struct):
     end_offset: int = field(INT64, "0+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class OffsetForLeaderTopicResult(Struct):
     topic: str = field(STRING, "0+")
     partitions: list[EpochEndOffset] = field(array(EpochEndOffset), "0+")
 
 
 @response(ApiKey.OFFSET_FOR_LEADER_EPOCH, "0-4", flexible="4+")
-@dataclass(slots=True)
+@declared
 class OffsetForLeaderEpochResponse(Message):
     """End offset -1 where the epoch is unknown."""
 

@@ -1,9 +1,6 @@
 """What a client asks first: versions, brokers, topics (keys 3, 18, 60, 75)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
@@ -16,16 +13,16 @@ from wire.kafka.message import (
     STRING,
     UUID,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
 @request(ApiKey.API_VERSIONS, "0-4", flexible="3+")
-@dataclass(slots=True)
+@declared
 class ApiVersionsRequest(Message):
     """What does this broker speak? (KIP-35); 3: client software (KIP-511)."""
 
@@ -33,21 +30,21 @@ class ApiVersionsRequest(Message):
     client_software_version: str = field(STRING, "3+")
 
 
-@dataclass(slots=True)
+@declared
 class ApiVersion(Struct):
     api_key: int = field(INT16, "0+")
     min_version: int = field(INT16, "0+")
     max_version: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class SupportedFeatureKey(Struct):
     name: str = field(STRING, "3+")
     min_version: int = field(INT16, "3+")
     max_version: int = field(INT16, "3+")
 
 
-@dataclass(slots=True)
+@declared
 class FinalizedFeatureKey(Struct):
     name: str = field(STRING, "3+")
     max_version_level: int = field(INT16, "3+")
@@ -55,7 +52,7 @@ class FinalizedFeatureKey(Struct):
 
 
 @response(ApiKey.API_VERSIONS, "0-4", flexible="3+")
-@dataclass(slots=True)
+@declared
 class ApiVersionsResponse(Message):
     """Framed by response header v0 in every version; 3: features (KIP-584)."""
 
@@ -68,14 +65,14 @@ class ApiVersionsResponse(Message):
     zk_migration_ready: bool = field(BOOL, "3+", tag=3)
 
 
-@dataclass(slots=True)
+@declared
 class MetadataRequestTopic(Struct):
     topic_id: uuid.UUID = field(UUID, "10+")
     name: str | None = field(STRING, "0+", null="10+")
 
 
 @request(ApiKey.METADATA, "0-13", flexible="9+")
-@dataclass(slots=True)
+@declared
 class MetadataRequest(Message):
     """Brokers and topics; `topics` null means all (an empty list in version 0). 12: by topic id."""
 
@@ -85,7 +82,7 @@ class MetadataRequest(Message):
     include_topic_authorized_operations: bool = field(BOOL, "8+")
 
 
-@dataclass(slots=True)
+@declared
 class MetadataResponseBroker(Struct):
     node_id: int = field(INT32, "0+")
     host: str = field(STRING, "0+")
@@ -93,7 +90,7 @@ class MetadataResponseBroker(Struct):
     rack: str | None = field(STRING, "1+", null="1+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class MetadataResponsePartition(Struct):
     error_code: int = field(INT16, "0+")
     partition_index: int = field(INT32, "0+")
@@ -104,7 +101,7 @@ class MetadataResponsePartition(Struct):
     offline_replicas: list[int] = field(array(INT32), "5+")
 
 
-@dataclass(slots=True)
+@declared
 class MetadataResponseTopic(Struct):
     error_code: int = field(INT16, "0+")
     name: str | None = field(STRING, "0+", null="12+")
@@ -115,7 +112,7 @@ class MetadataResponseTopic(Struct):
 
 
 @response(ApiKey.METADATA, "0-13", flexible="9+")
-@dataclass(slots=True)
+@declared
 class MetadataResponse(Message):
     """13: a top-level error (KIP-1102)."""
 
@@ -128,19 +125,19 @@ class MetadataResponse(Message):
     error_code: int = field(INT16, "13+")
 
 
-@dataclass(slots=True)
+@declared
 class TopicRequest(Struct):
     name: str = field(STRING, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class Cursor(Struct):
     topic_name: str = field(STRING, "0+")
     partition_index: int = field(INT32, "0+")
 
 
 @request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeTopicPartitionsRequest(Message):
     """Topics page by page (KIP-966)."""
 
@@ -149,7 +146,7 @@ class DescribeTopicPartitionsRequest(Message):
     cursor: Cursor | None = field(Cursor, "0+", null="0+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class DescribeTopicPartitionsResponsePartition(Struct):
     error_code: int = field(INT16, "0+")
     partition_index: int = field(INT32, "0+")
@@ -162,7 +159,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     offline_replicas: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeTopicPartitionsResponseTopic(Struct):
     error_code: int = field(INT16, "0+")
     name: str | None = field(STRING, "0+", null="0+")
@@ -175,7 +172,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 
 @response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeTopicPartitionsResponse(Message):
     """`next_cursor` is null on the last page."""
 
@@ -187,7 +184,7 @@ class DescribeTopicPartitionsResponse(Message):
 
 
 @request(ApiKey.DESCRIBE_CLUSTER, "0-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeClusterRequest(Message):
     """Brokers of the cluster (KIP-700); 1: endpoint type (KIP-919); 2: fenced ones (KIP-1073)."""
 
@@ -196,7 +193,7 @@ class DescribeClusterRequest(Message):
     include_fenced_brokers: bool = field(BOOL, "2+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeClusterBroker(Struct):
     broker_id: int = field(INT32, "0+")
     host: str = field(STRING, "0+")
@@ -206,7 +203,7 @@ class DescribeClusterBroker(Struct):
 
 
 @response(ApiKey.DESCRIBE_CLUSTER, "0-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeClusterResponse(Message):
     """The endpoints of the type that was asked for."""
 

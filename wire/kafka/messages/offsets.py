@@ -4,10 +4,7 @@ Declared: OffsetCommit 0-10 and OffsetFetch 0-10. Version 0 of both meant ZooKee
 is the same but for the fields that came later.
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
@@ -18,15 +15,15 @@ from wire.kafka.message import (
     STRING,
     UUID,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class OffsetCommitRequestPartition(Struct):
     partition_index: int = field(INT32, "0+")
     committed_offset: int = field(INT64, "0+")
@@ -36,7 +33,7 @@ class OffsetCommitRequestPartition(Struct):
     committed_metadata: str | None = field(STRING, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetCommitRequestTopic(Struct):
     name: str = field(STRING, "0-9")
     topic_id: uuid.UUID = field(UUID, "10+")
@@ -46,7 +43,7 @@ class OffsetCommitRequestTopic(Struct):
 
 
 @request(ApiKey.OFFSET_COMMIT, "0-10", flexible="8+")
-@dataclass(slots=True)
+@declared
 class OffsetCommitRequest(Message):
     """Commit offsets. 6: leader epochs (KIP-320); 7: static members; 10: topic ids (KIP-848)."""
 
@@ -58,13 +55,13 @@ class OffsetCommitRequest(Message):
     topics: list[OffsetCommitRequestTopic] = field(array(OffsetCommitRequestTopic), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetCommitResponsePartition(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetCommitResponseTopic(Struct):
     name: str = field(STRING, "0-9")
     topic_id: uuid.UUID = field(UUID, "10+")
@@ -74,7 +71,7 @@ class OffsetCommitResponseTopic(Struct):
 
 
 @response(ApiKey.OFFSET_COMMIT, "0-10", flexible="8+")
-@dataclass(slots=True)
+@declared
 class OffsetCommitResponse(Message):
     """A result per partition."""
 
@@ -82,20 +79,20 @@ class OffsetCommitResponse(Message):
     topics: list[OffsetCommitResponseTopic] = field(array(OffsetCommitResponseTopic), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetFetchRequestTopic(Struct):
     name: str = field(STRING, "0-7")
     partition_indexes: list[int] = field(array(INT32), "0-7")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetFetchRequestTopics(Struct):
     name: str = field(STRING, "8-9")
     topic_id: uuid.UUID = field(UUID, "10+")
     partition_indexes: list[int] = field(array(INT32), "8+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetFetchRequestGroup(Struct):
     group_id: str = field(STRING, "8+")
     member_id: str | None = field(STRING, "9+", null="9+", default=None)
@@ -106,7 +103,7 @@ class OffsetFetchRequestGroup(Struct):
 
 
 @request(ApiKey.OFFSET_FETCH, "0-10", flexible="6+")
-@dataclass(slots=True)
+@declared
 class OffsetFetchRequest(Message):
     """Read committed offsets.
 
@@ -121,7 +118,7 @@ class OffsetFetchRequest(Message):
     require_stable: bool = field(BOOL, "7+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetFetchResponsePartition(Struct):
     partition_index: int = field(INT32, "0-7")
     committed_offset: int = field(INT64, "0-7")
@@ -130,7 +127,7 @@ class OffsetFetchResponsePartition(Struct):
     error_code: int = field(INT16, "0-7")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetFetchResponseTopic(Struct):
     name: str = field(STRING, "0-7")
     partitions: list[OffsetFetchResponsePartition] = field(
@@ -138,7 +135,7 @@ class OffsetFetchResponseTopic(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class OffsetFetchResponsePartitions(Struct):
     partition_index: int = field(INT32, "8+")
     committed_offset: int = field(INT64, "8+")
@@ -147,7 +144,7 @@ class OffsetFetchResponsePartitions(Struct):
     error_code: int = field(INT16, "8+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetFetchResponseTopics(Struct):
     name: str = field(STRING, "8-9")
     topic_id: uuid.UUID = field(UUID, "10+")
@@ -156,7 +153,7 @@ class OffsetFetchResponseTopics(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class OffsetFetchResponseGroup(Struct):
     group_id: str = field(STRING, "8+")
     topics: list[OffsetFetchResponseTopics] = field(array(OffsetFetchResponseTopics), "8+")
@@ -164,7 +161,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 @response(ApiKey.OFFSET_FETCH, "0-10", flexible="6+")
-@dataclass(slots=True)
+@declared
 class OffsetFetchResponse(Message):
     """To version 7 one group in the top-level fields, later a list (KIP-709)."""
 
@@ -174,12 +171,12 @@ class OffsetFetchResponse(Message):
     groups: list[OffsetFetchResponseGroup] = field(array(OffsetFetchResponseGroup), "8+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetDeleteRequestPartition(Struct):
     partition_index: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetDeleteRequestTopic(Struct):
     name: str = field(STRING, "0+")
     partitions: list[OffsetDeleteRequestPartition] = field(
@@ -188,7 +185,7 @@ class OffsetDeleteRequestTopic(Struct):
 
 
 @request(ApiKey.OFFSET_DELETE, "0", flexible=None)
-@dataclass(slots=True)
+@declared
 class OffsetDeleteRequest(Message):
     """Forget committed offsets (KIP-496)."""
 
@@ -196,13 +193,13 @@ class OffsetDeleteRequest(Message):
     topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetDeleteResponsePartition(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class OffsetDeleteResponseTopic(Struct):
     name: str = field(STRING, "0+")
     partitions: list[OffsetDeleteResponsePartition] = field(
@@ -211,7 +208,7 @@ class OffsetDeleteResponseTopic(Struct):
 
 
 @response(ApiKey.OFFSET_DELETE, "0", flexible=None)
-@dataclass(slots=True)
+@declared
 class OffsetDeleteResponse(Message):
     """A result per partition."""
 

@@ -4,10 +4,7 @@ Declared: 3-13. Versions 0-2 are recognised by their request header and refused;
 same, while it advertises 0 as the minimum (KAFKA-18659).
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
@@ -19,21 +16,21 @@ from wire.kafka.message import (
     UUID,
     Message,
     RecordsValue,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class PartitionProduceData(Struct):
     index: int = field(INT32, "0+")
     records: RecordsValue = field(RECORDS, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class TopicProduceData(Struct):
     name: str = field(STRING, "0-12")
     topic_id: uuid.UUID = field(UUID, "13+")
@@ -41,7 +38,7 @@ class TopicProduceData(Struct):
 
 
 @request(ApiKey.PRODUCE, "3-13", flexible="9+")
-@dataclass(slots=True)
+@declared
 class ProduceRequest(Message):
     """Append record batches.
 
@@ -54,19 +51,19 @@ class ProduceRequest(Message):
     topic_data: list[TopicProduceData] = field(array(TopicProduceData), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class BatchIndexAndErrorMessage(Struct):
     batch_index: int = field(INT32, "8+")
     batch_index_error_message: str | None = field(STRING, "8+", null="8+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class LeaderIdAndEpoch(Struct):
     leader_id: int = field(INT32, "10+", default=-1)
     leader_epoch: int = field(INT32, "10+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class PartitionProduceResponse(Struct):
     index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
@@ -78,7 +75,7 @@ class PartitionProduceResponse(Struct):
     current_leader: LeaderIdAndEpoch | None = field(LeaderIdAndEpoch, "10+", default=None, tag=0)
 
 
-@dataclass(slots=True)
+@declared
 class TopicProduceResponse(Struct):
     name: str = field(STRING, "0-12")
     topic_id: uuid.UUID = field(UUID, "13+")
@@ -87,7 +84,7 @@ class TopicProduceResponse(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class NodeEndpoint(Struct):
     node_id: int = field(INT32, "10+")
     host: str = field(STRING, "10+")
@@ -96,7 +93,7 @@ class NodeEndpoint(Struct):
 
 
 @response(ApiKey.PRODUCE, "3-13", flexible="9+")
-@dataclass(slots=True)
+@declared
 class ProduceResponse(Message):
     """8: per-record errors (KIP-467); 10: the new leader, when it moved (KIP-951)."""
 

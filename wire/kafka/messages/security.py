@@ -1,9 +1,5 @@
 """Authentication: SASL, delegation tokens, SCRAM credentials (keys 17, 36, 38-41, 50, 51)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
-from dataclasses import dataclass
-
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
     BYTES,
@@ -13,16 +9,16 @@ from wire.kafka.message import (
     INT64,
     STRING,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
 @request(ApiKey.SASL_HANDSHAKE, "0-1", flexible=None)
-@dataclass(slots=True)
+@declared
 class SaslHandshakeRequest(Message):
     """Choose a mechanism; 0: raw SASL bytes follow, 1: SaslAuthenticate (KIP-152)."""
 
@@ -30,7 +26,7 @@ class SaslHandshakeRequest(Message):
 
 
 @response(ApiKey.SASL_HANDSHAKE, "0-1", flexible=None)
-@dataclass(slots=True)
+@declared
 class SaslHandshakeResponse(Message):
     """The mechanisms on offer."""
 
@@ -39,7 +35,7 @@ class SaslHandshakeResponse(Message):
 
 
 @request(ApiKey.SASL_AUTHENTICATE, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class SaslAuthenticateRequest(Message):
     """One step of the exchange (KIP-152)."""
 
@@ -47,7 +43,7 @@ class SaslAuthenticateRequest(Message):
 
 
 @response(ApiKey.SASL_AUTHENTICATE, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class SaslAuthenticateResponse(Message):
     """1: session lifetime (KIP-368)."""
 
@@ -57,14 +53,14 @@ class SaslAuthenticateResponse(Message):
     session_lifetime_ms: int = field(INT64, "1+")
 
 
-@dataclass(slots=True)
+@declared
 class CreatableRenewers(Struct):
     principal_type: str = field(STRING, "0+")
     principal_name: str = field(STRING, "0+")
 
 
 @request(ApiKey.CREATE_DELEGATION_TOKEN, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class CreateDelegationTokenRequest(Message):
     """Make a token (KIP-48); 3: for another owner (KIP-373)."""
 
@@ -75,7 +71,7 @@ class CreateDelegationTokenRequest(Message):
 
 
 @response(ApiKey.CREATE_DELEGATION_TOKEN, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class CreateDelegationTokenResponse(Message):
     """The token and its secret."""
 
@@ -93,7 +89,7 @@ class CreateDelegationTokenResponse(Message):
 
 
 @request(ApiKey.RENEW_DELEGATION_TOKEN, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class RenewDelegationTokenRequest(Message):
     """Make a token last longer (KIP-48)."""
 
@@ -102,7 +98,7 @@ class RenewDelegationTokenRequest(Message):
 
 
 @response(ApiKey.RENEW_DELEGATION_TOKEN, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class RenewDelegationTokenResponse(Message):
     """The new expiry."""
 
@@ -112,7 +108,7 @@ class RenewDelegationTokenResponse(Message):
 
 
 @request(ApiKey.EXPIRE_DELEGATION_TOKEN, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class ExpireDelegationTokenRequest(Message):
     """Shorten or end a token (KIP-48)."""
 
@@ -121,7 +117,7 @@ class ExpireDelegationTokenRequest(Message):
 
 
 @response(ApiKey.EXPIRE_DELEGATION_TOKEN, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class ExpireDelegationTokenResponse(Message):
     """The new expiry."""
 
@@ -130,14 +126,14 @@ class ExpireDelegationTokenResponse(Message):
     throttle_time_ms: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeDelegationTokenOwner(Struct):
     principal_type: str = field(STRING, "0+")
     principal_name: str = field(STRING, "0+")
 
 
 @request(ApiKey.DESCRIBE_DELEGATION_TOKEN, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DescribeDelegationTokenRequest(Message):
     """Tokens of owners; null means all (KIP-48)."""
 
@@ -146,13 +142,13 @@ class DescribeDelegationTokenRequest(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class DescribedDelegationTokenRenewer(Struct):
     principal_type: str = field(STRING, "0+")
     principal_name: str = field(STRING, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribedDelegationToken(Struct):
     principal_type: str = field(STRING, "0+")
     principal_name: str = field(STRING, "0+")
@@ -169,7 +165,7 @@ class DescribedDelegationToken(Struct):
 
 
 @response(ApiKey.DESCRIBE_DELEGATION_TOKEN, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DescribeDelegationTokenResponse(Message):
     """3: who asked for it (KIP-373)."""
 
@@ -178,26 +174,26 @@ class DescribeDelegationTokenResponse(Message):
     throttle_time_ms: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class UserName(Struct):
     name: str = field(STRING, "0+")
 
 
 @request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeUserScramCredentialsRequest(Message):
     """Which users have SCRAM credentials (KIP-554); null means all."""
 
     users: list[UserName] | None = field(array(UserName), "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class CredentialInfo(Struct):
     mechanism: int = field(INT8, "0+")
     iterations: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeUserScramCredentialsResult(Struct):
     user: str = field(STRING, "0+")
     error_code: int = field(INT16, "0+")
@@ -206,7 +202,7 @@ class DescribeUserScramCredentialsResult(Struct):
 
 
 @response(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeUserScramCredentialsResponse(Message):
     """Mechanisms and iterations, never the secrets."""
 
@@ -218,13 +214,13 @@ class DescribeUserScramCredentialsResponse(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class ScramCredentialDeletion(Struct):
     name: str = field(STRING, "0+")
     mechanism: int = field(INT8, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ScramCredentialUpsertion(Struct):
     name: str = field(STRING, "0+")
     mechanism: int = field(INT8, "0+")
@@ -234,7 +230,7 @@ class ScramCredentialUpsertion(Struct):
 
 
 @request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class AlterUserScramCredentialsRequest(Message):
     """Set and remove SCRAM credentials (KIP-554)."""
 
@@ -242,7 +238,7 @@ class AlterUserScramCredentialsRequest(Message):
     upsertions: list[ScramCredentialUpsertion] = field(array(ScramCredentialUpsertion), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AlterUserScramCredentialsResult(Struct):
     user: str = field(STRING, "0+")
     error_code: int = field(INT16, "0+")
@@ -250,7 +246,7 @@ class AlterUserScramCredentialsResult(Struct):
 
 
 @response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class AlterUserScramCredentialsResponse(Message):
     """A result per user."""
 

@@ -3,10 +3,7 @@
 Declared from 1: version 0 of the first four was early access in Kafka 4.0 and differs.
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
@@ -22,16 +19,16 @@ from wire.kafka.message import (
     UUID,
     Message,
     RecordsValue,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
 @request(ApiKey.SHARE_GROUP_HEARTBEAT, "1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareGroupHeartbeatRequest(Message):
     """The one membership request of a share group member."""
 
@@ -42,13 +39,13 @@ class ShareGroupHeartbeatRequest(Message):
     subscribed_topic_names: list[str] | None = field(array(STRING), "0+", null="0+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class ShareGroupHeartbeatResponseTopicPartitions(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ShareGroupHeartbeatResponseAssignment(Struct):
     topic_partitions: list[ShareGroupHeartbeatResponseTopicPartitions] = field(
         array(ShareGroupHeartbeatResponseTopicPartitions), "0+"
@@ -56,7 +53,7 @@ class ShareGroupHeartbeatResponseAssignment(Struct):
 
 
 @response(ApiKey.SHARE_GROUP_HEARTBEAT, "1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareGroupHeartbeatResponse(Message):
     """`assignment` is null when it did not change."""
 
@@ -72,7 +69,7 @@ class ShareGroupHeartbeatResponse(Message):
 
 
 @request(ApiKey.SHARE_GROUP_DESCRIBE, "1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareGroupDescribeRequest(Message):
     """Describe share groups."""
 
@@ -80,21 +77,21 @@ class ShareGroupDescribeRequest(Message):
     include_authorized_operations: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ShareGroupDescribeResponseTopicPartitions(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     topic_name: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ShareGroupDescribeResponseAssignment(Struct):
     topic_partitions: list[ShareGroupDescribeResponseTopicPartitions] = field(
         array(ShareGroupDescribeResponseTopicPartitions), "0+"
     )
 
 
-@dataclass(slots=True)
+@declared
 class Member(Struct):
     member_id: str = field(STRING, "0+")
     rack_id: str | None = field(STRING, "0+", null="0+", default=None)
@@ -107,7 +104,7 @@ class Member(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class DescribedGroup(Struct):
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+", default=None)
@@ -121,7 +118,7 @@ class DescribedGroup(Struct):
 
 
 @response(ApiKey.SHARE_GROUP_DESCRIBE, "1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareGroupDescribeResponse(Message):
     """A description per group."""
 
@@ -129,33 +126,33 @@ class ShareGroupDescribeResponse(Message):
     groups: list[DescribedGroup] = field(array(DescribedGroup), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AcknowledgementBatch(Struct):
     first_offset: int = field(INT64, "0+")
     last_offset: int = field(INT64, "0+")
     acknowledge_types: list[int] = field(array(INT8), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class FetchPartition(Struct):
     partition_index: int = field(INT32, "0+")
     acknowledgement_batches: list[AcknowledgementBatch] = field(array(AcknowledgementBatch), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class FetchTopic(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[FetchPartition] = field(array(FetchPartition), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ForgottenTopic(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
 @request(ApiKey.SHARE_FETCH, "1-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareFetchRequest(Message):
     """Acquire records, acknowledge others. 2: acquire mode and renewal (KIP-1206, KIP-1222)."""
 
@@ -173,20 +170,20 @@ class ShareFetchRequest(Message):
     forgotten_topics_data: list[ForgottenTopic] = field(array(ForgottenTopic), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class LeaderIdAndEpoch(Struct):
     leader_id: int = field(INT32, "0+")
     leader_epoch: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AcquiredRecords(Struct):
     first_offset: int = field(INT64, "0+")
     last_offset: int = field(INT64, "0+")
     delivery_count: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ShareFetchResponsePartitionData(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
@@ -198,7 +195,7 @@ class ShareFetchResponsePartitionData(Struct):
     acquired_records: list[AcquiredRecords] = field(array(AcquiredRecords), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ShareFetchableTopicResponse(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[ShareFetchResponsePartitionData] = field(
@@ -206,7 +203,7 @@ class ShareFetchableTopicResponse(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class NodeEndpoint(Struct):
     node_id: int = field(INT32, "0+")
     host: str = field(STRING, "0+")
@@ -215,7 +212,7 @@ class NodeEndpoint(Struct):
 
 
 @response(ApiKey.SHARE_FETCH, "1-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareFetchResponse(Message):
     """The batches and which of their offsets were acquired."""
 
@@ -227,20 +224,20 @@ class ShareFetchResponse(Message):
     node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AcknowledgePartition(Struct):
     partition_index: int = field(INT32, "0+")
     acknowledgement_batches: list[AcknowledgementBatch] = field(array(AcknowledgementBatch), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AcknowledgeTopic(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[AcknowledgePartition] = field(array(AcknowledgePartition), "0+")
 
 
 @request(ApiKey.SHARE_ACKNOWLEDGE, "1-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareAcknowledgeRequest(Message):
     """Acknowledge acquired records. 2: renewal (KIP-1222)."""
 
@@ -251,7 +248,7 @@ class ShareAcknowledgeRequest(Message):
     topics: list[AcknowledgeTopic] = field(array(AcknowledgeTopic), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ShareAcknowledgeResponsePartitionData(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
@@ -259,7 +256,7 @@ class ShareAcknowledgeResponsePartitionData(Struct):
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ShareAcknowledgeTopicResponse(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[ShareAcknowledgeResponsePartitionData] = field(
@@ -268,7 +265,7 @@ class ShareAcknowledgeTopicResponse(Struct):
 
 
 @response(ApiKey.SHARE_ACKNOWLEDGE, "1-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareAcknowledgeResponse(Message):
     """A result per partition."""
 
@@ -282,13 +279,13 @@ class ShareAcknowledgeResponse(Message):
     node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeShareGroupOffsetsRequestTopic(Struct):
     topic_name: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeShareGroupOffsetsRequestGroup(Struct):
     group_id: str = field(STRING, "0+")
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = field(
@@ -297,7 +294,7 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 
 
 @request(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeShareGroupOffsetsRequest(Message):
     """Start offsets of share groups; null topics means all."""
 
@@ -306,7 +303,7 @@ class DescribeShareGroupOffsetsRequest(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class DescribeShareGroupOffsetsResponsePartition(Struct):
     partition_index: int = field(INT32, "0+")
     start_offset: int = field(INT64, "0+")
@@ -316,7 +313,7 @@ class DescribeShareGroupOffsetsResponsePartition(Struct):
     error_message: str | None = field(STRING, "0+", null="0+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class DescribeShareGroupOffsetsResponseTopic(Struct):
     topic_name: str = field(STRING, "0+")
     topic_id: uuid.UUID = field(UUID, "0+")
@@ -325,7 +322,7 @@ class DescribeShareGroupOffsetsResponseTopic(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class DescribeShareGroupOffsetsResponseGroup(Struct):
     group_id: str = field(STRING, "0+")
     topics: list[DescribeShareGroupOffsetsResponseTopic] = field(
@@ -336,7 +333,7 @@ class DescribeShareGroupOffsetsResponseGroup(Struct):
 
 
 @response(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeShareGroupOffsetsResponse(Message):
     """1: lag (KIP-1226)."""
 
@@ -346,13 +343,13 @@ class DescribeShareGroupOffsetsResponse(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class AlterShareGroupOffsetsRequestPartition(Struct):
     partition_index: int = field(INT32, "0+")
     start_offset: int = field(INT64, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AlterShareGroupOffsetsRequestTopic(Struct):
     topic_name: str = field(STRING, "0+")
     partitions: list[AlterShareGroupOffsetsRequestPartition] = field(
@@ -361,7 +358,7 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
 
 
 @request(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class AlterShareGroupOffsetsRequest(Message):
     """Set start offsets of an empty share group."""
 
@@ -371,14 +368,14 @@ class AlterShareGroupOffsetsRequest(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class AlterShareGroupOffsetsResponsePartition(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class AlterShareGroupOffsetsResponseTopic(Struct):
     topic_name: str = field(STRING, "0+")
     topic_id: uuid.UUID = field(UUID, "0+")
@@ -388,7 +385,7 @@ class AlterShareGroupOffsetsResponseTopic(Struct):
 
 
 @response(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class AlterShareGroupOffsetsResponse(Message):
     """A result per partition."""
 
@@ -400,13 +397,13 @@ class AlterShareGroupOffsetsResponse(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class DeleteShareGroupOffsetsRequestTopic(Struct):
     topic_name: str = field(STRING, "0+")
 
 
 @request(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DeleteShareGroupOffsetsRequest(Message):
     """Forget topics of an empty share group."""
 
@@ -416,7 +413,7 @@ class DeleteShareGroupOffsetsRequest(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class DeleteShareGroupOffsetsResponseTopic(Struct):
     topic_name: str = field(STRING, "0+")
     topic_id: uuid.UUID = field(UUID, "0+")
@@ -425,7 +422,7 @@ class DeleteShareGroupOffsetsResponseTopic(Struct):
 
 
 @response(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DeleteShareGroupOffsetsResponse(Message):
     """A result per topic."""
 

@@ -1,9 +1,6 @@
 """The share groups' persister: broker to share coordinator (KIP-932; keys 83-87)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
@@ -14,22 +11,22 @@ from wire.kafka.message import (
     STRING,
     UUID,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class InitializeShareGroupStateRequestPartitionData(Struct):
     partition: int = field(INT32, "0+")
     state_epoch: int = field(INT32, "0+")
     start_offset: int = field(INT64, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class InitializeStateData(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[InitializeShareGroupStateRequestPartitionData] = field(
@@ -38,7 +35,7 @@ class InitializeStateData(Struct):
 
 
 @request(ApiKey.INITIALIZE_SHARE_GROUP_STATE, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class InitializeShareGroupStateRequest(Message):
     """Make the state of partitions."""
 
@@ -46,14 +43,14 @@ class InitializeShareGroupStateRequest(Message):
     topics: list[InitializeStateData] = field(array(InitializeStateData), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class InitializeShareGroupStateResponsePartitionResult(Struct):
     partition: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class InitializeStateResult(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[InitializeShareGroupStateResponsePartitionResult] = field(
@@ -62,20 +59,20 @@ class InitializeStateResult(Struct):
 
 
 @response(ApiKey.INITIALIZE_SHARE_GROUP_STATE, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class InitializeShareGroupStateResponse(Message):
     """A result per partition."""
 
     results: list[InitializeStateResult] = field(array(InitializeStateResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ReadShareGroupStateRequestPartitionData(Struct):
     partition: int = field(INT32, "0+")
     leader_epoch: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ReadStateData(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[ReadShareGroupStateRequestPartitionData] = field(
@@ -84,7 +81,7 @@ class ReadStateData(Struct):
 
 
 @request(ApiKey.READ_SHARE_GROUP_STATE, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ReadShareGroupStateRequest(Message):
     """Read state batches."""
 
@@ -92,7 +89,7 @@ class ReadShareGroupStateRequest(Message):
     topics: list[ReadStateData] = field(array(ReadStateData), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class StateBatch(Struct):
     first_offset: int = field(INT64, "0+")
     last_offset: int = field(INT64, "0+")
@@ -100,7 +97,7 @@ class StateBatch(Struct):
     delivery_count: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ReadShareGroupStateResponsePartitionResult(Struct):
     partition: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
@@ -110,7 +107,7 @@ class ReadShareGroupStateResponsePartitionResult(Struct):
     state_batches: list[StateBatch] = field(array(StateBatch), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ReadStateResult(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[ReadShareGroupStateResponsePartitionResult] = field(
@@ -119,14 +116,14 @@ class ReadStateResult(Struct):
 
 
 @response(ApiKey.READ_SHARE_GROUP_STATE, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ReadShareGroupStateResponse(Message):
     """State batches per partition."""
 
     results: list[ReadStateResult] = field(array(ReadStateResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class WriteShareGroupStateRequestPartitionData(Struct):
     partition: int = field(INT32, "0+")
     state_epoch: int = field(INT32, "0+")
@@ -136,7 +133,7 @@ class WriteShareGroupStateRequestPartitionData(Struct):
     state_batches: list[StateBatch] = field(array(StateBatch), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class WriteStateData(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[WriteShareGroupStateRequestPartitionData] = field(
@@ -145,7 +142,7 @@ class WriteStateData(Struct):
 
 
 @request(ApiKey.WRITE_SHARE_GROUP_STATE, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class WriteShareGroupStateRequest(Message):
     """Write state batches. 1: complete deliveries (KIP-1226)."""
 
@@ -153,14 +150,14 @@ class WriteShareGroupStateRequest(Message):
     topics: list[WriteStateData] = field(array(WriteStateData), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class WriteShareGroupStateResponsePartitionResult(Struct):
     partition: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class WriteStateResult(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[WriteShareGroupStateResponsePartitionResult] = field(
@@ -169,19 +166,19 @@ class WriteStateResult(Struct):
 
 
 @response(ApiKey.WRITE_SHARE_GROUP_STATE, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class WriteShareGroupStateResponse(Message):
     """A result per partition."""
 
     results: list[WriteStateResult] = field(array(WriteStateResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteShareGroupStateRequestPartitionData(Struct):
     partition: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteStateData(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[DeleteShareGroupStateRequestPartitionData] = field(
@@ -190,7 +187,7 @@ class DeleteStateData(Struct):
 
 
 @request(ApiKey.DELETE_SHARE_GROUP_STATE, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DeleteShareGroupStateRequest(Message):
     """Remove the state of partitions."""
 
@@ -198,14 +195,14 @@ class DeleteShareGroupStateRequest(Message):
     topics: list[DeleteStateData] = field(array(DeleteStateData), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteShareGroupStateResponsePartitionResult(Struct):
     partition: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class DeleteStateResult(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[DeleteShareGroupStateResponsePartitionResult] = field(
@@ -214,20 +211,20 @@ class DeleteStateResult(Struct):
 
 
 @response(ApiKey.DELETE_SHARE_GROUP_STATE, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DeleteShareGroupStateResponse(Message):
     """A result per partition."""
 
     results: list[DeleteStateResult] = field(array(DeleteStateResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ReadShareGroupStateSummaryRequestPartitionData(Struct):
     partition: int = field(INT32, "0+")
     leader_epoch: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ReadStateSummaryData(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[ReadShareGroupStateSummaryRequestPartitionData] = field(
@@ -236,7 +233,7 @@ class ReadStateSummaryData(Struct):
 
 
 @request(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ReadShareGroupStateSummaryRequest(Message):
     """Start offsets without the batches."""
 
@@ -244,7 +241,7 @@ class ReadShareGroupStateSummaryRequest(Message):
     topics: list[ReadStateSummaryData] = field(array(ReadStateSummaryData), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ReadShareGroupStateSummaryResponsePartitionResult(Struct):
     partition: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
@@ -255,7 +252,7 @@ class ReadShareGroupStateSummaryResponsePartitionResult(Struct):
     delivery_complete_count: int = field(INT32, "1+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class ReadStateSummaryResult(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[ReadShareGroupStateSummaryResponsePartitionResult] = field(
@@ -264,7 +261,7 @@ class ReadStateSummaryResult(Struct):
 
 
 @response(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "0-1", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ReadShareGroupStateSummaryResponse(Message):
     """1: complete deliveries (KIP-1226)."""
 

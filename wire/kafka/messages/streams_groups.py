@@ -1,9 +1,5 @@
 """Streams groups (KIP-1071; keys 88, 89)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
-from dataclasses import dataclass
-
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
     BOOL,
@@ -15,21 +11,21 @@ from wire.kafka.message import (
     STRING,
     UINT16,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class KeyValue(Struct):
     key: str = field(STRING, "0+")
     value: str = field(STRING, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class TopicInfo(Struct):
     name: str = field(STRING, "0+")
     partitions: int = field(INT32, "0+")
@@ -37,14 +33,14 @@ class TopicInfo(Struct):
     topic_configs: list[KeyValue] = field(array(KeyValue), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class CopartitionGroup(Struct):
     source_topics: list[int] = field(array(INT16), "0+")
     source_topic_regex: list[int] = field(array(INT16), "0+")
     repartition_source_topics: list[int] = field(array(INT16), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class StreamsGroupHeartbeatRequestSubtopology(Struct):
     subtopology_id: str = field(STRING, "0+")
     source_topics: list[str] = field(array(STRING), "0+")
@@ -55,7 +51,7 @@ class StreamsGroupHeartbeatRequestSubtopology(Struct):
     copartition_groups: list[CopartitionGroup] = field(array(CopartitionGroup), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class StreamsGroupHeartbeatRequestTopology(Struct):
     epoch: int = field(INT32, "0+")
     subtopologies: list[StreamsGroupHeartbeatRequestSubtopology] = field(
@@ -63,19 +59,19 @@ class StreamsGroupHeartbeatRequestTopology(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class TaskIds(Struct):
     subtopology_id: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class Endpoint(Struct):
     host: str = field(STRING, "0+")
     port: int = field(UINT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class TaskOffset(Struct):
     subtopology_id: str = field(STRING, "0+")
     partition: int = field(INT32, "0+")
@@ -83,7 +79,7 @@ class TaskOffset(Struct):
 
 
 @request(ApiKey.STREAMS_GROUP_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class StreamsGroupHeartbeatRequest(Message):
     """The one request of a Streams member; the topology on joining."""
 
@@ -110,19 +106,19 @@ class StreamsGroupHeartbeatRequest(Message):
     shutdown_application: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class Status(Struct):
     status_code: int = field(INT8, "0+")
     status_detail: str = field(STRING, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class TopicPartition(Struct):
     topic: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class EndpointToPartitions(Struct):
     user_endpoint: Endpoint = field(Endpoint, "0+")
     active_partitions: list[TopicPartition] = field(array(TopicPartition), "0+")
@@ -130,7 +126,7 @@ class EndpointToPartitions(Struct):
 
 
 @response(ApiKey.STREAMS_GROUP_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class StreamsGroupHeartbeatResponse(Message):
     """Null tasks mean that they did not change."""
 
@@ -153,7 +149,7 @@ class StreamsGroupHeartbeatResponse(Message):
 
 
 @request(ApiKey.STREAMS_GROUP_DESCRIBE, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class StreamsGroupDescribeRequest(Message):
     """Describe Streams groups."""
 
@@ -161,7 +157,7 @@ class StreamsGroupDescribeRequest(Message):
     include_authorized_operations: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class StreamsGroupDescribeResponseSubtopology(Struct):
     subtopology_id: str = field(STRING, "0+")
     source_topics: list[str] = field(array(STRING), "0+")
@@ -170,7 +166,7 @@ class StreamsGroupDescribeResponseSubtopology(Struct):
     repartition_source_topics: list[TopicInfo] = field(array(TopicInfo), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class StreamsGroupDescribeResponseTopology(Struct):
     epoch: int = field(INT32, "0+")
     subtopologies: list[StreamsGroupDescribeResponseSubtopology] | None = field(
@@ -178,14 +174,14 @@ class StreamsGroupDescribeResponseTopology(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class Assignment(Struct):
     active_tasks: list[TaskIds] = field(array(TaskIds), "0+")
     standby_tasks: list[TaskIds] = field(array(TaskIds), "0+")
     warmup_tasks: list[TaskIds] = field(array(TaskIds), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class Member(Struct):
     member_id: str = field(STRING, "0+")
     member_epoch: int = field(INT32, "0+")
@@ -204,7 +200,7 @@ class Member(Struct):
     is_classic: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribedGroup(Struct):
     error_code: int = field(INT16, "0+")
     error_message: str | None = field(STRING, "0+", null="0+", default=None)
@@ -220,7 +216,7 @@ class DescribedGroup(Struct):
 
 
 @response(ApiKey.STREAMS_GROUP_DESCRIBE, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class StreamsGroupDescribeResponse(Message):
     """Topology, members and their tasks."""
 

@@ -1,9 +1,6 @@
 """Client metrics (KIP-714; keys 71, 72)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
@@ -20,10 +17,11 @@ from wire.kafka.message import (
     request,
     response,
 )
+from wire.kafka.structs import declared
 
 
 @request(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class GetTelemetrySubscriptionsRequest(Message):
     """What should this client report? A zero id asks for a new one."""
 
@@ -31,7 +29,7 @@ class GetTelemetrySubscriptionsRequest(Message):
 
 
 @response(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class GetTelemetrySubscriptionsResponse(Message):
     """Metrics wanted, and how often."""
 
@@ -47,7 +45,7 @@ class GetTelemetrySubscriptionsResponse(Message):
 
 
 @request(ApiKey.PUSH_TELEMETRY, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class PushTelemetryRequest(Message):
     """OpenTelemetry metrics, perhaps compressed."""
 
@@ -59,7 +57,7 @@ class PushTelemetryRequest(Message):
 
 
 @response(ApiKey.PUSH_TELEMETRY, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class PushTelemetryResponse(Message):
     """The outcome."""
 

@@ -1,9 +1,6 @@
 """Topics, partitions and the removal of records (keys 19, 20, 21, 37)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
@@ -15,27 +12,27 @@ from wire.kafka.message import (
     STRING,
     UUID,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class CreatableReplicaAssignment(Struct):
     partition_index: int = field(INT32, "0+")
     broker_ids: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class CreatableTopicConfig(Struct):
     name: str = field(STRING, "0+")
     value: str | None = field(STRING, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class CreatableTopic(Struct):
     name: str = field(STRING, "0+")
     num_partitions: int = field(INT32, "0+")
@@ -45,7 +42,7 @@ class CreatableTopic(Struct):
 
 
 @request(ApiKey.CREATE_TOPICS, "0-7", flexible="5+")
-@dataclass(slots=True)
+@declared
 class CreateTopicsRequest(Message):
     """Create topics. 4: -1 means the default (KIP-464)."""
 
@@ -54,7 +51,7 @@ class CreateTopicsRequest(Message):
     validate_only: bool = field(BOOL, "1+")
 
 
-@dataclass(slots=True)
+@declared
 class CreatableTopicConfigs(Struct):
     name: str = field(STRING, "5+")
     value: str | None = field(STRING, "5+", null="5+")
@@ -63,7 +60,7 @@ class CreatableTopicConfigs(Struct):
     is_sensitive: bool = field(BOOL, "5+")
 
 
-@dataclass(slots=True)
+@declared
 class CreatableTopicResult(Struct):
     name: str = field(STRING, "0+")
     topic_id: uuid.UUID = field(UUID, "7+")
@@ -78,7 +75,7 @@ class CreatableTopicResult(Struct):
 
 
 @response(ApiKey.CREATE_TOPICS, "0-7", flexible="5+")
-@dataclass(slots=True)
+@declared
 class CreateTopicsResponse(Message):
     """5: the effective configuration (KIP-525); 7: topic ids."""
 
@@ -86,14 +83,14 @@ class CreateTopicsResponse(Message):
     topics: list[CreatableTopicResult] = field(array(CreatableTopicResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteTopicState(Struct):
     name: str | None = field(STRING, "6+", null="6+", default=None)
     topic_id: uuid.UUID = field(UUID, "6+")
 
 
 @request(ApiKey.DELETE_TOPICS, "0-6", flexible="4+")
-@dataclass(slots=True)
+@declared
 class DeleteTopicsRequest(Message):
     """Delete topics; 6: by name or id (KIP-516)."""
 
@@ -102,7 +99,7 @@ class DeleteTopicsRequest(Message):
     timeout_ms: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeletableTopicResult(Struct):
     name: str | None = field(STRING, "0+", null="6+")
     topic_id: uuid.UUID = field(UUID, "6+")
@@ -111,7 +108,7 @@ class DeletableTopicResult(Struct):
 
 
 @response(ApiKey.DELETE_TOPICS, "0-6", flexible="4+")
-@dataclass(slots=True)
+@declared
 class DeleteTopicsResponse(Message):
     """5: error messages (KIP-599)."""
 
@@ -119,12 +116,12 @@ class DeleteTopicsResponse(Message):
     responses: list[DeletableTopicResult] = field(array(DeletableTopicResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class CreatePartitionsAssignment(Struct):
     broker_ids: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class CreatePartitionsTopic(Struct):
     name: str = field(STRING, "0+")
     count: int = field(INT32, "0+")
@@ -134,7 +131,7 @@ class CreatePartitionsTopic(Struct):
 
 
 @request(ApiKey.CREATE_PARTITIONS, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class CreatePartitionsRequest(Message):
     """Raise partition counts (KIP-195)."""
 
@@ -143,7 +140,7 @@ class CreatePartitionsRequest(Message):
     validate_only: bool = field(BOOL, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class CreatePartitionsTopicResult(Struct):
     name: str = field(STRING, "0+")
     error_code: int = field(INT16, "0+")
@@ -151,7 +148,7 @@ class CreatePartitionsTopicResult(Struct):
 
 
 @response(ApiKey.CREATE_PARTITIONS, "0-3", flexible="2+")
-@dataclass(slots=True)
+@declared
 class CreatePartitionsResponse(Message):
     """A result per topic, echoing its name."""
 
@@ -159,20 +156,20 @@ class CreatePartitionsResponse(Message):
     results: list[CreatePartitionsTopicResult] = field(array(CreatePartitionsTopicResult), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteRecordsPartition(Struct):
     partition_index: int = field(INT32, "0+")
     offset: int = field(INT64, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteRecordsTopic(Struct):
     name: str = field(STRING, "0+")
     partitions: list[DeleteRecordsPartition] = field(array(DeleteRecordsPartition), "0+")
 
 
 @request(ApiKey.DELETE_RECORDS, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DeleteRecordsRequest(Message):
     """Move log starts forward (KIP-107); offset -1 is the high watermark."""
 
@@ -180,14 +177,14 @@ class DeleteRecordsRequest(Message):
     timeout_ms: int = field(INT32, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteRecordsPartitionResult(Struct):
     partition_index: int = field(INT32, "0+")
     low_watermark: int = field(INT64, "0+")
     error_code: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DeleteRecordsTopicResult(Struct):
     name: str = field(STRING, "0+")
     partitions: list[DeleteRecordsPartitionResult] = field(
@@ -196,7 +193,7 @@ class DeleteRecordsTopicResult(Struct):
 
 
 @response(ApiKey.DELETE_RECORDS, "0-2", flexible="2+")
-@dataclass(slots=True)
+@declared
 class DeleteRecordsResponse(Message):
     """The new log start per partition."""
 

@@ -3,10 +3,6 @@
 Declared: InitProducerId 0-5; version 6 (two-phase commit, KIP-939) is unstable in Kafka 4.3.
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
-from dataclasses import dataclass
-
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.message import (
     BOOL,
@@ -16,16 +12,16 @@ from wire.kafka.message import (
     INT64,
     STRING,
     Message,
-    Struct,
     array,
     field,
     request,
     response,
 )
+from wire.kafka.structs import Struct, declared
 
 
 @request(ApiKey.INIT_PRODUCER_ID, "0-5", flexible="2+")
-@dataclass(slots=True)
+@declared
 class InitProducerIdRequest(Message):
     """Get or renew a producer id. 3: the caller's own id and epoch (KIP-360)."""
 
@@ -36,7 +32,7 @@ class InitProducerIdRequest(Message):
 
 
 @response(ApiKey.INIT_PRODUCER_ID, "0-5", flexible="2+")
-@dataclass(slots=True)
+@declared
 class InitProducerIdResponse(Message):
     """The id and epoch to use."""
 
@@ -46,13 +42,13 @@ class InitProducerIdResponse(Message):
     producer_epoch: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AddPartitionsToTxnTopic(Struct):
     name: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AddPartitionsToTxnTransaction(Struct):
     transactional_id: str = field(STRING, "4+")
     producer_id: int = field(INT64, "4+")
@@ -62,7 +58,7 @@ class AddPartitionsToTxnTransaction(Struct):
 
 
 @request(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", flexible="3+")
-@dataclass(slots=True)
+@declared
 class AddPartitionsToTxnRequest(Message):
     """Partitions enter a transaction; 4: several transactions, for brokers (KIP-890)."""
 
@@ -77,13 +73,13 @@ class AddPartitionsToTxnRequest(Message):
     )
 
 
-@dataclass(slots=True)
+@declared
 class AddPartitionsToTxnPartitionResult(Struct):
     partition_index: int = field(INT32, "0+")
     partition_error_code: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class AddPartitionsToTxnTopicResult(Struct):
     name: str = field(STRING, "0+")
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(
@@ -91,7 +87,7 @@ class AddPartitionsToTxnTopicResult(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class AddPartitionsToTxnResult(Struct):
     transactional_id: str = field(STRING, "4+")
     topic_results: list[AddPartitionsToTxnTopicResult] = field(
@@ -100,7 +96,7 @@ class AddPartitionsToTxnResult(Struct):
 
 
 @response(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", flexible="3+")
-@dataclass(slots=True)
+@declared
 class AddPartitionsToTxnResponse(Message):
     """To version 3 one transaction in the top-level fields, later a list."""
 
@@ -115,7 +111,7 @@ class AddPartitionsToTxnResponse(Message):
 
 
 @request(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", flexible="3+")
-@dataclass(slots=True)
+@declared
 class AddOffsetsToTxnRequest(Message):
     """A group's offsets enter a transaction (KIP-98)."""
 
@@ -126,7 +122,7 @@ class AddOffsetsToTxnRequest(Message):
 
 
 @response(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", flexible="3+")
-@dataclass(slots=True)
+@declared
 class AddOffsetsToTxnResponse(Message):
     """4: TRANSACTION_ABORTABLE (KIP-890)."""
 
@@ -135,7 +131,7 @@ class AddOffsetsToTxnResponse(Message):
 
 
 @request(ApiKey.END_TXN, "0-5", flexible="3+")
-@dataclass(slots=True)
+@declared
 class EndTxnRequest(Message):
     """Commit or abort."""
 
@@ -146,7 +142,7 @@ class EndTxnRequest(Message):
 
 
 @response(ApiKey.END_TXN, "0-5", flexible="3+")
-@dataclass(slots=True)
+@declared
 class EndTxnResponse(Message):
     """5: the epoch is raised by every transaction (KIP-890)."""
 
@@ -156,7 +152,7 @@ class EndTxnResponse(Message):
     producer_epoch: int = field(INT16, "5+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class TxnOffsetCommitRequestPartition(Struct):
     partition_index: int = field(INT32, "0+")
     committed_offset: int = field(INT64, "0+")
@@ -164,7 +160,7 @@ class TxnOffsetCommitRequestPartition(Struct):
     committed_metadata: str | None = field(STRING, "0+", null="0+")
 
 
-@dataclass(slots=True)
+@declared
 class TxnOffsetCommitRequestTopic(Struct):
     name: str = field(STRING, "0+")
     partitions: list[TxnOffsetCommitRequestPartition] = field(
@@ -173,7 +169,7 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 
 @request(ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+")
-@dataclass(slots=True)
+@declared
 class TxnOffsetCommitRequest(Message):
     """Offsets that a transaction commits. 3: the group member (KIP-447); 5: transactions V2."""
 
@@ -187,13 +183,13 @@ class TxnOffsetCommitRequest(Message):
     topics: list[TxnOffsetCommitRequestTopic] = field(array(TxnOffsetCommitRequestTopic), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class TxnOffsetCommitResponsePartition(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class TxnOffsetCommitResponseTopic(Struct):
     name: str = field(STRING, "0+")
     partitions: list[TxnOffsetCommitResponsePartition] = field(
@@ -202,7 +198,7 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 
 @response(ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+")
-@dataclass(slots=True)
+@declared
 class TxnOffsetCommitResponse(Message):
     """A result per partition."""
 
@@ -210,13 +206,13 @@ class TxnOffsetCommitResponse(Message):
     topics: list[TxnOffsetCommitResponseTopic] = field(array(TxnOffsetCommitResponseTopic), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class WritableTxnMarkerTopic(Struct):
     name: str = field(STRING, "0+")
     partition_indexes: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class WritableTxnMarker(Struct):
     producer_id: int = field(INT64, "0+")
     producer_epoch: int = field(INT16, "0+")
@@ -227,20 +223,20 @@ class WritableTxnMarker(Struct):
 
 
 @request(ApiKey.WRITE_TXN_MARKERS, "0-2", flexible="1+")
-@dataclass(slots=True)
+@declared
 class WriteTxnMarkersRequest(Message):
     """Transaction markers, coordinator to partition leaders. 2: transaction version (KIP-1228)."""
 
     markers: list[WritableTxnMarker] = field(array(WritableTxnMarker), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class WritableTxnMarkerPartitionResult(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class WritableTxnMarkerTopicResult(Struct):
     name: str = field(STRING, "0+")
     partitions: list[WritableTxnMarkerPartitionResult] = field(
@@ -248,14 +244,14 @@ class WritableTxnMarkerTopicResult(Struct):
     )
 
 
-@dataclass(slots=True)
+@declared
 class WritableTxnMarkerResult(Struct):
     producer_id: int = field(INT64, "0+")
     topics: list[WritableTxnMarkerTopicResult] = field(array(WritableTxnMarkerTopicResult), "0+")
 
 
 @response(ApiKey.WRITE_TXN_MARKERS, "0-2", flexible="1+")
-@dataclass(slots=True)
+@declared
 class WriteTxnMarkersResponse(Message):
     """A result per marker and partition."""
 

@@ -1,39 +1,25 @@
 """What operators ask about producers and transactions (KIP-664; keys 61, 65, 66)."""
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
-from dataclasses import dataclass
-
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.message import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    Message,
-    Struct,
-    array,
-    field,
-    request,
-    response,
-)
+from wire.kafka.message import INT16, INT32, INT64, STRING, Message, array, field, request, response
+from wire.kafka.structs import Struct, declared
 
 
-@dataclass(slots=True)
+@declared
 class TopicRequest(Struct):
     name: str = field(STRING, "0+")
     partition_indexes: list[int] = field(array(INT32), "0+")
 
 
 @request(ApiKey.DESCRIBE_PRODUCERS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeProducersRequest(Message):
     """Active producers of partitions."""
 
     topics: list[TopicRequest] = field(array(TopicRequest), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ProducerState(Struct):
     producer_id: int = field(INT64, "0+")
     producer_epoch: int = field(INT32, "0+")
@@ -43,7 +29,7 @@ class ProducerState(Struct):
     current_txn_start_offset: int = field(INT64, "0+", default=-1)
 
 
-@dataclass(slots=True)
+@declared
 class PartitionResponse(Struct):
     partition_index: int = field(INT32, "0+")
     error_code: int = field(INT16, "0+")
@@ -51,14 +37,14 @@ class PartitionResponse(Struct):
     active_producers: list[ProducerState] = field(array(ProducerState), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class TopicResponse(Struct):
     name: str = field(STRING, "0+")
     partitions: list[PartitionResponse] = field(array(PartitionResponse), "0+")
 
 
 @response(ApiKey.DESCRIBE_PRODUCERS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeProducersResponse(Message):
     """A last timestamp or open offset of -1 is «none»."""
 
@@ -67,20 +53,20 @@ class DescribeProducersResponse(Message):
 
 
 @request(ApiKey.DESCRIBE_TRANSACTIONS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeTransactionsRequest(Message):
     """Transactions by id."""
 
     transactional_ids: list[str] = field(array(STRING), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class TopicData(Struct):
     topic: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class DescribeTransactionsResponseTransactionState(Struct):
     error_code: int = field(INT16, "0+")
     transactional_id: str = field(STRING, "0+")
@@ -93,7 +79,7 @@ class DescribeTransactionsResponseTransactionState(Struct):
 
 
 @response(ApiKey.DESCRIBE_TRANSACTIONS, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class DescribeTransactionsResponse(Message):
     """A result per transactional id."""
 
@@ -104,7 +90,7 @@ class DescribeTransactionsResponse(Message):
 
 
 @request(ApiKey.LIST_TRANSACTIONS, "0-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ListTransactionsRequest(Message):
     """1: by duration (KIP-994); 2: by pattern (KIP-1152)."""
 
@@ -114,7 +100,7 @@ class ListTransactionsRequest(Message):
     transactional_id_pattern: str | None = field(STRING, "2+", null="2+", default=None)
 
 
-@dataclass(slots=True)
+@declared
 class ListTransactionsResponseTransactionState(Struct):
     transactional_id: str = field(STRING, "0+")
     producer_id: int = field(INT64, "0+")
@@ -122,7 +108,7 @@ class ListTransactionsResponseTransactionState(Struct):
 
 
 @response(ApiKey.LIST_TRANSACTIONS, "0-2", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ListTransactionsResponse(Message):
     """State filters that are unknown are told back."""
 

@@ -9,31 +9,18 @@ Keys have version 0 and are not flexible, values have version 0 and are. Names a
 JSON definitions in snake_case; times are in ms, epochs count from 1.
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.message import (
-    BYTES,
-    INT8,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
-    Message,
-    Struct,
-    array,
-    field,
-)
+from wire.kafka.message import BYTES, INT8, INT32, INT64, STRING, UUID, Message, array, field
 from wire.kafka.records.stored import stored
+from wire.kafka.structs import Struct, declared
 
 _HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupMetadataKey(Message):
     """Which group."""
 
@@ -41,7 +28,7 @@ class ConsumerGroupMetadataKey(Message):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupMetadataValue(Message):
     """`metadata_hash` is of the topics that the group reads; 0: of none."""
 
@@ -50,7 +37,7 @@ class ConsumerGroupMetadataValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupMemberMetadataKey(Message):
     """Which member of which group."""
 
@@ -58,13 +45,13 @@ class ConsumerGroupMemberMetadataKey(Message):
     member_id: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class ClassicProtocol(Struct):
     name: str = field(STRING, "0+")
     metadata: bytes = field(BYTES, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ClassicMemberMetadata(Struct):
     """Of a member that still speaks the classic protocol."""
 
@@ -73,7 +60,7 @@ class ClassicMemberMetadata(Struct):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupMemberMetadataValue(Message):
     """What a member said of itself."""
 
@@ -91,7 +78,7 @@ class ConsumerGroupMemberMetadataValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
     """Which group."""
 
@@ -99,7 +86,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
     """The group epoch that the targets were made for, and when."""
 
@@ -108,7 +95,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupTargetAssignmentMemberKey(Message):
     """Which member of which group."""
 
@@ -116,14 +103,14 @@ class ConsumerGroupTargetAssignmentMemberKey(Message):
     member_id: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class TargetTopicPartitions(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupTargetAssignmentMemberValue(Message):
     """What a member is to have."""
 
@@ -131,7 +118,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
     """Which member of which group."""
 
@@ -139,7 +126,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
     member_id: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class CurrentTopicPartitions(Struct):
     """`assignment_epochs` (KIP-1251) are one for each partition; None before that was known."""
 
@@ -149,7 +136,7 @@ class CurrentTopicPartitions(Struct):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
     """What a member has, and what it still has to give back."""
 
@@ -163,7 +150,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupRegularExpressionKey(Message):
     """Which pattern of which group."""
 
@@ -172,7 +159,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ConsumerGroupRegularExpressionValue(Message):
     """Which topics it stands for, by the cluster's metadata of that version and time."""
 
@@ -181,14 +168,14 @@ class ConsumerGroupRegularExpressionValue(Message):
     timestamp: int = field(INT64, "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ConsumerProtocolTopicPartition(Struct):
     topic: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
 @stored(ApiKey.JOIN_GROUP, "0-3")
-@dataclass(slots=True)
+@declared
 class ConsumerProtocolSubscription(Message):
     """What a classic consumer sends as a protocol's metadata."""
 
@@ -202,7 +189,7 @@ class ConsumerProtocolSubscription(Message):
 
 
 @stored(ApiKey.SYNC_GROUP, "0-3")
-@dataclass(slots=True)
+@declared
 class ConsumerProtocolAssignment(Message):
     """What it is given by SyncGroup."""
 

@@ -15,30 +15,15 @@ Keys of types that are not known are for readers to leave alone (KIP-915). Names
 Kafka's JSON definitions in snake_case; times are in ms since 1970.
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import struct
 import uuid
-from dataclasses import dataclass
 from typing import TypeVar
 
 from wire.buffers import Buffer
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import decode, encode
 from wire.kafka.errors import WireError
-from wire.kafka.message import (
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
-    Message,
-    Struct,
-    array,
-    field,
-)
+from wire.kafka.message import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field
 from wire.kafka.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -85,13 +70,14 @@ from wire.kafka.records.streams_group import (
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
 )
+from wire.kafka.structs import Struct, declared
 
 M = TypeVar("M", bound=Message)
 _INT16 = struct.Struct(">h")
 
 
 @stored(ApiKey.OFFSET_COMMIT, "0")
-@dataclass(slots=True)
+@declared
 class OffsetCommitKey(Message):
     """Whose offset, of what."""
 
@@ -101,7 +87,7 @@ class OffsetCommitKey(Message):
 
 
 @stored(ApiKey.OFFSET_COMMIT, "0-4", flexible="4+")
-@dataclass(slots=True)
+@declared
 class OffsetCommitValue(Message):
     """A group's committed offset. `expire_timestamp` is of clients older than KIP-211."""
 
@@ -114,14 +100,14 @@ class OffsetCommitValue(Message):
 
 
 @stored(ApiKey.JOIN_GROUP, "0")
-@dataclass(slots=True)
+@declared
 class GroupMetadataKey(Message):
     """Which group."""
 
     group: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class MemberMetadata(Struct):
     """A member as of the last completed rebalance; timeouts in ms."""
 
@@ -136,7 +122,7 @@ class MemberMetadata(Struct):
 
 
 @stored(ApiKey.JOIN_GROUP, "0-4", flexible="4+")
-@dataclass(slots=True)
+@declared
 class GroupMetadataValue(Message):
     """A classic group's generation; without members it is empty, its offsets still count."""
 
@@ -149,14 +135,14 @@ class GroupMetadataValue(Message):
 
 
 @stored(ApiKey.INIT_PRODUCER_ID, "0")
-@dataclass(slots=True)
+@declared
 class TransactionLogKey(Message):
     """Which transactional id."""
 
     transactional_id: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class PartitionsSchema(Struct):
     """Partitions of one topic that take part in a transaction."""
 
@@ -165,7 +151,7 @@ class PartitionsSchema(Struct):
 
 
 @stored(ApiKey.INIT_PRODUCER_ID, "0-1", flexible="1+")
-@dataclass(slots=True)
+@declared
 class TransactionLogValue(Message):
     """A transactional id's state. The partitions are null while there is no transaction."""
 

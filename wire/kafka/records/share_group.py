@@ -8,20 +8,18 @@ Keys have version 0 and are not flexible, values have version 0 and are. Names a
 JSON definitions in snake_case; times are in ms, epochs count from 1.
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import uuid
-from dataclasses import dataclass
 
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.message import INT8, INT32, INT64, STRING, UUID, Message, Struct, array, field
+from wire.kafka.message import INT8, INT32, INT64, STRING, UUID, Message, array, field
 from wire.kafka.records.stored import stored
+from wire.kafka.structs import Struct, declared
 
 _HEARTBEAT = ApiKey.SHARE_GROUP_HEARTBEAT
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ShareGroupMemberMetadataKey(Message):
     """Which member of which group."""
 
@@ -30,7 +28,7 @@ class ShareGroupMemberMetadataKey(Message):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareGroupMemberMetadataValue(Message):
     """What a member said of itself."""
 
@@ -41,7 +39,7 @@ class ShareGroupMemberMetadataValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ShareGroupMetadataKey(Message):
     """Which group."""
 
@@ -49,7 +47,7 @@ class ShareGroupMetadataKey(Message):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareGroupMetadataValue(Message):
     """`metadata_hash` is of the topics that the group reads; 0: of none."""
 
@@ -58,7 +56,7 @@ class ShareGroupMetadataValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ShareGroupTargetAssignmentMetadataKey(Message):
     """Which group."""
 
@@ -66,7 +64,7 @@ class ShareGroupTargetAssignmentMetadataKey(Message):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareGroupTargetAssignmentMetadataValue(Message):
     """The group epoch that the targets were made for, and when."""
 
@@ -75,7 +73,7 @@ class ShareGroupTargetAssignmentMetadataValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ShareGroupTargetAssignmentMemberKey(Message):
     """Which member of which group."""
 
@@ -83,14 +81,14 @@ class ShareGroupTargetAssignmentMemberKey(Message):
     member_id: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class ShareTopicPartitions(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareGroupTargetAssignmentMemberValue(Message):
     """What a member is to have."""
 
@@ -98,7 +96,7 @@ class ShareGroupTargetAssignmentMemberValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ShareGroupCurrentMemberAssignmentKey(Message):
     """Which member of which group."""
 
@@ -107,7 +105,7 @@ class ShareGroupCurrentMemberAssignmentKey(Message):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareGroupCurrentMemberAssignmentValue(Message):
     """What a member has. `state` is always 0, stable: nothing has to be given back first."""
 
@@ -118,28 +116,28 @@ class ShareGroupCurrentMemberAssignmentValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class ShareGroupStatePartitionMetadataKey(Message):
     """Which group."""
 
     group_id: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class ShareTopicPartitionsInfo(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     topic_name: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class ShareTopicInfo(Struct):
     topic_id: uuid.UUID = field(UUID, "0+")
     topic_name: str = field(STRING, "0+")
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareGroupStatePartitionMetadataValue(Message):
     """Of which partitions the share coordinator keeps a state for the group, is being asked to
     begin one, and to delete it."""

@@ -13,12 +13,9 @@ is what the coordinator uses. A value that has tagged fields which are not known
 declaration.
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
 import struct
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain, starmap
 from typing import NamedTuple, TypeVar
 
@@ -26,19 +23,9 @@ from wire.buffers import Buffer
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import decode
 from wire.kafka.errors import WireError
-from wire.kafka.message import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
-    Message,
-    Struct,
-    array,
-    field,
-)
+from wire.kafka.message import INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field
 from wire.kafka.records.stored import stored
+from wire.kafka.structs import Struct, declared
 
 M = TypeVar("M", bound=Message)
 _WRITE = ApiKey.WRITE_SHARE_GROUP_STATE
@@ -49,7 +36,7 @@ VALUE_VERSION = 0
 
 
 @stored(_WRITE, "0")
-@dataclass(slots=True)
+@declared
 class ShareSnapshotKey(Message):
     """Which share partition."""
 
@@ -59,7 +46,7 @@ class ShareSnapshotKey(Message):
 
 
 @stored(_WRITE, "0")
-@dataclass(slots=True)
+@declared
 class ShareUpdateKey(Message):
     """Which share partition."""
 
@@ -68,7 +55,7 @@ class ShareUpdateKey(Message):
     partition: int = field(INT32, "0")
 
 
-@dataclass(slots=True)
+@declared
 class StoredStateBatch(Struct):
     """`delivery_state`: 0 available, 2 acknowledged, 4 archived."""
 
@@ -79,7 +66,7 @@ class StoredStateBatch(Struct):
 
 
 @stored(_WRITE, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareSnapshotValue(Message):
     """Timestamps are in ms since 1970."""
 
@@ -94,7 +81,7 @@ class ShareSnapshotValue(Message):
 
 
 @stored(_WRITE, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class ShareUpdateValue(Message):
     """`start_offset` -1: it did not change."""
 

@@ -8,36 +8,22 @@ Keys have version 0 and are not flexible, values have version 0 and are. Names a
 JSON definitions in snake_case; times are in ms, epochs count from 1.
 """
 
-# ruff: noqa: RUF009  # `field` is how a message is declared
-
-from dataclasses import dataclass
-
 from wire.kafka.api_keys import ApiKey
-from wire.kafka.message import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UINT16,
-    Message,
-    Struct,
-    array,
-    field,
-)
+from wire.kafka.message import INT8, INT16, INT32, INT64, STRING, UINT16, Message, array, field
 from wire.kafka.records.stored import stored
+from wire.kafka.structs import Struct, declared
 
 _HEARTBEAT = ApiKey.STREAMS_GROUP_HEARTBEAT
 
 
-@dataclass(slots=True)
+@declared
 class KeyAndValue(Struct):
     key: str = field(STRING, "0+")
     value: str = field(STRING, "0+")
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class StreamsGroupMetadataKey(Message):
     """Which group."""
 
@@ -45,7 +31,7 @@ class StreamsGroupMetadataKey(Message):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class StreamsGroupMetadataValue(Message):
     """`metadata_hash` is of the topics of the topology; `validated_topology_epoch` -1: they are not
     as they have to be; `last_assignment_configs`: settings that the assignor was given."""
@@ -59,7 +45,7 @@ class StreamsGroupMetadataValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class StreamsGroupMemberMetadataKey(Message):
     """Which member of which group."""
 
@@ -67,14 +53,14 @@ class StreamsGroupMemberMetadataKey(Message):
     member_id: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class UserEndpoint(Struct):
     host: str = field(STRING, "0+")
     port: int = field(UINT16, "0+")
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class StreamsGroupMemberMetadataValue(Message):
     """What a member said of itself."""
 
@@ -90,7 +76,7 @@ class StreamsGroupMemberMetadataValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class StreamsGroupTargetAssignmentMetadataKey(Message):
     """Which group."""
 
@@ -98,7 +84,7 @@ class StreamsGroupTargetAssignmentMetadataKey(Message):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class StreamsGroupTargetAssignmentMetadataValue(Message):
     """The group epoch that the targets were made for, and when."""
 
@@ -107,7 +93,7 @@ class StreamsGroupTargetAssignmentMetadataValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class StreamsGroupTargetAssignmentMemberKey(Message):
     """Which member of which group."""
 
@@ -115,14 +101,14 @@ class StreamsGroupTargetAssignmentMemberKey(Message):
     member_id: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class TargetTaskIds(Struct):
     subtopology_id: str = field(STRING, "0+")
     partitions: list[int] = field(array(INT32), "0+")
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class StreamsGroupTargetAssignmentMemberValue(Message):
     """What a member is to have."""
 
@@ -132,7 +118,7 @@ class StreamsGroupTargetAssignmentMemberValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class StreamsGroupCurrentMemberAssignmentKey(Message):
     """Which member of which group."""
 
@@ -140,7 +126,7 @@ class StreamsGroupCurrentMemberAssignmentKey(Message):
     member_id: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class CurrentTaskIds(Struct):
     """`assignment_epochs` are one for each partition, of active tasks only; otherwise None."""
 
@@ -150,7 +136,7 @@ class CurrentTaskIds(Struct):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class StreamsGroupCurrentMemberAssignmentValue(Message):
     """What a member has, and what it still has to give back."""
 
@@ -166,14 +152,14 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
 
 
 @stored(_HEARTBEAT, "0")
-@dataclass(slots=True)
+@declared
 class StreamsGroupTopologyKey(Message):
     """Which group."""
 
     group_id: str = field(STRING, "0")
 
 
-@dataclass(slots=True)
+@declared
 class StoredTopic(Struct):
     """0 partitions: as many as follow from the others; replication factor 0: the default."""
 
@@ -183,7 +169,7 @@ class StoredTopic(Struct):
     topic_configs: list[KeyAndValue] = field(array(KeyAndValue), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class StoredCopartitionGroup(Struct):
     """Indices into the subtopology's lists of the same names."""
 
@@ -192,7 +178,7 @@ class StoredCopartitionGroup(Struct):
     repartition_source_topics: list[int] = field(array(INT16), "0+")
 
 
-@dataclass(slots=True)
+@declared
 class StoredSubtopology(Struct):
     subtopology_id: str = field(STRING, "0+")
     source_topics: list[str] = field(array(STRING), "0+")
@@ -204,7 +190,7 @@ class StoredSubtopology(Struct):
 
 
 @stored(_HEARTBEAT, "0", flexible="0+")
-@dataclass(slots=True)
+@declared
 class StreamsGroupTopologyValue(Message):
     """The application's subtopologies."""
 

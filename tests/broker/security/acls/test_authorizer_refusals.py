@@ -15,7 +15,8 @@ from wire.kafka import messages as m
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import encode, request_class
 from wire.kafka.errors import ErrorCode
-from wire.kafka.message import Struct, fields_of
+from wire.kafka.message import fields_of
+from wire.kafka.structs import Struct
 
 T, G, C, X = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
