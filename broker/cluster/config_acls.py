@@ -6,11 +6,9 @@ Deviation: super.users is read at the start only, and so is the rest, as in Kafk
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.cluster.config_ssl import SslConfig
 from runtime.config import ConfigError, ConfigType, ConfigValue
-from runtime.settings import setting
+from runtime.settings import setting, settings_part
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _OF_ZOOKEEPER = (
@@ -46,7 +44,7 @@ def _check_super_users(value: ConfigValue) -> str | None:
     return None
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@settings_part
 class AclConfig(SslConfig):
     """The broker's part. A chain of classes, as one with slots has one base."""
 

@@ -16,7 +16,7 @@ from runtime.config import (
     list_of,
     one_of,
 )
-from runtime.settings import setting
+from runtime.settings import setting, settings_part
 
 INT, LIST, STRING = ConfigType.INT, ConfigType.LIST, ConfigType.STRING
 
@@ -24,7 +24,7 @@ ASSIGNORS = ("uniform", "range")
 PROTOCOLS = ("consumer", "classic", "share", "streams")
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@settings_part
 class ConsumerGroupsConfig:
     """The broker's part; times in ms."""
 

@@ -5,18 +5,16 @@ config_consumer.py, config_share.py and config_streams.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.cluster.config_streams import StreamsGroupsConfig
 from runtime.config import INT_MAX, ConfigType, Scope, at_least, between
-from runtime.settings import setting
+from runtime.settings import setting, settings_part
 
 INT, LONG, SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
 STRING, LIST, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN
 CLUSTER_WIDE = Scope.CLUSTER_WIDE
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@settings_part
 class CoordinatorsConfig(StreamsGroupsConfig):
     """The broker's part; sizes in bytes, times as the names say. A chain of classes, as one with
     slots has one base."""

@@ -5,18 +5,16 @@ All of them may be said of one listener, or of its mechanism alone (config_liste
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.cluster.config_coordinators import CoordinatorsConfig
 from runtime.config import ConfigType, at_least
-from runtime.settings import keys_of, setting
+from runtime.settings import keys_of, setting, settings_part
 
 #: Classes of Kafka's that may be named (broker/security/sasl/oauth/composition.py), and only these.
 CALLBACK_CLASS = "sasl.server.callback.handler.class"
 VALIDATOR_CLASS = "sasl.oauthbearer.jwt.validator.class"
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@settings_part
 class OAuthConfig(CoordinatorsConfig):
     """The broker's part. A chain of classes, as one with slots has one base."""
 

@@ -6,14 +6,12 @@ listener's while it runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.cluster.config_oauth import OAuthConfig
 from runtime.config import ConfigType, at_least
-from runtime.settings import setting
+from runtime.settings import setting, settings_part
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@settings_part
 class SaslConfig(OAuthConfig):
     """The broker's part. A chain of classes, as one with slots has one base."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.cluster.config_consumer import ConsumerGroupsConfig
 from runtime.config import ConfigType, Scope, at_least, between, list_of, one_of
-from runtime.settings import setting
+from runtime.settings import setting, settings_part
 
 if TYPE_CHECKING:
     from runtime.config import ConfigValue
@@ -45,7 +45,7 @@ def _auto_offset_reset(value: ConfigValue) -> str | None:
     return "expected latest, earliest or by_duration:PnDTnHnMn.nS"
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@settings_part
 class ShareGroupsConfig(ConsumerGroupsConfig):
     """The broker's part, beside that of consumer groups; times in ms."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from broker.cluster.config_sasl import SaslConfig
 from runtime.config import ConfigType, Scope, at_least, list_of, one_of
-from runtime.settings import setting
+from runtime.settings import setting, settings_part
 
 STRING, PASSWORD, LIST = ConfigType.STRING, ConfigType.PASSWORD, ConfigType.LIST
 BOOLEAN, INT = ConfigType.BOOLEAN, ConfigType.INT
@@ -142,7 +142,7 @@ class TlsSettings:
     )
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@settings_part
 class SslConfig(SaslConfig):
     """The broker's part. A chain of classes, as one with slots has one base."""
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from broker.cluster.config_share import ShareGroupsConfig
 from runtime.config import INT_MAX, ConfigType, Scope, at_least
-from runtime.settings import setting
+from runtime.settings import setting, settings_part
 
 INT = ConfigType.INT
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@settings_part
 class StreamsGroupsConfig(ShareGroupsConfig):
     """The broker's part, beside those of consumer and share groups; times in ms."""
 

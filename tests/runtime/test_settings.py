@@ -14,6 +14,7 @@ from runtime.settings import (
     made_of,
     same_as,
     setting,
+    settings_part,
 )
 
 INT, STRING, BOOLEAN = ConfigType.INT, ConfigType.STRING, ConfigType.BOOLEAN
@@ -35,6 +36,33 @@ class Config:
         default=(), metadata=made_of(ConfigKey("host", STRING), ConfigKey("port", INT))
     )
     not_a_setting: int = 7
+
+
+@settings_part
+class First:
+    first: int = setting("first", INT, "1", doc="One.")
+
+
+@settings_part
+class Second(First):
+    second: int = setting("second", INT, "2", doc="Another.")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Both(Second):
+    third: int = setting("third", INT, "3", doc="The last.")
+
+
+def test_a_chain_of_parts_is_one_configuration():
+    made = Both(second=5)
+    assert (made.first, made.second, made.third) == (1, 5, 3)
+    assert made == Both(second=5) != Both()
+    assert [key.name for key in keys_of(Both)] == ["first", "second", "third"]
+    assert repr(made).endswith("Both(first=1, second=5, third=3)")
+    with pytest.raises(AttributeError):
+        made.first = 2
+    with pytest.raises(TypeError):
+        Second(second=5)
 
 
 def test_the_default_of_a_field_is_that_of_its_setting():
