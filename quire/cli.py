@@ -11,36 +11,32 @@ from functools import partial
 import click
 
 from quire.cli_options import Address, read_config, role_options, warn_of_arguments
+from quire.importing_group import ImportingGroup
 from quire.options import AdminOptions, StandaloneOptions
 from quire.passwords import read_password
 from quire.role import run_role
-from quire.tools.bookie.command import bookie
-from quire.tools.cluster.command import cluster
-from quire.tools.dump.command import dump
-from quire.tools.groups.command import groups
-from quire.tools.ledger.command import ledger
-from quire.tools.locks.command import locks
-from quire.tools.topics.command import topics
-from quire.tools.users.command import user
 from runtime.logs import setup_logging
 
 BOOKIES_MAX = 100
 
 
-@click.group()
+#: The tools, of which a server that starts imports none.
+TOOLS = {
+    "bookie": "quire.tools.bookie.command",
+    "cluster": "quire.tools.cluster.command",
+    "dump": "quire.tools.dump.command",
+    "groups": "quire.tools.groups.command",
+    "ledger": "quire.tools.ledger.command",
+    "locks": "quire.tools.locks.command",
+    "topics": "quire.tools.topics.command",
+    "user": "quire.tools.users.command",
+}
+
+
+@click.group(cls=ImportingGroup, places=TOOLS)
 @click.version_option(package_name="quire", prog_name="quire", message="%(prog)s %(version)s")
 def main() -> None:
     """A Kafka-protocol log server on Apache BookKeeper ledgers."""
-
-
-main.add_command(bookie)
-main.add_command(cluster)
-main.add_command(dump)
-main.add_command(groups)
-main.add_command(ledger)
-main.add_command(locks)
-main.add_command(topics)
-main.add_command(user)
 
 
 @main.command()

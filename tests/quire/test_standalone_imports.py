@@ -41,3 +41,4 @@ def test_a_plain_start_imports_nothing_that_nobody_asked_for(tmp_path):
     names = imported_until_ready(tmp_path)
     assert {"trio", "quire.standalone", "broker.dispatch"} <= names
     assert names & UNASKED == set()
+    assert not [name for name in names if name.startswith("quire.tools.")]
