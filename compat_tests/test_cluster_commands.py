@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import paths
-from harness.servers import _die_with_parent, free_port
+from harness.servers import die_with_parent, free_port
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("QUIRE_COMPAT_TARGET", "quire") != "quire", reason="our own command"
@@ -39,7 +39,7 @@ class Cluster:
         self.output = self.directory.with_suffix(".out")
         with self.output.open("w") as out:
             self.process = subprocess.Popen(
-                self.command, stdout=out, stderr=out, preexec_fn=_die_with_parent
+                self.command, stdout=out, stderr=out, preexec_fn=die_with_parent
             )
         wait_for(lambda: "\nready " in self.said() or self.process.poll() is not None, "no start")
         assert self.process.poll() is None, self.said()

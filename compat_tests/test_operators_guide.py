@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import paths, servers, tools
-from harness.servers import HOST, _die_with_parent, free_port
+from harness.servers import HOST, die_with_parent, free_port
 
 pytestmark = [
     pytest.mark.long,
@@ -88,7 +88,7 @@ class Machine:
         with output.open("w") as out:
             process = subprocess.Popen(
                 words, cwd=self.directory, env=self.environment,
-                stdout=out, stderr=out, preexec_fn=_die_with_parent,
+                stdout=out, stderr=out, preexec_fn=die_with_parent,
             )  # fmt: skip
         self.running.append(process)
         wait_for(

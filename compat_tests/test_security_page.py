@@ -10,7 +10,7 @@ import time
 
 import pytest
 from harness import paths, servers, tools
-from harness.servers import HOST, _die_with_parent, free_port
+from harness.servers import HOST, die_with_parent, free_port
 
 pytestmark = [
     pytest.mark.skipif(servers.target() != "quire", reason="about our own processes"),
@@ -81,7 +81,7 @@ class Terminal:
         with output.open("w") as out:
             process = subprocess.Popen(
                 ["bash", "-c", f"umask 077\nexec {command}"], cwd=self.directory,
-                env=self.environment, stdout=out, stderr=out, preexec_fn=_die_with_parent,
+                env=self.environment, stdout=out, stderr=out, preexec_fn=die_with_parent,
             )  # fmt: skip
         self.processes.append(process)
         return process, output

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness import servers, tools
-from harness.bookkeeper import AutoRecovery, Cluster, QuireBookie, class_path, wait_for
+from harness.bookkeeper import AutoRecovery, Cluster, QuireBookie, java, wait_for
 
 pytestmark = pytest.mark.skipif(
     servers.target() == "control", reason="there is nothing of ours in it"
@@ -141,10 +141,9 @@ def test_a_tree_of_ours_is_a_cluster_to_java(both, cluster, tmp_path):
     config = tmp_path / "bk_server.conf"
     lines = {"metadataServiceUri": uri, "allowLoopback": "true", "advertisedAddress": "127.0.0.1"}
     config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-    path = class_path(tmp_path / "log4j", "INFO", "%msg")
     main = "org.apache.bookkeeper.bookie.BookieShell"
     words = ["nukeexistingcluster", "-zkledgersrootpath", "/folder/second", "-instanceid"]
-    shell = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", path, main, "-conf", str(config)]
+    shell = [*java(tmp_path / "log4j", "INFO", "%msg"), main, "-conf", str(config)]
     tools.run([*shell, *words, made["instance_id"]])
     both.ours("ledger", "list", uri=uri, code=1)
     # Bookies run in the other one.

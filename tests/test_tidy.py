@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from quire.cli import TOOLS
+
 ROOT = Path(__file__).parent.parent
 #: The rooms of the product; a module of them that nothing imports is dead.
 PACKAGES = (
@@ -131,7 +133,7 @@ def test_no_module_is_dead():
     for path in python_files(*PACKAGES, *WORKSHOPS):
         for name in imported_names(path):
             importers.setdefault(name, set()).add(path)
-    started = entry_points()
+    started = {*entry_points(), *TOOLS.values()}  # a tool is imported by its name
     dead = []
     for path in python_files(*PACKAGES):
         name = module_name(path)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from harness import kafka_java
-from harness.servers import _die_with_parent
+from harness.servers import die_with_parent
 
 from .kafka_writers import end, events
 
@@ -31,7 +31,7 @@ class JavaProcess(threading.Thread):
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         self.start()
 

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import history, tools
-from harness.servers import _die_with_parent
+from harness.servers import die_with_parent
 
 from .workloads import Gaps, Workload
 
@@ -287,7 +287,7 @@ class KcatWriting(TopicWorkload):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
             said, _ = self.process.communicate(b"\n".join(lines) + b"\n")
             if self.process.returncode == 0:
@@ -332,7 +332,7 @@ def java_process(name: str, words: list[str]) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=_die_with_parent,
+        preexec_fn=die_with_parent,
     )
 
 

@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.servers import _die_with_parent
+from harness.servers import die_with_parent
 
 #: Set in the process that runs inside: the name of its namespace.
 INSIDE = "QUIRE_CHAOS_NAMESPACE"
@@ -70,7 +70,7 @@ def enter(arguments: list[str]) -> int:
         inside = hub.attach(RUN_NUMBER)
         command = inside.command([sys.executable, "-m", "compat_tests.chaos", *arguments])
         process = subprocess.Popen(
-            command, env={**os.environ, INSIDE: hub.name}, preexec_fn=_die_with_parent
+            command, env={**os.environ, INSIDE: hub.name}, preexec_fn=die_with_parent
         )
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         while True:
@@ -143,7 +143,7 @@ class Hub:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
             assert self._delayer.stdout.readline() == "ready\n"
             route = ["default", "dev", DELAY_DEVICE, "table", str(DELAY_TABLE)]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from harness import paths
-from harness.servers import _die_with_parent
+from harness.servers import die_with_parent
 
 from .nemeses import Nemesis, WipeBookie, launch
 
@@ -43,7 +43,7 @@ class LoseDisk(WipeBookie):
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=die_with_parent,
                 )
             while (code := process.poll()) is None or (code and time.monotonic() < again_at):
                 if time.monotonic() > until:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import paths
-from harness.servers import _die_with_parent
+from harness.servers import die_with_parent
 
 #: As long after the last acknowledgement a fault may strike, and still be the stall's cause.
 JUST_BEFORE_S = 0.2
@@ -128,7 +128,7 @@ class LedgerProcess:
                 stderr=file,
                 text=True,
                 cwd=paths.ROOT,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         #: The last that it made.
         self.ledger_id = -1

@@ -12,7 +12,7 @@ from pathlib import Path
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from harness import paths, tools
+from harness import class_archives, paths, tools
 from harness.line_tool import LineTool, ToolError
 from harness.servers import HOST, Server, free_port
 from harness.zookeeper import ZooKeeper
@@ -26,10 +26,7 @@ LOG4J = """<Configuration status="WARN"><Appenders>
 </Loggers></Configuration>
 """
 #: For programs whose speed does not matter: up quickly, and small.
-SMALL_JVM = (
-    *("-Xmx256m", "-XX:MaxDirectMemorySize=256m"),
-    *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
-)
+SMALL_JVM = (*class_archives.SMALL_JVM, "-XX:MaxDirectMemorySize=256m")
 #: So that a killed bookie's registration is gone soon; ZooKeeper's tick is half a second.
 SESSION_TIMEOUT_MS = 3000
 ANSWER_TIMEOUT_S = 90.0
@@ -37,11 +34,20 @@ ANSWER_TIMEOUT_S = 90.0
 NO_BOOKIE_HANDLE = -8
 
 
-def class_path(directory: Path, level: str, pattern: str) -> str:
-    """BookKeeper's jars, with what to log in front of them."""
+def java(
+    directory: Path,
+    level: str,
+    pattern: str,
+    jvm: tuple[str, ...] = SMALL_JVM,
+    classes: Path | None = None,
+) -> list[str]:
+    """A JVM with BookKeeper's jars, and `classes` behind them; `directory` has what it logs."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "log4j2.xml").write_text(LOG4J.format(level=level, pattern=pattern))
-    return f"{directory}:{paths.jars('bookkeeper')}/*"
+    log = directory / "log4j2.xml"
+    log.write_text(LOG4J.format(level=level, pattern=pattern))
+    path = f"{paths.jars('bookkeeper')}/*" + (f":{classes}" if classes else "")
+    archive = (*class_archives.bookkeeper(), f"-Dlog4j.configurationFile={log}")
+    return ["java", *jvm, *archive, "-cp", path]
 
 
 def compiled_tools() -> Path:
@@ -57,6 +63,11 @@ class Bookie(Server):
         self.cluster = cluster
         self.settings = dict(settings)
         self._is_launching = False
+
+    def java(self) -> list[str]:
+        """The JVM of one of Java's."""
+        said = (self.directory / "log4j", "WARN", "%d %-5level %logger{1} %msg")
+        return java(*said, self.cluster.jvm)
 
     @property
     def id(self) -> str:
@@ -129,9 +140,8 @@ class JavaBookie(Bookie):
     name = "java bookie"
 
     def command(self) -> list[str]:
-        path = class_path(self.directory / "log4j", "WARN", "%d %-5level %logger{1} %msg")
         main = "org.apache.bookkeeper.server.Main"
-        return ["java", *self.cluster.jvm, "-cp", path, main, "--conf", str(self.config)]
+        return [*self.java(), main, "--conf", str(self.config)]
 
 
 class QuireBookie(Bookie):
@@ -162,9 +172,8 @@ class AutoRecovery(Candidate):
     name = "autorecovery"
 
     def command(self) -> list[str]:
-        path = class_path(self.directory / "log4j", "WARN", "%d %-5level %logger{1} %msg")
         main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
-        return ["java", *self.cluster.jvm, "-cp", path, main, "--conf", str(self.config)]
+        return [*self.java(), main, "--conf", str(self.config)]
 
 
 class QuireAutoRecovery(Candidate):
@@ -239,9 +248,9 @@ class Cluster:
                 "ledgerDirectories": here / "ledgers",
             }
             config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-        path = class_path(here / "log4j", "INFO", "%msg")
         main = "org.apache.bookkeeper.bookie.BookieShell"
-        command = ["java", *SMALL_JVM, "-cp", path, main, "-conf", str(config), *arguments]
+        jvm = java(here / "log4j", "INFO", "%msg")
+        command = [*jvm, main, "-conf", str(config), *arguments]
         return tools.run(command, timeout_s=timeout_s, code=code)
 
     def ledger_tool(self, client: str, **settings: str) -> "LedgerTool":
@@ -320,10 +329,9 @@ class LedgerTool(LineTool):
             module = paths.COMPAT / "harness" / "ledger_tool.py"
             command = [sys.executable, str(module), cluster.uri, *words]
         else:
-            classes = compiled_tools()
-            path = class_path(cluster.directory / "tool-log4j", "ERROR", "%d %logger{1} %msg")
             # On standard output there are answers only.
-            command = ["java", *cluster.jvm, "-cp", f"{classes}:{path}"]
+            said = (cluster.directory / "tool-log4j", "ERROR", "%d %logger{1} %msg")
+            command = java(*said, cluster.jvm, compiled_tools())
             command += ["LedgerTool", cluster.uri, client, *words]
         log_path = cluster.directory / f"tool-{len(cluster.tools)}.log"
         super().__init__(command, log_path, f"{client} client")

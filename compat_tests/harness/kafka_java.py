@@ -8,11 +8,10 @@ import time
 from pathlib import Path
 
 from harness import paths, tools
+from harness.class_archives import SMALL_JVM
 from harness.line_tool import LineTool
-from harness.servers import _die_with_parent
+from harness.servers import die_with_parent
 
-#: Programs that live for seconds, beside a server and each other.
-SMALL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 LOG4J = """<Configuration status="WARN"><Appenders>
   <Console name="out" target="SYSTEM_ERR">
     <PatternLayout pattern="%d %-5level %logger{1} %msg%n"/></Console>
@@ -63,7 +62,7 @@ class Program:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         return self
 

@@ -87,7 +87,7 @@ def _reserve(port: int) -> bool:
     return True
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     # A killed test run must not leave servers behind: PR_SET_PDEATHSIG is 1. The signal comes when
     # the thread ends that has started the process: see `in_lasting_thread`.
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -144,7 +144,7 @@ class Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         self.started_count += 1
         LIVE.append(self)

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import paths
+from harness import class_archives, paths
 
 TIMEOUT_SECONDS = 90
 #: For the end of a tool that has said that it is done.
@@ -69,7 +69,8 @@ def compiled(folder: Path, class_path: str) -> Path:
 
 
 def java_environment() -> dict[str, str]:
-    return {"KAFKA_JARS": str(paths.jars("kafka"))}
+    jvm = " ".join((*class_archives.SMALL_JVM, *class_archives.kafka()))
+    return {"KAFKA_JARS": str(paths.jars("kafka")), "KAFKA_JVM_OPTIONS": jvm}
 
 
 def java_command(name: str, *arguments: str) -> list[str]:

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from harness import paths
+from harness import class_archives, paths
 from harness.servers import HOST, Server, free_port
 from harness.slow_proxy import SlowProxy
 
@@ -49,8 +49,6 @@ class ZooKeeper(Server):
         return f"{HOST}:{self.secure_port}"
 
     def prepare(self) -> None:
-        jars = paths.jars("zookeeper")
-        self.class_path = f"{self.directory}:{jars}/*"
         (self.directory / "logback.xml").write_text(LOGBACK)
         self.data_dir.mkdir(exist_ok=True)
         config = {
@@ -80,7 +78,9 @@ class ZooKeeper(Server):
         (self.directory / "zoo.cfg").write_text(lines)
 
     def command(self) -> list[str]:
-        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", self.class_path]
+        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", *class_archives.zookeeper()]
+        command += [f"-Dlogback.configurationFile={self.directory / 'logback.xml'}"]
+        command += ["-cp", f"{paths.jars('zookeeper')}/*"]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain"]
         return [*command, str(self.directory / "zoo.cfg")]
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from quire.cli import TOOLS
+
 QUIRE = Path(sys.executable).parent / "quire"
 TIMEOUT_SECONDS = 60
 #: Of no use without a setting or an option that asks for them.
@@ -41,4 +43,4 @@ def test_a_plain_start_imports_nothing_that_nobody_asked_for(tmp_path):
     names = imported_until_ready(tmp_path)
     assert {"trio", "quire.standalone", "broker.dispatch"} <= names
     assert names & UNASKED == set()
-    assert not [name for name in names if name.startswith("quire.tools.")]
+    assert names & set(TOOLS.values()) == set()

@@ -26,9 +26,9 @@ class Struct:
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in names_of(type(self)))
+        return type(other) is type(self) and all(
+            getattr(self, name) == getattr(other, name) for name in names_of(type(self))
+        )
 
     def __repr__(self) -> str:
         values = (f"{name}={getattr(self, name)!r}" for name in names_of(type(self)))
