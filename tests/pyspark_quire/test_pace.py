@@ -1,0 +1,80 @@
+"""How far a micro-batch goes, without a cluster."""
+
+import sys
+import types
+
+import pytest
+
+from pyspark_quire.connection import UnreachableError
+from pyspark_quire.pace import Pace
+from pyspark_quire.streaming import Ends
+from tests.pyspark_quire.simulated import options
+
+
+class Looks:
+    """What `StreamLooks` would find. `away`: the metadata do not answer."""
+
+    def __init__(self, ends):
+        self.found = Ends(ends, dict.fromkeys(ends, 0))
+        self.away = False
+
+    def ends(self, start):
+        if self.away:
+            raise UnreachableError("no answer within 60 s")
+        return self.found
+
+    def check_gone(self, start, found):
+        pass
+
+
+def test_a_query_to_a_pinned_end_does_not_end_before_it_because_nobody_answers():
+    """Trigger.AvailableNow: an end that is the start again says that all was read, and the query
+    is over, without an error."""
+    looks = Looks({"a-0": 100})
+    pace = Pace(looks, options(is_stream=True))
+    pinned = pace.look_now().ends
+    first = pace.next_end({"a-0": 0}, 40, None, pinned)
+    assert first == {"a-0": 40}
+    pace._found_at -= 2  # the last look is old enough for another one
+    looks.away = True
+    try:
+        end = pace.next_end(first, 40, None, pinned)
+    except UnreachableError:
+        return
+    assert end != first
+
+
+@pytest.fixture
+def admitted(monkeypatch):
+    """pyspark_quire.admitted on stand-ins for the classes of Spark's API that it needs."""
+    limits = ("ReadAllAvailable", "ReadMaxBytes", "ReadMaxRows", "ReadMinRows")
+    names = {
+        "pyspark": (),
+        "pyspark.sql": (),
+        "pyspark.sql.datasource": ("DataSourceStreamReader", "InputPartition"),
+        "pyspark.sql.streaming": (),
+        "pyspark.sql.streaming.datasource": (*limits, "SupportsTriggerAvailableNow"),
+    }
+    for name, classes in names.items():
+        module = types.ModuleType(name)
+        for each in classes:
+            setattr(module, each, type(each, (), {}))
+        monkeypatch.setitem(sys.modules, name, module)
+    ours = ("admitted", "stream", "partition", "remembering")
+    for name in ours:
+        monkeypatch.delitem(sys.modules, f"pyspark_quire.{name}", raising=False)
+    import pyspark_quire.admitted as module
+
+    yield module
+    for name in ours:
+        sys.modules.pop(f"pyspark_quire.{name}", None)
+
+
+def test_all_that_is_there_is_more_than_a_least_number(admitted):
+    """Trigger.Once asks for all; minOffsetsPerTrigger is a limit that this overrides, as
+    KafkaMicroBatchStream.latestOffset has it. Else the query ends, and has read nothing."""
+    reader = admitted.AdmittedReader(options(is_stream=True, minOffsetsPerTrigger="50"))
+    reader._pace = Pace(Looks({"a-0": 10}), reader._options)
+    start = {"v": 1, "parts": {"a-0": 0}}
+    end = reader.latestOffset(start, admitted.ReadAllAvailable())
+    assert end["parts"] == {"a-0": 10}
