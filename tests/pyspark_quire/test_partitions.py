@@ -44,3 +44,10 @@ async def test_a_chain_that_was_read_long_ago_is_read_again(nursery, autojump_cl
     await log.store_chain()
     view = await read_view(log.connection, log.topic, 0, chain=before)
     assert view.end_offset == 9
+
+
+async def test_what_a_writer_has_told_the_bookies_is_read(nursery, autojump_clock):
+    """An explicit LAC (explicitLacInterval): they know more than their last entry says."""
+    log = await three(nursery)
+    await log.writer.tell_lac()
+    assert (await read_view(log.connection, log.topic, 0)).end_offset == 3
