@@ -8,6 +8,7 @@ import trio
 from ledger.metadata import ledger_path
 from metadata.memory import MemoryStore
 from pyspark_quire.connection import Connection, Where
+from pyspark_quire.partitions import document_path
 from spark_jobs import audit
 from spark_jobs.audit import AuditOptions, make_audit, make_plan
 from spark_jobs.audit_findings import MISSING, Audited, Finding
@@ -81,3 +82,50 @@ async def test_what_is_looked_at_is_in_the_ensembles_that_it_is_looked_for_in(
     for piece in plan.pieces:
         metadata = parse(piece.metadata)
         assert piece.last_entry < 2 or metadata.ensemble_at(2)[0] == "x"
+
+
+async def audited(log, monkeypatch, topic="t"):
+    """Of a topic whose copies are all as they should be, as far as there are ledgers."""
+
+    def run_within(_where, _seconds, work):
+        return trio.from_thread.run(work, log.connection)
+
+    def run(_check, pieces):
+        for piece in pieces:
+            yield piece, Audited(piece.entry_count, 0, 0, ())
+
+    monkeypatch.setattr(audit, "run_within", run_within)
+    options = AuditOptions(topics=(topic,))
+    return await trio.to_thread.run_sync(
+        make_audit, WHERE, run, options, lambda _: lambda _: None
+    )
+
+
+async def test_a_ledger_that_a_partition_names_and_that_is_gone_is_told_of(
+    nursery, autojump_clock, monkeypatch
+):
+    """All of its copies are lost; to find fewer things to look at is no good answer."""
+    log = SimulatedLog()
+    await log.world.start(nursery)
+    await log.open(0, entry(records(0, b"a")))
+    await log.close(0)
+    await log.open(1, entry(records(1, b"b")))
+    await log.store_chain()
+    found = await audited(log, monkeypatch)
+    assert found.is_whole
+    assert found.ledgers == 2
+    await log.world.client.delete_ledger(log.infos[0].ledger_id)
+    found = await audited(log, monkeypatch)
+    assert found.has_faults or not found.is_whole
+
+
+async def test_a_topic_whose_chain_cannot_be_read_was_not_looked_at(
+    nursery, autojump_clock, monkeypatch
+):
+    log = SimulatedLog()
+    await log.world.start(nursery)
+    await log.open(0, entry(records(0, b"a")))
+    await log.store_chain()
+    await log.world.store.put(document_path(log.topic, 0), b"damaged", -1)
+    found = await audited(log, monkeypatch)
+    assert found.has_faults or not found.is_whole
