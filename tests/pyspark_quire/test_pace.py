@@ -44,6 +44,17 @@ def test_a_query_to_a_pinned_end_does_not_end_before_it_because_nobody_answers()
     assert end != first
 
 
+def test_a_pinned_end_is_what_was_there_whatever_bookies_know_later():
+    """As KafkaMicroBatchStream, which asks once. Without a broker's word a later look may find
+    less: the bookie that knew most is away."""
+    looks = Looks({"a-0": 100})
+    pace = Pace(looks, options(is_stream=True))
+    pinned = pace.look_now().ends
+    looks.found = Ends({"a-0": 95}, {"a-0": 0})
+    pace._found_at -= 2
+    assert pace.next_end({"a-0": 95}, None, None, pinned) == {"a-0": 100}
+
+
 @pytest.fixture
 def admitted(monkeypatch):
     """pyspark_quire.admitted on stand-ins for the classes of Spark's API that it needs."""

@@ -3,8 +3,10 @@
 import pytest
 
 from pyspark_quire.columns import column_set
+from pyspark_quire.connection import STRIPED_READ_BATCH
 from pyspark_quire.decode import Bounds, Decoder
 from pyspark_quire.reading import MissingRecordsError, Range, read_range
+from tests.ledger.conftest import World
 from tests.pyspark_quire.simulated import SimulatedLog, entry, records
 from wire.kafka.errors import WireError
 
@@ -50,3 +52,23 @@ async def test_every_range_gives_its_offsets(nursery, autojump_clock):
             wanted = list(range(start, end))
             assert await offsets(reader, Range(start, end)) == wanted
             assert await offsets(reader, Range(start, end, first_entry=0)) == wanted
+
+
+async def test_a_scan_of_a_striped_ledger_reads_its_bytes_about_once(nursery, autojump_clock):
+    """Entries of a quarter of a MiB, as a busy partition has them, on three bookies, two copies."""
+    world = World("abc", striped_read_batch=STRIPED_READ_BATCH)
+    log = SimulatedLog(world)
+    await world.start(nursery)
+    log.writer = await world.create(3, 2, 2)
+    await log.append(*(entry(records(n, bytes(256 << 10))) for n in range(64)))
+    sent, ask = 0, world.bookies.read_entries
+
+    async def counted(*args, **more):
+        nonlocal sent
+        status, found = await ask(*args, **more)
+        sent += sum(map(len, found))
+        return status, found
+
+    world.bookies.read_entries = counted
+    assert await offsets(log.writer.reader, Range(0, 64)) == list(range(64))
+    assert sent < 3 * 64 * (256 << 10)
