@@ -1,13 +1,16 @@
 """How far a micro-batch goes, without a cluster."""
 
+import socket
 import sys
 import types
 
 import pytest
 
+from metadata.store import MetadataUnavailableError
+from pyspark_quire import streaming
 from pyspark_quire.connection import UnreachableError
 from pyspark_quire.pace import Pace
-from pyspark_quire.streaming import Ends
+from pyspark_quire.streaming import Ends, StreamLooks
 from tests.pyspark_quire.simulated import options
 
 
@@ -89,3 +92,25 @@ def test_all_that_is_there_is_more_than_a_least_number(admitted):
     start = {"v": 1, "parts": {"a-0": 0}}
     end = reader.latestOffset(start, admitted.ReadAllAvailable())
     assert end["parts"] == {"a-0": 10}
+
+
+def test_a_query_outlives_an_operation_of_metadata_that_ends_before_the_look_does(monkeypatch):
+    """A store gives up an operation after 10 s (ZooKeeper), or 20; a look has 60 by default."""
+
+    def run_within(_where, _seconds, _work):
+        raise MetadataUnavailableError("/quire/topics", "no answer within 10 s")
+
+    monkeypatch.setattr(streaming, "run_within", run_within)
+    given = options(is_stream=True)
+    start = {"a-0": 5}
+    assert Pace(StreamLooks(given), given).next_end(start, None, None) == start
+
+
+@pytest.mark.slow
+def test_a_query_outlives_a_zookeeper_that_says_nothing():
+    """With the default of metadataTimeoutMs."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        given = options(is_stream=True, metadata=f"zk+hierarchical://127.0.0.1:{port}/ledgers")
+        start = {"a-0": 5}
+        assert Pace(StreamLooks(given), given).next_end(start, None, None) == start
