@@ -29,6 +29,14 @@ class Looks:
     def check_gone(self, start, found):
         pass
 
+    def initial(self):
+        """The end, as startingOffsets has it in a stream by default."""
+        return self.found.ends
+
+    def splits_between(self, start, end):
+        assert start == end
+        return []
+
 
 def test_a_query_to_a_pinned_end_does_not_end_before_it_because_nobody_answers():
     """Trigger.AvailableNow: an end that is the start again says that all was read, and the query
@@ -59,8 +67,8 @@ def test_a_pinned_end_is_what_was_there_whatever_bookies_know_later():
 
 
 @pytest.fixture
-def admitted(monkeypatch):
-    """pyspark_quire.admitted on stand-ins for the classes of Spark's API that it needs."""
+def readers(monkeypatch):
+    """The readers' classes, on stand-ins for those of Spark's API that they need."""
     limits = ("ReadAllAvailable", "ReadMaxBytes", "ReadMaxRows", "ReadMinRows")
     names = {
         "pyspark": (),
@@ -77,21 +85,51 @@ def admitted(monkeypatch):
     ours = ("admitted", "stream", "partition", "remembering")
     for name in ours:
         monkeypatch.delitem(sys.modules, f"pyspark_quire.{name}", raising=False)
-    import pyspark_quire.admitted as module
+    from pyspark_quire.admitted import AdmittedReader
+    from pyspark_quire.remembering import RememberingReader
 
-    yield module
+    def make(kind, looks, **given):
+        parsed = options(is_stream=True, **given)
+        reader = {"4.0": RememberingReader, "4.2": AdmittedReader}[kind](parsed)
+        reader._looks, reader._pace = looks, Pace(looks, parsed)
+        return reader
+
+    yield make
     for name in ours:
         sys.modules.pop(f"pyspark_quire.{name}", None)
 
 
-def test_all_that_is_there_is_more_than_a_least_number(admitted):
+def offset(number):
+    return {"v": 1, "parts": {"a-0": number}}
+
+
+def test_all_that_is_there_is_more_than_a_least_number(readers):
     """Trigger.Once asks for all; minOffsetsPerTrigger is a limit that this overrides, as
     KafkaMicroBatchStream.latestOffset has it. Else the query ends, and has read nothing."""
-    reader = admitted.AdmittedReader(options(is_stream=True, minOffsetsPerTrigger="50"))
-    reader._pace = Pace(Looks({"a-0": 10}), reader._options)
-    start = {"v": 1, "parts": {"a-0": 0}}
-    end = reader.latestOffset(start, admitted.ReadAllAvailable())
-    assert end["parts"] == {"a-0": 10}
+    reader = readers("4.2", Looks({"a-0": 10}), minOffsetsPerTrigger="50")
+    limit = sys.modules["pyspark.sql.streaming.datasource"].ReadAllAvailable()
+    assert reader.latestOffset(offset(0), limit) == offset(10)
+
+
+def test_an_end_never_goes_back_behind_a_restart(readers):
+    """Spark 4.0 and 4.1 ask for an end without a start. But of a query that goes on they tell what
+    was seen last, by `partitions` from there to there (AcceptsLatestSeenOffset). Else, with a
+    bookie away that knew more, the batch ends where the query has been, and what lies between is
+    read a second time."""
+    reader = readers("4.0", Looks({"a-0": 90}))
+    assert reader.partitions(offset(100), offset(100)) == []
+    assert reader.latestOffset() == offset(100)
+
+
+@pytest.mark.parametrize("kind", ["4.0", "4.2"])
+def test_where_a_query_starts_is_decided_once(readers, kind):
+    """MicroBatchExecution asks before the first batch's end is looked for, and again when it runs;
+    KafkaMicroBatchStream keeps its answer. With `latest` the batch would begin behind its end."""
+    looks = Looks({"a-0": 90})
+    reader = readers(kind, looks)
+    first = reader.initialOffset()
+    looks.found = Ends({"a-0": 95}, {"a-0": 0})
+    assert reader.initialOffset() == first
 
 
 def test_a_query_outlives_an_operation_of_metadata_that_ends_before_the_look_does(monkeypatch):

@@ -1,27 +1,11 @@
-"""Splits between two offsets of a stream, on simulated bookies."""
-
-import pytest
+"""What a stream asks, and how it shares a bound, without a cluster."""
 
 from ledger.errors import NoSuchLedgerError
 from pyspark_quire import streaming
-from pyspark_quire.choose_core import DataLossError
 from pyspark_quire.pace import Pace
-from pyspark_quire.stream_core import limited, part_key
+from pyspark_quire.stream_core import limited
 from pyspark_quire.streaming import StreamLooks
-from tests.pyspark_quire.simulated import SimulatedLog, entry, options, records
-
-
-async def test_an_end_before_the_start_is_told_of(nursery, autojump_clock):
-    """As KafkaOffsetReader.getOffsetRangesFromResolvedOffsets. Spark 4.0 and 4.1 ask for an end
-    without a start: after a restart, with a bookie away, it may lie before where the query is. The
-    next batch would then begin there, and have these records a second time."""
-    log = SimulatedLog()
-    await log.world.start(nursery)
-    await log.open(0, *(entry(records(n, b"v%d" % n)) for n in range(6)))
-    await log.store_chain()
-    looks, key = StreamLooks(options(is_stream=True)), part_key(log.topic.id, 0)
-    with pytest.raises(DataLossError):
-        await looks._splits({key: 5}, {key: 3}, log.connection)
+from tests.pyspark_quire.simulated import options
 
 
 def test_a_query_outlives_a_ledger_that_vanishes_while_it_looks(monkeypatch):
