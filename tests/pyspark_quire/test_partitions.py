@@ -51,3 +51,12 @@ async def test_what_a_writer_has_told_the_bookies_is_read(nursery, autojump_cloc
     log = await three(nursery)
     await log.writer.tell_lac()
     assert (await read_view(log.connection, log.topic, 0)).end_offset == 3
+
+
+async def test_a_log_does_not_end_before_it_starts(nursery, autojump_clock):
+    """All records were deleted, the last of which the bookies do not know to be confirmed. A
+    stream from `latest` would begin at what is not there, and fail for it with its first batch."""
+    log = await three(nursery)
+    log.log_start = 3
+    await log.store_chain()
+    assert (await read_view(log.connection, log.topic, 0)).end_offset >= 3

@@ -6,13 +6,10 @@ import trio
 
 from broker.groups.offsets.offsets_core import CommittedOffset
 from broker.groups.records import offset_record
-from broker.log.life.ledger_info import LedgerInfo
 from pyspark_quire.connection import Where
 from pyspark_quire.partitions import read_view
 from spark_jobs import lag
-from spark_jobs.facts import LedgerFacts
 from spark_jobs.lag import Committed, CommitsPiece, _last_commits, _with_time, read_commits
-from spark_jobs.report_tables import time_rows
 from tests.pyspark_quire.simulated import (
     SimulatedLog,
     entry,
@@ -76,16 +73,6 @@ async def test_offsets_of_an_aborted_transaction_are_not_committed(nursery, auto
     await log.store_chain()
     view = await read_view(log.connection, log.topic, 0, high_watermark=4)
     assert await _last_commits(log.connection, view) == [Committed("g", "t", 0, 5)]
-
-
-def test_the_epoch_is_a_time():
-    topic = type("T", (), {"name": "t"})()
-    infos = [
-        LedgerInfo(1, 0, 0, 0, 9, 10, 100, 50, min_timestamp=0),
-        LedgerInfo(2, 10, 0, 0, 19, 10, 100, 90, min_timestamp=60),
-    ]
-    [row] = time_rows([LedgerFacts(topic, 0, info, None) for info in infos])
-    assert (row["min_ts_ms"], row["max_ts_ms"]) == (0, 90)
 
 
 async def test_a_ledger_that_the_cleaner_took_is_no_end_of_a_report(
