@@ -63,9 +63,7 @@ class SimulatedLog:
 
     @property
     def chain(self):
-        return Chain(
-            leader_epoch=1, log_start_offset=self.log_start, ledgers=tuple(self.infos)
-        )
+        return Chain(leader_epoch=1, log_start_offset=self.log_start, ledgers=tuple(self.infos))
 
     async def open(self, base, *entries):
         """A ledger that is being written. All entries are acknowledged."""

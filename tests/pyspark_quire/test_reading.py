@@ -45,7 +45,9 @@ async def test_what_an_entry_says_and_has_not_is_missing(nursery, autojump_clock
 async def test_every_range_gives_its_offsets(nursery, autojump_clock):
     log = SimulatedLog()
     await log.world.start(nursery)
-    await log.open(0, *(entry(records(n, b"a", b"b"), records(n + 2, b"c")) for n in range(0, 12, 3)))
+    await log.open(
+        0, *(entry(records(n, b"a", b"b"), records(n + 2, b"c")) for n in range(0, 12, 3))
+    )
     reader = log.writer.reader
     for start in range(12):
         for end in range(start + 1, 13):

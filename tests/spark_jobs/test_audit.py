@@ -96,9 +96,7 @@ async def audited(log, monkeypatch, topic="t"):
 
     monkeypatch.setattr(audit, "run_within", run_within)
     options = AuditOptions(topics=(topic,))
-    return await trio.to_thread.run_sync(
-        make_audit, WHERE, run, options, lambda _: lambda _: None
-    )
+    return await trio.to_thread.run_sync(make_audit, WHERE, run, options, lambda _: lambda _: None)
 
 
 async def test_a_ledger_that_a_partition_names_and_that_is_gone_is_told_of(

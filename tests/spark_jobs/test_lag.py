@@ -9,7 +9,7 @@ from broker.groups.records import offset_record
 from pyspark_quire.connection import Where
 from pyspark_quire.partitions import read_view
 from spark_jobs import lag
-from spark_jobs.lag import Committed, CommitsPiece, _last_commits, _with_time, read_commits
+from spark_jobs.lag import CommitsPiece, Committed, _last_commits, _with_time, read_commits
 from tests.pyspark_quire.simulated import (
     SimulatedLog,
     entry,

@@ -5,6 +5,7 @@ from broker.log.life.ledger_info import LedgerInfo
 from spark_jobs.facts import LedgerFacts
 from spark_jobs.report_tables import time_rows, topic_rows
 
+
 class _Topic:
     name = "t"
 
