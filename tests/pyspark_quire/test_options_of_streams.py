@@ -23,7 +23,7 @@ LEAST = {"metadata": "zk://h/ledgers", "subscribe": "a"}
 )
 def test_what_the_kafka_source_refuses_in_a_stream(change):
     given = {name: text for name, text in {**LEAST, **change}.items() if text is not None}
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"\w"):
         parse_options(given, is_stream=True)
 
 
