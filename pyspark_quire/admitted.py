@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
     from pyspark_quire.options_core import ReadOptions
-    from pyspark_quire.stream_core import Offsets
+    from pyspark_quire.streaming import Ends
 
 
 class AdmittedReader(QuireStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -28,7 +28,7 @@ class AdmittedReader(QuireStreamReader, SupportsTriggerAvailableNow):  # type: i
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options)
         #: With Trigger.AvailableNow: where the query ends, whatever is written meanwhile.
-        self._pinned: Offsets | None = None
+        self._pinned: Ends | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -41,19 +41,21 @@ class AdmittedReader(QuireStreamReader, SupportsTriggerAvailableNow):  # type: i
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._pinned = self._pace.look_now().ends
+        self._pinned = self._pace.look_now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = from_offset(start)
         options = self._options
         rows_max, bytes_max = options.max_offsets_per_trigger, options.max_bytes_per_trigger
-        if isinstance(limit, ReadAllAvailable):
+        takes_all = isinstance(limit, ReadAllAvailable)
+        if takes_all:
             rows_max = bytes_max = None
         elif isinstance(limit, ReadMaxRows):
             rows_max = limit.max_rows
         elif isinstance(limit, ReadMaxBytes):
             bytes_max = limit.max_bytes
-        return to_offset(self._pace.next_end(begin, rows_max, bytes_max, self._pinned))
+        end = self._pace.next_end(begin, rows_max, bytes_max, self._pinned, waits=not takes_all)
+        return to_offset(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         ends = self._pace.known_ends

@@ -21,6 +21,10 @@ class DataLossError(Exception):
     """Records that the query asks for are not there any more; names topic, partition, offsets."""
 
 
+class StalePlanError(Exception):
+    """The metadata were others while a plan was made: a ledger was deleted, or closed."""
+
+
 class UnknownTopicError(Exception):
     """A topic or partition that was named is not there; says which."""
 

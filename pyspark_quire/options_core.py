@@ -35,8 +35,17 @@ _WITHOUT_EFFECT = frozenset(
         "fetchOffset.retryIntervalMs", "useDeprecatedOffsetFetching", "path",
     )
 )  # fmt: skip
-_DELAY = re.compile(r"(\d+)\s*(ms|s|m|min|h)?", re.ASCII)
-_DELAY_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+#: As Spark's JavaUtils.timeStringAsMs has them; without a unit it is ms.
+_DELAY = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.ASCII)
+_DELAY_US = {
+    "us": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "min": 60 * 10**6, "h": 3600 * 10**6,
+    "d": 86_400 * 10**6,
+}  # fmt: skip
+#: What KafkaSourceProvider.validateGeneralOptions refuses, since the source decides it itself.
+_REFUSED_OF_KAFKA = (
+    "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit",
+    "interceptor.classes",
+)  # fmt: skip
 
 
 @dataclass(slots=True, frozen=True)
@@ -134,7 +143,9 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadO
             "metadata: must be set: zk+hierarchical://host:2181/ledgers of a cluster, or"
             " quire+unix:///data/metadata.sock of `quire standalone --bookie-listen`"
         )
-    kafka = options.starting_with("kafka.")
+    kafka = _kafka(options)
+    if is_stream:
+        _refuse_endings(options)
     isolation = options.text("isolation.level") or kafka.get("isolation.level", "read_uncommitted")
     if isolation not in ("read_committed", "read_uncommitted"):
         raise ValueError(
@@ -167,16 +178,34 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadO
         metadata_timeout_ms=options.number("metadataTimeoutMs") or METADATA_TIMEOUT_MS,
     )
     options.check_all_taken()
-    _check_borders(parsed, is_stream=is_stream)
+    if not is_stream:
+        _check_borders(parsed)
+    least, most = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise ValueError(
+            f"minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, which is {most}"
+        )
     return parsed
 
 
-def _check_borders(options: ReadOptions, *, is_stream: bool) -> None:
-    """As KafkaSourceProvider.validateBatchOptions and validateStreamOptions."""
-    if is_stream:
-        if options.ending != Border(offset=LATEST):
-            raise ValueError("ending offset not valid in streaming queries")
-        return
+def _kafka(options: _Options) -> dict[str, str]:
+    """What is for Kafka's clients. ValueError for what the `kafka` source refuses."""
+    kafka = options.starting_with("kafka.")
+    for name in _REFUSED_OF_KAFKA:
+        if name in kafka:
+            raise ValueError(f"kafka.{name}: cannot be set: the source decides that itself")
+    return kafka
+
+
+def _refuse_endings(options: _Options) -> None:
+    """As KafkaSourceProvider.validateStreamOptions, whatever they say."""
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        if options.text(name) is not None:
+            raise ValueError(f"{name}: ending offset not valid in streaming queries")
+
+
+def _check_borders(options: ReadOptions) -> None:
+    """As KafkaSourceProvider.validateBatchOptions."""
     if options.starting.offset == LATEST:
         raise ValueError("starting offset can't be latest for batch queries on Kafka")
     if LATEST in _values(options.starting.offsets):
@@ -200,6 +229,9 @@ def _which(options: _Options) -> Which:
             raise ValueError(f"subscribe: {subscribe!r} names no topic")
         return Which(subscribe=names)
     if pattern is not None:
+        pattern = pattern.strip()
+        if not pattern:
+            raise ValueError("subscribePattern: is empty")
         try:
             re.compile(pattern)
         except re.error as error:
@@ -266,7 +298,7 @@ def _delay(text: str | None) -> int:
     """ms"""
     if text is None:
         return MAX_TRIGGER_DELAY_MS
-    match = _DELAY.fullmatch(text.strip())
+    match = _DELAY.fullmatch(text.strip().lower())
     if match is None:
         raise ValueError(f"maxTriggerDelay: {text!r}: expected a time such as 15m")
-    return int(match[1]) * _DELAY_MS[match[2] or "ms"]
+    return int(match[1]) * _DELAY_US[match[2] or "ms"] // 1000

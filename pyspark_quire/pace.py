@@ -7,8 +7,9 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from metadata.store import MetadataUnavailableError
 from pyspark_quire.connection import UnreachableError
-from pyspark_quire.stream_core import limited, rows_for_bytes, waits
+from pyspark_quire.stream_core import are_fewer, limited, rows_for_bytes
 from runtime.logs import kv
 
 if TYPE_CHECKING:
@@ -42,22 +43,23 @@ class Pace:
         start: Offsets,
         rows_max: int | None,
         bytes_max: int | None,
-        pinned: Offsets | None = None,
+        pinned: Ends | None = None,
+        *,
+        waits: bool = True,
     ) -> Offsets:
-        """Where the batch that starts at `start` ends: there, if there is too little, or if the
-        cluster does not answer in time: a query outlives that. `pinned`: never go further, and wait
-        for no more. DataLossError."""
+        """Where the batch that starts at `start` ends: there, if there is too little (unless it is
+        not to wait), or if the cluster does not answer in time: a query outlives that. `pinned`: an
+        earlier look, beyond which nothing is wanted; nobody is asked again then, since an end that
+        is the start would say that all was read. DataLossError."""
         try:
-            found = self._ends(start)
-        except UnreachableError as error:
+            found = self._ends(start) if pinned is None else pinned
+        except (UnreachableError, MetadataUnavailableError) as error:
             logger.warning("no_new_offsets", kv(reason=error))
             return start
         self._looks.check_gone(start, found.ends)  # the look may be of another start
         begin = {key: start.get(key, found.starts[key]) for key in found.ends}
         end = found.ends
-        if pinned is not None:
-            end = {key: min(end[key], pinned.get(key, begin[key])) for key in end}
-        elif self._is_too_little(begin, end):
+        if pinned is None and waits and self._is_too_little(begin, end):
             return start
         end = {key: max(end[key], begin[key]) for key in end}
         if bytes_max is not None:
@@ -74,7 +76,7 @@ class Pace:
         if rows_min is None:
             return False
         waited_ms = (time.monotonic() - self._last_batch_at) * 1000
-        return waits(start, end, rows_min) and waited_ms < self._options.max_trigger_delay_ms
+        return are_fewer(start, end, rows_min) and waited_ms < self._options.max_trigger_delay_ms
 
     def _ends(self, start: Offsets) -> Ends:
         if self._found is None or time.monotonic() - self._found_at >= LOOK_SECONDS:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from broker.cluster.topic import PARTITIONS_PATH, TOPICS_PATH, decode_topic
 from broker.log.append.entry_format import FLAG_CONTINUES, KIND_BATCHES, parse_header
 from broker.log.life.document import READ_COUNT_MAX, read_chain
-from ledger.errors import LedgerReadError, NoSuchLedgerError
+from ledger.errors import LedgerError, LedgerReadError, NoSuchLedgerError
 from metadata.store import NoNodeError
 
 if TYPE_CHECKING:
@@ -109,43 +109,56 @@ async def read_view(
     chain: Chain | None = None,
     high_watermark: int | None = None,
 ) -> PartitionView:
-    """`chain`: if it was just read. `high_watermark`: of the partition's leader, asked before.
-    TopicGoneError, LedgerError, MetadataError, ChainFormatError."""
+    """`chain`: if it was read before; its open ledger may be closed by now, and then the chain is
+    read again. `high_watermark`: of the partition's leader, asked before. TopicGoneError,
+    LedgerError (also if no copy has what the leader confirms), MetadataError, ChainFormatError."""
     looks = 0
     while True:
         looks += 1
+        is_fresh = chain is None
         if chain is None:
             chain = (await read_chains(connection.store, topic, [partition]))[partition]
+        view = PartitionView(topic, partition, chain, 0)
+        failed: LedgerError | None = None
         try:
-            view = await _look(
-                connection, PartitionView(topic, partition, chain, 0), high_watermark
-            )
-        except NoSuchLedgerError:
-            if looks == LOOKS_MAX:
-                raise
+            failed = await _look(connection, view, high_watermark)
+        except NoSuchLedgerError as error:
+            failed = error
         else:
-            if high_watermark is None or view.end_offset >= high_watermark or looks == LOOKS_MAX:
+            is_closed = view.reader is not None and view.reader.metadata.is_closed
+            reaches = high_watermark is None or view.end_offset >= high_watermark
+            if reaches and (is_fresh or not is_closed):
                 return view
+        if looks == LOOKS_MAX:
+            if failed is not None:
+                raise failed
+            return view
         chain = None
         await connection.store.sync(document_path(topic, partition))
 
 
 async def _look(
     connection: Connection, view: PartitionView, high_watermark: int | None
-) -> PartitionView:
-    """Fills end and reader. NoSuchLedgerError: the chain is another by now."""
-    chain = view.chain
-    view.end_offset = chain.closed_end_offset
+) -> LedgerError | None:
+    """Fills end and reader; gives what kept it from reaching the high watermark.
+    NoSuchLedgerError: the chain is another by now."""
+    chain, failed = view.chain, None
+    end = chain.closed_end_offset
     if chain.ledgers and chain.ledgers[-1].is_open:
         info = chain.ledgers[-1]
         reader = await connection.ledgers.open_ledger(info.ledger_id, recover=False)
+        if not reader.metadata.is_closed:
+            # What the writer told the bookies without an entry (explicitLacInterval) counts, too.
+            await reader.read_last_add_confirmed()
         end = max(await end_of(reader), info.base_offset)
         if high_watermark is not None and not reader.metadata.is_closed:
-            end = max(await _confirm(reader, end, high_watermark), info.base_offset)
-        view.reader, view.end_offset = reader, end
+            end, failed = await _confirm(reader, end, high_watermark)
+        view.reader = reader
     if high_watermark is not None:
-        view.end_offset = min(view.end_offset, max(high_watermark, chain.log_start_offset))
-    return view
+        end = min(end, high_watermark)
+    # Records may be deleted up to an end that the bookies do not know to be confirmed yet.
+    view.end_offset = max(end, chain.log_start_offset)
+    return failed
 
 
 async def end_of(reader: LedgerReader) -> int:
@@ -165,21 +178,23 @@ def offset_behind(header: EntryHeader) -> int:
     return header.first_offset
 
 
-async def _confirm(reader: LedgerReader, end: int, high_watermark: int) -> int:
+async def _confirm(
+    reader: LedgerReader, end: int, high_watermark: int
+) -> tuple[int, LedgerReadError | None]:
     """Raises the reader's LAC over entries that the broker's word confirms, and no others; the
-    end of the log then."""
+    end of the log then, and why it is no further."""
     while end < high_watermark:
         entry_id = reader.last_add_confirmed + 1
         reader.last_add_confirmed = entry_id
         try:
             [payload] = await reader.read(entry_id, count_max=1, size_max=1)
-        except LedgerReadError:
-            # It is closed by now, or was, and another ledger goes on.
+        except LedgerReadError as error:
+            # It is closed by now, or was, and another ledger goes on; or no copy has it.
             reader.last_add_confirmed = entry_id - 1
-            return end
+            return end, error
         header = parse_header(payload)
         if header.kind == KIND_BATCHES and header.first_offset >= high_watermark:
             reader.last_add_confirmed = entry_id - 1
-            return end
+            return end, None
         end = max(end, offset_behind(header))
-    return end
+    return end, None

@@ -19,7 +19,7 @@ from broker.log.read.segment import Segment
 from broker.log.settings import LogSettings
 from ledger.errors import NoSuchLedgerError
 from ledger.metadata import Versioned, ledger_path
-from pyspark_quire.choose_core import checked_range, chosen, for_each, resolved
+from pyspark_quire.choose_core import StalePlanError, checked_range, chosen, for_each, resolved
 from pyspark_quire.connection import Where, run_within
 from pyspark_quire.leader_ends import leader_ends
 from pyspark_quire.options_core import EARLIEST
@@ -54,10 +54,6 @@ PLANS_MAX = 3
 #: Ledgers, or partitions, that are looked at at the same time.
 AT_ONCE = 32
 METADATA_BATCH = 100
-
-
-class StalePlanError(Exception):
-    """A ledger of the plan was deleted while it was made."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ offsets of a ledger that was not compacted, or a ledger that ends too early, is 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from broker.log.append.entry_format import (
 )
 from broker.log.read.offset_index import OffsetIndex
 from pyspark_quire.partitions import offset_behind
+from wire.kafka.records.batch import BATCH_OVERHEAD, LENGTH_OVERHEAD
 
 if TYPE_CHECKING:
     from broker.log.append.entry_format import EntryHeader
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 #: Of one read.
 READ_BYTES = 1 << 20
 READ_ENTRIES = 4096
+#: Of the first one, which tells how large entries are: of a striped ledger each bookie is asked for
+#: its entries up to the number, and what is beyond READ_BYTES was sent for nothing.
+FIRST_ENTRIES = 8
+#: From the beginning of a batch: base offset, length of what follows; and its last offset's delta.
+_BATCH = struct.Struct(">qi11xi")
 
 Send = Callable[[list["Buffer"], int], Awaitable[None]]
 
@@ -121,6 +128,8 @@ class _Batches:
         self._pending.append(payload[HEADER_SIZE:])
         if header.flags & FLAG_CONTINUES:
             return
+        if len(self._pending) == 1 and not self._wanted.is_compacted:
+            self._check_batches(header, self._pending[0])
         bodies.append(self._pending[0] if len(self._pending) == 1 else b"".join(self._pending))
         self._pending = []
         self.position = max(offset_behind(header), self.position or 0)
@@ -138,6 +147,24 @@ class _Batches:
                 f" {header.first_offset}"
             )
 
+    def _check_batches(self, header: EntryHeader, body: memoryview) -> None:
+        """Whether the batches of an entry have the offsets that its header tells of, each once:
+        only compaction leaves some out. What is no batch is the decoder's to tell of."""
+        expected, position = header.first_offset, 0
+        while position + BATCH_OVERHEAD <= len(body):
+            base, length, delta = _BATCH.unpack_from(body, position)
+            if length < BATCH_OVERHEAD - LENGTH_OVERHEAD or delta < 0:
+                return
+            if base != expected:
+                break
+            expected = base + delta + 1
+            position += LENGTH_OVERHEAD + length
+        if expected != header.first_offset + header.record_count:
+            raise MissingRecordsError(
+                f"ledger {self._ledger_id}: an entry of offsets {header.first_offset} to"
+                f" {header.first_offset + header.record_count} has no batch of {expected}"
+            )
+
 
 async def read_range(reader: LedgerReader, wanted: Range, send: Send) -> None:
     """LedgerError (a digest that no copy matches, bookies that do not answer, a ledger that is
@@ -148,8 +175,11 @@ async def read_range(reader: LedgerReader, wanted: Range, send: Send) -> None:
     if entry_id is None:
         entry_id = await find_entry(reader, wanted.start)
     batches = _Batches(reader.ledger_id, wanted)
+    count_max = FIRST_ENTRIES
     while not batches.is_done and entry_id <= reader.last_add_confirmed:
-        payloads = await reader.read(entry_id, count_max=READ_ENTRIES, size_max=READ_BYTES)
+        payloads = await reader.read(entry_id, count_max=count_max, size_max=READ_BYTES)
+        size = sum(map(len, payloads))
+        count_max = min(max(len(payloads) * READ_BYTES // size, 1), READ_ENTRIES)
         bodies: list[Buffer] = []
         for payload in payloads:
             batches.take(payload, bodies)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from broker.log.life.ledger_info import LedgerInfo
 
@@ -20,6 +20,12 @@ def last_sealed(ledgers: Sequence[LedgerInfo]) -> int:
     return -1
 
 
-def stable_end(end_offset: int, open_transactions: dict[int, int]) -> int:
-    """`open_transactions`: by producer, the first offset of its open one."""
-    return min([end_offset, *open_transactions.values()])
+def stable_end(end_offset: int, log_start_offset: int, open_transactions: dict[int, int]) -> int:
+    """`open_transactions`: by producer, the first offset of its open one, which may be before the
+    log's start."""
+    return max(min([end_offset, *open_transactions.values()]), log_start_offset)
+
+
+def undecided(open_transactions: Mapping[int, int], end_offset: int) -> bool:
+    """Whether one of them began before `end_offset`."""
+    return any(first < end_offset for first in open_transactions.values())

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
     from pyspark_quire.options_core import ReadOptions
+    from pyspark_quire.stream_core import Offsets
 
 
 class QuireStreamReader(DataSourceStreamReader):  # type: ignore[misc]
@@ -29,9 +30,13 @@ class QuireStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._options = options
         self._looks = StreamLooks(options)
         self._pace = Pace(self._looks, options)
+        #: Decided once: Spark asks again when the first batch runs, and more may be there by then.
+        self._initial: Offsets | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        return to_offset(self._looks.initial())
+        if self._initial is None:
+            self._initial = self._looks.initial()
+        return to_offset(self._initial)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
         splits = self._looks.splits_between(from_offset(start), from_offset(end))

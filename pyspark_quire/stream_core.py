@@ -46,17 +46,22 @@ def split_key(key: PartKey) -> tuple[str, int]:
 
 def limited(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
     """Where to end so that at most `rows_max` offsets lie between: each partition gets its share of
-    them by what waits in it, as KafkaMicroBatchStream.rateLimit has it. At least one moves if any
-    can. What is in `end` only starts at its own end."""
+    them by what waits in it, and one at least, so that a small one does not starve: then there are
+    more than `rows_max` where more partitions wait, as in KafkaMicroBatchStream.rateLimit. What is
+    in `end` only starts at its own end."""
     waiting = {key: max(end[key] - start.get(key, end[key]), 0) for key in end}
     total = sum(waiting.values())
     if total <= rows_max:
         return dict(end)
-    shares = {key: rows_max * count // total for key, count in waiting.items()}
-    left = rows_max - sum(shares.values())
+    least = sum(count > 0 for count in waiting.values())
+    to_share = max(rows_max - least, 0)
+    shares = {key: min(count, 1) for key, count in waiting.items()}
+    for key, count in waiting.items():
+        shares[key] += min(to_share * count // total, count - shares[key])
+    left = max(rows_max - sum(shares.values()), 0)
     # What rounding left goes to those who wait for the most.
     for key in sorted(waiting, key=lambda each: (-waiting[each], each)):
-        more = min(left, waiting[key] - shares[key], 1)
+        more = min(left, waiting[key] - shares[key])
         shares[key] += more
         left -= more
     return {key: start.get(key, end[key]) + shares[key] for key in end}
@@ -67,6 +72,6 @@ def rows_for_bytes(bytes_max: int, bytes_per_row: float) -> int:
     return max(int(bytes_max / max(bytes_per_row, 1.0)), 1)
 
 
-def waits(start: Offsets, end: Offsets, rows_min: int) -> bool:
+def are_fewer(start: Offsets, end: Offsets, rows_min: int) -> bool:
     """Whether there are fewer than `rows_min` new offsets."""
     return sum(max(end[key] - start.get(key, end[key]), 0) for key in end) < rows_min

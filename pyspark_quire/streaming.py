@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_quire.choose_core import DataLossError, checked_range
+from ledger.errors import NoSuchLedgerError
+from pyspark_quire.choose_core import DataLossError, StalePlanError, checked_range
 from pyspark_quire.connection import Where, run_within
 from pyspark_quire.partitions import read_topics
 from pyspark_quire.plan_core import parts_of
 from pyspark_quire.planning import (
+    PLANS_MAX,
     OffsetRange,
     borders,
     choose,
@@ -28,12 +30,14 @@ from pyspark_quire.planning import (
 from pyspark_quire.stream_core import Offsets, part_key, split_key
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Awaitable, Callable, Collection
 
     from pyspark_quire.connection import Connection
     from pyspark_quire.options_core import ReadOptions
     from pyspark_quire.planning import Look
     from pyspark_quire.splits import Split
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,7 +60,18 @@ class StreamLooks:
 
     def initial(self) -> Offsets:
         """Where a new query starts. Errors as of `planning.borders`; UnreachableError."""
-        return run_within(self._where, self._seconds, self._initial)
+        return self._asked(self._initial)
+
+    def _asked(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Anew if a ledger vanished meanwhile: the cleaner or retention took it between the look
+        at the chain and the look at the ledger."""
+        for left in reversed(range(PLANS_MAX)):
+            try:
+                return run_within(self._where, self._seconds, work)
+            except (StalePlanError, NoSuchLedgerError):
+                if not left:
+                    raise
+        raise AssertionError("the last look returns or raises")
 
     async def _initial(self, connection: Connection) -> Offsets:
         options = self._options
@@ -66,7 +81,7 @@ class StreamLooks:
 
     def ends(self, start: Offsets) -> Ends:
         """DataLossError if a partition of `start` is gone and that is to fail."""
-        return run_within(self._where, self._seconds, partial(self._ends, start))
+        return self._asked(partial(self._ends, start))
 
     async def _ends(self, start: Offsets, connection: Connection) -> Ends:
         options = self._options

@@ -32,6 +32,7 @@ from spark_jobs.manifest import (
     folder,
     make_folder,
     read_manifest,
+    remove_unfinished,
     write_manifest,
 )
 
@@ -89,6 +90,8 @@ def make_archive(
     make_folder(options.archive)
     with _locked(options.archive):
         found = run_within(where, PLAN_SECONDS, lambda c: _plan(c, where, options))
+        for place in found.manifests:
+            remove_unfinished(Path(place))
         _tell(where, found, list(found.manifests))
         report, changed = ArchiveReport(), dict[str, None]()
         step = start(len(found.pieces))

@@ -2,12 +2,17 @@
 
 The file has the columns of `format("quire")` with headers, in the order of offsets. It is written
 under a hidden name, and has its own when all of it is on the disk.
+
+Two attempts may be at one piece at the same time: Spark speculates, loses sight of an executor, or
+was killed and its executors live on. So a hidden name is of one attempt alone, and a file's own
+name has its digest in it: what one attempt told of is there, whatever another one leaves.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +20,15 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 from pyspark_quire.task import read_split
-from spark_jobs.manifest import ArchivedFile, make_folder, publish
+from spark_jobs.manifest import NEW, ArchivedFile, make_folder, publish
 
 if TYPE_CHECKING:
     from pyspark_quire.options_core import ReadOptions
     from pyspark_quire.splits import Split
 
 HASH_BYTES = 1 << 20
+#: Of a file's digest, in its name.
+DIGEST_CHARACTERS = 16
 
 
 @dataclass(slots=True, frozen=True)
@@ -44,22 +51,31 @@ def archive_piece(piece: ArchivePiece) -> ArchivedFile:
     """The errors of `read_split`; OSError."""
     split, place = piece.split, Path(piece.place)
     make_folder(place)
-    name = f"{split.start:020}-{split.end:020}.parquet"
-    fresh = place / f".{name}.new"
+    offsets = f"{split.start:020}-{split.end:020}"
+    fresh = place / f".{offsets}.{random.SystemRandom().getrandbits(64):016x}{NEW}"
+    try:
+        rows = _write(piece, fresh)
+        if not rows:
+            return ArchivedFile(piece.ledger, split.start, split.end, None, 0, 0, "")
+        digest, size = _hash(fresh)
+        name = f"{offsets}-{digest[:DIGEST_CHARACTERS]}.parquet"
+        publish(fresh, place / name)
+        return ArchivedFile(piece.ledger, split.start, split.end, name, rows, size, digest)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _write(piece: ArchivePiece, path: Path) -> int:
+    """How many records; they are on the disk then."""
     rows = 0
     schema = piece.options.columns.arrow
-    with pq.ParquetWriter(fresh, schema, compression="zstd") as writer:
-        for batch in read_split(split, piece.options):
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in read_split(piece.split, piece.options):
             writer.write_batch(batch)
             rows += batch.num_rows
-    if not rows:
-        fresh.unlink()
-        return ArchivedFile(piece.ledger, split.start, split.end, None, 0, 0, "")
-    with fresh.open("rb") as file:
+    with path.open("rb") as file:
         os.fsync(file.fileno())
-    digest, size = _hash(fresh)
-    publish(fresh, place / name)
-    return ArchivedFile(piece.ledger, split.start, split.end, name, rows, size, digest)
+    return rows
 
 
 def _hash(path: Path) -> tuple[str, int]:

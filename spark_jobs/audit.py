@@ -3,7 +3,8 @@
 The driver plans from the ledgers' own metadata, those that no partition names included, in pieces
 of bounded bytes; a piece is looked at on all its bookies, so that copies are compared where they
 are read. A ledger that is open is looked at as far as it is confirmed. A ledger that is deleted
-while the audit runs is left out: that its copies are gone is no fault.
+while the audit runs is left out, and so is a copy that was moved to another bookie: that it is gone
+is no fault.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from broker.log.life.chain import ChainFormatError
 from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.ledger_walk import walk_ledger_ids
 from ledger.metadata import ledger_path
 from pyspark_quire.connection import run_within
-from spark_jobs.audit_findings import SILENT, AuditPiece, cut, joined
+from pyspark_quire.partitions import TopicGoneError, document_path, read_chains
+from spark_jobs.audit_findings import SILENT, AuditPiece, cut, is_expected, joined
 from spark_jobs.audit_task import check_piece
 from spark_jobs.facts import METADATA_BATCH, read_facts
-from wire.bookkeeper.ledger_metadata import MetadataFormatError, parse
+from wire.bookkeeper.ledger_metadata import MetadataFormatError, parse, serialize
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
 
     from pyspark_quire.connection import Connection, Where
     from spark_jobs.audit_findings import Finding
+    from spark_jobs.facts import ClusterFacts
     from spark_jobs.runner import Run
     from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -40,6 +44,8 @@ class Plan:
     pieces: list[AuditPiece] = field(default_factory=list)
     #: Ledgers that cannot be looked at, with the reason.
     unreadable: dict[int, str] = field(default_factory=dict)
+    #: Partitions whose ledgers are not known, in words.
+    problems: list[str] = field(default_factory=list)
     ledgers: int = 0
 
     @property
@@ -55,6 +61,7 @@ class AuditReport:
     bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
     unreadable: dict[int, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
     @property
     def has_faults(self) -> bool:
@@ -64,7 +71,9 @@ class AuditReport:
     @property
     def is_whole(self) -> bool:
         """Whether all was looked at."""
-        return not self.unreadable and all(each.verdict != SILENT for each in self.findings)
+        if self.unreadable or self.problems:
+            return False
+        return all(each.verdict != SILENT for each in self.findings)
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,7 +93,7 @@ def make_audit(
     """`start(entries)` gives what is told of each piece's entries. ClickException, LedgerError,
     MetadataError, UnreachableError."""
     plan = run_within(where, PLAN_SECONDS, lambda connection: make_plan(connection, where, options))
-    report = AuditReport(plan.ledgers, unreadable=plan.unreadable)
+    report = AuditReport(plan.ledgers, unreadable=plan.unreadable, problems=plan.problems)
     step = start(plan.entries)
     findings: list[Finding] = []
     for piece, audited in run(check_piece, plan.pieces):
@@ -95,10 +104,10 @@ def make_audit(
         step(piece.entry_count)
     doubted = {each.ledger for each in findings}
     if doubted:
-        there = run_within(
-            where, PLAN_SECONDS, lambda connection: _still_there(connection, doubted)
-        )
-        findings = [each for each in findings if each.ledger in there]
+        now = run_within(where, PLAN_SECONDS, lambda connection: _metadata_of(connection, doubted))
+        findings = [
+            each for each in findings if each.ledger in now and is_expected(each, now[each.ledger])
+        ]
     report.findings = joined(findings)
     return report
 
@@ -106,15 +115,26 @@ def make_audit(
 async def make_plan(connection: Connection, where: Where, options: AuditOptions) -> Plan:
     plan = Plan()
     only = set(options.ledgers)
-    if options.topics:
+    if options.topics or not only:
         facts = await read_facts(connection, options.topics)
-        only |= {each.info.ledger_id for each in facts.ledgers}
+        plan.problems = facts.problems
+        plan.unreadable = await _lost(connection, facts)
+        if options.topics:
+            only |= {each.info.ledger_id for each in facts.ledgers}
     addresses = connection.addresses()
     async for ledger_id, data in _ledgers(connection, only if options.topics or only else None):
         plan.ledgers += 1
         try:
-            metadata = parse(data)
-            last_entry, size_bytes = await _end_of(connection, ledger_id, metadata)
+            metadata, size_bytes = parse(data), 0
+            last_entry = metadata.last_entry_id
+            if metadata.is_closed:
+                size_bytes = metadata.length
+            else:
+                # As far as it is confirmed, which nobody fences; of its bytes nobody has counted.
+                # Where its entries are may have changed since, with what is confirmed.
+                reader = await connection.ledgers.open_ledger(ledger_id, recover=False)
+                metadata, last_entry = reader.metadata, reader.last_add_confirmed
+                data = serialize(metadata)
         except NoSuchLedgerError:
             plan.ledgers -= 1  # deleted meanwhile
             continue
@@ -160,15 +180,22 @@ async def _read(connection: Connection, ids: list[int]) -> AsyncIterator[tuple[i
                 yield ledger_id, node.data
 
 
-async def _end_of(
-    connection: Connection, ledger_id: int, metadata: LedgerMetadata
-) -> tuple[int, int]:
-    """Last entry and bytes of payload; of an open ledger, which is not fenced, what is confirmed
-    of it, and no bytes, since nobody has counted them. LedgerError."""
-    if metadata.is_closed:
-        return metadata.last_entry_id, metadata.length
-    reader = await connection.ledgers.open_ledger(ledger_id, recover=False)
-    return reader.last_add_confirmed, 0
+async def _lost(connection: Connection, facts: ClusterFacts) -> dict[int, str]:
+    """Ledgers that a partition names still, and that have no metadata: nobody finds their copies.
+    One that retention or the cleaner took is not named any more when its metadata go."""
+    gone = [each for each in facts.ledgers if each.metadata is None and not each.raw]
+    found = {}
+    for each in gone:
+        await connection.store.sync(document_path(each.topic, each.partition))
+        try:
+            chains = await read_chains(connection.store, each.topic, [each.partition])
+        except (TopicGoneError, ChainFormatError):
+            continue
+        ledger_id = each.info.ledger_id
+        named = any(info.ledger_id == ledger_id for info in chains[each.partition].ledgers)
+        if named and not [None async for _ in _read(connection, [ledger_id])]:
+            found[ledger_id] = f"{each.name} has it, and there are no metadata of it"
+    return found
 
 
 def _owner(metadata: LedgerMetadata) -> str:
@@ -179,5 +206,14 @@ def _owner(metadata: LedgerMetadata) -> str:
     return custom.get("application", b"").decode(errors="replace")
 
 
-async def _still_there(connection: Connection, ids: Collection[int]) -> set[int]:
-    return {ledger_id async for ledger_id, _ in _read(connection, sorted(ids))}
+async def _metadata_of(
+    connection: Connection, ids: Collection[int]
+) -> dict[int, LedgerMetadata | None]:
+    """Of those that are there; None: they cannot be read."""
+    found: dict[int, LedgerMetadata | None] = {}
+    async for ledger_id, data in _read(connection, sorted(ids)):
+        try:
+            found[ledger_id] = parse(data)
+        except MetadataFormatError:
+            found[ledger_id] = None
+    return found

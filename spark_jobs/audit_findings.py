@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ledger.ledger_check import MissingCopies
     from pyspark_quire.connection import Where
+    from wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 MISSING, DAMAGED, DIFFERS, RECORDS, SILENT = (
     "missing", "damaged", "differs", "records", "silent",
@@ -104,6 +105,21 @@ def verdict_of(reason: str) -> str:
     if reason == "DAMAGED":
         return DAMAGED
     return MISSING if reason in _NOT_THERE else SILENT
+
+
+def is_expected(finding: Finding, metadata: LedgerMetadata | None) -> bool:
+    """Whether the bookie is to have some of these entries by what the metadata say now; None: they
+    cannot be read, and nobody knows better."""
+    if metadata is None:
+        return True
+    end = None
+    for first, ensemble in reversed(metadata.segments):
+        is_later = first > finding.last_entry
+        is_before = end is not None and end <= finding.first_entry
+        if not is_later and not is_before and finding.bookie in ensemble:
+            return True
+        end = first
+    return False
 
 
 def of_entries(

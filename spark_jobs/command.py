@@ -126,12 +126,13 @@ def _show_audit(found: AuditReport, *, as_json: bool) -> None:
     counts = {"ledgers": found.ledgers, "entries": found.entries, "copies": found.copies,
               "bytes": found.bytes}  # fmt: skip
     if as_json:
-        click.echo(
-            json.dumps({**counts, "findings": rows, "unreadable": found.unreadable}, indent=2)
-        )
+        told = {"findings": rows, "unreadable": found.unreadable, "problems": found.problems}
+        click.echo(json.dumps({**counts, **told}, indent=2))
         return
     if rows:
         show(rows, as_json=False)
+    for words in found.problems:
+        click.echo(f"not looked at: {words}", err=True)
     for ledger_id, reason in found.unreadable.items():
         click.echo(f"ledger {ledger_id} was not looked at: {reason}", err=True)
     words = ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -8,23 +8,21 @@ a few entries.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from broker.cluster.topic import OFFSETS_TOPIC, Topic
+from ledger.errors import NoSuchLedgerError
 from pyspark_quire.connection import run_within
-from pyspark_quire.partitions import TopicGoneError, read_chains, read_topics, read_view
+from pyspark_quire.partitions import TopicGoneError, document_path, read_topics, read_view
 from pyspark_quire.reading import Range, read_range
+from spark_jobs.last_commits import BATCH_BYTES_MAX, LastCommits
 from wire.kafka.records.batch import TimestampType, iter_records, scan_batches
-from wire.kafka.records.coordinator import (
-    OffsetCommitKey,
-    OffsetCommitValue,
-    decode_group_key,
-    decode_value,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from pyspark_quire.connection import Connection, Where
     from pyspark_quire.partitions import PartitionView
@@ -34,8 +32,10 @@ if TYPE_CHECKING:
 
 #: What a piece may take: a partition of offsets is small, since it is compacted.
 PIECE_SECONDS = 600.0
-BATCH_BYTES_MAX = 1 << 28
 NO_TIME = -1
+LOOKS_MAX = 3
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,6 +48,10 @@ class Committed:
     partition: int
     offset: int
     next_timestamp_ms: int = NO_TIME
+
+
+class _Found(Exception):  # no error
+    """Enough was read."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,41 +73,40 @@ def read_commits(piece: CommitsPiece) -> list[Committed]:
     async def work(connection: Connection) -> list[Committed]:
         found: list[Committed] = []
         for partition in piece.partitions:
-            try:
-                view = await read_view(connection, piece.topic, partition)
-            except TopicGoneError:
-                continue
-            found += await _last_commits(connection, view)
+            look = partial(_commits_of, connection, piece.topic, partition)
+            found += await _looked_again(look)
         return found
 
     return run_within(piece.where, PIECE_SECONDS, work)
 
 
+async def _looked_again(look: Callable[[], Awaitable[R]]) -> R:
+    """Anew if a ledger is gone that the chain had: the cleaner or retention took it meanwhile, and
+    what took its place is in the chain now."""
+    for _ in range(LOOKS_MAX - 1):
+        with suppress(NoSuchLedgerError):
+            return await look()
+    return await look()
+
+
+async def _commits_of(connection: Connection, topic: Topic, partition: int) -> list[Committed]:
+    try:
+        await connection.store.sync(document_path(topic, partition))
+        view = await read_view(connection, topic, partition)
+    except TopicGoneError:
+        return []
+    return await _last_commits(connection, view)
+
+
 async def _last_commits(connection: Connection, view: PartitionView) -> list[Committed]:
-    last: dict[tuple[str, str, int], int] = {}
+    commits = LastCommits()
 
     async def take(bodies: list[Buffer], _position: int) -> None:
-        for key, value in _records(bodies):
-            parsed = decode_group_key(key)
-            if not isinstance(parsed, OffsetCommitKey):
-                continue
-            place = parsed.group, parsed.topic, parsed.partition
-            if value is None:
-                last.pop(place, None)
-                continue
-            commit = decode_value(OffsetCommitValue, value)
-            if commit is not None and parsed.partition >= 0:
-                last[place] = commit.offset
+        for header, batch in _batches(bodies):
+            commits.feed(header, batch)
 
     await _read(connection, view, view.log_start_offset, view.end_offset, take)
-    return [Committed(*place, offset) for place, offset in last.items()]
-
-
-def _records(bodies: Iterable[Buffer]) -> Iterator[tuple[bytes | None, bytes | None]]:
-    for header, batch in _batches(bodies):
-        if not header.is_control:
-            for record in iter_records(batch, header, size_max=BATCH_BYTES_MAX):
-                yield record.key, record.value
+    return [Committed(*place, offset) for place, offset in commits.found().items()]
 
 
 def _batches(bodies: Iterable[Buffer]) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -137,7 +140,7 @@ def find_times(piece: TimesPiece) -> list[Committed]:
         for each in piece.committed:
             topic = topics.get(each.topic)
             if topic is not None and each.partition < topic.partition_count:
-                each = await _with_time(connection, topic, each)
+                each = await _looked_again(partial(_with_time, connection, topic, each))
             found.append(each)
         return found
 
@@ -146,12 +149,9 @@ def find_times(piece: TimesPiece) -> list[Committed]:
 
 async def _with_time(connection: Connection, topic: Topic, committed: Committed) -> Committed:
     try:
-        chains = await read_chains(connection.store, topic, [committed.partition])
+        view = await read_view(connection, topic, committed.partition)
     except TopicGoneError:
         return committed
-    view = await read_view(
-        connection, topic, committed.partition, chain=chains[committed.partition]
-    )
     start = max(committed.offset, view.log_start_offset)
     if start >= view.end_offset:
         return committed
@@ -159,15 +159,18 @@ async def _with_time(connection: Connection, topic: Topic, committed: Committed)
 
     async def take(bodies: list[Buffer], _position: int) -> None:
         times.extend(_first_times(bodies, start))
+        if times:
+            raise _Found
 
-    # The batch that has the record, or the next one where compaction left a hole.
-    await _read(connection, view, start, start + 1, take)
+    # The batch that has the record, or the next one where compaction left a hole or a marker is.
+    with suppress(_Found):
+        await _read(connection, view, start, view.end_offset, take)
     return replace(committed, next_timestamp_ms=times[0]) if times else committed
 
 
 def _first_times(bodies: Iterable[Buffer], start: int) -> Iterator[int]:
     for header, batch in _batches(bodies):
-        if header.is_control or header.last_offset < start:
+        if header.is_control or header.last_offset < start or not header.record_count:
             continue
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             yield header.max_timestamp

@@ -1,7 +1,7 @@
 """What an archive holds of a partition, as one JSON document beside its files.
 
     <archive>/<topic>/<topic id>/<partition>/manifest.json
-    <archive>/<topic>/<topic id>/<partition>/<first offset>-<offset behind the last>.parquet
+    .../<partition>/<first offset>-<offset behind the last>-<digest>.parquet
 
     {"format": 1, "topic": "t", "topic_id": "...", "partition": 0, "isolation": "read_uncommitted",
      "first": 0, "next_base": 300, "gaps": [],
@@ -11,8 +11,8 @@
 Files are of consecutive offsets, from `first` to `next_base`; `gaps` are the offsets that were
 deleted before they were archived, if somebody has said that this is to be. `name` is null where a
 range holds no record that is to be seen (control batches, aborted transactions). A file that the
-manifest does not name is not part of the archive: a run that was killed left it, and the next one
-writes it anew, under the same name.
+manifest does not name is not part of the archive: a run that was killed left it, or an attempt that
+nobody waited for.
 
 A manifest is replaced whole, by rename, after the files that it names are on the disk.
 """
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 NAME = "manifest.json"
+#: How hidden files end that are not whole yet.
+NEW = ".new"
 
 
 class ManifestError(ValueError):
@@ -129,7 +131,7 @@ def write_manifest(place: Path, manifest: Manifest) -> None:
 
 
 def write_durably(place: Path, name: str, data: bytes) -> None:
-    fresh = place / f".{name}.new"
+    fresh = place / f".{name}{NEW}"
     with fresh.open("wb") as file:
         file.write(data)
         file.flush()
@@ -145,6 +147,13 @@ def publish(fresh: Path, path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def remove_unfinished(place: Path) -> None:
+    """Hidden files of attempts that were killed. Whoever is at work at one still, for a run that is
+    no more, fails by it."""
+    for path in place.glob(f".*{NEW}"):
+        path.unlink(missing_ok=True)
 
 
 def make_folder(place: Path) -> None:

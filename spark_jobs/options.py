@@ -100,10 +100,9 @@ def _raise(error: Exception) -> NoReturn:
     from broker.log.life.chain import ChainFormatError
     from ledger.errors import LedgerError
     from metadata.store import MetadataError
-    from pyspark_quire.choose_core import DataLossError, UnknownTopicError
+    from pyspark_quire.choose_core import DataLossError, StalePlanError, UnknownTopicError
     from pyspark_quire.connection import UnreachableError
     from pyspark_quire.partitions import TopicGoneError
-    from pyspark_quire.planning import StalePlanError
     from pyspark_quire.reading import MissingRecordsError
     from spark_jobs.manifest import ManifestError
     from wire.kafka.errors import WireError

@@ -33,7 +33,8 @@ def topic_rows(
     for (topic, _), chain in chains.items():
         row = rows.setdefault(topic.name, _topic_row(topic.name))
         row["partitions"] += 1
-        row["offsets"] += chain.closed_end_offset - chain.log_start_offset
+        # Of an open ledger, in which the log may start, nothing is counted.
+        row["offsets"] += max(chain.closed_end_offset - chain.log_start_offset, 0)
         row["waiting_to_be_deleted"] += len(chain.all_deleting)
     for each in ledgers:
         row = rows[each.topic.name]
@@ -172,7 +173,10 @@ def time_rows(ledgers: Iterable[LedgerFacts]) -> list[Row]:
         if info.min_timestamp < 0:
             row["unknown"] += 1
         else:
-            row["min_ts_ms"] = min(row["min_ts_ms"] or info.min_timestamp, info.min_timestamp)
+            known = row["min_ts_ms"]
+            row["min_ts_ms"] = (
+                info.min_timestamp if known is None else min(known, info.min_timestamp)
+            )
         if info.max_timestamp >= 0:
             row["max_ts_ms"] = max(row["max_ts_ms"] or 0, info.max_timestamp)
     return [rows[name] for name in sorted(rows)]

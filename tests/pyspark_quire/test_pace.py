@@ -43,7 +43,7 @@ def test_a_query_to_a_pinned_end_does_not_end_before_it_because_nobody_answers()
     is over, without an error."""
     looks = Looks({"a-0": 100})
     pace = Pace(looks, options(is_stream=True))
-    pinned = pace.look_now().ends
+    pinned = pace.look_now()
     first = pace.next_end({"a-0": 0}, 40, None, pinned)
     assert first == {"a-0": 40}
     pace._found_at -= 2  # the last look is old enough for another one
@@ -60,7 +60,7 @@ def test_a_pinned_end_is_what_was_there_whatever_bookies_know_later():
     less: the bookie that knew most is away."""
     looks = Looks({"a-0": 100})
     pace = Pace(looks, options(is_stream=True))
-    pinned = pace.look_now().ends
+    pinned = pace.look_now()
     looks.found = Ends({"a-0": 95}, {"a-0": 0})
     pace._found_at -= 2
     assert pace.next_end({"a-0": 95}, None, None, pinned) == {"a-0": 100}

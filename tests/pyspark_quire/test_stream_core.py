@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_quire.stream_core import (
+    are_fewer,
     from_offset,
     limited,
     part_key,
     rows_for_bytes,
     split_key,
     to_offset,
-    waits,
 )
 
 COUNTS = st.dictionaries(
@@ -26,8 +26,11 @@ def test_a_bound_is_kept_and_something_moves(counts, rows_max):
     found = limited(start, end, rows_max)
     assert found.keys() == end.keys()
     assert all(start[key] <= found[key] <= end[key] for key in end)
+    waiting = [key for key in end if end[key] > start[key]]
+    assert all(found[key] > start[key] for key in waiting), "none starves"
     moved = sum(found[key] - start[key] for key in end)
-    assert moved == min(rows_max, sum(end[key] - start[key] for key in end))
+    wanted = max(rows_max, len(waiting))
+    assert moved == min(wanted, sum(end[key] - start[key] for key in end))
 
 
 def test_who_waits_for_more_gets_more():
@@ -50,5 +53,5 @@ def test_other_sources_offsets_are_refused(offset):
 def test_bytes_and_least_counts():
     assert rows_for_bytes(1000, 100.0) == 10
     assert rows_for_bytes(1, 100.0) == 1
-    assert waits({"a": 0}, {"a": 5}, 6)
-    assert not waits({"a": 0}, {"a": 5}, 5)
+    assert are_fewer({"a": 0}, {"a": 5}, 6)
+    assert not are_fewer({"a": 0}, {"a": 5}, 5)

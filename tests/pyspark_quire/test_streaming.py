@@ -31,7 +31,7 @@ def test_batches_are_bounded_and_have_each_offset_once(served, topic):
     options, looks = started(served, topic, startingOffsets="earliest")
     pace, at = Pace(looks, options), looks.initial()
     assert sorted(at.values()) == [0, 0]
-    pinned = pace.look_now().ends
+    pinned = pace.look_now()
     served.fill(topic, 5, 0)  # behind what is pinned
     found = []
     while (end := pace.next_end(at, 40, None, pinned)) != at:
