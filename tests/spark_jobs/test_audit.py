@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tracemalloc
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -14,8 +15,9 @@ from trio.testing import MockClock
 from ledger.ledger_check import LedgerCheck
 from pyspark_quire.connection import Where
 from spark_jobs import audit_task
-from spark_jobs.audit import AuditOptions, AuditReport, make_plan
-from spark_jobs.audit_findings import MISSING, AuditPiece, Finding, joined
+from spark_jobs import audit as audit_module
+from spark_jobs.audit import AuditOptions, AuditReport, make_audit, make_plan
+from spark_jobs.audit_findings import MISSING, Audited, AuditPiece, Finding, joined
 from spark_jobs.audit_task import content_fault
 from tests.pyspark_quire.in_memory import Cluster, batch, closed, entry, topic
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, serialize
@@ -53,6 +55,24 @@ async def test_a_ledger_that_is_shorter_than_its_chain_says_is_told():
     report, plan = await report_of(cluster, topics=("t",))
     assert plan.pieces == []
     assert report.has_faults or not report.is_whole
+
+
+def test_a_copy_that_was_moved_while_the_audit_ran_is_not_missing(monkeypatch):
+    """Auto-recovery, or an operator, put it on another bookie; the old one has given it up."""
+    cluster = Cluster()
+    trio.run(partial(cluster.add, topic(), closed(1, 0, 60)))
+    monkeypatch.setattr(
+        audit_module, "run_within", lambda _where, _seconds, work: trio.run(partial(work, cluster))
+    )
+
+    def run(_work, pieces):
+        [piece] = pieces
+        moved = LedgerMetadata(1, 1, 1, ((0, ("b2",)),)).closed_at(0, 6000)
+        trio.run(cluster.store.put, "/ledgers/00/0000/L0001", serialize(moved), 0)
+        yield piece, Audited(1, 1, 0, (Finding(1, 0, 0, "b1", MISSING, "t-0", "ENOLEDGER"),))
+
+    report = make_audit(WHERE, run, AuditOptions(topics=("t",)), lambda _: lambda _: None)
+    assert not report.has_faults
 
 
 def unpacked_junk():
