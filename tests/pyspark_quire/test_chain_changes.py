@@ -1,12 +1,13 @@
 """A log that is another one by the time that a task, or a stream, reads it: what is not there any
 more is an error (task.py, streaming.py, partitions.py)."""
 
+import json
 from contextlib import asynccontextmanager
 
 import pytest
 
 from broker.cluster.topic import TOPICS_PATH
-from broker.log.life.chain import Chain
+from broker.log.life.chain import Chain, ChainDocument, ChainFormatError
 from broker.log.life.ledger_info import LedgerInfo
 from ledger.errors import LedgerReadError
 from pyspark_quire import task
@@ -81,12 +82,12 @@ async def test_one_topics_damaged_document_is_named():
     cluster = Cluster()
     await cluster.add(topic("good"), closed(1, 0, 60))
     await cluster.store.create(f"{TOPICS_PATH}/bad", b"{}")
+    words, found = "", {}
     try:
         found = await read_topics(cluster.store)
-    except Exception as error:
-        assert "bad" in str(error), repr(error)
-    else:
-        assert "good" in found
+    except (ValueError, KeyError) as error:
+        words = str(error)
+    assert "good" in found or "bad" in words, words
 
 
 @pytest.mark.parametrize(
@@ -95,10 +96,6 @@ async def test_one_topics_damaged_document_is_named():
 )  # fmt: skip
 def test_a_chain_whose_numbers_are_none_is_damaged(change):
     """Else it fails where it is used, in words that name no partition."""
-    import json
-
-    from broker.log.life.chain import ChainDocument, ChainFormatError
-
     document = json.loads(Chain(0, 0, (closed(1, 0, 60),)).to_bytes())
     document["ledgers"][0] |= change
     with pytest.raises(ChainFormatError):

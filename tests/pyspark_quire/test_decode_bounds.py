@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from broker.log.read.segment import DECOMPRESSED_BYTES_MAX
 from pyspark_quire.columns import column_set
 from pyspark_quire.decode import BATCH_BYTES_MAX, Bounds, Decoder
 from tests.pyspark_quire.in_memory import batch
@@ -20,12 +21,17 @@ def decoder():
     return Decoder("t", 3, ALL, Bounds())
 
 
+def decoded(*bodies):
+    made = decoder()
+    for body in bodies:
+        made.feed(body)
+    return made.take()
+
+
 def test_one_entry_of_many_compressed_batches_is_not_held_as_a_whole():
     """9 kB of an entry are 256 MiB of records; 1 MiB of such would be 30 GiB."""
     one = [Record(0, 0, None, bytes(32 << 20))]
-    body = b"".join(
-        build_batch(one, base_offset=n, compression=Compression.ZSTD) for n in range(8)
-    )
+    body = b"".join(build_batch(one, base_offset=n, compression=Compression.ZSTD) for n in range(8))
     assert len(body) < 1 << 20
     made = decoder()
     try:
@@ -36,8 +42,6 @@ def test_one_entry_of_many_compressed_batches_is_not_held_as_a_whole():
 
 
 def test_a_batch_may_have_what_the_broker_takes_and_not_much_more():
-    from broker.log.read.segment import DECOMPRESSED_BYTES_MAX
-
     assert BATCH_BYTES_MAX <= DECOMPRESSED_BYTES_MAX
 
 
@@ -88,16 +92,11 @@ DAMAGED = {
 
 @pytest.mark.parametrize("body", DAMAGED.values(), ids=DAMAGED)
 def test_damage_is_told_with_its_place(body):
-    made = decoder()
     with pytest.raises(WireError, match="t-3"):
-        made.feed(batch(0, 5) + body)
-        made.take()
+        decoded(batch(0, 5) + body)
 
 
 def test_fewer_than_no_records_are_damage():
     nothing = build_batch([], base_offset=5, last_offset_delta=0)
-    made = decoder()
     with pytest.raises(WireError):
-        made.feed(with_header(nothing, record_count=-1))
-        made.feed(batch(6, 5))
-        made.take()
+        decoded(with_header(nothing, record_count=-1), batch(6, 5))

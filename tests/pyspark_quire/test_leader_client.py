@@ -1,6 +1,7 @@
 """A broker that answers little by little must not hold the client behind its deadline."""
 
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -38,3 +39,15 @@ def test_an_answer_that_drips_ends_at_the_deadline():
             took = time.monotonic() - began
         thread.join()
     assert took < 3 * SECONDS
+
+
+@pytest.mark.parametrize("kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError])
+def test_a_broker_that_ends_in_the_middle_of_tls_is_asked_again(monkeypatch, kind):
+    """It was restarted; a certificate that is refused is another matter."""
+
+    def ask(*_words):
+        raise kind(8, "EOF occurred in violation of protocol")
+
+    monkeypatch.setattr(LeaderClient, "_connected", ask)
+    with LeaderClient(ClientSecurity(), seconds=SECONDS) as client, pytest.raises(NoAnswerError):
+        client.ask(("127.0.0.1", 1), MetadataRequest(topics=[]), 9)

@@ -20,7 +20,7 @@ CASES = {
     "a deep pattern": ("subscribePattern", "(" * 20_000),
     "a long number": ("minPartitions", LONG),
     "a long time": ("maxTriggerDelay", LONG),
-    "a long partition": ("startingOffsets", '{"a":{"%s":5}}' % LONG),
+    "a long partition": ("startingOffsets", f'{{"a":{{"{LONG}":5}}}}'),
     "a partition twice": ("startingOffsets", '{"a":{"0":5,"00":7}}'),
     "a key twice": ("startingOffsets", '{"a":{"0":5,"0":7}}'),
     "a topic twice": ("startingOffsets", '{"a":{"0":5},"a":{"0":7}}'),
@@ -94,4 +94,3 @@ def test_a_pattern_does_not_hold_the_planner():
 def test_a_checkpoint_that_was_edited_is_refused_in_words(parts):
     with pytest.raises(ValueError, match="is no offset of this source"):
         from_offset({"v": 1, "parts": parts})
-

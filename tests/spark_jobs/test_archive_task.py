@@ -1,5 +1,5 @@
-"""Two attempts at one piece: Spark's speculation, an executor that was given up and goes on, or what
-is left of a run whose driver was killed."""
+"""Two attempts at one piece: Spark's speculation, an executor that was given up and goes on, or
+what is left of a run whose driver was killed."""
 
 import hashlib
 from contextlib import suppress

@@ -14,8 +14,8 @@ from trio.testing import MockClock
 
 from ledger.ledger_check import LedgerCheck
 from pyspark_quire.connection import Where
-from spark_jobs import audit_task
 from spark_jobs import audit as audit_module
+from spark_jobs import audit_task
 from spark_jobs.audit import AuditOptions, AuditReport, make_audit, make_plan
 from spark_jobs.audit_findings import MISSING, Audited, AuditPiece, Finding, joined
 from spark_jobs.audit_task import content_fault
@@ -145,7 +145,6 @@ class Checker:
     """In the place of LedgerChecker: each entry has one good copy of `SIZE` bytes."""
 
     SIZE = 1
-    calls: list[tuple[float, int]] = []
 
     def __init__(self, _bookies, _ledger, _metadata, on_good):
         self._on_good = on_good

@@ -1,5 +1,5 @@
-"""Manifests that somebody edited, copied or damaged: what an archive says of itself is checked before
-the cluster, or a reader, believes it."""
+"""Manifests that somebody edited, copied or damaged: what an archive says of itself is checked
+before the cluster, or a reader, believes it."""
 
 import json
 import shutil

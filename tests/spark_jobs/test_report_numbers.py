@@ -7,18 +7,22 @@ import pytest
 
 from broker.log.life.chain import Chain
 from broker.log.life.ledger_info import LedgerInfo
+from ledger.errors import NotEnoughBookiesError
 from quire.tools.output import show
 from spark_jobs.command import _show_tables
-from spark_jobs.facts import LedgerFacts
+from spark_jobs.facts import ClusterFacts, LedgerFacts
+from spark_jobs.lag import Committed
+from spark_jobs.report import _ends
 from spark_jobs.report_page import _growth
 from spark_jobs.report_tables import time_rows, topic_rows
-from tests.pyspark_quire.in_memory import closed, topic
+from tests.pyspark_quire.in_memory import Cluster, closed, topic
 
 T = topic()
 
 
 def ledger(number, minimum, maximum):
-    info = closed(number, 10 * number, 10 * number + 10, min_timestamp=minimum, max_timestamp=maximum)
+    base, times = 10 * number, {"min_timestamp": minimum, "max_timestamp": maximum}
+    info = closed(number, base, base + 10, **times)
     return LedgerFacts(T, 0, info, None)
 
 
@@ -62,3 +66,20 @@ def test_a_groups_name_is_no_markup_on_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     show([{"group": "a\\[/b]", "behind": 1}], as_json=False)
     assert "[/b]" in capsys.readouterr().out
+
+
+class Silent:
+    async def open_ledger(self, ledger_id, *, recover):
+        raise NotEnoughBookiesError(ledger_id, "no bookie answers")
+
+
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted meanwhile", "silent bookies"])
+async def test_one_partition_that_cannot_be_looked_at_stops_no_report(is_deleted):
+    """`problems` is there for that, and what is deleted meanwhile is passed over elsewhere."""
+    cluster, info = Cluster(), LedgerInfo(1, 0, 0, 0)
+    if not is_deleted:
+        await cluster.add(T, info)
+        cluster.ledgers = Silent()
+    facts = ClusterFacts(chains={(T, 0): Chain(0, 0, (info,))})
+    found = await _ends(cluster, facts, [Committed("g", "t", 0, 5)])
+    assert found.keys() <= {("t", 0)}
