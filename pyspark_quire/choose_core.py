@@ -6,15 +6,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_quire.options_core import EARLIEST, LATEST
+from broker.regex import Pattern
+from pyspark_quire.offsets_json import EARLIEST, LATEST
+from wire.kafka.errors import KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from broker.cluster.topic import Topic
-    from pyspark_quire.options_core import PerPartition, Which
+    from pyspark_quire.offsets_json import PerPartition
+    from pyspark_quire.options_core import Which
 
 V = TypeVar("V")
+#: RE2 takes a repetition of so many for plain text.
+_HUGE = re.compile(r"\{\d{6,}", re.ASCII)
 
 
 class DataLossError(Exception):
@@ -33,8 +38,8 @@ def chosen(topics: Mapping[str, Topic], which: Which) -> list[tuple[Topic, int]]
     """In the order of topics and partitions. UnknownTopicError for what is named and is not there;
     a pattern may match nothing, and never matches internal topics."""
     if which.pattern is not None:
-        pattern = re.compile(which.pattern)
-        names = [n for n, t in topics.items() if not t.internal and pattern.fullmatch(n)]
+        matches = matcher(which.pattern)
+        names = [n for n, t in topics.items() if not t.internal and matches(n)]
         return _all_of(topics, names)
     if which.subscribe is not None:
         return _all_of(topics, dict.fromkeys(which.subscribe))
@@ -47,6 +52,22 @@ def chosen(topics: Mapping[str, Topic], which: Which) -> list[tuple[Topic, int]]
                 raise UnknownTopicError(f"topic {name} has no partition {partition}")
             found.append((topic, partition))
     return found
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Of whole names, in a time that grows with them (RE2). Of what RE2 does not have, as looking
+    ahead, Python's way back and forth, which nothing bounds. ValueError."""
+    if _HUGE.search(pattern):
+        raise ValueError(f"{pattern[:100]!r} is no regular expression: it repeats without bounds")
+    try:
+        return Pattern(pattern).matches
+    except KafkaError:
+        pass
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{pattern[:100]!r} is no regular expression: {error}") from None
+    return lambda name: compiled.fullmatch(name) is not None
 
 
 def _all_of(topics: Mapping[str, Topic], names: Collection[str]) -> list[tuple[Topic, int]]:
@@ -77,8 +98,9 @@ def for_each(
 
 
 def resolved(offset: int, first: int, end: int) -> int:
-    """EARLIEST and LATEST stand for an offset."""
-    return {EARLIEST: first, LATEST: end}.get(offset, offset)
+    """EARLIEST and LATEST stand for an offset. What bookies know as the end may be before the
+    start: records are deleted up to an end that only the broker knows to be confirmed."""
+    return {EARLIEST: first, LATEST: max(first, end)}.get(offset, offset)
 
 
 def checked_range(

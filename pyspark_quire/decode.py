@@ -1,8 +1,10 @@
 """Record batches -> one Arrow batch, in bulk.
 
-`Decoder.feed(body)` takes an entry's batches, back to back; `take()` gives the rows of all that was
-fed since. A Python loop runs only over the records' lengths (pyspark_quire/varints.py); all else
-is done in vectors over all batches together, so some ten thousand records should come together.
+`Decoder.feed(body)` takes an entry's batches, back to back, as they are; `take()` unpacks as many
+as make an Arrow batch, and gives their rows. So no more than one batch is unpacked beyond
+BATCH_BYTES, however well it was compressed. A Python loop runs only over the records' lengths
+(pyspark_quire/varints.py); all else is done in vectors over the batches together, so some ten
+thousand records should come together.
 
 What is left out: control batches, batches of aborted transactions (read_committed), offsets out of
 `OffsetBounds`, times out of `TimeBounds`. The offsets of a batch are what its base offset and its
@@ -11,7 +13,8 @@ records say: compaction leaves gaps.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_right
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_quire.columns import HEADERS
+from pyspark_quire.reading import BATCH_BYTES_MAX
 from pyspark_quire.varints import PADDING, read_varint, read_varints, record_ends
 from wire.kafka.errors import WireError
 from wire.kafka.records.batch import (
@@ -38,8 +42,11 @@ if TYPE_CHECKING:
     from wire.kafka.records.batch import BatchHeader
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-#: Of one batch, decompressed: what the broker would not take is damage.
-BATCH_BYTES_MAX = 1 << 30
+#: Of one Arrow batch: fewer cost more for each, more hold memory in Python and in the JVM.
+BATCH_RECORDS = 25_000
+BATCH_BYTES = 16 << 20
+#: Places in Arrow's views have 32 bits with a sign.
+_PLACES_MAX = 2**31 - 1
 #: Arrow's short views hold so many bytes themselves.
 _INLINE = 12
 
@@ -74,79 +81,104 @@ class Decoder:
         #: In force when `take` is called; may be narrowed.
         self.bounds = bounds
         self._checks_crc = checks_crc
+        #: By producer, ascending: its transactions do not overlap.
         self._aborted: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for row in aborted:
             self._aborted[row.producer_id].append((row.first_offset, row.last_offset))
-        self._parts: list[bytes] = []
-        self._ends: list[Numbers] = []
-        self._headers: list[BatchHeader] = []
-        self._size = 0
-        #: Records of the batches that wait for `take`, those that bounds leave out included.
+        for rows in self._aborted.values():
+            rows.sort()
+        self._pending: deque[tuple[BatchHeader, memoryview]] = deque()
+        #: Of the batches that wait for `take`: records, those that bounds leave out included, and
+        #: bytes as they are stored.
         self.pending_records = 0
         self.pending_bytes = 0
         #: One past the last offset that was fed.
         self.next_offset = bounds.start
 
     def feed(self, body: Buffer) -> None:
-        """Batches back to back. WireError names the batch's offset if one is damaged."""
+        """Batches back to back. WireError names the place if one is damaged."""
         view = memoryview(body)
         position = 0
-        for header in scan_batches(view):
-            size = header.size
-            self._feed_batch(header, view[position : position + size])
-            position += size
+        try:
+            for header in scan_batches(view):
+                size = header.size
+                self._feed_batch(header, view[position : position + size])
+                position += size
+        except WireError as error:
+            raise self._named(error, self.next_offset) from None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `take` has enough for an Arrow batch."""
+        return self.pending_records >= BATCH_RECORDS or self.pending_bytes >= BATCH_BYTES
+
+    def _named(self, error: WireError, offset: int) -> WireError:
+        return WireError(f"{self._topic}-{self._partition}: batch at offset {offset}: {error}")
 
     def _feed_batch(self, header: BatchHeader, batch: memoryview) -> None:
-        self.next_offset = max(self.next_offset, header.last_offset + 1)
+        if header.record_count < 0 or header.last_offset < header.base_offset:
+            raise WireError(
+                f"{header.record_count} records, of offsets {header.base_offset} to"
+                f" {header.last_offset}"
+            )
         bounds = self.bounds
+        self.next_offset = max(self.next_offset, header.last_offset + 1)
         if header.last_offset < bounds.start or header.base_offset >= bounds.end:
             return
         if self._checks_crc and not check_crc(batch, header):
-            raise WireError(
-                f"{self._topic}-{self._partition}: the checksum of the batch at offset"
-                f" {header.base_offset} does not match"
-            )
+            raise WireError(f"the checksum of the batch at offset {header.base_offset} is wrong")
         if header.is_control or not header.record_count or self._is_aborted(header):
             return
         if header.max_timestamp < bounds.min_timestamp:
             return
-        try:
-            data = records_data(batch, header, size_max=BATCH_BYTES_MAX)
-            ends = record_ends(data, header.record_count)
-        except WireError as error:
-            raise WireError(
-                f"{self._topic}-{self._partition}: batch at offset {header.base_offset}: {error}"
-            ) from None
-        self._parts.append(data)
-        self._ends.append(np.asarray(ends, np.int64) + self._size)
-        self._headers.append(header)
-        self._size += len(data)
+        self._pending.append((header, batch))
         self.pending_records += header.record_count
-        self.pending_bytes += len(data)
+        self.pending_bytes += len(batch)
 
     def _is_aborted(self, header: BatchHeader) -> bool:
         if not header.is_transactional:
             return False
+        rows = self._aborted.get(header.producer_id)
+        if not rows:
+            return False
         offset = header.base_offset
-        rows = self._aborted.get(header.producer_id, ())
-        return any(first <= offset <= last for first, last in rows)
+        number = bisect_right(rows, offset, key=_first) - 1
+        return number >= 0 and offset <= rows[number][1]
 
     def take(self) -> pa.RecordBatch | None:
-        """The rows of what was fed; None if there are none. WireError."""
-        if not self._headers:
-            return None
-        counts = np.asarray([header.record_count for header in self._headers], np.int64)
-        data = np.frombuffer(b"".join([*self._parts, bytes(PADDING)]), np.uint8)
-        ends = np.concatenate(self._ends)
-        headers, self._headers = self._headers, []
-        self._parts, self._ends, self._size = [], [], 0
-        self.pending_records = self.pending_bytes = 0
-        rows = _Rows(data, ends, headers, counts)
-        rows.keep(self.bounds)
-        if not rows.count:
-            return None
-        arrays = [self._array(name, rows) for name in self._columns.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        """The rows of what was fed, as many as make an Arrow batch; None when nothing is left that
+        has any. WireError names the place."""
+        while self._pending:
+            first = self._pending[0][0].base_offset
+            try:
+                rows = self._unpacked()
+                rows.keep(self.bounds)
+                if rows.count:
+                    arrays = [self._array(name, rows) for name in self._columns.names]
+                    return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            except WireError as error:
+                raise self._named(error, first) from None
+        return None
+
+    def _unpacked(self) -> _Rows:
+        """Of batches that have BATCH_RECORDS or BATCH_BYTES together, or of all. WireError."""
+        parts: list[bytes] = []
+        ends: list[Numbers] = []
+        headers: list[BatchHeader] = []
+        size = count = 0
+        while self._pending and size < BATCH_BYTES and count < BATCH_RECORDS:
+            header, batch = self._pending.popleft()
+            self.pending_records -= header.record_count
+            self.pending_bytes -= len(batch)
+            data = records_data(batch, header, size_max=BATCH_BYTES_MAX)
+            ends.append(np.asarray(record_ends(data, header.record_count), np.int64) + size)
+            parts.append(data)
+            headers.append(header)
+            size += len(data)
+            count += header.record_count
+        counts = np.asarray([header.record_count for header in headers], np.int64)
+        whole = np.frombuffer(b"".join([*parts, bytes(PADDING)]), np.uint8)
+        return _Rows(whole, np.concatenate(ends), headers, counts)
 
     def _array(self, name: str, rows: _Rows) -> pa.Array:
         if name == "key":
@@ -204,7 +236,11 @@ class _Rows:
         self.timestamps = np.repeat(bases, counts) + np.where(of_record, 0, deltas)
         self.timestamp_types = of_record.astype(np.int32)
         offsets = np.asarray([header.base_offset for header in headers], np.int64)
+        lasts = np.asarray([header.last_offset for header in headers], np.int64)
         self.offsets = np.repeat(offsets, counts) + offset_deltas
+        # Ascending from batch to batch, too: those do not overlap (pyspark_quire/reading.py).
+        within = (offset_deltas >= 0) & (self.offsets <= np.repeat(lasts, counts))
+        _check(bool(within.all() and (np.diff(self.offsets) > 0).all()), "offset")
 
     def keep(self, bounds: Bounds) -> None:
         """Only what is within."""
@@ -224,6 +260,8 @@ class _Rows:
     def binary(self, positions: Numbers, sizes: Numbers) -> pa.Array:
         """Views of what lies there, then copied by Arrow in one call; a size of -1 is null."""
         data, count = self._data, self.count
+        if data.size > _PLACES_MAX:
+            raise WireError(f"{data.size} bytes of records in one Arrow batch")
         is_null = sizes < 0
         lengths = np.where(is_null, 0, sizes).astype(np.int32)
         views = np.zeros((count, 4), np.int32)
@@ -269,6 +307,10 @@ class _Rows:
         return pa.ListArray.from_arrays(
             pa.array(offsets, pa.int32()), structs, type=kind, mask=mask
         )
+
+
+def _first(row: tuple[int, int]) -> int:
+    return row[0]
 
 
 def _behind(starts: Numbers, sizes: Numbers, ends: Numbers, what: str) -> Numbers:

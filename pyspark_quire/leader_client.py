@@ -32,6 +32,8 @@ CLIENT_ID = "pyspark_quire"
 REQUEST_SECONDS = 15.0
 #: No answer to what is asked here is larger.
 ANSWER_BYTES_MAX = 256 << 20
+#: A broker that goes ends a connection so, too, in the middle of a handshake as well.
+_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class LeadersRefuseError(Exception):
@@ -76,9 +78,9 @@ class LeaderClient:
             raise LeadersRefuseError(
                 f"the broker at {place} does not let in {self._security}: {error}"
             ) from None
-        except ssl.SSLError as error:
-            raise LeadersRefuseError(f"TLS with the broker at {place}: {error}") from None
         except (OSError, EOFError, WireError) as error:
+            if isinstance(error, ssl.SSLError) and not isinstance(error, _ENDED):
+                raise LeadersRefuseError(f"TLS with the broker at {place}: {error}") from None
             connection = self._connections.pop(address, None)
             if connection is not None:
                 connection.close()
@@ -87,13 +89,16 @@ class LeaderClient:
 
     def _ask(self, connection: socket.socket, body: Message, version: int) -> Any:  # noqa: ANN401
         """OSError, EOFError, WireError."""
+        until = time.monotonic() + self._timeout()
         connection.settimeout(self._timeout())
         self._correlation_id += 1
         connection.sendall(encode_request(body, version, self._correlation_id, CLIENT_ID))
-        (size,) = struct.unpack(">i", _received(connection, 4))
+        (size,) = struct.unpack(">i", _received(connection, 4, until))
         if not 4 <= size <= ANSWER_BYTES_MAX:
             raise WireError(f"an answer of {size} bytes")
-        answered_id, answer = decode_response(body.INFO.key, version, _received(connection, size))
+        answered_id, answer = decode_response(
+            body.INFO.key, version, _received(connection, size, until)
+        )
         if answered_id != self._correlation_id:
             raise WireError("an answer to another question")
         return answer
@@ -116,9 +121,14 @@ class LeaderClient:
         return connection
 
 
-def _received(connection: socket.socket, size: int) -> bytes:
+def _received(connection: socket.socket, size: int, until: float) -> bytes:
+    """All of it by `until`, however little comes at a time."""
     data = bytearray()
     while len(data) < size:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer takes too long")
+        connection.settimeout(left)
         part = connection.recv(min(size - len(data), 1 << 20))
         if not part:
             raise EOFError("it closed the connection")

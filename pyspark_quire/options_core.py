@@ -9,23 +9,30 @@ taken and has no effect. Names do not depend on case. Pure.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pyspark_quire.choose_core import matcher
 from pyspark_quire.columns import ColumnSet, column_set
+from pyspark_quire.offsets_json import (
+    EARLIEST,
+    INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    LATEST,
+    json_object,
+    per_partition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EARLIEST, LATEST = -2, -1
+    from pyspark_quire.offsets_json import PerPartition
+
 MAX_BYTES_PER_PARTITION = 256 << 20
 METADATA_TIMEOUT_MS = 60_000
 MAX_TRIGGER_DELAY_MS = 15 * 60_000
-
-#: topic -> partition -> number
-PerPartition = dict[str, dict[int, int]]
 
 #: Of the `kafka` source's consumers, which we do not have.
 _WITHOUT_EFFECT = frozenset(
@@ -35,8 +42,10 @@ _WITHOUT_EFFECT = frozenset(
         "fetchOffset.retryIntervalMs", "useDeprecatedOffsetFetching", "path",
     )
 )  # fmt: skip
+#: As many digits as 64 bits have: text of thousands takes Python a while.
+_NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
 #: As Spark's JavaUtils.timeStringAsMs has them; without a unit it is ms.
-_DELAY = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.ASCII)
+_DELAY = re.compile(r"(\d{1,18})\s*(us|ms|s|m|min|h|d)?", re.ASCII)
 _DELAY_US = {
     "us": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "min": 60 * 10**6, "h": 3600 * 10**6,
     "d": 86_400 * 10**6,
@@ -107,12 +116,12 @@ class _Options:
         found = self._left.pop(name.lower(), None)
         return None if found is None else found[1]
 
-    def number(self, name: str, least: int = 1) -> int | None:
+    def number(self, name: str, least: int = 1, most: int = INT64_MAX) -> int | None:
         text = self.text(name)
         if text is None:
             return None
-        if not re.fullmatch(r"-?\d+", text.strip(), re.ASCII) or int(text) < least:
-            raise ValueError(f"{name}: {text!r} is no number of {least} or more")
+        if not _NUMBER.fullmatch(text.strip()) or not least <= int(text) <= most:
+            raise ValueError(f"{name}: {text[:100]!r} is no number of {least} to {most}")
         return int(text)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -124,8 +133,9 @@ class _Options:
         return text.lower() == "true"
 
     def starting_with(self, prefix: str) -> dict[str, str]:
+        """By the rest of their names, as they were written (Spark has small letters only)."""
         names = [name for name in self._left if name.startswith(prefix)]
-        found = [self._left.pop(name) for name in names]  # as they were written
+        found = [self._left.pop(name) for name in names]
         return {name[len(prefix) :]: value for name, value in found}
 
     def check_all_taken(self) -> None:
@@ -166,16 +176,17 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadO
         unmatched_is_latest=_strategy(options),
         read_committed=isolation == "read_committed",
         checks_crc=options.flag("checkCrc", True),
-        min_timestamp=options.number("minTimestamp", -(2**63)),
-        max_timestamp=options.number("maxTimestamp", -(2**63)),
-        min_partitions=options.number("minPartitions"),
+        min_timestamp=options.number("minTimestamp", INT64_MIN),
+        max_timestamp=options.number("maxTimestamp", INT64_MIN),
+        min_partitions=options.number("minPartitions", most=INT32_MAX),
         max_records_per_partition=options.number("maxRecordsPerPartition"),
         max_bytes_per_partition=options.number("maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
         max_offsets_per_trigger=options.number("maxOffsetsPerTrigger"),
         min_offsets_per_trigger=options.number("minOffsetsPerTrigger"),
         max_bytes_per_trigger=options.number("maxBytesPerTrigger"),
         max_trigger_delay_ms=_delay(options.text("maxTriggerDelay")),
-        metadata_timeout_ms=options.number("metadataTimeoutMs") or METADATA_TIMEOUT_MS,
+        metadata_timeout_ms=options.number("metadataTimeoutMs", most=INT32_MAX)
+        or METADATA_TIMEOUT_MS,
     )
     options.check_all_taken()
     if not is_stream:
@@ -190,7 +201,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadO
 
 def _kafka(options: _Options) -> dict[str, str]:
     """What is for Kafka's clients. ValueError for what the `kafka` source refuses."""
-    kafka = options.starting_with("kafka.")
+    kafka = {name.lower(): value for name, value in options.starting_with("kafka.").items()}
     for name in _REFUSED_OF_KAFKA:
         if name in kafka:
             raise ValueError(f"kafka.{name}: cannot be set: the source decides that itself")
@@ -233,12 +244,12 @@ def _which(options: _Options) -> Which:
         if not pattern:
             raise ValueError("subscribePattern: is empty")
         try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"subscribePattern: {pattern!r}: {error}") from None
+            matcher(pattern)
+        except ValueError as error:
+            raise ValueError(f"subscribePattern: {error}") from None
         return Which(pattern=pattern)
     assert assign is not None
-    found = _json("assign", assign)
+    found = json_object("assign", assign)
     if not all(isinstance(v, list) and all(type(p) is int for p in v) for v in found.values()):
         raise ValueError(f'assign: {assign!r}: expected JSON such as {{"topic":[0,1]}}')
     return Which(assign={topic: tuple(numbers) for topic, numbers in found.items()})
@@ -259,31 +270,6 @@ def _border(options: _Options, name: str, default: int) -> Border:
     if text.strip().lower() in words:
         return Border(offset=words[text.strip().lower()])
     return Border(offsets=per_partition(f"{name}Offsets", text, EARLIEST))
-
-
-def per_partition(name: str, text: str, least: int) -> PerPartition:
-    """JSON such as {"topic": {"0": 23, "1": -2}}. ValueError names `name`, the option."""
-    found = _json(name, text)
-    result: PerPartition = {}
-    for topic, numbers in found.items():
-        if not isinstance(numbers, dict):
-            raise ValueError(f'{name}: {text!r}: expected JSON such as {{"topic":{{"0":23}}}}')
-        result[topic] = {}
-        for partition, number in numbers.items():
-            if not partition.isdecimal() or type(number) is not int or number < least:
-                raise ValueError(f"{name}: {topic} {partition}: {number!r} cannot be")
-            result[topic][int(partition)] = number
-    return result
-
-
-def _json(name: str, text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{name}: {text!r} is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{name}: {text!r} is no JSON object")
-    return found
 
 
 def _strategy(options: _Options) -> bool:

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from metadata.store import MetadataUnavailableError
+from metadata.store import MetadataUnavailableError, MetadataUnknownOutcomeError
 from pyspark_quire.connection import UnreachableError
 from pyspark_quire.stream_core import are_fewer, limited, rows_for_bytes
 from runtime.logs import kv
@@ -53,7 +53,7 @@ class Pace:
         is the start would say that all was read. DataLossError."""
         try:
             found = self._ends(start) if pinned is None else pinned
-        except (UnreachableError, MetadataUnavailableError) as error:
+        except (UnreachableError, MetadataUnavailableError, MetadataUnknownOutcomeError) as error:
             logger.warning("no_new_offsets", kv(reason=error))
             return start
         self._looks.check_gone(start, found.ends)  # the look may be of another start

@@ -13,6 +13,7 @@ flight when writing paused. With it, the entries up to there are read as what th
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from broker.log.append.entry_format import FLAG_CONTINUES, KIND_BATCHES, parse_h
 from broker.log.life.document import READ_COUNT_MAX, read_chain
 from ledger.errors import LedgerError, LedgerReadError, NoSuchLedgerError
 from metadata.store import NoNodeError
+from runtime.logs import kv
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from ledger.reader import LedgerReader
     from metadata.store import MetadataStore
     from pyspark_quire.connection import Connection
+
+logger = logging.getLogger(__name__)
 
 #: A chain is read again if its open ledger was closed, or is gone, by the time it is looked at.
 LOOKS_MAX = 5
@@ -60,8 +64,9 @@ class PartitionView:
         return self.chain.log_start_offset
 
 
-async def read_topics(store: MetadataStore) -> dict[str, Topic]:
-    """All that there are, by name. MetadataError."""
+async def read_topics(store: MetadataStore, damaged: list[str] | None = None) -> dict[str, Topic]:
+    """All that there are, by name. One whose document is damaged is left out, and told in the log,
+    or added to `damaged`, in words: it is no reason not to read the others. MetadataError."""
     await store.sync(TOPICS_PATH)
     try:
         names = await store.children(TOPICS_PATH)
@@ -72,8 +77,15 @@ async def read_topics(store: MetadataStore) -> dict[str, Topic]:
         chunk = names[start : start + READ_COUNT_MAX]
         nodes = await store.get_many([f"{TOPICS_PATH}/{name}" for name in chunk])
         for name, node in zip(chunk, nodes, strict=True):
-            if node is not None:
+            if node is None:
+                continue
+            try:
                 found[name] = decode_topic(name, node.data, node.version)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                words = f"topic {name}: its document is damaged: {error!r}"
+                logger.warning("topic_damaged", kv(topic=name, reason=words))
+                if damaged is not None:
+                    damaged.append(words)
     return found
 
 

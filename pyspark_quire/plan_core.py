@@ -10,7 +10,6 @@ offsets of its range and no others.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -113,11 +112,13 @@ def split_counts(partitions: Sequence[Sequence[Part]], rules: SplitRules) -> lis
     counts = []
     for parts, weight in zip(partitions, weights, strict=True):
         records = sum(part.count for part in parts)
-        count = math.ceil(weight / rules.max_bytes)
+        count = -(-weight // rules.max_bytes)
         if rules.max_records is not None:
-            count = max(count, math.ceil(records / rules.max_records))
+            count = max(count, -(-records // rules.max_records))
         if rules.min_partitions is not None and total:
-            count = max(count, round(weight / total * rules.min_partitions))
+            # As Math.round, in whole numbers: those of metadata may be beyond what a float has.
+            share = (2 * weight * rules.min_partitions + total) // (2 * total)
+            count = max(count, share)
         counts.append(min(max(count, 1), records) if records else 0)
     return counts
 

@@ -22,7 +22,7 @@ from ledger.metadata import Versioned, ledger_path
 from pyspark_quire.choose_core import StalePlanError, checked_range, chosen, for_each, resolved
 from pyspark_quire.connection import Where, run_within
 from pyspark_quire.leader_ends import leader_ends
-from pyspark_quire.options_core import EARLIEST
+from pyspark_quire.offsets_json import EARLIEST
 from pyspark_quire.partitions import read_chains, read_topics, read_view
 from pyspark_quire.plan_core import (
     Slots,

@@ -9,6 +9,7 @@ A topic that was deleted and made again has another id, so it is not taken for t
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ VERSION = 1
 #: "<topic id>-<partition>"
 PartKey = str
 Offsets = dict[PartKey, int]
+_KEY = re.compile(r".+-\d{1,10}", re.ASCII)
 
 
 def to_offset(parts: Mapping[PartKey, int]) -> dict[str, Any]:
@@ -26,12 +28,20 @@ def to_offset(parts: Mapping[PartKey, int]) -> dict[str, Any]:
 
 def from_offset(offset: Mapping[str, Any]) -> Offsets:
     """ValueError for what is not ours: another source's checkpoint, or a newer version's."""
-    if offset.get("v") != VERSION or not isinstance(offset.get("parts"), dict):
+    parts = offset.get("parts")
+    if offset.get("v") != VERSION or not isinstance(parts, dict) or not _are_offsets(parts):
         raise ValueError(
             f"{dict(offset)!r} is no offset of this source: a checkpoint of another one cannot be"
             " gone on with; give its offsets as startingOffsets, and another checkpointLocation"
         )
-    return {str(key): int(value) for key, value in offset["parts"].items()}
+    return parts
+
+
+def _are_offsets(parts: dict[Any, Any]) -> bool:
+    return all(
+        isinstance(key, str) and _KEY.fullmatch(key) and type(value) is int and value >= 0
+        for key, value in parts.items()
+    )
 
 
 def part_key(topic_id: object, partition: int) -> PartKey:
@@ -69,7 +79,7 @@ def limited(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
 
 def rows_for_bytes(bytes_max: int, bytes_per_row: float) -> int:
     """About how many offsets have so many bytes; at least 1."""
-    return max(int(bytes_max / max(bytes_per_row, 1.0)), 1)
+    return max(int(min(bytes_max, 2**63) / max(bytes_per_row, 1.0)), 1)
 
 
 def are_fewer(start: Offsets, end: Offsets, rows_min: int) -> bool:

@@ -139,11 +139,19 @@ class StreamLooks:
                 start.get(key, first),
                 end[key],
                 first=first,
-                last=max(look.end_offset, end[key]),
+                last=_last(look, end[key]),
                 fails_on_data_loss=options.fails_on_data_loss,
             )
             ranges.append(OffsetRange(look, begin, last))
         return await plan(connection, options, ranges)
+
+
+def _last(look: Look, end: int) -> int:
+    """Where the log ends, for a batch that ends at `end`: of a ledger that is written bookies may
+    know less by now than when the batch's end was found, of one that is closed they do not."""
+    reader = look.view.reader
+    is_open = reader is not None and not reader.metadata.is_closed
+    return max(look.end_offset, end) if is_open else look.end_offset
 
 
 def _key(look: Look) -> str:

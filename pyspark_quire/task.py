@@ -66,9 +66,6 @@ logger = logging.getLogger(__name__)
 
 #: Runs of entries, of 1 MiB each, that wait to be decoded; one more is being read.
 RUNS_AHEAD = 4
-#: Of one Arrow batch: fewer cost more for each, more hold memory in Python and in the JVM.
-BATCH_RECORDS = 25_000
-BATCH_BYTES = 16 << 20
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,21 +85,21 @@ def read_split(split: Split, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         for run in feed:
             if run.start > decoder.bounds.start:
                 # A new plan begins within a batch, of which the first records are not asked for.
-                batch = decoder.take()
-                if batch is not None:
-                    yield batch
+                yield from _taken(decoder)
                 decoder.bounds = replace(decoder.bounds, start=run.start)
             for body in run.bodies:
                 decoder.feed(body)
-                if decoder.pending_records >= BATCH_RECORDS or decoder.pending_bytes >= BATCH_BYTES:
-                    batch = decoder.take()
-                    if batch is not None:
+                while decoder.is_due:
+                    if (batch := decoder.take()) is not None:
                         yield batch
-        batch = decoder.take()
-        if batch is not None:
-            yield batch
+        yield from _taken(decoder)
     finally:
         feed.close()
+
+
+def _taken(decoder: Decoder) -> Iterator[pa.RecordBatch]:
+    while (batch := decoder.take()) is not None:
+        yield batch
 
 
 def decoder_of(split: Split, options: ReadOptions) -> Decoder:
@@ -268,6 +265,7 @@ class SplitReading:
         try:
             chain = (await read_chains(connection.store, topic, [split.partition]))[split.partition]
             first = chain.log_start_offset
+            self._check_end(chain)
         except TopicGoneError:
             chain, first = Chain(), split.end
         if first > start:
@@ -283,3 +281,13 @@ class SplitReading:
             self._next = start = min(first, split.end)
         self._start = start
         return parts_of(chain.ledgers, start, split.end)
+
+    def _check_end(self, chain: Chain) -> None:
+        """DataLossError if the log ends before the split does: it reached further once."""
+        split, end = self._split, max(chain.closed_end_offset, chain.log_start_offset)
+        if end >= split.end or (chain.ledgers and chain.ledgers[-1].is_open):
+            return
+        words = f"{split.name}: the log ends at offset {end} now, and had offsets up to {split.end}"
+        if self._options.fails_on_data_loss:
+            raise DataLossError(f"{words}. Set failOnDataLoss to false to go on with what is there")
+        logger.warning("records_lost", kv(partition=split.name, reason=words))

@@ -20,18 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.log.life.archived import tell_archived
+from broker.log.life.archived import ArchivedFormatError, tell_archived
 from pyspark_quire.connection import run_within
 from pyspark_quire.options_core import parse_options
 from pyspark_quire.partitions import document_path
 from pyspark_quire.planning import OffsetRange, choose, look_at, plan
 from spark_jobs.archive_task import ArchivePiece, VerifyPiece, archive_piece, verify_piece
 from spark_jobs.manifest import (
-    NAME,
     Manifest,
+    check_files,
     folder,
+    lives,
     make_folder,
-    read_manifest,
+    manifest_of,
     remove_unfinished,
     write_manifest,
 )
@@ -90,7 +91,8 @@ def make_archive(
     make_folder(options.archive)
     with _locked(options.archive):
         found = run_within(where, PLAN_SECONDS, lambda c: _plan(c, where, options))
-        for place in found.manifests:
+        for place, manifest in found.manifests.items():
+            check_files(Path(place), manifest)
             remove_unfinished(Path(place))
         _tell(where, found, list(found.manifests))
         report, changed = ArchiveReport(), dict[str, None]()
@@ -126,7 +128,10 @@ def _tell(where: Where, found: Archive, places: Sequence[str]) -> None:
     async def work(connection: Connection) -> None:
         for place in wanted:
             manifest = found.manifests[place]
-            await tell_archived(connection.store, found.documents[place], manifest.next_base)
+            try:
+                await tell_archived(connection.store, found.documents[place], manifest.next_base)
+            except ArchivedFormatError as error:
+                raise ArchivedFormatError(f"{manifest.title}: {error}") from None
 
     run_within(where, PLAN_SECONDS, work)
 
@@ -146,16 +151,19 @@ def _locked(archive: Path) -> Iterator[None]:
 
 
 def read_options(where: Where, options: ArchiveOptions) -> ReadOptions:
-    return parse_options(
-        {
-            "metadata": where.metadata,
-            "subscribe": ",".join(options.topics),
-            "includeHeaders": "true",
-            "isolation.level": options.isolation,
-            "maxBytesPerPartition": NO_LIMIT,
-            **{f"bookkeeper.{name}": text for name, text in where.settings.items()},
-        }
-    )
+    """ClickException for a topic's name that is none."""
+    given = {
+        "metadata": where.metadata,
+        "subscribe": ",".join(options.topics),
+        "includeHeaders": "true",
+        "isolation.level": options.isolation,
+        "maxBytesPerPartition": NO_LIMIT,
+        **{f"bookkeeper.{name}": text for name, text in where.settings.items()},
+    }
+    try:
+        return parse_options(given)
+    except ValueError as error:
+        raise click.ClickException(f"--topic: {error}") from None
 
 
 async def _plan(connection: Connection, where: Where, options: ArchiveOptions) -> Archive:
@@ -170,8 +178,9 @@ async def _plan(connection: Connection, where: Where, options: ArchiveOptions) -
                 f"topic {topic.name} is compacted: an archive of what compaction left so far would"
                 " be another at each run"
             )
-        place = folder(options.archive, topic.name, str(topic.id), look.view.partition)
-        manifest = read_manifest(place) or _new_manifest(look, options)
+        life = topic.name, str(topic.id), look.view.partition
+        place = folder(options.archive, *life)
+        manifest = manifest_of(options.archive, *life) or _new_manifest(look, options)
         _check(manifest, look, options)
         found.manifests[str(place)] = manifest
         found.documents[str(place)] = document_path(topic, look.view.partition)
@@ -195,7 +204,18 @@ def _check(manifest: Manifest, look: Look, options: ArchiveOptions) -> None:
         raise click.ClickException(
             f"{manifest.title}: the archive was begun with {manifest.isolation}, and goes on so"
         )
-    first = look.view.log_start_offset
+    first, chain = look.view.log_start_offset, look.view.chain
+    if any(info.is_compacted for info in chain.ledgers):
+        raise click.ClickException(
+            f"{manifest.title}: was compacted: an archive of what compaction left so far would be"
+            " another at each run"
+        )
+    end = max(chain.closed_end_offset, look.view.end_offset, first)
+    if manifest.next_base > end:
+        raise click.ClickException(
+            f"{manifest.title}: the archive goes on at offset {manifest.next_base}, and the log"
+            f" ends at {end}: it is not the log that was archived"
+        )
     if first > manifest.next_base and not options.accepts_gaps:
         raise click.ClickException(
             f"{manifest.title}: offsets {manifest.next_base} to {first} were deleted before they"
@@ -238,12 +258,16 @@ def _row(manifest: Manifest) -> dict[str, Any]:
 
 
 def verify_archive(archive: Path, run: Run, topics: Sequence[str]) -> tuple[int, list[str]]:
-    """How many files manifests name, and what is wrong with them. ManifestError, OSError."""
+    """How many files manifests name, and what is wrong with them. ClickException if a topic, or
+    anything, is not there; ManifestError, OSError."""
+    found = [life for life in lives(archive) if not topics or life[0] in topics]
+    missing = sorted(set(topics) - {topic for topic, _, _ in found})
+    if missing or not found:
+        raise click.ClickException(f"{archive}: nothing of {', '.join(missing) or 'any topic'}")
     pieces = [
-        VerifyPiece(str(path.parent), file)
-        for path in sorted(archive.glob(f"*/*/*/{NAME}"))
-        if not topics or path.parts[-4] in topics
-        for manifest in [read_manifest(path.parent)]
+        VerifyPiece(str(folder(archive, *life)), file)
+        for life in found
+        for manifest in [manifest_of(archive, *life)]
         if manifest is not None
         for file in manifest.files
     ]

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ def archive_piece(piece: ArchivePiece) -> ArchivedFile:
     split, place = piece.split, Path(piece.place)
     make_folder(place)
     offsets = f"{split.start:020}-{split.end:020}"
-    fresh = place / f".{offsets}.{random.SystemRandom().getrandbits(64):016x}{NEW}"
+    fresh = _fresh(place, offsets)
     try:
         rows = _write(piece, fresh)
         if not rows:
@@ -63,6 +64,16 @@ def archive_piece(piece: ArchivePiece) -> ArchivedFile:
         return ArchivedFile(piece.ledger, split.start, split.end, name, rows, size, digest)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _fresh(place: Path, offsets: str) -> Path:
+    """A hidden file that nobody else has, on whatever machine. OSError."""
+    for number in count():
+        path = place / f".{offsets}.{number}{NEW}"
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            return path
+    raise AssertionError("there is always another number")
 
 
 def _write(piece: ArchivePiece, path: Path) -> int:

@@ -122,8 +122,10 @@ async def make_plan(connection: Connection, where: Where, options: AuditOptions)
         if options.topics:
             only |= {each.info.ledger_id for each in facts.ledgers}
     addresses = connection.addresses()
+    seen = set()
     async for ledger_id, data in _ledgers(connection, only if options.topics or only else None):
         plan.ledgers += 1
+        seen.add(ledger_id)
         try:
             metadata, size_bytes = parse(data), 0
             last_entry = metadata.last_entry_id
@@ -146,7 +148,12 @@ async def make_plan(connection: Connection, where: Where, options: AuditOptions)
             continue
         named = {bookie for _, ensemble in metadata.segments for bookie in ensemble}
         places = tuple((b, *addresses[b]) for b in sorted(named) if b in addresses)
-        for first, last in cut(last_entry, size_bytes, options.piece_bytes):
+        try:
+            runs = cut(last_entry, size_bytes, options.piece_bytes)
+        except ValueError as error:
+            plan.unreadable[ledger_id] = str(error)
+            continue
+        for first, last in runs:
             plan.pieces.append(
                 AuditPiece(
                     *(where, ledger_id, _owner(metadata), data, first, last, places),
@@ -154,6 +161,8 @@ async def make_plan(connection: Connection, where: Where, options: AuditOptions)
                     bytes_per_second=options.bytes_per_second,
                 )
             )
+    for ledger_id in set(options.ledgers) - seen:
+        plan.unreadable[ledger_id] = "there is no such ledger"
     return plan
 
 
@@ -181,11 +190,21 @@ async def _read(connection: Connection, ids: list[int]) -> AsyncIterator[tuple[i
 
 
 async def _lost(connection: Connection, facts: ClusterFacts) -> dict[int, str]:
-    """Ledgers that a partition names still, and that have no metadata: nobody finds their copies.
-    One that retention or the cleaner took is not named any more when its metadata go."""
-    gone = [each for each in facts.ledgers if each.metadata is None and not each.raw]
+    """Ledgers that a partition names still, and that have no metadata: nobody finds their copies;
+    or whose metadata have fewer entries than the partition has in them. One that retention or the
+    cleaner took is not named any more when its metadata go."""
     found = {}
-    for each in gone:
+    for each in facts.ledgers:
+        metadata, info = each.metadata, each.info
+        if metadata is not None:
+            if metadata.is_closed and metadata.last_entry_id + 1 < info.entry_count:
+                found[info.ledger_id] = (
+                    f"{each.name} has {info.entry_count} entries in it, and by its metadata it ends"
+                    f" with entry {metadata.last_entry_id}"
+                )
+            continue
+        if each.raw:
+            continue
         await connection.store.sync(document_path(each.topic, each.partition))
         try:
             chains = await read_chains(connection.store, each.topic, [each.partition])

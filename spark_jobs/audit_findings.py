@@ -11,7 +11,7 @@ A *finding* is a run of consecutive entries of one ledger that have the same fau
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MISSING, DAMAGED, DIFFERS, RECORDS, SILENT = (
     "missing", "damaged", "differs", "records", "silent",
 )  # fmt: skip
+PIECES_MAX = 1_000_000
 #: What a bookie says of a copy that is not there; all other answers but a good one are no answer.
 _NOT_THERE = frozenset({"ENOENTRY", "ENOLEDGER"})
 
@@ -84,11 +85,14 @@ class Run(NamedTuple):
 
 
 def cut(last_entry: int, size_bytes: int, piece_bytes: int) -> list[Run]:
-    """A ledger's entries in runs of about so many bytes of payload; none of an empty ledger."""
+    """A ledger's entries in runs of about so many bytes of payload; none of an empty ledger.
+    ValueError for more than PIECES_MAX: no ledger has so many bytes."""
     count = last_entry + 1
     if count <= 0:
         return []
     parts = min(max(-(-size_bytes // piece_bytes), 1), count)
+    if parts > PIECES_MAX:
+        raise ValueError(f"its metadata tell of {size_bytes} bytes in {count} entries")
     borders = [count * number // parts for number in range(parts + 1)]
     return [Run(start, end - 1) for start, end in pairwise(borders)]
 
@@ -150,17 +154,11 @@ def _runs(numbers: Sequence[int]) -> list[Run]:
 
 def joined(findings: Iterable[Finding]) -> list[Finding]:
     """In order; runs that a border between pieces cut are one again."""
-    done: dict[tuple[int, str, str, str], Finding] = {}
-    found: list[Finding] = []
+    found: dict[tuple[int, str, str, str], list[Finding]] = {}
     for each in sorted(findings):
-        key = each.ledger, each.bookie, each.verdict, each.reason
-        before = done.get(key)
-        if before is not None and before.last_entry + 1 == each.first_entry:
-            found.remove(before)
-            each = Finding(
-                each.ledger, before.first_entry, each.last_entry, each.bookie, each.verdict,
-                each.owner, each.reason,
-            )  # fmt: skip
-        done[key] = each
-        found.append(each)
-    return sorted(found)
+        runs = found.setdefault((each.ledger, each.bookie, each.verdict, each.reason), [])
+        if runs and runs[-1].last_entry + 1 == each.first_entry:
+            runs[-1] = replace(runs[-1], last_entry=each.last_entry)
+        else:
+            runs.append(each)
+    return sorted(each for runs in found.values() for each in runs)

@@ -14,22 +14,40 @@ from typing import TYPE_CHECKING
 import trio
 from crc32c import crc32c
 
-from broker.log.append.entry_format import HEADER_SIZE, KIND_BATCHES, EntryFormatError, parse_header
+from broker.log.append.entry_format import (
+    FLAG_CONTINUED,
+    FLAG_CONTINUES,
+    HEADER_SIZE,
+    KIND_ABORTED,
+    KIND_BATCHES,
+    KIND_INDEX,
+    KIND_SNAPSHOT,
+    EntryFormatError,
+    parse_header,
+)
+from broker.log.append.producer_snapshot import decode_snapshot
+from broker.log.read.offset_index import IndexFormatError, OffsetIndex
+from broker.log.transactions.aborted_index import AbortedFormatError, decode_aborted
 from ledger.ledger_check import LedgerChecker
 from ledger.network.client import NetworkBookieClient
 from pyspark_quire.connection import single_error, start_env
+from pyspark_quire.reading import BATCH_BYTES_MAX
 from runtime.env import real_env
 from runtime.running import running
 from spark_jobs.audit_findings import DIFFERS, RECORDS, Audited, of_entries, of_missing
 from wire.bookkeeper.ledger_metadata import parse
 from wire.kafka.errors import WireError
-from wire.kafka.records.batch import check_crc, scan_batches
+from wire.kafka.records.batch import check_crc, records_data, scan_batches
 
 if TYPE_CHECKING:
+    from broker.log.append.entry_format import EntryHeader
     from spark_jobs.audit_findings import AuditPiece
 
 #: Entries that are looked at together; of each a few numbers are kept until then.
 STEP_ENTRIES = 1000
+#: The first step of a task that is not to read more than so many bytes in a second: it tells how
+#: large entries are.
+FIRST_ENTRIES = 8
 
 
 class Copies:
@@ -43,6 +61,10 @@ class Copies:
         #: (entry, bookie, reason)
         self.differing: list[tuple[int, str, str]] = []
         self.unreadable: list[tuple[int, str, str]] = []
+
+    def step_is_over(self) -> None:
+        """All copies of the entries so far were seen."""
+        self._first.clear()
 
     def add(self, bookie: str, entry_id: int, payload: memoryview) -> None:
         seen = len(payload), crc32c(payload)
@@ -60,16 +82,42 @@ def content_fault(payload: memoryview) -> str | None:
     larger than an entry."""
     try:
         header = parse_header(payload)
-        if header.kind != KIND_BATCHES or header.flags:
-            return None
+        if header.flags & ~(FLAG_CONTINUES | FLAG_CONTINUED):
+            return f"unknown flags {header.flags:#x}"
         body = payload[HEADER_SIZE:]
-        position = 0
-        for batch in scan_batches(body):
-            if not check_crc(body[position : position + batch.size], batch):
-                return f"the checksum of the batch at offset {batch.base_offset} does not match"
-            position += batch.size
-    except (EntryFormatError, WireError) as error:
+        if header.kind == KIND_BATCHES:
+            return None if header.flags else _batches_fault(header, body)
+        if header.kind == KIND_INDEX:
+            OffsetIndex.from_bytes(body)
+        elif header.kind == KIND_ABORTED:
+            list(decode_aborted(body))
+        elif header.kind == KIND_SNAPSHOT:
+            list(decode_snapshot(body)[1])
+        else:
+            return f"unknown kind {header.kind}"
+    except (EntryFormatError, IndexFormatError, AbortedFormatError, WireError) as error:
         return str(error)
+    return None
+
+
+def _batches_fault(header: EntryHeader, body: memoryview) -> str | None:
+    """WireError. Compaction leaves offsets out, and so batches with fewer records than offsets."""
+    end, position, expected = header.first_offset + header.record_count, 0, header.first_offset
+    batches = scan_batches(body)
+    if not batches:
+        return "no batch"
+    for batch in batches:
+        data = body[position : position + batch.size]
+        if not check_crc(data, batch):
+            return f"the checksum of the batch at offset {batch.base_offset} does not match"
+        if batch.base_offset < expected or batch.last_offset < batch.base_offset:
+            return f"a batch of offset {batch.base_offset} behind {expected}"
+        if batch.compression:
+            records_data(data, batch, size_max=BATCH_BYTES_MAX)
+        expected = batch.last_offset + 1
+        position += batch.size
+    if batches[0].base_offset != header.first_offset or expected != end:
+        return f"offsets {header.first_offset} to {end}, and batches up to {expected}"
     return None
 
 
@@ -80,6 +128,12 @@ def check_piece(piece: AuditPiece) -> Audited:
         return trio.run(_check, piece)
     except BaseExceptionGroup as group:
         raise single_error(group) from None
+
+
+def _step(size_bytes: int, entries: int, bytes_per_second: int) -> int:
+    """About as many entries as may be read in a second."""
+    each = max(size_bytes // entries, 1)
+    return min(max(bytes_per_second // each, 1), STEP_ENTRIES)
 
 
 async def _check(piece: AuditPiece) -> Audited:
@@ -93,14 +147,18 @@ async def _check(piece: AuditPiece) -> Audited:
         checker = LedgerChecker(bookies, piece.ledger, parse(piece.metadata), copies.add)
         entries = copies_count = 0
         findings = []
-        started = trio.current_time()
-        for first in range(piece.first_entry, piece.last_entry + 1, STEP_ENTRIES):
-            last = min(first + STEP_ENTRIES - 1, piece.last_entry)
+        started, first = trio.current_time(), piece.first_entry
+        step = FIRST_ENTRIES if piece.bytes_per_second else STEP_ENTRIES
+        while first <= piece.last_entry:
+            last = min(first + step - 1, piece.last_entry)
             found = await checker.check(last, first_entry_id=first)
+            copies.step_is_over()
             entries += found.entries
             copies_count += found.copies
             findings += of_missing(piece, found.missing)
+            first = last + 1
             if piece.bytes_per_second:
+                step = _step(copies.size_bytes, first - piece.first_entry, piece.bytes_per_second)
                 await trio.sleep_until(started + copies.size_bytes / piece.bytes_per_second)
     findings += of_entries(piece, DIFFERS, copies.differing)
     findings += of_entries(piece, RECORDS, copies.unreadable)

@@ -59,14 +59,14 @@ def report(
 
 
 def _show_tables(made: dict[str, Any]) -> None:
-    from quire.tools.output import show
+    from quire.tools.output import printable, show
 
     for name, rows in made.items():
         if isinstance(rows, list) and name != "problems":
             click.echo(f"\n{name.replace('_', ' ')}")
             show(rows, as_json=False)
     for words in made["problems"]:
-        click.echo(words, err=True)
+        click.echo(printable(words), err=True)
 
 
 @main.command()

@@ -60,12 +60,15 @@ class ClusterFacts:
 async def read_facts(connection: Connection, topics: Collection[str] = ()) -> ClusterFacts:
     """`topics`: only these; all if none is named. ClickException names one that is not there.
     MetadataError."""
-    known = await read_topics(connection.store)
+    damaged: list[str] = []
+    known = await read_topics(connection.store, damaged)
     for name in topics:
         if name not in known:
-            raise click.ClickException(f"there is no topic {name!r}")
+            words = [each for each in damaged if each.startswith(f"topic {name}:")]
+            raise click.ClickException(words[0] if words else f"there is no topic {name!r}")
     watcher = connection.watcher
     facts = ClusterFacts(bookies=frozenset(watcher.writable | watcher.read_only))
+    facts.problems += damaged
     for name in sorted(topics or known):
         topic = known[name]
         try:

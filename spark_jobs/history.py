@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_quire.connection import Where, run_within
 from pyspark_quire.partitions import read_topics
-from spark_jobs.manifest import NAME, Manifest, ManifestError, read_manifest
+from spark_jobs.manifest import Manifest, ManifestError, folder, lives, manifest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 
 BOOKKEEPER = "bookkeeper."
 METADATA_SECONDS = 60.0
+_OURS = frozenset(
+    name.lower()
+    for name in (
+        "metadata", "assign", "subscribe", "subscribePattern", "includeHeaders", "columns",
+        "isolation.level", "kafka.isolation.level", "minTimestamp", "maxTimestamp",
+        *(f"{border}{kind}" for border in ("starting", "ending")
+          for kind in ("Offsets", "OffsetsByTimestamp", "Timestamp")),
+    )
+)  # fmt: skip
 
 
 def history(
@@ -44,6 +53,7 @@ def history(
     if read_from not in ("live", "archive", "both"):
         raise ValueError(f"read_from: {read_from!r} is none of live, archive, both")
     given = dict(options or {})
+    _check_options(given)
     found = _topic(metadata, topic, given)
     manifests = manifests_of(Path(archive), topic, str(found.id)) if read_from != "live" else []
     files = [str(path) for path in _files(Path(archive), manifests)]
@@ -64,6 +74,14 @@ def history(
     return spark.read.parquet(*files).select(*live.columns).unionByName(live)
 
 
+def _check_options(given: Mapping[str, str]) -> None:
+    """ValueError for what is the archive's, or an argument's, to say: with another border records
+    would be there twice, or not at all."""
+    for name in given:
+        if name.lower() in _OURS:
+            raise ValueError(f"{name}: is not for `options`: history() says it itself")
+
+
 def _topic(metadata: str, name: str, options: Mapping[str, str]) -> Topic:
     settings = {
         each.removeprefix(BOOKKEEPER): text
@@ -82,15 +100,14 @@ def _topic(metadata: str, name: str, options: Mapping[str, str]) -> Topic:
 
 def manifests_of(archive: Path, topic: str, topic_id: str) -> list[Manifest]:
     """By partition. ManifestError, OSError."""
-    places = sorted((archive / topic / topic_id).glob(f"*/{NAME}"))
-    found = [read_manifest(place.parent) for place in places]
-    return sorted((each for each in found if each is not None), key=lambda each: each.partition)
+    found = [manifest_of(archive, *life) for life in lives(archive, topic, topic_id)]
+    return [each for each in found if each is not None]
 
 
 def _files(archive: Path, manifests: Iterable[Manifest]) -> list[Path]:
     """Those that the manifests name, and no others."""
     return [
-        archive / each.topic / each.topic_id / str(each.partition) / file.name
+        folder(archive, each.topic, each.topic_id, each.partition) / file.name
         for each in manifests
         for file in each.files
         if file.name is not None

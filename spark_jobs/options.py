@@ -97,7 +97,10 @@ def tells_errors(command: Command) -> Command:
 
 
 def _raise(error: Exception) -> NoReturn:
+    from broker.log.append.entry_format import EntryFormatError
+    from broker.log.life.archived import ArchivedFormatError
     from broker.log.life.chain import ChainFormatError
+    from broker.log.read.offset_index import IndexFormatError
     from ledger.errors import LedgerError
     from metadata.store import MetadataError
     from pyspark_quire.choose_core import DataLossError, StalePlanError, UnknownTopicError
@@ -105,6 +108,7 @@ def _raise(error: Exception) -> NoReturn:
     from pyspark_quire.partitions import TopicGoneError
     from pyspark_quire.reading import MissingRecordsError
     from spark_jobs.manifest import ManifestError
+    from wire.bookkeeper.ledger_metadata import MetadataFormatError
     from wire.kafka.errors import WireError
 
     known = (
@@ -118,6 +122,10 @@ def _raise(error: Exception) -> NoReturn:
         DataLossError,
         MissingRecordsError,
         WireError,
+        EntryFormatError,
+        IndexFormatError,
+        ArchivedFormatError,
+        MetadataFormatError,
         ManifestError,
         OSError,
     )

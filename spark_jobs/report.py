@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from broker.cluster.config_topic import TOPIC_CONFIGS
 from broker.cluster.topic import OFFSETS_TOPIC
+from ledger.errors import LedgerError
 from pyspark_quire.connection import run_within
-from pyspark_quire.partitions import read_topics, read_view
+from pyspark_quire.partitions import TopicGoneError, read_topics, read_view
 from runtime.env import RealClock
 from spark_jobs.facts import read_facts
 from spark_jobs.lag import commit_pieces, find_times, read_commits, times_pieces
@@ -84,7 +85,13 @@ async def _ends(
     found = {}
     for (topic, partition), chain in facts.chains.items():
         if (topic.name, partition) in wanted:
-            view = await read_view(connection, topic, partition, chain=chain)
+            try:
+                view = await read_view(connection, topic, partition, chain=chain)
+            except TopicGoneError:
+                continue  # deleted meanwhile
+            except LedgerError as error:
+                facts.problems.append(f"{topic.name}-{partition}: where it ends: {error}")
+                continue
             found[topic.name, partition] = view.end_offset
     return found
 

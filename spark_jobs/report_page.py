@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: Bars of a plot: the largest; all rows are in the tables.
 BARS_MAX = 20
 ROWS_MAX = 1000
+#: The end of the year 9998.
+TIME_MAX_MS = 253_370_764_800_000
 _TITLES = {
     "topics": "Topics",
     "times": "Times of records in closed ledgers",
@@ -129,7 +131,13 @@ def _bars(label: str, value: str, unit: str, scale: float) -> Callable[[Any, Seq
     return draw
 
 
+def _is_drawn(time_ms: int) -> bool:
+    """Whether a calendar has it: a broker's clock may have been anywhere. The tables show it."""
+    return 0 <= time_ms <= TIME_MAX_MS
+
+
 def _growth(axes: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401  # untyped
+    rows = [row for row in rows if _is_drawn(row["day_ms"])]
     days = [datetime.fromtimestamp(row["day_ms"] / 1000, UTC) for row in rows]
     axes.bar(days, [row["size_bytes"] / 2**20 for row in rows], color="#3572a5", label="of the day")
     total = [row["since_first_bytes"] / 2**20 for row in rows]

@@ -103,6 +103,7 @@ def encode_topic(topic: Topic) -> bytes:
 
 
 def decode_topic(name: str, data: bytes, version: int) -> Topic:
+    """ValueError, KeyError or TypeError of what is damaged."""
     document = json.loads(data)
     if document["format"] != FORMAT:
         raise ValueError(f"{TOPICS_PATH}/{name}: format {document['format']} is not known")

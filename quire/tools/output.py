@@ -86,7 +86,7 @@ class Rows:
         else:
             if not self.count:
                 click.echo("\t".join(row))
-            click.echo("\t".join(_text(value) for value in row.values()))
+            click.echo("\t".join(printable(_text(value)) for value in row.values()))
         self.count += 1
 
     def end(self) -> None:
@@ -99,6 +99,7 @@ class Rows:
 def _table(rows: Sequence[Mapping[str, object]]) -> None:
     from rich.console import Console  # slow to import, and of use on a terminal only
     from rich.table import Table
+    from rich.text import Text
 
     table = Table()
     for name, value in rows[0].items():
@@ -111,7 +112,7 @@ def _table(rows: Sequence[Mapping[str, object]]) -> None:
             else _text(value)
             for name, value in row.items()
         ]
-        table.add_row(*(cell.replace("[", "\\[") for cell in cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     Console().print(table)
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pyspark_quire.options_core import EARLIEST, LATEST, Border, parse_options
+from pyspark_quire.offsets_json import EARLIEST, LATEST
+from pyspark_quire.options_core import Border, parse_options
 
 LEAST = {"metadata": "zk://h/ledgers", "subscribe": "a, b"}
 

@@ -57,6 +57,7 @@ def test_kafkas_names_have_no_case():
 PATTERN = """
 import sys
 from uuid import UUID
+from broker.cluster.topic import Topic
 from pyspark_quire.choose_core import chosen
 from pyspark_quire.options_core import Which
 name = "a" * 40 + "!"

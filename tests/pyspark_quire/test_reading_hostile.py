@@ -79,7 +79,7 @@ async def test_a_batch_that_never_ends_does_not_fill_the_memory():
             self.given += 1 << 20
             assert self.given <= 512 << 20, "512 MiB of one batch are held"
             flags = FLAG_CONTINUES | (FLAG_CONTINUED if first_entry_id else 0)
-            return [memoryview(entry(0, 1, bytes(1 << 10), flags))]
+            return [memoryview(entry(0, 1, bytes(1 << 20), flags))]
 
     async def send(_bodies, _position):
         raise AssertionError("no batch is whole")

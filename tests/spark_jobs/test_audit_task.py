@@ -1,12 +1,12 @@
 """A piece of an audit: payloads of copies are compared, and content is looked at once."""
 
 from broker.log.append.entry_format import FLAG_CONTINUES, KIND_BATCHES, KIND_INDEX, pack_header
-from spark_jobs.audit_task import Copies, content_fault
-from tests.broker.log.test_partition import batch
+from broker.log.read.offset_index import OffsetIndex
+from tests.pyspark_quire.in_memory import batch
 
 
-def entry(body, kind=KIND_BATCHES, flags=0):
-    return memoryview(pack_header(kind, 0, 1, flags) + bytes(body))
+def entry(body, kind=KIND_BATCHES, flags=0, count=3):
+    return memoryview(pack_header(kind, 0, count, flags) + bytes(body))
 
 
 def test_copies_of_other_content_are_found():
@@ -20,15 +20,16 @@ def test_copies_of_other_content_are_found():
 
 
 def test_content_is_looked_at():
-    good = entry(bytes(batch(b"a", b"b")) + bytes(batch(b"c")))
+    good = entry(bytes(batch(0, 2)) + bytes(batch(2, 1)))
     assert content_fault(good) is None
-    damaged = bytearray(batch(b"a"))
+    damaged = bytearray(batch(0, 1))
     damaged[-1] ^= 1
     assert "offset 0" in content_fault(entry(damaged))
     assert content_fault(memoryview(b"short")) is not None
     assert content_fault(entry(b"not a batch at all, but long enough" * 3)) is not None
     assert content_fault(entry(damaged, flags=FLAG_CONTINUES)) is None, "a part of a batch"
-    assert content_fault(entry(b"an index", KIND_INDEX)) is None
+    assert content_fault(entry(OffsetIndex().to_bytes(), KIND_INDEX)) is None
+    assert content_fault(entry(b"an index", KIND_INDEX)) is not None
 
 
 def test_content_is_told_once_of_the_first_copy():

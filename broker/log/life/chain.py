@@ -503,6 +503,8 @@ _LEDGER_FIELDS = {
     "index": "index_entry",
     "snapshot": "snapshot_entry",
 }
+#: None while a ledger is open, or if it was not sealed.
+_OPTIONAL_FIELDS = frozenset({"last_offset", "index_entry", "snapshot_entry"})
 
 
 #: Those of format 3, each left out where it is as if it were not there.
@@ -539,6 +541,12 @@ def _archive_row(info: LedgerInfo) -> list[Any]:
 def _ledger(item: dict[str, Any]) -> LedgerInfo:
     """KeyError, TypeError, ValueError, ChainFormatError."""
     values = {field: item[name] for name, field in _LEDGER_FIELDS.items()}
+    for field, value in values.items():
+        if type(value) is not int and (value is not None or field not in _OPTIONAL_FIELDS):
+            raise ChainFormatError(f"partition document is damaged: {field} is {value!r}")
+    last = values["last_offset"]
+    if last is not None and last < values["base_offset"] - 1:
+        raise ChainFormatError(f"partition document is damaged: a ledger ends at offset {last}")
     for name, field in _COMPACTED_FIELDS.items():
         if name in item:
             values[field] = _integer(item[name]) if name != "epochs" else _epochs(item)
