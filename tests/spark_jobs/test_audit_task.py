@@ -2,6 +2,7 @@
 
 from broker.log.append.entry_format import FLAG_CONTINUES, KIND_BATCHES, KIND_INDEX, pack_header
 from broker.log.read.offset_index import OffsetIndex
+from spark_jobs.audit_task import Copies, content_fault
 from tests.pyspark_quire.in_memory import batch
 
 
