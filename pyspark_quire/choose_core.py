@@ -3,23 +3,19 @@ look at the log. As Spark's KafkaOffsetReaderAdmin. Pure."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.regex import Pattern
 from pyspark_quire.offsets_json import EARLIEST, LATEST
-from wire.kafka.errors import KafkaError
+from pyspark_quire.topic_pattern import matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from broker.cluster.topic import Topic
     from pyspark_quire.offsets_json import PerPartition
     from pyspark_quire.options_core import Which
 
 V = TypeVar("V")
-#: RE2 takes a repetition of so many for plain text.
-_HUGE = re.compile(r"\{\d{6,}", re.ASCII)
 
 
 class DataLossError(Exception):
@@ -52,22 +48,6 @@ def chosen(topics: Mapping[str, Topic], which: Which) -> list[tuple[Topic, int]]
                 raise UnknownTopicError(f"topic {name} has no partition {partition}")
             found.append((topic, partition))
     return found
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Of whole names, in a time that grows with them (RE2). Of what RE2 does not have, as looking
-    ahead, Python's way back and forth, which nothing bounds. ValueError."""
-    if _HUGE.search(pattern):
-        raise ValueError(f"{pattern[:100]!r} is no regular expression: it repeats without bounds")
-    try:
-        return Pattern(pattern).matches
-    except KafkaError:
-        pass
-    try:
-        compiled = re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{pattern[:100]!r} is no regular expression: {error}") from None
-    return lambda name: compiled.fullmatch(name) is not None
 
 
 def _all_of(topics: Mapping[str, Topic], names: Collection[str]) -> list[tuple[Topic, int]]:

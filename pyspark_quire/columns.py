@@ -7,8 +7,12 @@ batch only if its Arrow schema is exactly the one that they make of the DDL, nul
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 HEADERS = "headers"
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -40,6 +44,17 @@ class ColumnSet:
     @property
     def arrow(self) -> pa.Schema:
         return pa.schema([pa.field(name, TYPES[name][1]) for name in self.names])
+
+    def check(self, schema: StructType) -> None:
+        """ValueError if a schema that was given to the reader is another one: columns are chosen by
+        the option, and have their types."""
+        given = [(each.name, each.dataType.simpleString()) for each in schema.fields]
+        if given != [
+            (name, TYPES[name][0].replace(": ", ":").replace(", ", ",")) for name in self.names
+        ]:
+            raise ValueError(
+                f"the schema of this source is {self.ddl}; choose columns by the option `columns`"
+            )
 
 
 def column_set(columns: str | None, *, include_headers: bool) -> ColumnSet:

@@ -144,7 +144,7 @@ class _Ends:
         for topic in self._client.ask(address, request, _LIST_OFFSETS).topics:
             for each in topic.partitions:
                 self._check(each.error_code, f"{topic.name}-{each.partition_index}")
-                if not each.error_code:
+                if not each.error_code and each.offset >= 0:
                     self.found[topic.name, each.partition_index] = each.offset
 
     def _check(self, code: int, what: str) -> None:

@@ -10,10 +10,9 @@ taken and has no effect. Names do not depend on case. Pure.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark_quire.choose_core import matcher
 from pyspark_quire.columns import ColumnSet, column_set
 from pyspark_quire.offsets_json import (
     EARLIEST,
@@ -24,6 +23,7 @@ from pyspark_quire.offsets_json import (
     json_object,
     per_partition,
 )
+from pyspark_quire.topic_pattern import matcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,6 +104,11 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = None
     max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
     metadata_timeout_ms: int = METADATA_TIMEOUT_MS
+
+
+def for_tasks(options: ReadOptions) -> ReadOptions:
+    """What a task needs: it asks no broker, so passwords for brokers stay with the driver."""
+    return replace(options, kafka={})
 
 
 class _Options:

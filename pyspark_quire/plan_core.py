@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from broker.log.life.ledger_info import LedgerInfo
 
+#: Of one partition, whatever is asked for, and whatever sizes the metadata tell of.
+SPLITS_MAX = 100_000
 #: A record of which nothing is known, as in an open ledger.
 BYTES_PER_RECORD = 256
 
@@ -119,7 +121,7 @@ def split_counts(partitions: Sequence[Sequence[Part]], rules: SplitRules) -> lis
             # As Math.round, in whole numbers: those of metadata may be beyond what a float has.
             share = (2 * weight * rules.min_partitions + total) // (2 * total)
             count = max(count, share)
-        counts.append(min(max(count, 1), records) if records else 0)
+        counts.append(min(max(count, 1), records, SPLITS_MAX) if records else 0)
     return counts
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from pyspark_quire.columns import column_set
-from pyspark_quire.options_core import parse_options
+from pyspark_quire.options_core import for_tasks, parse_options
 from pyspark_quire.partition import SplitPartition
 from pyspark_quire.planning import batch_splits
 from pyspark_quire.remembering import RememberingReader
@@ -38,10 +38,13 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
         return column_set(self.options.get("columns"), include_headers=headers).ddl
 
     def reader(self, schema: StructType) -> QuireReader:
-        return QuireReader(parse_options(self.options))
+        options = parse_options(self.options)
+        options.columns.check(schema)
+        return QuireReader(options)
 
     def streamReader(self, schema: StructType) -> QuireStreamReader:
         options = parse_options(self.options, is_stream=True)
+        options.columns.check(schema)
         if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
             return RememberingReader(options)
         from pyspark_quire.admitted import AdmittedReader
@@ -55,6 +58,10 @@ class QuireReader(DataSourceReader):  # type: ignore[misc]
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+
+    def __getstate__(self) -> dict[str, ReadOptions]:
+        """Of what goes to the tasks."""
+        return {"_options": for_tasks(self._options)}
 
     def partitions(self) -> list[SplitPartition]:
         return [SplitPartition(split) for split in batch_splits(self._options)]

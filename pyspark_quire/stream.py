@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
+from pyspark_quire.options_core import for_tasks
 from pyspark_quire.pace import Pace
 from pyspark_quire.partition import SplitPartition
 from pyspark_quire.stream_core import from_offset, to_offset
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class QuireStreamReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Lives in the driver's Python worker as long as the query, and is copied to the tasks'."""
+    """Lives in the driver's Python worker as long as the query; what the tasks get reads only."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -32,6 +33,10 @@ class QuireStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._pace = Pace(self._looks, options)
         #: Decided once: Spark asks again when the first batch runs, and more may be there by then.
         self._initial: Offsets | None = None
+
+    def __getstate__(self) -> dict[str, ReadOptions]:
+        """Of what goes to the tasks, which only read."""
+        return {"_options": for_tasks(self._options)}
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:

@@ -1,5 +1,7 @@
 """The columns of a query, as DDL and as Arrow has them."""
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 
@@ -22,3 +24,18 @@ def test_ddl_and_arrow_say_the_same():
 def test_bad_columns_are_named(text):
     with pytest.raises(ValueError, match="columns"):
         column_set(text, include_headers=False)
+
+
+def test_another_schema_is_refused():
+    def field(name, kind):
+        return SimpleNamespace(name=name, dataType=SimpleNamespace(simpleString=lambda: kind))
+
+    columns = column_set("offset,headers", include_headers=True)
+    right = [
+        field("offset", "bigint"),
+        field("headers", "array<struct<key:string,value:binary>>"),
+    ]
+    columns.check(SimpleNamespace(fields=right))
+    for wrong in (right[:1], right[::-1], [field("offset", "int"), right[1]]):
+        with pytest.raises(ValueError, match="columns"):
+            columns.check(SimpleNamespace(fields=wrong))

@@ -10,7 +10,8 @@ import pytest
 
 from broker.security.client_security import ClientSecurity
 from pyspark_quire.leader_client import LeaderClient, NoAnswerError
-from wire.kafka.messages.metadata import MetadataRequest
+from wire.kafka.headers import encode_response
+from wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 
 SECONDS = 0.5
 
@@ -51,3 +52,20 @@ def test_a_broker_that_ends_in_the_middle_of_tls_is_asked_again(monkeypatch, kin
     monkeypatch.setattr(LeaderClient, "_connected", ask)
     with LeaderClient(ClientSecurity(), seconds=SECONDS) as client, pytest.raises(NoAnswerError):
         client.ask(("127.0.0.1", 1), MetadataRequest(topics=[]), 9)
+
+
+def test_an_answer_to_another_question_is_none():
+    def answer_another(listener):
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            answer = encode_response(MetadataResponse(), MetadataRequest.INFO.key, 9, 4711)
+            connection.sendall(b"".join(answer))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_another, args=(listener,))
+        thread.start()
+        client = LeaderClient(ClientSecurity(), seconds=5)
+        with client, pytest.raises(NoAnswerError, match="another question"):
+            client.ask(listener.getsockname(), MetadataRequest(topics=[]), 9)
+        thread.join()

@@ -1,5 +1,6 @@
 """How far a micro-batch goes, without a cluster."""
 
+import pickle
 import socket
 import sys
 import types
@@ -152,3 +153,14 @@ def test_a_query_outlives_a_zookeeper_that_says_nothing():
         given = options(is_stream=True, metadata=f"zk+hierarchical://127.0.0.1:{port}/ledgers")
         start = {"a-0": 5}
         assert Pace(StreamLooks(given), given).next_end(start, None, None) == start
+
+
+@pytest.mark.parametrize("kind", ["4.0", "4.2"])
+def test_passwords_for_brokers_stay_with_the_driver(readers, kind):
+    """A task asks no broker."""
+    reader = readers(kind, Looks({}), **{"kafka.sasl.jaas.config": "password='hidden'"})
+    assert b"hidden" in pickle.dumps(reader._options)
+    sent = pickle.dumps(reader)
+    assert b"hidden" not in sent
+    assert pickle.loads(sent)._options.which == reader._options.which
+    assert "hidden" not in repr(reader._options)

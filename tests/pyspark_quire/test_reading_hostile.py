@@ -109,3 +109,35 @@ async def test_an_entry_that_is_none_is_named(payload):
 async def test_an_index_that_is_damaged_is_named():
     with pytest.raises(ValueError, match="ledger 7"):
         await read_index(Reader([entry(0, 0, b"QIX1 and nothing else", kind=2)]), 0)
+
+
+MISSING = {
+    "an entry is missing": [entry(0, 5, batch(0, 5)), entry(6, 4, batch(6, 4))],
+    "the ledger ends early": [entry(0, 5, batch(0, 5))],
+    "an entry is there twice": [
+        entry(0, 5, batch(0, 5)), entry(0, 5, batch(0, 5)), entry(5, 5, batch(5, 5)),
+    ],
+    "the batch does not go on": [
+        entry(0, 5, batch(0, 5)[:40], FLAG_CONTINUES), entry(5, 5, batch(5, 5)),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("payloads", MISSING.values(), ids=MISSING)
+async def test_what_is_missing_between_entries_is_told(payloads):
+    with pytest.raises(MissingRecordsError, match="ledger 7"):
+        await offsets(payloads, 0, 10)
+
+
+async def test_a_compacted_ledger_may_have_holes_and_goes_forward():
+    made = [entry(0, 5, batch(0, 2)), entry(7, 3, batch(8, 2))]
+    taken = []
+
+    async def send(bodies, position):
+        taken.append((len(bodies), position))
+
+    await read_range(Reader(made), Range(0, 10, is_compacted=True, first_entry=0), send)
+    assert taken == [(2, 10)]
+    back = [entry(5, 5, batch(5, 5)), entry(0, 5, batch(0, 5))]
+    with pytest.raises(MissingRecordsError):
+        await read_range(Reader(back), Range(0, 20, is_compacted=True, first_entry=0), send)

@@ -32,3 +32,7 @@ def test_a_small_partition_is_not_starved():
         end = {"large": 1_000_000 + 10 * batch, "small": 1}
         at = limited(at, end, 10)
     assert at["small"] == 1
+
+
+def test_a_partition_that_the_start_does_not_know_has_nothing_to_wait_for():
+    assert limited({"a": 5}, {"a": 25, "new": 1000}, 10) == {"a": 15, "new": 1000}

@@ -1,6 +1,7 @@
 """One file of an archive, when its task is run twice at the same time: Spark does that if it
 speculates, if it has lost sight of an executor, and if a killed run's executors outlive it."""
 
+import os
 from contextlib import suppress
 
 import pyarrow as pa
@@ -79,3 +80,41 @@ def test_an_attempt_that_dies_takes_nothing_from_another(tmp_path, monkeypatch):
     file = archive_piece(piece)
     assert file.rows == 6000
     assert verify_piece(VerifyPiece(piece.place, file)) is None
+
+
+def test_a_file_is_synced_before_it_has_its_name(tmp_path, monkeypatch):
+    given = options(includeHeaders="true")
+    piece = ArchivePiece(
+        Split("t", "id", 0, 0, 10, (Part(1, 0, 10),), {}, {}), 1, given, str(tmp_path / "0")
+    )
+    done = []
+    fsync, publish = os.fsync, archive_task.publish
+
+    def synced(handle):
+        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    def published(fresh, path):
+        done.append((fresh.name, path.name))
+        publish(fresh, path)
+
+    monkeypatch.setattr(archive_task, "read_split", lambda *_: iter([rows(0, 10, given)]))
+    monkeypatch.setattr(archive_task.os, "fsync", synced)
+    monkeypatch.setattr(archive_task, "publish", published)
+    file = archive_piece(piece)
+    at = next(n for n, each in enumerate(done) if isinstance(each, tuple))
+    hidden, name = done[at]
+    assert done[at - 1] == hidden
+    assert (name, file.rows) == (file.name, 10)
+    assert [path.name for path in (tmp_path / "0").iterdir()] == [name]
+
+
+def test_offsets_of_another_range_are_no_archive(tmp_path, monkeypatch):
+    """Though the file's bytes are those that the manifest tells of."""
+    given = options(includeHeaders="true")
+    piece = ArchivePiece(
+        Split("t", "id", 0, 0, 10, (Part(1, 0, 10),), {}, {}), 1, given, str(tmp_path / "0")
+    )
+    monkeypatch.setattr(archive_task, "read_split", lambda *_: iter([rows(5, 15, given)]))
+    file = archive_piece(piece)
+    assert "offsets" in verify_piece(VerifyPiece(piece.place, file))

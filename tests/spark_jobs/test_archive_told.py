@@ -4,6 +4,7 @@ partition. With metadata in memory, and pieces that a list answers."""
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -165,3 +166,47 @@ def test_a_number_that_is_damaged_in_the_metadata_names_its_node(cluster, tmp_pa
     trio.run(damage)
     with pytest.raises(ValueError, match=f"{T.id}|t-0"):
         make(tmp_path)
+
+
+def test_the_cluster_is_told_after_the_manifest(cluster, tmp_path, monkeypatch):
+    """Killed between the two, retention waits; the other way round it would drop what no manifest
+    names. The next run tells again."""
+    fill(cluster, closed(1, 0, 60))
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*_):
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_manifest", killed)
+        with pytest.raises(KilledError):
+            make(tmp_path)
+    assert told(cluster) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "tell_archived", killed)
+        with pytest.raises(KilledError):
+            make(tmp_path)
+    assert told(cluster) == 0
+    assert make(tmp_path).ledgers == 0
+    assert told(cluster) == 60
+
+
+def test_a_second_run_is_refused(cluster, tmp_path):
+    fill(cluster, closed(1, 0, 60))
+    with module._locked(tmp_path), pytest.raises(click.ClickException, match="another run"):
+        make(tmp_path)
+    assert make(tmp_path).ledgers == 1
+
+
+def test_a_ledger_waits_until_its_transactions_are_decided():
+    look = SimpleNamespace(
+        view=SimpleNamespace(
+            log_start_offset=0, chain=SimpleNamespace(ledgers=(closed(1, 0, 60), closed(2, 60, 90)))
+        ),
+        end_offset=75,
+    )
+    assert [(each.start, each.end) for each in module._ranges(look, 0)] == [(0, 60)]
+    look.end_offset = 59
+    assert module._ranges(look, 0) == []

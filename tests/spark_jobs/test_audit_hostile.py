@@ -199,5 +199,13 @@ def test_a_bound_of_bytes_for_each_second_is_kept_within_a_piece(checker):
     """250 entries of 1 MB at 1 MB/s: not all of them in the first second, and then sleep."""
     checker.SIZE = 1_000_000
     trio.run(audit_task._check, piece(250, 1_000_000), clock=MockClock(autojump_threshold=0.05))
+    begun, _ = checker.calls[0]
+    ended, last = checker.calls[-1]
+    assert ended - begun >= 249 - last / 1_000_000
     largest = max(size for _, size in checker.calls)
     assert largest <= 16_000_000
+
+
+def test_a_step_leaves_no_entry_out(checker):
+    found = trio.run(audit_task._check, piece(2_501))
+    assert found.entries == found.copies == found.bytes == 2_501

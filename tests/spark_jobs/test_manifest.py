@@ -1,6 +1,7 @@
 """Manifests: no offset twice, none left out, and a replacement is whole or not there."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -78,3 +79,26 @@ def test_folders_may_be_there(tmp_path):
     for _ in range(2):
         make_folder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_content_and_names_are_synced_in_their_order(tmp_path, monkeypatch):
+    """A name that outlives a power cut names what was written, and the name itself outlives it."""
+    done = []
+    fsync, replace_file = os.fsync, os.replace
+
+    def synced(handle):
+        done.append(("sync", os.path.basename(os.readlink(f"/proc/self/fd/{handle}"))))
+        fsync(handle)
+
+    def replaced(fresh, path):
+        done.append(("replace", os.path.basename(fresh), os.path.basename(path)))
+        replace_file(fresh, path)
+
+    monkeypatch.setattr(module.os, "fsync", synced)
+    monkeypatch.setattr(module.os, "replace", replaced)
+    make_folder(tmp_path / "a" / "b")
+    assert done == [("sync", tmp_path.name), ("sync", "a")]
+    done.clear()
+    write_manifest(tmp_path / "a" / "b", TWO)
+    fresh = ".manifest.json.new"
+    assert done == [("sync", fresh), ("replace", fresh, "manifest.json"), ("sync", "b")]
