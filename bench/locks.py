@@ -4,12 +4,17 @@
 
 `shapes`: `quire locks bench` with one WRITE lock drawn from 0 (none), 64 or 128 ids, on one and two
 partitions; its producers are threads of one Python process, which bounds what they reach.
-`neighbours`: a topic without locks is written to while another topic of the same server is: not at
-all, by producers without locks, and by the same producers that all write one lock. The last two in
-turn; their ratio is what the lock costs, and no processor's share of theirs.
+`neighbours`: a topic without locks is written to while two connections write to another one, in
+turn, so many requests a second: records without locks, or of the same size that all write one lock,
+half of which are refused since the other connection was first. The ratio of the two is what the
+lock costs a neighbour; what the requests themselves cost is in both.
 """
 
+import itertools
 import json
+import multiprocessing
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -22,14 +27,19 @@ from bench import clients, load, rounds
 from bench.compaction_pass import percentile_ms
 from bench.rounds import Figure
 from bench.servers import Quire, Server
+from quire.tools.locks.bench_core import conflict_in
+from wire.kafka.api_keys import ApiKey
+from wire.kafka.headers import decode_response, encode_request
+from wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wire.kafka.records.batch import build_batch
+from wire.kafka.records.record import Record
 
 POOLS = (0, 64, 128)
 PARTITIONS = (1, 2)
-#: Neighbours: so many producers pause for so long; a slice is measured while they run.
-PRODUCERS, INTERVAL_MS, SLICE_SECONDS = 4, 4, 4.0
-RUN_RECORDS = 10_000
-#: They log in and read the topic's settings before they write.
-BEGIN_SECONDS = 2.5
+#: Neighbours: what a slice takes, and how many requests a second come beside it.
+SLICE_SECONDS, PER_SECOND = 4.0, 400
+BEGIN_SECONDS = 0.5
+PRODUCE = 9
 
 
 def topic_of(server: Server, name: str, partitions: int, locks: str) -> str:
@@ -78,20 +88,45 @@ def neighbour(server: Server, topic: str, name: str) -> Iterator[Figure]:
     yield f"{name}: one in flight, p99", "ms", percentile_ms(one.latencies, 0.99)
 
 
-def beside(server: Server, quiet: str, name: str, locks: int) -> Iterator[Figure]:
+def contend(address: tuple[str, int], topic: str, prefix: str, told: object) -> None:
+    """Until it is killed. `prefix`: of the headers' names; «quire.» makes them a lock's."""
+    sockets = [load.connect(address) for _ in range(2)]
+    positions, counts = [0, 0], [0, 0]
+    due = time.monotonic()
+    for turn in itertools.cycle((0, 1)):
+        headers = [(f"{prefix}position", b"%d" % positions[turn]), (f"{prefix}lock.write", b"hot")]
+        batch = build_batch([Record(0, 0, None, bytes(512), headers)])
+        part = PartitionProduceData(index=0, records=batch)
+        data = TopicProduceData(name=topic, partition_data=[part])
+        body = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
+        sockets[turn].sendall(encode_request(body, PRODUCE, 0, "bench"))
+        (size,) = struct.unpack(">i", sockets[turn].recv(4, socket.MSG_WAITALL))
+        frame = memoryview(sockets[turn].recv(size, socket.MSG_WAITALL))
+        _, answer = decode_response(int(ApiKey.PRODUCE), PRODUCE, frame)
+        [result] = answer.responses[0].partition_responses
+        conflict = conflict_in(result.error_message)
+        positions[turn] = (result.base_offset if conflict is None else conflict) + 1
+        counts[conflict is not None] += 1
+        told[:] = counts
+        due += 1 / PER_SECOND
+        time.sleep(max(due - time.monotonic(), 0))
+
+
+def beside(server: Server, quiet: str, name: str, prefix: str) -> Iterator[Figure]:
     topic = topic_of(server, "hot", 1, "optional")
-    child = writing(
-        server, topic, producers=PRODUCERS, records=RUN_RECORDS, size=512,
-        interval_ms=INTERVAL_MS, locks=locks,
-    )  # fmt: skip
+    counts = multiprocessing.Array("i", 2)
+    child = multiprocessing.Process(target=contend, args=(server.address, topic, prefix, counts))
+    child.start()
     try:
         time.sleep(BEGIN_SECONDS)
+        before, began = sum(counts), time.monotonic()
         yield from neighbour(server, quiet, name)
-        if child.poll() is not None:
-            raise RuntimeError(f"the producers were done before the slice: {child.stdout.read()}")
+        rate = (sum(counts) - before) / (time.monotonic() - began)
+        yield f"{name}: its requests", "requests/s", rate
+        yield f"{name}: refused of them", "share", counts[1] / sum(counts)
     finally:
         child.kill()
-        child.wait()
+        child.join()
     clients.delete_topic(server, topic)
 
 
@@ -104,10 +139,15 @@ def shapes(server: Server, options: object) -> Iterator[Figure]:
 def neighbours(server: Server, number: int) -> Iterator[Figure]:
     quiet = topic_of(server, "quiet", 1, "off")
     yield from neighbour(server, quiet, "alone")
-    plain = list(beside(server, quiet, "beside producers without locks", 0))
-    hot = list(beside(server, quiet, "beside producers of one lock", 1))
+    both = [("beside records without locks", "other."), ("beside records of one lock", "quire.")]
+    if number % 2:
+        both.reverse()
+    figures = {name: list(beside(server, quiet, name, prefix)) for name, prefix in both}
+    plain, hot = figures[both[0][0]], figures[both[1][0]]
+    if number % 2:
+        plain, hot = hot, plain
     yield from (*plain, *hot)
-    for (what, _, one), (_, _, other) in zip(plain, hot, strict=True):
+    for (what, _, one), (_, _, other) in zip(plain[:3], hot[:3], strict=True):
         yield f"one lock / without: {what.rpartition(': ')[2]}", "times", other / one
     clients.delete_topic(server, quiet)
 
