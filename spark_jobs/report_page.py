@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Bars of a plot: the largest; all rows are in the tables.
 BARS_MAX = 20
+#: So that one bar does not fill a plot.
+PLACES_MIN = 4
+DAYS_NAMED = 12
 ROWS_MAX = 1000
 #: The end of the year 9998.
 TIME_MAX_MS = 253_370_764_800_000
@@ -36,7 +39,8 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em;
        color: #222; background: #fff }
 table { border-collapse: collapse; margin: 1em 0 } th, td { padding: .2em .8em; text-align: right }
-th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd }
+th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd;
+     white-space: nowrap }
 th:first-child, td:first-child { text-align: left } svg { max-width: 100%; height: auto }
 .problem { color: #a00 }
 """
@@ -126,6 +130,7 @@ def _bars(label: str, value: str, unit: str, scale: float) -> Callable[[Any, Seq
         names = [str(row[label]).replace("$", r"\$") for row in shown]
         axes.barh(range(len(shown)), [(row[value] or 0) / scale for row in shown], color="#3572a5")
         axes.set_yticks(range(len(shown)), names)
+        axes.set_ylim(min(len(shown) - PLACES_MIN, 0) - 0.6, len(shown) - 0.4)
         axes.set_xlabel(unit)
 
     return draw
@@ -138,11 +143,17 @@ def _is_drawn(time_ms: int) -> bool:
 
 def _growth(axes: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401  # untyped
     rows = [row for row in rows if _is_drawn(row["day_ms"])]
-    days = [datetime.fromtimestamp(row["day_ms"] / 1000, UTC) for row in rows]
-    axes.bar(days, [row["size_bytes"] / 2**20 for row in rows], color="#3572a5", label="of the day")
+    places = range(len(rows))
+    sizes = [row["size_bytes"] / 2**20 for row in rows]
+    axes.bar(places, sizes, width=0.6, color="#3572a5", label="of the day")
     total = [row["since_first_bytes"] / 2**20 for row in rows]
-    axes.plot(days, total, color="#c44", marker="o", label="until then")
+    axes.plot(places, total, color="#c44", marker="o", label="until then")
     axes.set_ylabel("MiB")
+    # Days without a ledger are not there; of many, some are named.
+    named = places[:: max(len(rows) // DAYS_NAMED, 1)]
+    days = [datetime.fromtimestamp(rows[n]["day_ms"] / 1000, UTC) for n in named]
+    axes.set_xticks(list(named), [f"{day:%Y-%m-%d}" for day in days])
+    axes.set_xlim(-1, max(len(rows), PLACES_MIN))
     axes.tick_params(axis="x", rotation=30)
     axes.legend()
 
