@@ -73,4 +73,4 @@ async def test_a_scan_of_a_striped_ledger_reads_its_bytes_about_once(nursery, au
 
     world.bookies.read_entries = counted
     assert await offsets(log.writer.reader, Range(0, 64)) == list(range(64))
-    assert sent < 3 * 64 * (256 << 10)
+    assert sent < 1.5 * 64 * (256 << 10)

@@ -54,6 +54,9 @@ LIES = {
     "an entry is empty": [entry(0, 10, b"")],
     "batches of an entry overlap": [entry(0, 10, batch(0, 5) + batch(0, 5))],
     "batches of an entry leave offsets out": [entry(0, 10, batch(0, 4) + batch(5, 5))],
+    "a batch has fewer records than offsets": [
+        entry(0, 10, changed(batch(0, 5), last_offset_delta=9)),
+    ],
     "a batch ends before it begins": [entry(0, 10, changed(batch(0, 10), last_offset_delta=-1))],
     "records lie outside of their batch": [
         entry(0, 3, build_batch([Record(n, 0, None, b"") for n in (9, -3, 2**31 - 1)],
