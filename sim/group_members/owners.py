@@ -4,8 +4,9 @@ there an active task of the partition), or by SyncGroup.
 *two owners*: two members were told one partition in one member epoch; or one is told a partition of
 another one that was answered by the same coordinator so lately that this cannot have removed it:
 neither its session nor its time to give the partition up can be over. (A coordinator that was
-deposed and does not know it answers heartbeats as before; so does Kafka's. Epochs tell then.) A
-generation is an epoch: they go on through each change of the protocol while the group is in use.
+deposed and does not know it answers heartbeats as before; so does Kafka's. Epochs tell then. Nor
+does an answer tell anything that came so late that the coordinator may have given up on the member
+which asked: it was true when it was made.) A generation is an epoch: they go on through each change of the protocol while the group is in use.
 But an empty group of one protocol makes place for a new one of the other, whose epochs begin anew,
 as Kafka's do; of a group that may do so an epoch of who is not safe any more says nothing.
 A static member's successor has another id and what the member had, in the same epoch: the two are
@@ -67,7 +68,8 @@ class Owners:
         for partition in partitions:
             self.told_count += 1
             self._judge_epoch(member_id, epoch, partition, now)
-            if before is None or partition not in before.partitions:
+            is_late = safe_until <= now
+            if not is_late and (before is None or partition not in before.partitions):
                 self._judge_others(member_id, partition, coordinator, now)
         self._holds[member_id] = _Hold(coordinator, safe_until, set(partitions))
 

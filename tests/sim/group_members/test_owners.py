@@ -35,6 +35,20 @@ def test_who_was_just_answered_is_still_an_owner():
         told(owners, "b", 4, P, now=2.5)
 
 
+def test_an_answer_that_comes_late_takes_nothing_from_who_followed():
+    """Seed 1336569804 had an answer under way for four seconds, while the member was given up and
+    another one got what it had. Its epoch is judged as that of any other answer."""
+    owners = Owners()
+    told(owners, "b", 14, P, now=17.1, safe_until=18.4)
+    told(owners, "a", 12, P, now=17.1, safe_until=14.9)
+    with pytest.raises(Violation, match="in epoch 14: b and a"):
+        told(owners, "a", 14, P, now=17.2, safe_until=14.9)
+    owners = Owners()
+    told(owners, "b", 14, P, now=17.1, safe_until=18.4)
+    with pytest.raises(Violation, match=r"is safe until 18\.400, is a's at 17.100"):
+        told(owners, "a", 12, P, now=17.1, safe_until=17.2)
+
+
 def test_a_static_members_successor_has_what_it_had_in_the_same_epoch():
     owners = Owners()
     told(owners, "a", 3, P, instance="i")
