@@ -6,11 +6,11 @@ another one that was answered by the same coordinator so lately that this cannot
 neither its session nor its time to give the partition up can be over. (A coordinator that was
 deposed and does not know it answers heartbeats as before; so does Kafka's. Epochs tell then. Nor
 does an answer tell anything that came so late that the coordinator may have given up on the member
-which asked: it was true when it was made.) A generation is an epoch: they go on through each change of the protocol while the group is in use.
-But an empty group of one protocol makes place for a new one of the other, whose epochs begin anew,
-as Kafka's do; of a group that may do so an epoch of who is not safe any more says nothing.
-A static member's successor has another id and what the member had, in the same epoch: the two are
-one, as they are one process after the other.
+which asked: it was true when it was made.) A generation is an epoch: they go on through each change
+of the protocol while the group is in use. But an empty group of one protocol makes place for a new
+one of the other, whose epochs begin anew, as Kafka's do; of a group that may do so an epoch of who
+is not safe any more says nothing. A static member's successor has another id and what the member
+had, in the same epoch: the two are one, as they are one process after the other.
 """
 
 from __future__ import annotations
