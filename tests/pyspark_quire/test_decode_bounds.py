@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from broker.log.read.segment import DECOMPRESSED_BYTES_MAX
+from broker.log.transactions.aborted_index import AbortedTransaction
+from pyspark_quire import decode
 from pyspark_quire.columns import column_set
 from pyspark_quire.decode import BATCH_BYTES_MAX, Bounds, Decoder
 from tests.pyspark_quire.in_memory import batch
@@ -100,3 +102,26 @@ def test_fewer_than_no_records_are_damage():
     nothing = build_batch([], base_offset=5, last_offset_delta=0)
     with pytest.raises(WireError):
         decoded(with_header(nothing, record_count=-1), batch(6, 5))
+
+
+def test_an_arrow_batch_has_about_so_many_bytes(monkeypatch):
+    """Of what was unpacked, and not of what is stored: these are 40 bytes each, compressed."""
+    monkeypatch.setattr(decode, "BATCH_BYTES", 10_000)
+    made = decoder()
+    for number in range(6):
+        record = Record(0, 0, None, bytes(6_000))
+        made.feed(build_batch([record], base_offset=number, compression=Compression.ZSTD))
+    counts = []
+    while (found := made.take()) is not None:
+        counts.append(found.num_rows)
+    assert counts == [2, 2, 2]
+
+
+def test_all_aborted_transactions_of_a_producer_are_left_out():
+    """In whatever order they are told."""
+    rows = [AbortedTransaction(7, n, n + 1, n) for n in (8, 0, 4)]
+    made = Decoder("t", 3, column_set("offset", include_headers=False), Bounds(), aborted=rows)
+    more = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    for number in range(12):
+        made.feed(build_batch([Record(0, 0, None, b"v")], base_offset=number, **more))
+    assert made.take().column("offset").to_pylist() == [2, 3, 6, 7, 10, 11]

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pyspark_quire.options_core import parse_options
-from pyspark_quire.plan_core import Part, SplitRules, split_counts
+from pyspark_quire.plan_core import SPLITS_MAX, Part, SplitRules, split_counts
 from pyspark_quire.stream_core import from_offset, rows_for_bytes
 
 LEAST = {"metadata": "zk://h/ledgers", "subscribe": "a"}
@@ -95,3 +95,8 @@ def test_a_pattern_does_not_hold_the_planner():
 def test_a_checkpoint_that_was_edited_is_refused_in_words(parts):
     with pytest.raises(ValueError, match="is no offset of this source"):
         from_offset({"v": 1, "parts": parts})
+
+
+def test_metadata_that_tell_of_exabytes_make_no_endless_plan():
+    part = Part(1, 0, 2**40, size_bytes=2**62)
+    assert split_counts([[part]], SplitRules()) == [SPLITS_MAX]

@@ -98,8 +98,8 @@ def test_a_manifest_that_is_ahead_of_the_log_tells_nothing(cluster, tmp_path):
     """The cluster was restored from a backup, or the manifest edited: what is written from now on
     would count as archived."""
     fill(cluster, closed(1, 0, 60))
-    write(tmp_path, (0, 1000, "x.parquet"))
-    with pytest.raises(REFUSED):
+    (write(tmp_path, (0, 1000, "x.parquet")) / "x.parquet").write_bytes(b"x")
+    with pytest.raises(REFUSED, match="ends at 60"):
         make(tmp_path)
     assert told(cluster) == 0
 
@@ -108,9 +108,20 @@ def test_a_manifest_whose_files_are_gone_tells_nothing(cluster, tmp_path):
     """A look at names and sizes costs nothing, before the only other copy may be dropped."""
     fill(cluster, closed(1, 0, 60), closed(2, 60, 100))
     write(tmp_path, (0, 60, "x.parquet"))
-    with pytest.raises(REFUSED):
+    with pytest.raises(REFUSED, match="No such file"):
         make(tmp_path)
     assert told(cluster) == 0
+
+
+def test_what_an_attempt_left_half_written_is_removed(cluster, tmp_path):
+    """By the next run, which has the lock. Whole files that no manifest names stay."""
+    fill(cluster, closed(1, 0, 60))
+    there = write(tmp_path)
+    for name in (".0-60.0.new", "0-60-abc.parquet"):
+        (there / name).write_bytes(b"x")
+    make(tmp_path)
+    assert not (there / ".0-60.0.new").exists()
+    assert (there / "0-60-abc.parquet").exists()
 
 
 def test_ledgers_that_were_compacted_are_refused(cluster, tmp_path):

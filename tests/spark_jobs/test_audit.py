@@ -1,6 +1,7 @@
 """An audit's findings, when what it planned from is another by the end."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import trio
@@ -45,6 +46,23 @@ def test_a_copy_that_was_moved_meanwhile_is_not_missing(monkeypatch):
     trio.run(prepare)
     found = make_audit(WHERE, run, AuditOptions(ledgers=(7,)), lambda _: lambda _: None)
     assert found.ledgers == 1
+    assert found.findings == []
+
+
+def test_a_ledger_that_was_deleted_meanwhile_is_not_missing(monkeypatch):
+    store, path = MemoryStore(), ledger_path("/ledgers", 7)
+    watcher = SimpleNamespace(writable=set(), read_only=set())
+    connection = Connection(store, "/ledgers", None, watcher, None)
+    before = LedgerMetadata(2, 2, 2, ((0, ("a", "b")),), LedgerState.CLOSED, 9, 1000)
+
+    def run(_check, pieces):
+        trio.run(store.delete, path, 0)
+        for piece in pieces:
+            yield piece, Audited(10, 10, 0, (Finding(7, 0, 9, "a", MISSING, "t-0", "ENOLEDGER"),))
+
+    monkeypatch.setattr(audit, "run_within", lambda _w, _s, work: trio.run(work, connection))
+    trio.run(partial(store.create, path, serialize(before), make_parents=True))
+    found = make_audit(WHERE, run, AuditOptions(ledgers=(7,)), lambda _: lambda _: None)
     assert found.findings == []
 
 

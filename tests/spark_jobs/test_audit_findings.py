@@ -16,11 +16,13 @@ from spark_jobs.audit_findings import (
     AuditPiece,
     Finding,
     cut,
+    is_expected,
     joined,
     of_entries,
     of_missing,
     verdict_of,
 )
+from wire.bookkeeper.ledger_metadata import LedgerMetadata
 from wire.bookkeeper.status import Status
 
 PIECE = AuditPiece(Where("zk+null://z:1/l"), 7, "t-0", b"", 0, 99, (), is_ours=True)
@@ -67,3 +69,19 @@ def test_a_border_between_pieces_cuts_no_run(bad, borders):
         )
     ]  # fmt: skip
     assert joined(parts) == sorted(whole)
+
+
+def test_who_is_to_have_what_by_the_metadata_now():
+    now = LedgerMetadata(2, 2, 2, ((0, ("a", "b")), (10, ("c", "b"))))
+
+    def expects(bookie, first, last):
+        return is_expected(Finding(1, first, last, bookie, MISSING, "t-0"), now)
+
+    assert expects("a", 0, 4)
+    assert expects("a", 9, 12)
+    assert not expects("a", 10, 12)
+    assert not expects("c", 3, 9)
+    assert expects("c", 3, 10)
+    assert expects("b", 0, 0)
+    assert expects("b", 99, 99)
+    assert is_expected(Finding(1, 3, 9, "c", MISSING, "t-0"), None), "nobody knows better"

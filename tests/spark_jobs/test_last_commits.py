@@ -30,6 +30,14 @@ COMMITS = st.tuples(st.integers(0, 1), st.none() | st.integers(0, 99), st.intege
 ENDS = st.tuples(st.integers(1, 2), st.booleans())
 
 
+def test_a_commit_while_a_transaction_is_open_is_the_later_one():
+    """The transaction's was written before, and is decided after."""
+    commits = LastCommits()
+    for batch in (written(0, 0, 5, 1), written(1, 0, 9, 0), ended(2, 1, True)):
+        commits.feed(parse_header(batch), memoryview(batch))
+    assert commits.found() == {("g", "t", 0): 9}
+
+
 @given(st.lists(COMMITS | ENDS.map(lambda end: (*end, "end")), max_size=20))
 def test_what_counts_is_what_was_committed_last(history):
     commits = LastCommits()
