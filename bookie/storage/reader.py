@@ -299,7 +299,12 @@ class Reader:
         rest = log.size_bytes - position
         size = min(self._window(count_max, size_max, is_hinted), rest)
         while True:
-            window = file.read_cached(size, position)
+            try:
+                window = file.read_cached(size, position)
+            except OSError:
+                if not is_hinted:
+                    raise
+                return None  # the entry may have been written again, elsewhere: the index knows
             if len(window) < RECORD_START_SIZE:
                 return None
             run = _Run(position)

@@ -122,6 +122,30 @@ async def test_damaged_entries_are_told_and_not_listed_until_they_are_written_ag
         assert statuses == [Status.EOK] * 3 + [Status.EIO] + [Status.EOK] * 2
 
 
+async def test_what_was_written_again_is_not_looked_for_where_it_cannot_be_read(
+    machine, adds_class
+):
+    """A reader that comes from the entry in front of it would go on in the log that has a bad
+    sector, though the index says where the new copy is: every second read failed."""
+    entry = sealed(DigestType.CRC32C)
+    await fill(machine, adds_class, ledgers=1, entry=entry)
+    path, offset = place(machine, 1, 30)
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        adds.add(1, 30, flags=FLAG_RECOVERY_ADD, entry=[entry(1, 30)])
+        await adds.wait(1)
+        await bookie.flush()
+        assert place(machine, 1, 30)[0] != path
+        # Within what is looked at from entry 30 on, and behind that from 29 on.
+        size = bookie._reader._single_size
+        machine.disk.make_unreadable(path, offset - 4 + size - 20, 10)
+        for _ in range(4):
+            for entry_id in (29, 30):
+                bookie._reader._single_size = size
+                assert (await bookie.read_entry(1, entry_id))[0] is Status.EOK
+        assert 30 in await bookie.sound_entries(1)
+
+
 def test_a_mended_entry_whose_new_copy_is_damaged_is_told_at_once():
     """Though its ledger was told of a moment ago: that mark was served."""
     damages = DamageReports(RealClock())
