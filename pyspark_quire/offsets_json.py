@@ -7,9 +7,10 @@ Strict: what could mean two things, as a key that is there twice, is an error. P
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
+
+from broker.security.sasl.oauth.json_core import read_object
 
 EARLIEST, LATEST = -2, -1
 INT32_MAX = 2**31 - 1
@@ -44,16 +45,6 @@ def per_partition(name: str, text: str, least: int) -> PerPartition:
 def json_object(name: str, text: str) -> dict[str, Any]:
     """ValueError names `name`, the option."""
     try:
-        found = json.loads(text, object_pairs_hook=_distinct)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name}: {text[:_SHOWN]!r} is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{name}: {text[:_SHOWN]!r} is no JSON object")
-    return found
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
-    return found
+        return read_object(text.encode())
+    except ValueError as error:
+        raise ValueError(f"{name}: {text[:_SHOWN]!r} is no JSON object: {error}") from None
