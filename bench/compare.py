@@ -1,6 +1,7 @@
 """Side by side: Apache Kafka, Kafka with a flush for each append, and quire, on this machine.
 
     python -m bench.compare [--servers kafka,quire] [--rounds 3] [--seconds 3] [--only TEXT]
+        [--keep DIRECTORY]
 
 Every figure is of the whole server process: CPU from /proc, for each gigabyte of record batches
 that went in or out.
@@ -8,14 +9,17 @@ that went in or out.
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
-from bench import clients, frames, load, rounds
+from bench import clients, frames, load, machine, rounds, runs
 from bench.rounds import Figure, Measure
 from bench.servers import SERVERS, Server
 
 IDLE_PARTITIONS = 1000
 CLIENT_RECORDS = 300_000
 COLD_STARTS = 3
+#: Of a request's latency; bench/page.py draws them.
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 #: Case -> (batch, how many of them, partitions).
 FETCHES = {
@@ -37,13 +41,12 @@ def measure_produce(name: str, seconds: float, *, per_request: bool = False) -> 
         cpu = server.cpu_seconds()
         result = case(server.address, topic, seconds)
         cpu = server.cpu_seconds() - cpu
-        if result.latencies:
-            yield f"{name}: p50", "ms", result.percentile_ms(0.5)
-            yield f"{name}: p99", "ms", result.percentile_ms(0.99)
-        elif "1 kB" in name:
+        if "1 kB" in name:
             yield name, "requests/s", result.requests_per_second
         else:
             yield name, "MB/s", result.megabytes_per_second
+        for percentile, share in PERCENTILES.items():
+            yield f"{name}: {percentile}", "ms", result.percentile_ms(share)
         # The driver's warm-up is in the CPU time too, at the same rate.
         cpu *= seconds / (seconds + load.WARM_UP_SECONDS)
         if per_request:
@@ -130,12 +133,15 @@ def main() -> None:
     parser = rounds.options_of(__doc__, SERVERS)
     parser.add_argument("--warm-up", type=float, default=4.0, help="seconds for each case")
     parser.add_argument("--only", default="", help="part of a case's name; clients; rest")
+    parser.add_argument("--keep", type=Path, help="directory of runs: see bench/page.py")
     options = parser.parse_args()
     chosen = rounds.choose(parser, options, SERVERS)
     cases = {name: measure_produce(name, options.seconds) for name in load.CASES}
     cases |= {name: measure_fetch(name) for name in FETCHES}
     cases["clients"] = measure_clients
     cases = {name: measure for name, measure in cases.items() if options.only in name}
+    ran_on = machine.measure()
+    print("\n".join(f"- {line}" for line in ran_on.lines()), flush=True)
     limit = load.self_check()
     rounds.note(f"load generator's limit: {limit.requests_per_second:,.0f} requests/s")
 
@@ -144,7 +150,10 @@ def main() -> None:
         warm_up(server, options.warm_up)
 
     last = {"rest": measure_rest} if options.only in "rest" else {}
-    rounds.side_by_side("compare", chosen, start, (cases, options.rounds), (last, 1))
+    table = rounds.side_by_side("compare", chosen, start, (cases, options.rounds), (last, 1))
+    if options.keep is not None:
+        path = runs.save(runs.of_now(table, ran_on), options.keep)
+        rounds.note(f"kept as {path}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
     python -m bench.load --self-check          # how fast it is against a sink that does nothing
 
 Every reply is counted and its error code checked. The topic must exist. A driver runs for a given
-time after a short warm-up, and returns a Result; latencies only where one request is in flight.
+time after a short warm-up, and returns a Result. A request's latency is from when it was handed to
+the socket until its reply was seen; with many in flight that is mostly how many there are.
 """
 
 import argparse
@@ -13,8 +14,10 @@ import select
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from bench import frames
 
@@ -25,7 +28,8 @@ TIMEOUT_SECONDS = 30
 
 @dataclass
 class Result:
-    """What one driver did in `seconds`; `bytes` are those of record batches."""
+    """What one driver did in `seconds`; `bytes` are those of record batches, `latencies` seconds of
+    each request, where the driver takes them."""
 
     requests: int
     bytes: int
@@ -93,6 +97,28 @@ class Ring:
         return slices
 
 
+class Sent:
+    """When requests of one connection were sent, which are answered in their order; by bursts, since
+    the load must cost less than what it measures."""
+
+    def __init__(self) -> None:
+        self.latencies: list[float] = []
+        self._bursts: deque[tuple[float, int]] = deque()
+
+    def add(self, now: float, count: int) -> None:
+        if count:
+            self._bursts.append((now, count))
+
+    def answered(self, now: float, count: int) -> None:
+        while count:
+            at, waiting = self._bursts.popleft()
+            if waiting > count:
+                self._bursts.appendleft((at, waiting - count))
+                waiting = count
+            self.latencies.extend(repeat(now - at, waiting))
+            count -= waiting
+
+
 def produce_pipelined(
     address: tuple[str, int],
     topic: str,
@@ -107,24 +133,29 @@ def produce_pipelined(
     with connect(address) as sock:
         until_accepted(sock, ring, replies)
         outstanding = 0
+        sent = Sent()
 
         def run(duration: float) -> float:
             nonlocal outstanding
             start = now = time.perf_counter()
             while now - start < duration:
-                for part in ring.take(in_flight - outstanding):
+                count = in_flight - outstanding
+                for part in ring.take(count):
                     sock.sendall(part)
-                outstanding = in_flight - receive(sock, replies)
+                sent.add(now, count)
+                count = receive(sock, replies)
                 now = time.perf_counter()
+                sent.answered(now, count)
+                outstanding = in_flight - count
             return now - start
 
         run(WARM_UP_SECONDS)
-        before = replies.count
+        sent.latencies.clear()
         elapsed = run(seconds)
-        count = replies.count - before
+        latencies = sent.latencies
         while outstanding:
             outstanding -= receive(sock, replies)
-    return Result(count, count * len(batch), elapsed)
+    return Result(len(latencies), len(latencies) * len(batch), elapsed, latencies)
 
 
 def produce_connections(
@@ -145,12 +176,12 @@ def produce_connections(
         poll.register(sock, select.EPOLLIN)
     first = next(iter(sockets.values()))
     until_accepted(*first[:1], ring, first[1])
+    latencies: list[float] = []
+    sent = dict.fromkeys(sockets, time.perf_counter())
     for sock, _ in sockets.values():
         sock.sendall(ring.take(1)[0])
-    total = 0
 
-    def run(duration: float) -> tuple[int, float]:
-        count = 0
+    def run(duration: float) -> float:
         start = now = time.perf_counter()
         while now - start < duration:
             events = poll.poll(TIMEOUT_SECONDS)
@@ -159,19 +190,22 @@ def produce_connections(
             for number, _ in events:
                 sock, replies = sockets[number]
                 if receive(sock, replies):
-                    count += 1
+                    now = time.perf_counter()
+                    latencies.append(now - sent[number])
+                    sent[number] = now
                     sock.send(ring.take(1)[0])
             now = time.perf_counter()
-        return count, now - start
+        return now - start
 
     try:
         run(WARM_UP_SECONDS)
-        total, elapsed = run(seconds)
+        latencies.clear()
+        elapsed = run(seconds)
     finally:
         poll.close()
         for sock, _ in sockets.values():
             sock.close()
-    return Result(total, total * len(batch), elapsed)
+    return Result(len(latencies), len(latencies) * len(batch), elapsed, latencies)
 
 
 def produce_latency(

@@ -30,8 +30,8 @@ Measure = Callable[[Any, int], Iterator[Figure]]
 
 @dataclass
 class Table:
-    """Figures by (what, unit) and column, in the order in which they came. With `mine`, a column's
-    name, there are ratios of it to the others."""
+    """Figures by (what, unit) and column, in the order in which they came: one for each round, or
+    several. With `mine`, a column's name, there are ratios of it to the others."""
 
     columns: list[str]
     mine: str | None = None
@@ -43,19 +43,27 @@ class Table:
         note(f"{column}: {what}: {value:,.2f} {unit}")
 
     def markdown(self) -> str:
-        """Medians, and least and most where there are several values."""
+        """Medians, and least and most where there are several values; of the ratios too."""
         mine = self.mine if self.mine in self.columns else None
         others = [name for name in self.columns if mine and name != mine]
         head = ["case", "unit", *self.columns, *(f"{mine} / {name}" for name in others)]
         lines = [head, ["---"] * len(head)]
         for (what, unit), values in self.rows.items():
             cells = [cell(values.get(name)) for name in self.columns]
-            medians = {name: statistics.median(found) for name, found in values.items()}
             for name in others:
-                known = mine in medians and medians.get(name)
-                cells.append(f"{medians[mine] / medians[name]:.2f}" if known else "")
+                cells.append(ratio_cell(ratios(values.get(str(mine)), values.get(name))))
             lines.append([what, unit, *cells])
         return markdown(lines)
+
+
+def ratios(mine: list[float] | None, others: list[float] | None) -> list[float]:
+    """Round by round, since a slow minute of the machine hits both; that of the medians where the
+    two did not come equally often; empty if there is none."""
+    if not mine or not others:
+        return []
+    if len(mine) != len(others):
+        mine, others = [statistics.median(mine)], [statistics.median(others)]
+    return [a / b for a, b in zip(mine, others, strict=True)] if all(others) else []
 
 
 def markdown(lines: list[list[str]]) -> str:
@@ -70,6 +78,14 @@ def cell(values: list[float] | None) -> str:
     if len(values) == 1:
         return median
     return f"{median} ({_number(min(values))}-{_number(max(values))})"
+
+
+def ratio_cell(found: list[float]) -> str:
+    """As `cell`, always with two places."""
+    if not found:
+        return ""
+    median = f"{statistics.median(found):.2f}"
+    return median if len(found) == 1 else f"{median} ({min(found):.2f}-{max(found):.2f})"
 
 
 def _number(value: float) -> str:
@@ -137,15 +153,16 @@ def side_by_side(
     kinds: Iterable[Callable[[Path], Any]],
     start: Callable[[Any], None],
     *stages: tuple[dict[str, Measure], int],
-) -> None:
+) -> Table:
     """A server of each kind in a directory of its own; then the stages, each cases and how many
-    rounds of them. Ratios are quire's."""
+    rounds of them. Ratios are quire's. Prints the table, and gives it."""
     with workspace(name) as directory:
         servers = [kind(directory / str(number)) for number, kind in enumerate(kinds)]
         table = Table([server.name for server in servers], "quire")
         with running(table, servers, start):
             for cases, count in stages:
                 run_rounds(table, servers, cases, count)
+    return table
 
 
 def run_rounds(table: Table, servers: list[Any], cases: dict[str, Measure], rounds: int) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import click
 import trio
 
+from quire import python_build
 from runtime.config import ConfigError, PropertiesError
 from runtime.descriptors import raise_limit
 from runtime.logs import kv
@@ -72,6 +73,8 @@ async def _serve(role: Role, has_parent: bool) -> None:
             watch.begin_serving()
             logger.info("ready", kv(host=host, port=port, pid=os.getpid()))
             click.echo(f"ready listen={host}:{port}")
+            if not python_build.of_this_python():
+                logger.warning("slow_python", kv(built_without=python_build.OPTIMISED))
 
 
 def _tune_garbage_collector() -> None:

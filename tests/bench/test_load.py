@@ -19,3 +19,24 @@ def test_ring_sends_partitions_in_turn_with_new_correlation_ids():
 @pytest.mark.slow
 def test_generator_is_faster_than_any_server_here():
     assert load.self_check(0.5).requests_per_second > 80_000
+
+
+def test_replies_answer_requests_in_the_order_in_which_they_were_sent():
+    sent = load.Sent()
+    sent.add(1.0, 3)
+    sent.add(2.0, 0)
+    sent.answered(5.0, 2)
+    sent.add(5.0, 2)
+    sent.answered(6.0, 3)
+    assert sent.latencies == [4.0, 4.0, 5.0, 1.0, 1.0]
+    with pytest.raises(IndexError):
+        sent.answered(7.0, 1)
+
+
+@pytest.mark.slow
+def test_every_reply_of_many_in_flight_has_a_latency():
+    """50 in flight: each waited for about 50 others."""
+    result = load.self_check(0.2)
+    assert len(result.latencies) == result.requests
+    waiting_ms = 50 / result.requests_per_second * 1000
+    assert waiting_ms / 5 < result.percentile_ms(0.5) < waiting_ms * 2

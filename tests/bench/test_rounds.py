@@ -30,9 +30,20 @@ def test_a_table_has_medians_extremes_and_ratios():
     assert table.markdown().splitlines() == [
         "| case | unit | Kafka | quire | quire / Kafka |",
         "| --- | --- | --- | --- | --- |",
-        "| produce | MB/s | 20 (10-40) | 100 (50.5-1,234) | 5.00 |",
+        "| produce | MB/s | 20 (10-40) | 100 (50.5-1,234) | 10.00 (1.26-61.72) |",
         "| only ours | s |  | 0.12 |  |",
     ]
+
+
+def test_ratios_are_those_of_rounds_or_of_medians_where_rounds_differ():
+    assert rounds.ratios([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == [2.0, 3.0, 1.0]
+    assert rounds.ratios([2.0, 9.0, 4.0], [8.0]) == [0.5]
+    assert (
+        rounds.ratios([2.0], [0.0])
+        == rounds.ratios(None, [1.0])
+        == rounds.ratios([1.0], None)
+        == []
+    )
 
 
 def test_a_table_without_ours_has_no_ratios():
