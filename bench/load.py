@@ -98,7 +98,7 @@ class Ring:
 
 
 class Sent:
-    """When requests of one connection were sent, which are answered in their order; by bursts, since
+    """When requests of one connection were sent, which are answered in their order; by bursts, as
     the load must cost less than what it measures."""
 
     def __init__(self) -> None:
