@@ -25,7 +25,7 @@ from spark_jobs.facts import METADATA_BATCH, read_facts
 from wire.bookkeeper.ledger_metadata import MetadataFormatError, parse, serialize
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
     from pyspark_quire.connection import Connection, Where
     from spark_jobs.audit_findings import Finding
@@ -124,46 +124,51 @@ async def make_plan(connection: Connection, where: Where, options: AuditOptions)
     addresses = connection.addresses()
     seen = set()
     async for ledger_id, data in _ledgers(connection, only if options.topics or only else None):
-        plan.ledgers += 1
         seen.add(ledger_id)
         try:
-            metadata, size_bytes = parse(data), 0
-            last_entry = metadata.last_entry_id
-            if metadata.is_closed:
-                size_bytes = metadata.length
-            else:
-                # As far as it is confirmed, which nobody fences; of its bytes nobody has counted.
-                # Where its entries are may have changed since, with what is confirmed.
-                reader = await connection.ledgers.open_ledger(ledger_id, recover=False)
-                metadata, last_entry = reader.metadata, reader.last_add_confirmed
-                data = serialize(metadata)
+            plan.pieces += await _pieces(connection, where, options, addresses, ledger_id, data)
         except NoSuchLedgerError:
-            plan.ledgers -= 1  # deleted meanwhile
-            continue
-        except (MetadataFormatError, LedgerError) as error:
+            continue  # deleted meanwhile
+        except (LedgerError, ValueError) as error:
             plan.unreadable[ledger_id] = str(error)
-            continue
-        if metadata.digest_type is None or metadata.password is None:
-            plan.unreadable[ledger_id] = "its metadata does not tell how to check a digest"
-            continue
-        named = {bookie for _, ensemble in metadata.segments for bookie in ensemble}
-        places = tuple((b, *addresses[b]) for b in sorted(named) if b in addresses)
-        try:
-            runs = cut(last_entry, size_bytes, options.piece_bytes)
-        except ValueError as error:
-            plan.unreadable[ledger_id] = str(error)
-            continue
-        for first, last in runs:
-            plan.pieces.append(
-                AuditPiece(
-                    *(where, ledger_id, _owner(metadata), data, first, last, places),
-                    is_ours=metadata.custom_metadata.get("application") == APPLICATION,
-                    bytes_per_second=options.bytes_per_second,
-                )
-            )
+        plan.ledgers += 1
     for ledger_id in set(options.ledgers) - seen:
         plan.unreadable[ledger_id] = "there is no such ledger"
     return plan
+
+
+async def _pieces(
+    connection: Connection,
+    where: Where,
+    options: AuditOptions,
+    addresses: Mapping[str, tuple[str, int]],
+    ledger_id: int,
+    data: bytes,
+) -> list[AuditPiece]:
+    """Of one ledger, whose stored metadata are `data`. ValueError: they do not tell what to check;
+    LedgerError: its end could not be asked for."""
+    metadata, size_bytes = parse(data), 0
+    last_entry = metadata.last_entry_id
+    if metadata.is_closed:
+        size_bytes = metadata.length
+    else:
+        # As far as it is confirmed, which nobody fences; of its bytes nobody has counted.
+        # Where its entries are may have changed since, with what is confirmed.
+        reader = await connection.ledgers.open_ledger(ledger_id, recover=False)
+        metadata, last_entry = reader.metadata, reader.last_add_confirmed
+        data = serialize(metadata)
+    if metadata.digest_type is None or metadata.password is None:
+        raise MetadataFormatError("its metadata does not tell how to check a digest")
+    named = {bookie for _, ensemble in metadata.segments for bookie in ensemble}
+    places = tuple((b, *addresses[b]) for b in sorted(named) if b in addresses)
+    return [
+        AuditPiece(
+            *(where, ledger_id, _owner(metadata), data, first, last, places),
+            is_ours=metadata.custom_metadata.get("application") == APPLICATION,
+            bytes_per_second=options.bytes_per_second,
+        )
+        for first, last in cut(last_entry, size_bytes, options.piece_bytes)
+    ]
 
 
 async def _ledgers(
