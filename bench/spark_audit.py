@@ -8,16 +8,14 @@ the entry logs in the same round, warm as they are for the audit; both are from 
 that has room, and then the disk's pace is not what bounds them.
 """
 
-import argparse
 import json
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from bench.spark_scan import ListeningServer, fill
+from bench.spark_server import ListeningServer, filled, options_of
 
 BLOCK_BYTES = 4 << 20
 
@@ -46,32 +44,26 @@ def audit(metadata: str) -> tuple[dict[str, object], float, float]:
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--size", type=int, default=1000)
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--codec", default="none")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = options_of(__doc__, records=2_000_000, size=1000, partitions=8)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="quire-audit-") as directory:
-        server = ListeningServer(Path(directory) / "server").start()
-        try:
-            fill(server, options)
-            for _ in range(options.rounds):
-                size, read_seconds = read_logs(server.data_dir)
-                before = server.cpu_seconds()
-                report, seconds, cpu = audit(server.metadata)
-                megabytes = report["bytes"] / 1e6
-                print(
-                    f"audit of {megabytes:.0f} MB, {report['entries']} entries:"
-                    f" {seconds:.2f} s, {megabytes / seconds:.0f} MB/s;"
-                    f" {cpu:.2f} s of its processor time, {megabytes / cpu:.0f} MB/s per core;"
-                    f" the bookie's {server.cpu_seconds() - before:.2f} s;"
-                    f" read alone {size / 1e6 / read_seconds:.0f} MB/s",
-                    flush=True,
-                )
-        finally:
-            server.discard()
+    with filled(options) as (server, _):
+        for _ in range(options.rounds):
+            measure(server)
+
+
+def measure(server: ListeningServer) -> None:
+    size, read_seconds = read_logs(server.data_dir)
+    before = server.cpu_seconds()
+    report, seconds, cpu = audit(server.metadata)
+    megabytes = report["bytes"] / 1e6
+    print(
+        f"audit of {megabytes:.0f} MB, {report['entries']} entries:"
+        f" {seconds:.2f} s, {megabytes / seconds:.0f} MB/s;"
+        f" {cpu:.2f} s of its processor time, {megabytes / cpu:.0f} MB/s per core;"
+        f" the bookie's {server.cpu_seconds() - before:.2f} s;"
+        f" read alone {size / 1e6 / read_seconds:.0f} MB/s",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -10,18 +10,16 @@ machine's processors, so a part of what is measured is that; the two sources sha
 
 import argparse
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import load
 from bench.compaction_pass import percentile_ms
 from bench.peers import HOST, running_spark
-from bench.spark_scan import TOPIC, ListeningServer, fill
+from bench.spark_server import TOPIC, ListeningServer, filled, options_of
 
 QUIET = "produced"
 FORMS = ("kafka", "quire")
@@ -61,24 +59,14 @@ def beside(
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--size", type=int, default=1000)
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--codec", default="none")
+    parser = options_of(__doc__, records=1_000_000, size=1000, partitions=8)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="quire-beside-") as directory:
-        server = ListeningServer(Path(directory) / "server").start()
-        try:
-            fill(server, options)
-            admin = AdminClient({"bootstrap.servers": server.bootstrap})
-            admin.create_topics([NewTopic(QUIET, 1, 1)])[QUIET].result(60)
-            with running_spark(Path(directory) / "spark") as spark:
-                measure_rounds(spark, server, options)
-        finally:
-            server.discard()
+    with filled(options) as (server, directory):
+        admin = AdminClient({"bootstrap.servers": server.bootstrap})
+        admin.create_topics([NewTopic(QUIET, 1, 1)])[QUIET].result(60)
+        with running_spark(directory / "spark") as spark:
+            measure_rounds(spark, server, options)
 
 
 def measure_rounds(spark: object, server: ListeningServer, options: argparse.Namespace) -> None:

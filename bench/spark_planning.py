@@ -19,7 +19,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.spark_scan import ListeningServer
+from bench.spark_server import ListeningServer
 
 TOPIC = "planned"
 SEGMENTS = {"segment.ms": "50", "retention.ms": "-1"}

@@ -10,20 +10,13 @@ can beat. The server's bookie is in its process, so its processor time in our sc
 """
 
 import argparse
-import os
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from bench.peers import running_spark
+from bench.spark_server import TOPIC, ListeningServer, filled, options_of
 
-from bench.peers import HOST, QuireServer, running_spark
-
-TOPIC = "scanned"
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 COLUMNS = {
     "all": None,
     "value": "value",
@@ -31,66 +24,12 @@ COLUMNS = {
 }
 
 
-class ListeningServer(QuireServer):
-    def command(self) -> list[str]:
-        return [*super().command(), "--bookie-listen", f"{HOST}:0"]
-
-    @property
-    def metadata(self) -> str:
-        return f"quire+unix://{self.data_dir}/metadata.sock"
-
-    def cpu_seconds(self) -> float:
-        words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / TICKS_PER_SECOND
-
-
-def fill(server: ListeningServer, options: argparse.Namespace) -> None:
-    admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, options.partitions, 1)])[TOPIC].result(60)
-    producer = Producer(
-        {
-            "bootstrap.servers": server.bootstrap,
-            "compression.type": options.codec,
-            "linger.ms": 20,
-            "batch.size": 1 << 20,
-            "queue.buffering.max.kbytes": 1 << 20,
-        }
-    )
-    block = os.urandom(options.size + 4096)
-    for number in range(options.records):
-        start = number % 4096
-        while True:
-            try:
-                producer.produce(
-                    TOPIC,
-                    block[start : start + options.size],
-                    b"k%09d" % number,
-                    partition=number % options.partitions,
-                )
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    assert producer.flush(120) == 0
-
-
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--partitions", type=int, default=1)
-    parser.add_argument("--codec", default="none")
+    parser = options_of(__doc__, records=1_000_000, size=100, partitions=1)
     parser.add_argument("--tasks", type=int, help="minPartitions, of both")
-    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="quire-scan-") as directory:
-        server = ListeningServer(Path(directory) / "server").start()
-        try:
-            fill(server, options)
-            with running_spark(Path(directory) / "spark") as spark:
-                measure(spark, server, options)
-        finally:
-            server.discard()
+    with filled(options) as (server, directory), running_spark(directory / "spark") as spark:
+        measure(spark, server, options)
 
 
 def measure(spark: object, server: ListeningServer, options: argparse.Namespace) -> None:
