@@ -128,3 +128,11 @@ def test_the_budget_is_kept():
     assert read(*records, budget_ns=cost_ns).cost_ns == cost_ns
     with pytest.raises(LockBudgetError):
         read(*records, budget_ns=cost_ns // 2)
+
+
+def test_the_budget_is_kept_inside_of_a_record():
+    """As many locks as a topic may allow are dearer than what a turn of the loop may cost."""
+    record = [(A, b"%d" % n) for n in range(LOCKS_MAX)]
+    assert read(record, limit=LOCKS_MAX).cost_ns > 2_000_000
+    with pytest.raises(LockBudgetError):
+        read(record, limit=LOCKS_MAX, budget_ns=2_000_000)
