@@ -110,3 +110,11 @@ def test_a_database_that_somebody_writes_to_is_waited_for_at_the_start(tmp_path)
         timer.join()
         made.close()
         other.close()
+
+
+def test_one_store_is_not_for_two_topics(store):
+    """As of a program that gives it to two clients: each would move the other's position."""
+    with pytest.raises(LocksError):
+        store.open("u", "id-9", [0])
+    assert store.apply(0, 0, 5, [RECORD], keep)
+    assert store.position(0) == 5
