@@ -10,6 +10,7 @@ import warnings
 from contextlib import closing
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from quire.testing import SyncServer
@@ -137,7 +138,7 @@ def test_a_topic_that_is_not_there_is_an_error_of_the_library(over):
     with (
         SyncServer() as server,
         closing(over(server.bootstrap_servers)) as made,
-        pytest.raises(LocksError, match="topic|Unknown"),
+        pytest.raises(LocksError, match=r"topic|Unknown"),
     ):
         made.facts()
 
@@ -188,3 +189,26 @@ def test_a_topic_that_is_made_anew_while_a_program_runs_is_another_log(tmp_path)
             with pytest.raises(LocksError):
                 client.submit(Write(), deadline_seconds=10).result(30)
     assert db.execute("SELECT * FROM seen").fetchall() == [(b"mine",)]
+
+
+def values_over(over, address, end):
+    with closing(over(address)) as made:
+        made.assign({0: 0})
+        return [one.value for one in read_to(made, 0, end)]
+
+
+def test_both_apply_the_same_records():
+    """Of a topic with optional locks, which takes transactions of those who use none: what was
+    aborted is applied by all programs or by none, or their databases are not the same."""
+    with SyncServer() as server:
+        server.create_topic("t", config={"quire.locks": "optional"})
+        at = server.bootstrap_servers
+        theirs = Producer({"bootstrap.servers": at, "transactional.id": "theirs"})
+        theirs.init_transactions(30)
+        theirs.begin_transaction()
+        theirs.produce("t", b"aborted", partition=0)
+        assert theirs.flush(30) == 0
+        theirs.abort_transaction(30)
+        with closing(over_confluent(at)) as made:
+            assert send(made, 0, 2).offset == 2
+        assert values_over(over_confluent, at, 3) == values_over(over_kafka_python, at, 3)

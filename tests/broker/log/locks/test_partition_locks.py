@@ -1,4 +1,4 @@
-"""A partition's locks alone: what of a batch changes the table. With a log: ../test_partition_locks."""
+"""A partition's locks alone: what of a batch changes the table. ../test_partition_locks: on a log."""
 
 from types import SimpleNamespace
 
