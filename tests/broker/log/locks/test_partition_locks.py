@@ -1,4 +1,4 @@
-"""A partition's locks alone: what of a batch changes the table. ../test_partition_locks: on a log."""
+"""A partition's locks alone: what of a batch changes the table. With a log: in the folder above."""
 
 from types import SimpleNamespace
 
