@@ -15,6 +15,7 @@ from quire_locks import (
     Answer,
     Client,
     DeadlineError,
+    Draft,
     HistoryGoneError,
     LocksError,
     LogRecord,
@@ -474,3 +475,124 @@ def test_a_topic_that_is_made_anew_while_it_runs_is_another_log(bank, log):
             client.submit(Transfer(4, 5, 1), deadline_seconds=5).result(20)
     assert sum(balance for _, balance in look(path)[2:4]) == 2 * START
     assert dict(look(path))[2] == START, "half of another log was applied"
+
+
+def test_a_partition_that_is_not_followed_is_not_waited_for(connect):
+    with pytest.raises(LocksError, match="not followed"):
+        connect().wait_applied(7, seconds=1)
+
+
+def test_a_database_in_memory_is_refused_or_works(log):
+    """Each thread would have one of its own."""
+
+    class Note(TransactionContext):
+        def execute(self, draft, db):
+            draft.value = b"v"
+            return True
+
+    try:
+        client = Client(
+            MemoryTransport(log), SqliteStore(":memory:"), lambda *_: None, settings=QUICK
+        )
+    except (LocksError, ValueError):
+        return
+    with client:
+        assert client.submit(Note()).result(20).is_done
+
+
+class Once(Transfer):
+    """Wants it the first time it is asked, and no more."""
+
+    def execute(self, draft, db):
+        is_wanted = not self.conflicts
+        return super().execute(draft, db) and is_wanted
+
+
+def test_who_gives_up_after_a_doubt_is_told_that_it_is_unknown(bank, log):
+    """An owner who was deposed may have refused the second, and the new one have the first."""
+    answers = [Answer(Outcome.UNKNOWN), Answer(Outcome.REFUSED)]
+    transport = Scripted(log, *[lambda _, one=one: one for one in answers])
+    with Client(transport, SqliteStore(bank()), apply, settings=QUICK) as client:
+        with pytest.raises(DeadlineError) as caught:
+            client.submit(Once(0, 1, 1)).result(20)
+        assert caught.value.is_unknown
+        done = client.submit(Transfer(0, 1, START + 1)).result(20)
+        assert not done.is_done, "without a doubt it is no error"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.WRITTEN, Outcome.REFUSED])
+def test_a_deadline_while_it_reads_back_tells_what_was_answered(bank, log, outcome):
+    """What was written may be applied by all; what was refused will not be."""
+
+    def answered(append):
+        if outcome is Outcome.WRITTEN:
+            append()
+        return Answer(outcome)
+
+    transport = Scripted(log, answered)
+    with Client(transport, SqliteStore(bank()), apply, settings=QUICK) as client:
+        transport.can_read.clear()
+        time.sleep(0.1)
+        theirs = [("quire.position", b"0"), ("quire.txn.id", b"theirs")]
+        log.append(0, None, struct.pack(">iii", 4, 5, 1), theirs)
+        with pytest.raises(DeadlineError) as caught:
+            client.submit(Transfer(0, 1, 1), deadline_seconds=0.3).result(20)
+        transport.can_read.set()
+    assert caught.value.is_unknown is (outcome is Outcome.WRITTEN)
+
+
+def test_what_a_context_is_told(connect, bank):
+    class Told(Transfer):
+        def on_application(self, record):
+            self.told.append(record.offset)
+
+        def on_conflict(self, attempts):
+            self.told.append(-attempts)
+
+    one, two = connect(bank("one")), connect(bank("two"))
+    one.submit(Transfer(0, 1, 1)).result(20)
+    context = Told(0, 2, 1)
+    done = two.submit(context).result(20)
+    conflicts = [-n for n in range(1, done.attempts)]
+    assert context.told == [*conflicts, done.offset, done]
+
+
+def test_a_closed_client_keeps_no_places(bank, log):
+    settings = dataclasses.replace(QUICK, waiting_max=1)
+    client = Client(MemoryTransport(log), SqliteStore(bank()), apply, settings=settings)
+    client.close()
+    for _ in range(2):
+        with pytest.raises(LocksError, match="closed"):
+            client.submit(Transfer(0, 1, 1), wait_seconds=0.1)
+
+
+def test_what_is_in_work_is_over_before_all_is_closed(bank, log):
+    transport = Scripted(log)
+    transport.can_read.clear()
+    client = Client(transport, SqliteStore(bank()), apply, settings=QUICK)
+    futures = [client.submit(Transfer(n, n + 1, 1)) for n in (0, 2, 4)]
+    threading.Timer(0.2, transport.can_read.set).start()
+    client.close()
+    assert transport.is_closed
+    assert all(future.result(0).is_done for future in futures)
+
+
+def test_the_lock_that_it_gets_counts(connect, log):
+    class Reads(TransactionContext):
+        def execute(self, draft, db):
+            for n in range(log.facts.locks_per_record_max):
+                draft.read_lock(b"%d" % n)
+            return True
+
+    with pytest.raises(NotTakenError, match="65 locks"):
+        connect().submit(Reads()).result(20)
+
+
+def test_what_a_draft_does_not_take():
+    draft = Draft()
+    for lock in (b"", b"x" * 256):
+        with pytest.raises(ValueError, match="1 to 255"):
+            draft.read_lock(lock)
+    with pytest.raises(ValueError, match=r"quire\."):
+        draft.header("quire.position", b"9")
+    draft.read_lock(b"x" * 255)
