@@ -6,12 +6,19 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from harness import paths
+
+from bank_example.audit import audit as judge
+from bank_example.bank import make_tables
+from bank_example.world import make_topic
 
 SECONDS = float(os.environ.get("QUIRE_BANK_SECONDS", "15"))
 WAIT_SECONDS = 90
@@ -68,3 +75,45 @@ def test_it_survives_kills(bank, closing_line):
     assert re.search(r"^[1-9]\d* kills$", done.stdout, re.M), done.stdout
     after = wait_for_more_than(bank, before)
     closing_line(f"bank example: {after} transfers, {done.stdout.split()[-2]} kills")
+
+
+@pytest.mark.parametrize("has_tables", [False, True])
+def test_before_a_teller_has_begun_nothing_is_wrong(tmp_path, has_tables):
+    """The page says that the audit may be asked at any time. A teller who is killed between his
+    tables and his client's has accounts and no position."""
+    if has_tables:
+        db = sqlite3.connect(tmp_path / "teller-1.db", isolation_level=None)
+        make_tables(db)
+        db.close()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    log = tmp_path / "run.log"
+    server = Path(sys.executable).parent / "quire"
+    command = [str(server), "standalone", "--listen", listen, "--data-dir", str(tmp_path / "data")]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out)
+    try:
+        make_topic(listen)
+        assert judge(tmp_path, listen) == ([], 0)
+    finally:
+        process.kill()
+        process.wait(WAIT_SECONDS)
+
+
+def test_a_teller_whose_client_applies_no_more_ends(bank):
+    """`run` starts again what has ended; he goes on for ever, writes transfers that he never
+    applies, and the audit finds nothing wrong with that."""
+    wait_for_more_than(bank, 0)
+    folder = Path(bank[bank.index("--folder") + 1])
+    listen = bank[bank.index("--listen") + 1]
+    before = (folder / "teller-1.pid").read_text()
+    producer = Producer({"bootstrap.servers": listen})
+    producer.produce("bank", b"no transfer", headers=[("quire.lock.append", b"nobody")])
+    assert producer.flush(30) == 0
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        if (folder / "teller-1.pid").read_text() != before:
+            return
+        time.sleep(0.2)
+    raise AssertionError((folder / "teller-1.log").read_text()[-300:])

@@ -84,3 +84,26 @@ def test_it_is_used_by_async_with(bank):
             await client(MemoryLog(), bank()).submit(Transfer(0, 1, 1))
 
     asyncio.run(main())
+
+
+def test_who_is_cancelled_while_it_begins_leaves_nothing_behind(bank):
+    """As `async with asyncio.timeout(…)` around it, and a broker that is slow to answer."""
+    asked, closed = threading.Event(), threading.Event()
+
+    class Slow(MemoryTransport):
+        def facts(self):
+            asked.wait(30)
+            return super().facts()
+
+        def close(self):
+            closed.set()
+
+    async def main():
+        client = AsyncClient(Slow(MemoryLog()), SqliteStore(bank()), apply)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1), client:
+                pass
+        asked.set()
+
+    asyncio.run(main())
+    assert closed.wait(5), "it applies records for ever, and nobody can close it"

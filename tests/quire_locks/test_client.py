@@ -1,25 +1,34 @@
 """The client: conflicts are decided anew, lost answers are found out by reading back, and positions
 move with the data."""
 
+import dataclasses
+import math
 import random
 import sqlite3
+import struct
+import threading
 import time
 
 import pytest
 
 from quire_locks import (
+    Answer,
     Client,
     DeadlineError,
+    Draft,
     HistoryGoneError,
     LocksError,
+    LogRecord,
     NotTakenError,
     OtherLogError,
+    Outcome,
     Settings,
     SqliteStore,
     TooBusyError,
     TransactionContext,
 )
 from quire_locks import client as client_module
+from quire_locks.transport import Fetched
 from tests.quire_locks.conftest import (
     ACCOUNTS,
     START,
@@ -290,3 +299,300 @@ def test_a_database_that_went_back_is_followed_again(connect, bank, log):
         START + 1,
     ]
     assert len(look(path, "SELECT * FROM done")) == 3
+
+
+class Scripted(MemoryTransport):
+    """`answers`: functions of (log's append, the arguments of send), one for each send; none are
+    left: the log's own answer. Nothing is read while `can_read` is not set."""
+
+    def __init__(self, log, *answers):
+        super().__init__(log)
+        self.answers = list(answers)
+        self.can_read = threading.Event()
+        self.can_read.set()
+        self.is_closed = False
+
+    def poll(self, records_max, timeout_s):
+        if not self.can_read.wait(timeout_s):
+            return Fetched()
+        return super().poll(records_max, timeout_s)
+
+    def send(self, partition, key, value, headers, done):
+        def append():
+            return self.log.append(partition, key, value, headers)
+
+        done(self.answers.pop(0)(append) if self.answers else append())
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_a_try_that_may_be_written_is_not_told_as_not_taken(bank, log):
+    """The answer of the first is lost; the topic's max.message.bytes, or somebody's right to write,
+    is less by the second. The record is in the log, and everybody applies it."""
+
+    def lost(append):
+        transport.can_read.clear()
+        append()
+        return Answer(Outcome.UNKNOWN)
+
+    def too_large(_):
+        transport.can_read.set()
+        return Answer(Outcome.FAILED, text="MSG_SIZE_TOO_LARGE")
+
+    transport = Scripted(log, lost, too_large)
+    with Client(transport, SqliteStore(bank()), apply, settings=QUICK) as client:
+        try:
+            is_told = client.submit(Transfer(0, 1, 30)).result(20).is_done
+        except DeadlineError as error:
+            is_told = error.is_unknown
+    assert len(log.records) == 1
+    assert is_told
+
+
+def test_other_locks_in_a_second_try_do_not_write_it_twice(bank, log):
+    """The first is with the new owner, its answer lost; the second is refused by the old one, who
+    does not know yet that he was deposed; what is decided anew locks something else."""
+
+    class Elsewhere(TransactionContext):
+        tries = 0
+
+        def execute(self, draft, db):
+            self.tries += 1
+            draft.write_lock(b"acct/%d" % self.tries)
+            draft.value = struct.pack(">iii", 0, 1, 30)
+            return True
+
+    held = []
+
+    def lost(append):
+        held.append(append)
+        return Answer(Outcome.UNKNOWN)
+
+    def written_behind_it(append):
+        held[0]()
+        return append()
+
+    transport = Scripted(log, lost, lambda _: Answer(Outcome.REFUSED), written_behind_it)
+    with Client(transport, SqliteStore(bank()), apply, settings=QUICK) as client:
+        client.submit(Elsewhere()).result(20)
+    ids = [record.txn_id for record in log.records]
+    assert len(ids) == len(set(ids)) == 1
+
+
+def fails(db, record):
+    raise KeyError("apply")
+
+
+def test_who_applies_no_more_writes_no_more(connect, log):
+    """Its program is told of a failure each time, and tries once more, and once more."""
+    client = connect(function=fails)
+    with pytest.raises(LocksError):
+        client.submit(Transfer(0, 1, 1)).result(20)
+    for account in range(2, 6):
+        with pytest.raises(LocksError):
+            client.submit(Transfer(account, account + 1, 1)).result(20)
+    assert len(log.records) == 1
+
+
+def test_a_record_that_is_in_the_log_is_told_of_as_unknown_at_least(connect, log):
+    """It was acknowledged; nobody here reads it back any more."""
+    with pytest.raises(LocksError) as caught:
+        connect(function=fails).submit(Transfer(0, 1, 1)).result(20)
+    assert len(log.records) == 1
+    assert getattr(caught.value, "is_unknown", False)
+
+
+def test_a_failure_hides_no_record_that_was_applied_before_it():
+    """As that of another partition's records."""
+    progress = client_module._Progress()
+    pending = client_module._Pending(b"id", time.monotonic() + 10)
+    record = LogRecord(0, 5, None, None, (("quire.txn.id", b"id"),))
+    progress.begin(pending)
+    progress.applied(0, 6, [record])
+    progress.fail(KeyError("another partition's"))
+    assert progress.wait(pending, 0, None) == record
+
+
+@pytest.mark.parametrize("callback", ["on_application", "on_completion"])
+def test_what_a_callback_raises_is_not_the_transactions_end(connect, log, callback):
+    """It is in the log and applied: who hears KeyError takes it for not done."""
+    context = Transfer(0, 1, 1)
+
+    def mine(_):
+        raise KeyError(callback)
+
+    setattr(context, callback, mine)
+    done = connect().submit(context).result(20)
+    assert (done.is_done, done.offset) == (True, 0)
+    assert len(log.records) == 1
+
+
+def test_a_deadline_that_never_comes(connect, log):
+    done = connect().submit(Transfer(0, 1, 1), deadline_seconds=math.inf).result(20)
+    assert (done.is_done, len(log.records)) == (True, 1)
+
+
+def test_its_place_is_free_when_it_is_told_that_it_is_over(connect):
+    """As a program that submits the next one there."""
+    client = connect(settings=dataclasses.replace(QUICK, waiting_max=1))
+    told = []
+
+    class Chained(Transfer):
+        def on_completion(self, completion):
+            try:
+                told.append(client.submit(Transfer(2, 3, 1), wait_seconds=2))
+            except TooBusyError as error:
+                told.append(error)
+
+    client.submit(Chained(0, 1, 1)).result(20)
+    assert not isinstance(told[0], TooBusyError)
+    assert told[0].result(20).is_done
+
+
+def test_who_cannot_begin_closes_what_it_was_given(bank, log):
+    """`with Client(Transport(...), ...)` leaves nobody else to do it."""
+    transport = Scripted(log)
+    log.first = 3
+    with pytest.raises(HistoryGoneError):
+        Client(transport, SqliteStore(bank()), apply, settings=QUICK)
+    assert transport.is_closed
+
+
+def test_a_topic_that_is_made_anew_while_it_runs_is_another_log(bank, log):
+    """The new one is longer already: what it begins with was never applied."""
+    path = bank()
+    transport = Scripted(log)
+    new = MemoryLog("two")
+    with Client(transport, SqliteStore(path), apply, settings=QUICK) as client:
+        client.submit(Transfer(0, 1, 1)).result(20)
+        other = Client(MemoryTransport(new), SqliteStore(bank("other")), apply, settings=QUICK)
+        with other:
+            for _ in range(3):
+                other.submit(Transfer(2, 3, 1)).result(20)
+        transport.log = new
+        with pytest.raises(LocksError):
+            client.submit(Transfer(4, 5, 1), deadline_seconds=5).result(20)
+    assert sum(balance for _, balance in look(path)[2:4]) == 2 * START
+    assert dict(look(path))[2] == START, "half of another log was applied"
+
+
+def test_a_partition_that_is_not_followed_is_not_waited_for(connect):
+    with pytest.raises(LocksError, match="not followed"):
+        connect().wait_applied(7, seconds=1)
+
+
+def test_a_database_in_memory_is_refused_or_works(log):
+    """Each thread would have one of its own."""
+
+    class Note(TransactionContext):
+        def execute(self, draft, db):
+            draft.value = b"v"
+            return True
+
+    try:
+        client = Client(
+            MemoryTransport(log), SqliteStore(":memory:"), lambda *_: None, settings=QUICK
+        )
+    except (LocksError, ValueError):
+        return
+    with client:
+        assert client.submit(Note()).result(20).is_done
+
+
+class Once(Transfer):
+    """Wants it the first time it is asked, and no more."""
+
+    def execute(self, draft, db):
+        is_wanted = not self.conflicts
+        return super().execute(draft, db) and is_wanted
+
+
+def test_who_gives_up_after_a_doubt_is_told_that_it_is_unknown(bank, log):
+    """An owner who was deposed may have refused the second, and the new one have the first."""
+    answers = [Answer(Outcome.UNKNOWN), Answer(Outcome.REFUSED)]
+    transport = Scripted(log, *[lambda _, one=one: one for one in answers])
+    with Client(transport, SqliteStore(bank()), apply, settings=QUICK) as client:
+        with pytest.raises(DeadlineError) as caught:
+            client.submit(Once(0, 1, 1)).result(20)
+        assert caught.value.is_unknown
+        done = client.submit(Transfer(0, 1, START + 1)).result(20)
+        assert not done.is_done, "without a doubt it is no error"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.WRITTEN, Outcome.REFUSED])
+def test_a_deadline_while_it_reads_back_tells_what_was_answered(bank, log, outcome):
+    """What was written may be applied by all; what was refused will not be."""
+
+    def answered(append):
+        if outcome is Outcome.WRITTEN:
+            append()
+        return Answer(outcome)
+
+    transport = Scripted(log, answered)
+    with Client(transport, SqliteStore(bank()), apply, settings=QUICK) as client:
+        transport.can_read.clear()
+        time.sleep(0.1)
+        theirs = [("quire.position", b"0"), ("quire.txn.id", b"theirs")]
+        log.append(0, None, struct.pack(">iii", 4, 5, 1), theirs)
+        with pytest.raises(DeadlineError) as caught:
+            client.submit(Transfer(0, 1, 1), deadline_seconds=0.3).result(20)
+        transport.can_read.set()
+    assert caught.value.is_unknown is (outcome is Outcome.WRITTEN)
+
+
+def test_what_a_context_is_told(connect, bank):
+    class Told(Transfer):
+        def on_application(self, record):
+            self.told.append(record.offset)
+
+        def on_conflict(self, attempts):
+            self.told.append(-attempts)
+
+    one, two = connect(bank("one")), connect(bank("two"))
+    one.submit(Transfer(0, 1, 1)).result(20)
+    context = Told(0, 2, 1)
+    done = two.submit(context).result(20)
+    conflicts = [-n for n in range(1, done.attempts)]
+    assert context.told == [*conflicts, done.offset, done]
+
+
+def test_a_closed_client_keeps_no_places(bank, log):
+    settings = dataclasses.replace(QUICK, waiting_max=1)
+    client = Client(MemoryTransport(log), SqliteStore(bank()), apply, settings=settings)
+    client.close()
+    for _ in range(2):
+        with pytest.raises(LocksError, match="closed"):
+            client.submit(Transfer(0, 1, 1), wait_seconds=0.1)
+
+
+def test_what_is_in_work_is_over_before_all_is_closed(bank, log):
+    transport = Scripted(log)
+    transport.can_read.clear()
+    client = Client(transport, SqliteStore(bank()), apply, settings=QUICK)
+    futures = [client.submit(Transfer(n, n + 1, 1)) for n in (0, 2, 4)]
+    threading.Timer(0.2, transport.can_read.set).start()
+    client.close()
+    assert transport.is_closed
+    assert all(future.result(0).is_done for future in futures)
+
+
+def test_the_lock_that_it_gets_counts(connect, log):
+    class Reads(TransactionContext):
+        def execute(self, draft, db):
+            for n in range(log.facts.locks_per_record_max):
+                draft.read_lock(b"%d" % n)
+            return True
+
+    with pytest.raises(NotTakenError, match="65 locks"):
+        connect().submit(Reads()).result(20)
+
+
+def test_what_a_draft_does_not_take():
+    draft = Draft()
+    for lock in (b"", b"x" * 256):
+        with pytest.raises(ValueError, match="1 to 255"):
+            draft.read_lock(lock)
+    with pytest.raises(ValueError, match=r"quire\."):
+        draft.header("quire.position", b"9")
+    draft.read_lock(b"x" * 255)

@@ -3,14 +3,31 @@
 That over kafka-python is imported late, and here: the library warns of itself."""
 
 import queue
+import socket
+import sqlite3
+import time
 import warnings
+from contextlib import closing
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from quire.testing import SyncServer
-from quire_locks import HistoryGoneError, Outcome
+from quire_locks import (
+    Client,
+    HistoryGoneError,
+    LocksError,
+    Outcome,
+    SqliteStore,
+    TransactionContext,
+)
 from quire_locks.confluent_transport import ConfluentTransport
 from quire_locks.context import Draft
+from tests.broker.conftest import produce_request
+from wire.kafka.headers import encode_request
+from wire.kafka.records.batch import build_batch
+from wire.kafka.records.record import Record
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka")
 
@@ -30,6 +47,7 @@ def transport(request):
     with SyncServer() as server:
         server.create_topic("t", partitions=2, config={"quire.locks": "optional"})
         made = request.param(server.bootstrap_servers)
+        made.address = server.bootstrap_servers
         yield made
         made.close()
 
@@ -80,3 +98,117 @@ def test_what_is_not_there_any_more_is_told(transport):
     transport.assign({1: 5})
     with pytest.raises(HistoryGoneError):
         read_to(transport, 1, 6)
+
+
+TRANSPORTS = pytest.mark.parametrize("over", [over_confluent, over_kafka_python])
+
+
+def admin(server):
+    return AdminClient({"bootstrap.servers": server.bootstrap_servers})
+
+
+def test_both_name_a_topic_by_the_same_id():
+    """Else a database that followed it over one library is refused over the other, as that of a
+    topic that was made anew."""
+    with SyncServer() as server:
+        server.create_topic("t", config={"quire.locks": "optional"})
+        ids = set()
+        for over in (over_confluent, over_kafka_python):
+            with closing(over(server.bootstrap_servers)) as made:
+                ids.add(made.facts().topic_id)
+    assert len(ids) == 1
+
+
+def test_a_header_that_is_no_utf_8_ends_nobody(transport):
+    """The broker takes such a name, as Kafka's does, from anybody who may write: whoever applies
+    the partition could go no further, now or after a restart."""
+    record = Record(0, 0, None, b"theirs", [("\udcff", b"1"), ("quire.lock.append", b"y")])
+    data = build_batch([record], base_timestamp=1_700_000_000_000)
+    address = transport.address.split(":")
+    with socket.create_connection((address[0], int(address[1])), timeout=30) as sent:
+        sent.sendall(encode_request(produce_request(("t", 1, data)), 9, 1, "raw"))
+        assert sent.recv(4)
+    assert send(transport, 1, 1).outcome is Outcome.WRITTEN
+    transport.assign({1: 0})
+    assert [one.value for one in read_to(transport, 1, 2)] == [b"theirs", b"v"]
+
+
+@TRANSPORTS
+def test_a_topic_that_is_not_there_is_an_error_of_the_library(over):
+    with (
+        SyncServer() as server,
+        closing(over(server.bootstrap_servers)) as made,
+        pytest.raises(LocksError, match=r"topic|Unknown"),
+    ):
+        made.facts()
+
+
+@TRANSPORTS
+def test_a_topic_that_was_deleted_is_not_made_anew_by_who_writes(over):
+    """It would have no locks, and its program would go on."""
+    with SyncServer() as server:
+        server.create_topic("t", config={"quire.locks": "required"})
+        asked, outcomes = admin(server), []
+        with closing(over(server.bootstrap_servers)) as made:
+            assert send(made, 0, 0).outcome is Outcome.WRITTEN
+            asked.delete_topics(["t"])["t"].result(30)
+            for _ in range(3):
+                outcomes.append(send(made, 0, 1).outcome)
+                time.sleep(1)
+            topics = asked.list_topics(timeout=30).topics
+    assert "t" not in topics
+    assert Outcome.WRITTEN not in outcomes
+
+
+def test_a_topic_that_is_made_anew_while_a_program_runs_is_another_log(tmp_path):
+    """The new one is longer than what was applied of the old."""
+
+    class Write(TransactionContext):
+        def execute(self, draft, db):
+            draft.write_lock(b"x")
+            draft.value = b"mine"
+            return True
+
+    def apply(db, record):
+        db.execute("INSERT INTO seen VALUES (?)", (record.value,))
+
+    db = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    db.execute("CREATE TABLE seen (value BLOB)")
+    settings = {"quire.locks": "optional"}
+    with SyncServer() as server:
+        server.create_topic("t", config=settings)
+        made = over_confluent(server.bootstrap_servers)
+        with Client(made, SqliteStore(tmp_path / "a.db"), apply) as client:
+            client.submit(Write()).result(30)
+            asked = admin(server)
+            asked.delete_topics(["t"])["t"].result(30)
+            asked.create_topics([NewTopic("t", 1, config=settings)])["t"].result(30)
+            with closing(over_confluent(server.bootstrap_servers)) as other:
+                for position in range(4):
+                    assert send(other, 0, position, b"theirs").outcome is Outcome.WRITTEN
+            with pytest.raises(LocksError):
+                client.submit(Write(), deadline_seconds=10).result(30)
+    assert db.execute("SELECT * FROM seen").fetchall() == [(b"mine",)]
+
+
+def values_over(over, address, end):
+    with closing(over(address)) as made:
+        made.assign({0: 0})
+        return [one.value for one in read_to(made, 0, end)]
+
+
+def test_both_apply_the_same_records():
+    """Of a topic with optional locks, which takes transactions of those who use none: what was
+    aborted is applied by all programs or by none, or their databases are not the same."""
+    with SyncServer() as server:
+        server.create_topic("t", config={"quire.locks": "optional"})
+        at = server.bootstrap_servers
+        theirs = Producer({"bootstrap.servers": at, "transactional.id": "theirs"})
+        theirs.init_transactions(30)
+        theirs.begin_transaction()
+        theirs.produce("t", b"aborted", partition=0)
+        assert theirs.flush(30) == 0
+        theirs.abort_transaction(30)
+        with closing(over_confluent(at)) as made:
+            assert send(made, 0, 2).offset == 2
+        assert values_over(over_confluent, at, 3) == values_over(over_kafka_python, at, 3)

@@ -1,6 +1,7 @@
 """SqliteStore: one position for data and place, snapshots that stand still, no others commit."""
 
 import sqlite3
+import threading
 
 import pytest
 
@@ -78,3 +79,42 @@ def test_another_topic_of_that_name_is_refused(store, tmp_path):
     with pytest.raises(OtherLogError):
         again.position(9)
     again.close()
+
+
+def test_who_commits_himself_loses_no_record(store):
+    """`with db:` commits at its end, and with it the position of records that were not applied:
+    after the next start nobody would miss them."""
+
+    def commits(db, record):
+        with db:
+            keep(db, record)
+
+    second = LogRecord(0, 5, None, b"second", ())
+    with pytest.raises((LocksError, sqlite3.DatabaseError)):
+        store.apply(0, 0, 6, [RECORD, second], commits)
+    assert store.position(0) == 0
+
+
+def test_a_database_that_somebody_writes_to_is_waited_for_at_the_start(tmp_path):
+    """It is not in WAL mode yet."""
+    other = sqlite3.connect(tmp_path / "b.db", isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE theirs (value BLOB)")
+    other.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.5, other.execute, ("COMMIT",))
+    timer.start()
+    made = SqliteStore(tmp_path / "b.db")
+    try:
+        made.open("t", "id-1", [0])
+        assert made.position(0) == 0
+    finally:
+        timer.join()
+        made.close()
+        other.close()
+
+
+def test_one_store_is_not_for_two_topics(store):
+    """As of a program that gives it to two clients: each would move the other's position."""
+    with pytest.raises(LocksError):
+        store.open("u", "id-9", [0])
+    assert store.apply(0, 0, 5, [RECORD], keep)
+    assert store.position(0) == 5

@@ -14,6 +14,7 @@ from broker.log.locks.lock_headers_core import (
 )
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.record import Record, encode_record
+from wire.kafka.records.walk import BLAMED_MAX
 
 P, R, W, A = "quire.position", "quire.lock.read", "quire.lock.write", "quire.lock.append"
 PLENTY_NS = 1 << 60
@@ -128,3 +129,38 @@ def test_the_budget_is_kept():
     assert read(*records, budget_ns=cost_ns).cost_ns == cost_ns
     with pytest.raises(LockBudgetError):
         read(*records, budget_ns=cost_ns // 2)
+
+
+def test_the_budget_is_kept_inside_of_a_record():
+    """As many locks as a topic may allow are dearer than what a turn of the loop may cost."""
+    record = [(A, b"%d" % n) for n in range(LOCKS_MAX)]
+    assert read(record, limit=LOCKS_MAX).cost_ns > 2_000_000
+    with pytest.raises(LockBudgetError):
+        read(record, limit=LOCKS_MAX, budget_ns=2_000_000)
+
+
+def test_what_is_behind_a_faulty_header_is_read_as_it_is():
+    """The records behind it are told by their own faults, and no others."""
+    bad = [("quire.lock.x", b""), ("a", b"b" * 50), (R, b"y")]
+    good = [(P, b"0"), (R, b"x")]
+    assert refused(good, bad, good, bad, good)[0] == [1, 3]
+
+
+def test_all_records_of_a_transaction_are_told():
+    lock = [(P, b"0"), (R, b"x")]
+    assert refused(lock, [], lock, transactional=True)[0] == [0, 2]
+
+
+def test_a_position_with_nothing_to_test_counts_for_nothing():
+    assert read([(P, b"99"), (A, b"x")]).records[0].position == -1
+
+
+def test_no_more_faults_are_told_than_an_answer_may_name():
+    bad = [("quire.lock.x", b"")]
+    assert len(refused(*[bad] * (BLAMED_MAX + 1))[0]) == BLAMED_MAX
+    assert len(refused(*[[]] * (BLAMED_MAX + 1), required=True)[0]) == BLAMED_MAX
+
+
+def test_locks_cost_more_than_other_headers():
+    others = [("quire.lock", b"x")] * 59
+    assert read([*others, (A, b"x")]).cost_ns < read([(A, b"x")] * 60).cost_ns

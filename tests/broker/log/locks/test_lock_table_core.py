@@ -150,3 +150,18 @@ def test_no_conflict_is_overlooked(size, steps):
         if not refused:
             table.mark_batch(BatchLocks((one,), 0), offset)
             exact[name] = offset
+
+
+def test_each_record_of_a_batch_marks_its_own_offset():
+    table, lock = LockTable(30_000, -1), lock_of(b"x")
+    table.mark_batch(BatchLocks((RecordLocks(2, -1, (), (lock,)),), 0), 10)
+    assert table.estimate(lock) == 12
+
+
+def test_of_several_locks_the_last_that_was_written_is_told():
+    table, locks = LockTable(30_000, -1), [lock_of(name) for name in (b"x", b"y", b"z")]
+    for lock, offset in zip(locks, (3, 7, 5), strict=True):
+        table.mark(lock, offset)
+    batch = BatchLocks((RecordLocks(0, 0, tuple(locks), ()),), 0)
+    (conflict,) = table.conflicts(batch, 10)
+    assert (conflict.offset, conflict.lock) == (7, b"y")

@@ -58,3 +58,9 @@ def test_what_the_table_accepts_is_never_told(sent):
         else:
             other = Audit(_written=dict(audit._written))
             assert other.look(offset, headers(position, *locks)), "a false conflict of three ids"
+
+
+def test_a_position_of_more_digits_than_python_reads_is_told():
+    """Of a topic that had no locks when it was written: anybody could write it there."""
+    (wrong,) = Audit().look(3, [(POSITION, b"1" * 5000), (READ, b"x")])
+    assert (wrong.offset, wrong.written) == (3, -1)
