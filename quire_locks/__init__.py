@@ -25,6 +25,7 @@ from quire_locks.errors import (
     LocksError,
     NotTakenError,
     OtherLogError,
+    StoppedError,
     TooBusyError,
     UnreachableError,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "Outcome",
     "Settings",
     "SqliteStore",
+    "StoppedError",
     "Store",
     "TooBusyError",
     "TopicFacts",

@@ -7,13 +7,15 @@ drivers of databases block. What waits here waits without holding the loop.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from quire_locks.client import Client, Settings
 from quire_locks.errors import TooBusyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
     from types import TracebackType
     from typing import Self
 
@@ -46,7 +48,15 @@ class AsyncClient(Generic[Db]):
 
     async def __aenter__(self) -> Self:
         """OtherLogError, HistoryGoneError, LocksError."""
-        self._client = await asyncio.to_thread(self._make)
+        thread = ThreadPoolExecutor(1)
+        making = thread.submit(self._make)
+        thread.shutdown(wait=False)
+        try:
+            self._client = await asyncio.wrap_future(making)
+        except asyncio.CancelledError:
+            # It cannot be interrupted; what it makes would have nobody who closes it.
+            making.add_done_callback(_close)
+            raise
         return self
 
     async def __aexit__(
@@ -91,6 +101,11 @@ class AsyncClient(Generic[Db]):
     async def wait_applied(self, partition: int, *, seconds: float = 30.0) -> int:
         """As of Client."""
         return await asyncio.to_thread(self._entered.wait_applied, partition, seconds=seconds)
+
+
+def _close(made: Future[Client[Any]]) -> None:
+    if not made.cancelled() and made.exception() is None:
+        made.result().close()
 
 
 def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from quire_locks.context import LogRecord
 from quire_locks.errors import HistoryGoneError, LocksError, UnreachableError
-from quire_locks.transport import Answer, Fetched, Outcome, TopicFacts
+from quire_locks.transport import Answer, Fetched, Outcome, TopicFacts, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from confluent_kafka.admin import TopicDescription  # type: ignore[attr-defined]
+
     from quire_locks.context import Headers
+
+_logger = logging.getLogger("quire_locks")
 
 ASK_SECONDS = 30.0
 #: One record a batch, as a batch is refused whole; no idempotence, as locks make a resend safe and
@@ -40,6 +45,7 @@ PRODUCER = {
     "batch.num.messages": 1,
     "message.timeout.ms": 10_000,
     "message.send.max.retries": 0,  # a try without an answer is the client's to know of
+    "allow.auto.create.topics": False,
 }
 CONSUMER = {
     "group.id": "quire-locks",  # asked for, and not used
@@ -47,21 +53,19 @@ CONSUMER = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
     "fetch.wait.max.ms": 100,
+    "isolation.level": "read_committed",
 }
-_SPECS: Any = OffsetSpec
-_EARLIEST, _LATEST = _SPECS.earliest(), _SPECS.latest()
-#: What no resend mends.
-_FINAL = frozenset(
+#: The topic is not there, or may not be looked at.
+_TOPIC = frozenset(
     {
-        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.TOPIC_EXCEPTION,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.INVALID_REQUIRED_ACKS,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
+_SPECS: Any = OffsetSpec
+_EARLIEST, _LATEST = _SPECS.earliest(), _SPECS.latest()
 
 
 class ConfluentTransport:
@@ -76,19 +80,32 @@ class ConfluentTransport:
         self._poller.start()
 
     def facts(self) -> TopicFacts:
-        asked = self._admin.describe_topics(TopicCollection([self._topic]))
-        found = asked[self._topic].result(ASK_SECONDS)
+        found = self._described()
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
-        configs = self._admin.describe_configs([resource])[resource].result(ASK_SECONDS)
+        try:
+            configs = self._admin.describe_configs([resource])[resource].result(ASK_SECONDS)
+        except (KafkaException, TimeoutError) as error:
+            raise _told(error) from error
         if "quire.locks" not in configs:
             raise LocksError("the server knows no quire.locks")
         return TopicFacts(
             self._topic,
-            str(found.topic_id),
+            _printed(found.topic_id),
             len(found.partitions),
             str(configs["quire.locks"].value),
             int(configs["quire.locks.max.per.record"].value),
         )
+
+    def topic_id(self) -> str:
+        return _printed(self._described().topic_id)
+
+    def _described(self) -> TopicDescription:
+        asked = self._admin.describe_topics(TopicCollection([self._topic]))
+        try:
+            found: TopicDescription = asked[self._topic].result(ASK_SECONDS)
+        except (KafkaException, TimeoutError) as error:
+            raise _told(error) from error
+        return found
 
     def bounds(self, partition: int) -> tuple[int, int]:
         at = TopicPartition(self._topic, partition)
@@ -122,9 +139,7 @@ class ConfluentTransport:
             assert partition is not None
             assert offset is not None
             key, value = message.key(), message.value()
-            told: Any = message.headers() or ()
-            headers = tuple((name, _bytes(text)) for name, text in told)
-            fetched.add(LogRecord(partition, offset, _bytes(key), _bytes(value), headers))
+            fetched.add(LogRecord(partition, offset, _bytes(key), _bytes(value), _headers(message)))
         elif error.code() == KafkaError._PARTITION_EOF:
             assert partition is not None
             assert offset is not None
@@ -175,10 +190,33 @@ def _bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
+def _printed(topic_id: object) -> str:
+    """As Kafka prints it, which is base64 for URLs; librdkafka's is the plain one."""
+    return str(topic_id).replace("+", "-").replace("/", "_")
+
+
+def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    """None of a record that has one whose name is no UTF-8: the library tells none of it. It is no
+    transaction of ours."""
+    try:
+        told: Any = message.headers() or ()
+    except (SystemError, UnicodeDecodeError):
+        at = f"{message.topic()}-{message.partition()} at {message.offset()}"
+        _logger.warning("%s has a header whose name is no UTF-8: none of its headers is told", at)
+        return ()
+    return tuple((name, _bytes(text)) for name, text in told)
+
+
+def _told(error: KafkaException | TimeoutError) -> LocksError:
+    """UnreachableError where it may pass."""
+    kafka = error.args[0] if error.args else None
+    if isinstance(kafka, KafkaError) and kafka.code() in _TOPIC:
+        return LocksError(str(error))
+    return UnreachableError(str(error))
+
+
 def _answer(error: KafkaError | None, offset: int) -> Answer:
     if error is None:
         return Answer(Outcome.WRITTEN, offset)
-    if error.code() == KafkaError.INVALID_RECORD:
-        return Answer(Outcome.REFUSED, text=str(error))
-    outcome = Outcome.FAILED if error.code() in _FINAL or error.fatal() else Outcome.UNKNOWN
+    outcome = Outcome.FAILED if error.fatal() else outcome_of(error.code())
     return Answer(outcome, text=str(error))

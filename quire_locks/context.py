@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 Db = TypeVar("Db")
 
@@ -78,24 +81,35 @@ class Draft:
             raise ValueError(f"a lock id has 1 to {ID_BYTES_MAX} bytes, not {len(lock)}")
         self._locks.append((name, lock))
 
-    @property
-    def lock_count(self) -> int:
-        """With the one that it may get."""
-        return len(self._locks) + (not self._has_write_lock)
+    def lock_count(self, guards: Collection[bytes] = ()) -> int:
+        """With those that it gets."""
+        return len(self._locks) + len(self._own(b"", guards))
+
+    def guard(self, txn_id: bytes) -> bytes:
+        """A lock that it WRITEs, whatever else it has."""
+        return next(iter(self._written), OWN_LOCK + txn_id)
 
     @property
-    def _has_write_lock(self) -> bool:
-        return any(name == WRITE for name, _ in self._locks)
+    def _written(self) -> list[bytes]:
+        return [lock for name, lock in self._locks if name == WRITE]
 
-    def headers(self, position: int, txn_id: bytes) -> Headers:
-        """`position`: of the snapshot that `execute` read."""
-        own: Headers = [] if self._has_write_lock else [(WRITE, OWN_LOCK + txn_id)]
+    def _own(self, txn_id: bytes, guards: Collection[bytes]) -> Headers:
+        written = self._written
+        added = [guard for guard in sorted(guards) if guard not in written]
+        if not written and not added:
+            added = [OWN_LOCK + txn_id]
+        return [(WRITE, lock) for lock in added]
+
+    def headers(self, position: int, txn_id: bytes, guards: Collection[bytes] = ()) -> Headers:
+        """`position`: of the snapshot that `execute` read. `guards`: locks that it WRITEs besides,
+        those of its earlier tries that had no answer."""
         about: Headers = [(POSITION, b"%d" % position), (TXN_ID, txn_id)]
-        return [*about, *self._locks, *own, *self._others]
+        return [*about, *self._locks, *self._own(txn_id, guards), *self._others]
 
 
 class TransactionContext(ABC, Generic[Db]):
-    """One transaction. Its methods are called in threads of the client."""
+    """One transaction. Its methods are called in threads of the client. What those raise that are
+    told something is logged, and changes nothing."""
 
     partition: int = 0
 

@@ -28,10 +28,19 @@ class TooBusyError(LocksError):
     """More transactions wait than may."""
 
 
+class StoppedError(LocksError):
+    """The client applies no records any more, for what is its cause, and so it writes none either.
+    `is_unknown`: as of DeadlineError."""
+
+    def __init__(self, message: str, *, is_unknown: bool) -> None:
+        super().__init__(message)
+        self.is_unknown = is_unknown
+
+
 class DeadlineError(LocksError):
-    """The transaction's time is over, or `execute` gave it up after a try that had no answer.
-    `is_unknown`: it may have been written, and then every
-    program applies it; else it was not, and will not be."""
+    """The transaction's time is over; or it ended in another way after a try that had no answer.
+    `is_unknown`: it may have been written, and then every program applies it; else it was not, and
+    will not be."""
 
     def __init__(self, message: str, *, is_unknown: bool) -> None:
         super().__init__(message)

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import threading
+from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import (
-    InvalidRecordError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    OffsetOutOfRangeError,
-    TopicAuthorizationFailedError,
-)
+from kafka.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, for_code
+from kafka.net.compat import KafkaNetClient
 
 from quire_locks.context import LogRecord
 from quire_locks.errors import HistoryGoneError, LocksError, UnreachableError
-from quire_locks.transport import Answer, Fetched, Outcome, TopicFacts
+from quire_locks.transport import Answer, Fetched, Outcome, TopicFacts, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from quire_locks.context import Headers
+
+
+def _client(**configs: Any) -> KafkaNetClient:  # noqa: ANN401  # whatever the library has
+    """One that makes no topics: of the library's setting for that, allow_auto_create_topics, what
+    asks for metadata is not told (3.0.12)."""
+    client = KafkaNetClient(**configs)
+    client.cluster.config["allow_auto_create_topics"] = False
+    return client
+
 
 #: As of the transport over confluent-kafka.
 PRODUCER = {
@@ -33,9 +39,15 @@ PRODUCER = {
     "retries": 0,
     "delivery_timeout_ms": 10_000,
     "request_timeout_ms": 9_000,
+    "kafka_client": _client,
 }
-CONSUMER = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "none"}
-_FINAL = (MessageSizeTooLargeError, TopicAuthorizationFailedError)
+CONSUMER = {
+    "group_id": None,
+    "enable_auto_commit": False,
+    "auto_offset_reset": "none",
+    "isolation_level": "read_committed",
+    "kafka_client": _client,
+}
 
 
 class KafkaPythonTransport:
@@ -49,18 +61,34 @@ class KafkaPythonTransport:
         self._asking = threading.Lock()
 
     def facts(self) -> TopicFacts:
-        (found,) = self._admin.describe_topics([self._topic])
+        found = self._described()
         resource = ConfigResource(ConfigResourceType.TOPIC, self._topic)
-        (configs,) = self._admin.describe_configs([resource], config_filter="all")["topic"].values()
+        try:
+            told = self._admin.describe_configs([resource], config_filter="all")
+        except KafkaError as error:
+            raise UnreachableError(str(error)) from error
+        (configs,) = told["topic"].values()
         if "quire.locks" not in configs:
             raise LocksError("the server knows no quire.locks")
         return TopicFacts(
             self._topic,
-            str(found["topic_id"]),
+            _printed(found["topic_id"]),
             len(found["partitions"]),
             str(configs["quire.locks"]["value"]),
             int(configs["quire.locks.max.per.record"]["value"]),
         )
+
+    def topic_id(self) -> str:
+        return _printed(self._described()["topic_id"])
+
+    def _described(self) -> Mapping[str, Any]:
+        try:
+            (found,) = self._admin.describe_topics([self._topic])
+        except KafkaError as error:
+            raise UnreachableError(str(error)) from error
+        if found["error_code"]:
+            raise LocksError(f"topic {self._topic}: {for_code(found['error_code']).__name__}")
+        return dict(found)
 
     def bounds(self, partition: int) -> tuple[int, int]:
         at = TopicPartition(self._topic, partition)
@@ -85,6 +113,10 @@ class KafkaPythonTransport:
             found = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=records_max)
         except OffsetOutOfRangeError as error:
             raise HistoryGoneError(str(error)) from error
+        except CorruptRecordError as error:
+            raise LocksError(
+                f"{self._places()}: a record that kafka-python cannot read: {error}"
+            ) from error
         for records in found.values():
             for one in records:
                 headers = tuple(one.headers)
@@ -92,6 +124,13 @@ class KafkaPythonTransport:
         for at in self._consumer.assignment():
             fetched.reach(at.partition, self._consumer.position(at))
         return fetched
+
+    def _places(self) -> str:
+        """Where each partition is read next."""
+        reached = sorted(
+            (at.partition, self._consumer.position(at)) for at in self._consumer.assignment()
+        )
+        return ", ".join(f"{self._topic}-{number} from {offset} on" for number, offset in reached)
 
     def send(
         self,
@@ -118,8 +157,11 @@ class KafkaPythonTransport:
         self._admin.close()
 
 
+def _printed(topic_id: object) -> str:
+    """As Kafka prints it: base64 for URLs, without padding."""
+    return urlsafe_b64encode(UUID(str(topic_id)).bytes).decode().rstrip("=")
+
+
 def _refused(error: BaseException) -> Answer:
-    if isinstance(error, InvalidRecordError):
-        return Answer(Outcome.REFUSED, text=str(error))
-    outcome = Outcome.FAILED if isinstance(error, _FINAL) else Outcome.UNKNOWN
-    return Answer(outcome, text=str(error))
+    code = error.errno if isinstance(error, KafkaError) else -1
+    return Answer(outcome_of(code), text=str(error))

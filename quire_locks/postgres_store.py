@@ -52,6 +52,8 @@ class PostgresStore:
         self._connections: set[Connection] = set()
 
     def open(self, topic: str, topic_id: str, partitions: Sequence[int]) -> None:
+        if self._topic not in ("", topic):
+            raise LocksError(f"this store follows topic {self._topic}: {topic} needs another")
         self._topic = topic
         db = self._connection("writer")
         with db.transaction():

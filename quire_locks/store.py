@@ -20,8 +20,9 @@ Db_co = TypeVar("Db_co", covariant=True)
 
 class Store(Protocol[Db_co]):
     def open(self, topic: str, topic_id: str, partitions: Sequence[int]) -> None:
-        """Called once, before all else: positions that are not there begin at 0. OtherLogError if
-        one is of a topic of that name with another id."""
+        """Called before all else: positions that are not there begin at 0. OtherLogError if one is
+        of a topic of that name with another id; LocksError if it follows another topic, since a
+        client closes its store."""
 
     def position(self, partition: int) -> int:
         """The next offset to be applied."""

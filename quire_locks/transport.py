@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from quire_locks.context import Headers, LogRecord
 
 
+#: Kafka's error codes of what no resend mends: INVALID_TOPIC_EXCEPTION, MESSAGE_TOO_LARGE,
+#: RECORD_LIST_TOO_LARGE, INVALID_REQUIRED_ACKS, TOPIC_ and CLUSTER_AUTHORIZATION_FAILED,
+#: INVALID_TIMESTAMP, POLICY_VIOLATION, UNSUPPORTED_COMPRESSION_TYPE.
+FINAL_CODES = frozenset({17, 10, 18, 21, 29, 31, 32, 44, 76})
+INVALID_RECORD_CODE = 87
+
+
 class Outcome(Enum):
     """What became of one try to write a record."""
 
@@ -63,11 +70,22 @@ class Fetched:
         self.ends[partition] = max(self.ends.get(partition, 0), end)
 
 
+def outcome_of(code: int) -> Outcome:
+    """Of a try that was answered with one of Kafka's error codes."""
+    if code == INVALID_RECORD_CODE:
+        return Outcome.REFUSED
+    return Outcome.FAILED if code in FINAL_CODES else Outcome.UNKNOWN
+
+
 class Transport(Protocol):
-    """`poll`, `assign` and `seek` are called by one thread, all else by any. LocksError where the
-    topic is not as it must be."""
+    """`poll`, `assign`, `seek` and `topic_id` are called by one thread, all else by any. LocksError
+    where the topic is not as it must be, or is not there; UnreachableError where nobody answers."""
 
     def facts(self) -> TopicFacts: ...
+
+    def topic_id(self) -> str:
+        """Of the topic that has the name now, as `facts` tells it: as Kafka prints ids, so that it
+        is the same over all libraries."""
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """(first offset, end) of now."""
@@ -77,7 +95,8 @@ class Transport(Protocol):
     def seek(self, partition: int, offset: int) -> None: ...
 
     def poll(self, records_max: int, timeout_s: float) -> Fetched:
-        """HistoryGoneError if what is asked for is deleted."""
+        """Without what was rolled back by transactions. HistoryGoneError if what is asked for is
+        deleted."""
 
     def send(
         self,
@@ -87,6 +106,7 @@ class Transport(Protocol):
         headers: Headers,
         done: Callable[[Answer], None],
     ) -> None:
-        """`done(answer)` is called once, in any thread. Each record in a batch of its own."""
+        """`done(answer)` is called once, in any thread. Each record in a batch of its own. Makes no
+        topic."""
 
     def close(self) -> None: ...

@@ -55,6 +55,9 @@ class MemoryTransport:
     def facts(self):
         return self.log.facts
 
+    def topic_id(self):
+        return self.log.facts.topic_id
+
     def bounds(self, partition):
         with self.log.lock:
             return self.log.first, len(self.log.records)

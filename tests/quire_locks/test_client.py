@@ -28,6 +28,7 @@ from quire_locks import (
     TransactionContext,
 )
 from quire_locks import client as client_module
+from quire_locks.progress import Pending, Progress
 from quire_locks.transport import Fetched
 from tests.quire_locks.conftest import (
     ACCOUNTS,
@@ -219,7 +220,7 @@ def test_who_lives_in_conflict_ends_at_his_deadline(connect, bank, log, monkeypa
 
 def test_a_position_that_nobody_can_have_ends_it(connect, bank, log, monkeypatch):
     """The log lost its end while the program ran."""
-    monkeypatch.setattr(client_module, "AHEAD_SECONDS", 0.1)
+    monkeypatch.setattr(client_module, "OLD_SECONDS", 0.1)
     client = connect()
     client.submit(Transfer(0, 1, 1)).result(20)
     with log.lock:
@@ -405,8 +406,8 @@ def test_a_record_that_is_in_the_log_is_told_of_as_unknown_at_least(connect, log
 
 def test_a_failure_hides_no_record_that_was_applied_before_it():
     """As that of another partition's records."""
-    progress = client_module._Progress()
-    pending = client_module._Pending(b"id", time.monotonic() + 10)
+    progress = Progress()
+    pending = Pending(b"id", time.monotonic() + 10)
     record = LogRecord(0, 5, None, None, (("quire.txn.id", b"id"),))
     progress.begin(pending)
     progress.applied(0, 6, [record])

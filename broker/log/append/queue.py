@@ -43,6 +43,7 @@ from broker.log.append.entry_format import (
 )
 from ledger.errors import LedgerError
 from wire.kafka.errors import ErrorCode, KafkaError
+from wire.kafka.records.walk import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,7 +78,8 @@ class Append(ABC):
         self.last_offset = -1
         self.log_append_time_ms = -1
         self.max_timestamp = -1
-        self.min_timestamp = -1  # not known
+        #: Of an answer that only waits for others: it brings no record of its own.
+        self.min_timestamp = INT64_MAX
         self.error = ErrorCode.NONE
         self.error_message: str | None = None
         self.record_indexes: Sequence[int] = ()  # which records of the batch are to blame

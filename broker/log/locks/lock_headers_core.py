@@ -209,6 +209,8 @@ class _Reader:
         self._locks += 1
         if self._locks > LOCKS_MAX:
             _too_large(f"more than {LOCKS_MAX} locks")
+        if self.spent_ns > self._budget_ns:
+            raise LockBudgetError
         return lock_of(value)
 
     def _count(self, elements: int) -> None:

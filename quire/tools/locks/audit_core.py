@@ -7,6 +7,7 @@ written.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 POSITION, READ, WRITE, APPEND = (
     "quire.position", "quire.lock.read", "quire.lock.write", "quire.lock.append",
 )  # fmt: skip
+#: As brokers take it.
+_POSITION = re.compile(rb"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Audit:
         locks: Sequence[tuple[str, bytes]],
     ) -> list[Violation]:
         positions = [value for name, value in headers if name == POSITION]
-        if len(positions) != 1 or not (positions[0] or b"").isdigit():
+        if len(positions) != 1 or not _POSITION.fullmatch(positions[0] or b""):
             return [Violation(offset, -1, "", -1, "it has locks and no position, or several")]
         position = int(positions[0] or b"")
         if position > offset:

@@ -38,7 +38,8 @@ class Bounds(NamedTuple):
 
 def bounds(client: KafkaClient, name: str) -> tuple[str, list[Bounds]]:
     """The topic that `name` is, TOPIC or TOPIC-N, and its partitions, or the one. A topic of the
-    whole name comes first. ClickException."""
+    whole name comes first. ClickException, also if one of them has no leader: what was not read is
+    not to be told as valid."""
     topic, _, number = name.rpartition("-")
     leaders = _leaders(client, name)
     only = None
@@ -47,21 +48,18 @@ def bounds(client: KafkaClient, name: str) -> tuple[str, list[Bounds]]:
     if leaders is None:
         raise click.ClickException(f"there is no topic {name}")
     wanted = sorted(leaders) if only is None else [only]
-    if any(partition not in leaders for partition in wanted):
-        raise click.ClickException(f"{name}-{only} is not there, or has no leader")
-    return name, [
-        Bounds(
-            partition,
-            leaders[partition],
-            _offset(client, leaders[partition], name, partition, EARLIEST),
-            _offset(client, leaders[partition], name, partition, LATEST),
-        )
-        for partition in wanted
-    ]
+    return name, [_bounds(client, name, partition, leaders.get(partition)) for partition in wanted]
 
 
-def _leaders(client: KafkaClient, topic: str) -> dict[int, Address] | None:
-    """Of the partitions that have one; None: there is no such topic."""
+def _bounds(client: KafkaClient, topic: str, partition: int, leader: Address | None) -> Bounds:
+    if leader is None:
+        raise click.ClickException(f"{topic}-{partition} is not there, or has no leader")
+    first, end = (_offset(client, leader, topic, partition, which) for which in (EARLIEST, LATEST))
+    return Bounds(partition, leader, first, end)
+
+
+def _leaders(client: KafkaClient, topic: str) -> dict[int, Address | None] | None:
+    """Of all partitions, None for one without; None: there is no such topic."""
     body = MetadataRequest(
         topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
     )
@@ -70,11 +68,7 @@ def _leaders(client: KafkaClient, topic: str) -> dict[int, Address] | None:
     (found,) = answer.topics
     if found.error_code:
         return None
-    return {
-        each.partition_index: brokers[each.leader_id]
-        for each in found.partitions
-        if each.leader_id in brokers
-    }
+    return {each.partition_index: brokers.get(each.leader_id) for each in found.partitions}
 
 
 def _offset(client: KafkaClient, leader: Address, topic: str, partition: int, which: int) -> int:
