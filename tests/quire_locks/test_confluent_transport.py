@@ -212,3 +212,25 @@ def test_both_apply_the_same_records():
         with closing(over_confluent(at)) as made:
             assert send(made, 0, 2).offset == 2
         assert values_over(over_confluent, at, 3) == values_over(over_kafka_python, at, 3)
+
+
+def test_each_record_is_in_a_batch_of_its_own(transport):
+    """A batch is refused whole: of a burst, half of which is to blame, the others are written."""
+    answers = queue.Queue()
+    for n in range(40):
+        draft = Draft()
+        draft.write_lock(b"%d" % (n // 2))
+        transport.send(1, None, b"v", draft.headers(0, b"%d" % n), answers.put)
+    outcomes = [answers.get(timeout=30).outcome for _ in range(40)]
+    assert [outcomes.count(one) for one in (Outcome.WRITTEN, Outcome.REFUSED)] == [20, 20]
+
+
+def test_what_ends_with_a_marker_is_read_to_its_end(transport):
+    """Else who was refused would wait for the marker's offset for ever."""
+    theirs = Producer({"bootstrap.servers": transport.address, "transactional.id": "theirs"})
+    theirs.init_transactions(30)
+    theirs.begin_transaction()
+    theirs.produce("t", b"v", partition=1)
+    theirs.commit_transaction(30)
+    transport.assign({1: 0})
+    assert [one.value for one in read_to(transport, 1, 2)] == [b"v"]

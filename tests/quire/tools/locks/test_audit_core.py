@@ -64,3 +64,17 @@ def test_a_position_of_more_digits_than_python_reads_is_told():
     """Of a topic that had no locks when it was written: anybody could write it there."""
     (wrong,) = Audit().look(3, [(POSITION, b"1" * 5000), (READ, b"x")])
     assert (wrong.offset, wrong.written) == (3, -1)
+
+
+def test_an_append_depends_on_nothing():
+    audit = Audit()
+    assert audit.look(0, headers(0, (APPEND, b"x"))) == []
+    assert audit.look(1, headers(0, (APPEND, b"x"), (READ, b"y"))) == []
+
+
+def test_a_position_that_is_no_number_is_told():
+    for position in (b"x", b"+1", b" 1", b"", None):
+        (wrong,) = Audit().look(3, [(POSITION, position), (READ, b"x")])
+        assert wrong.position == -1
+    (wrong,) = Audit().look(3, [(POSITION, b"1"), (POSITION, b"1"), (READ, b"x")])
+    assert wrong.position == -1

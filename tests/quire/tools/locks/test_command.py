@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from quire.cli import main
+from quire.tools.locks import command
 
 QUIRE = Path(sys.executable).parent / "quire"
 WAIT_SECONDS = 100
@@ -87,3 +88,29 @@ def test_a_topic_with_locks_is_valid_and_one_without_is_found_out(server):
 def test_what_is_not_there_is_an_error(server):
     code, said = run(server, "validate", "nothing")
     assert (code, said) == (1, "Error: there is no topic nothing\n")
+
+
+def test_all_that_is_wrong_is_counted_and_some_of_it_told(server, monkeypatch):
+    """In two partitions, with the same names; and not what was written after it began."""
+    monkeypatch.setattr(command, "TOLD_MAX", 3)
+    admin = AdminClient({"bootstrap.servers": server})
+    admin.create_topics([NewTopic("off", 2)])["off"].result(WAIT_SECONDS)
+    assert write(server, "off", 0, *[0] * 6) == 6
+    assert write(server, "off", 1, 0) == 1, "x is another lock there"
+    code, told = run(server, "validate", "off")
+    assert (code, told["violation_count"], len(told["violations"])) == (1, 5, 3)
+    assert (told["records"], told["partitions"]) == (7, 2)
+
+
+def test_markers_of_transactions_are_no_records(server):
+    admin = AdminClient({"bootstrap.servers": server})
+    topic = NewTopic("marked", 1, config={"quire.locks": "optional"})
+    admin.create_topics([topic])["marked"].result(WAIT_SECONDS)
+    producer = Producer({"bootstrap.servers": server, "transactional.id": "one"})
+    producer.init_transactions(WAIT_SECONDS)
+    producer.begin_transaction()
+    producer.produce("marked", b"v", partition=0)
+    producer.commit_transaction(WAIT_SECONDS)
+    assert write(server, "marked", 0, 2) == 1
+    code, told = run(server, "validate", "marked")
+    assert (code, told["records"], told["records_with_locks"]) == (0, 2, 1)
