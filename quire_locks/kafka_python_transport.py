@@ -39,6 +39,7 @@ PRODUCER = {
     "retries": 0,
     "delivery_timeout_ms": 10_000,
     "request_timeout_ms": 9_000,
+    "max_block_ms": 5_000,
     "kafka_client": _client,
 }
 CONSUMER = {
@@ -163,5 +164,5 @@ def _printed(topic_id: object) -> str:
 
 
 def _refused(error: BaseException) -> Answer:
-    code = error.errno if isinstance(error, KafkaError) else -1
+    code = getattr(error, "errno", -1)  # the library's own errors have none
     return Answer(outcome_of(code), text=str(error))
