@@ -2,14 +2,18 @@
 
 That over kafka-python is imported late, and here: the library warns of itself."""
 
+import contextlib
 import queue
+import time
 import warnings
 
 import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 
 from quire.testing import SyncServer
-from quire_locks import HistoryGoneError, Outcome
-from quire_locks.confluent_transport import ConfluentTransport
+from quire_locks import HistoryGoneError, LocksError, Outcome
+from quire_locks.confluent_transport import ConfluentTransport, _answer
 from quire_locks.context import Draft
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka")
@@ -30,6 +34,7 @@ def transport(request):
     with SyncServer() as server:
         server.create_topic("t", partitions=2, config={"quire.locks": "optional"})
         made = request.param(server.bootstrap_servers)
+        made.server = server
         yield made
         made.close()
 
@@ -80,3 +85,51 @@ def test_what_is_not_there_any_more_is_told(transport):
     transport.assign({1: 5})
     with pytest.raises(HistoryGoneError):
         read_to(transport, 1, 6)
+
+
+def test_what_was_rolled_back_is_read_over_by_both(transport):
+    """Who follows a partition over one library applies what one over the other does."""
+    at = transport.server.bootstrap_servers
+    producer = Producer({"bootstrap.servers": at, "transactional.id": "plain"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("t", b"never happened", partition=1)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    assert send(transport, 1, 2, b"real").outcome is Outcome.WRITTEN
+    transport.assign({1: 0})
+    assert [one.value for one in read_to(transport, 1, 3)] == [b"real"]
+
+
+def test_what_no_resend_mends_is_the_same_for_both():
+    """Else one client tells at once that it is not taken, and the other tries until its deadline
+    and then says that it may be written."""
+    with warnings.catch_warnings(action="ignore"):
+        from kafka.errors import UnknownError, for_code
+
+        from quire_locks.kafka_python_transport import _refused
+    for code in range(1, 130):
+        kind = for_code(code)
+        if kind is not UnknownError:
+            told = _refused(kind()).outcome
+            assert told is _answer(KafkaError(code), -1).outcome, kind.__name__
+
+
+def test_a_topic_that_is_made_anew_ends_who_follows_it(transport):
+    """Its records are another log's: nothing of them may reach the database."""
+    for n in range(2):
+        assert send(transport, 1, n, b"old").outcome is Outcome.WRITTEN
+    transport.assign({1: 0})
+    assert [one.value for one in read_to(transport, 1, 2)] == [b"old"] * 2
+    admin = AdminClient({"bootstrap.servers": transport.server.bootstrap_servers})
+    admin.delete_topics(["t"])["t"].result(30)
+    transport.server.create_topic("t", partitions=2, config={"quire.locks": "optional"})
+    producer = Producer({"bootstrap.servers": transport.server.bootstrap_servers})
+    for _ in range(4):
+        producer.produce("t", b"another log's", partition=1)
+    assert producer.flush(30) == 0
+    found, until = [], time.monotonic() + 10
+    with contextlib.suppress(LocksError):
+        while not found and time.monotonic() < until:
+            found += transport.poll(10, 0.1).records
+    assert not found

@@ -58,3 +58,9 @@ def test_what_the_table_accepts_is_never_told(sent):
         else:
             other = Audit(_written=dict(audit._written))
             assert other.look(offset, headers(position, *locks)), "a false conflict of three ids"
+
+
+def test_a_position_of_very_many_digits_is_told():
+    """Such a header may stand in what was written while the topic had no locks."""
+    (wrong,) = Audit().look(3, [(POSITION, b"1" * 5_000), (READ, b"x")])
+    assert (wrong.offset, wrong.position) == (3, -1)
