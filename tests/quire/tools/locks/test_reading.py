@@ -37,9 +37,7 @@ class Cluster:
             return MetadataResponse(brokers=[broker], topics=[topic])
         number = body.topics[0].partitions[0].partition_index
         found = ListOffsetsPartitionResponse(partition_index=number, offset=3)
-        return ListOffsetsResponse(
-            topics=[ListOffsetsTopicResponse(name="t", partitions=[found])]
-        )
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[found])])
 
 
 def test_bounds_of_all_partitions():
