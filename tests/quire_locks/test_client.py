@@ -597,3 +597,106 @@ def test_what_a_draft_does_not_take():
     with pytest.raises(ValueError, match=r"quire\."):
         draft.header("quire.position", b"9")
     draft.read_lock(b"x" * 255)
+class _Gated(MemoryTransport):
+    """Nothing is read while `gate` is not set. `stale` answers to `bounds` are those of a broker
+    that was deposed and does not know it: (0, 0)."""
+
+    def __init__(self, log, on_send=lambda times: None):
+        super().__init__(log, on_send)
+        self.gate = threading.Event()
+        self.stale = 0
+
+    def bounds(self, partition):
+        if self.stale:
+            self.stale -= 1
+            return 0, 0
+        return super().bounds(partition)
+
+    def poll(self, records_max, timeout_s):
+        if not self.gate.wait(timeout_s):
+            return Fetched()
+        return super().poll(records_max, timeout_s)
+
+
+def test_an_end_that_is_an_old_one_makes_nobody_write_twice(bank, log):
+    """The answer of the first send is lost, the second is refused for the first, and who is asked
+    for the log's end was deposed. Then the record is read, and the transaction is over."""
+    path = bank()
+    transport = _Gated(log, lambda times: "after" if times == 1 else None)
+
+    class Read(Transfer):
+        def on_conflict(self, attempts):
+            transport.gate.set()
+            until = time.monotonic() + 10
+            while not look(path, "SELECT * FROM done") and time.monotonic() < until:
+                time.sleep(0.01)
+
+    with Client(transport, SqliteStore(path), apply, settings=QUICK) as client:
+        transport.stale = 1
+        done = client.submit(Read(0, 1, 30)).result(20)
+        client.wait_applied(0)
+    assert len(log.records) == 1, "one transfer, one record"
+    assert dict(look(path))[0] == START - 30
+    assert (done.is_done, done.offset) == (True, 0)
+
+
+def test_what_may_be_written_is_not_said_to_be_never_taken(bank, log):
+    """A right is withdrawn, or max.message.bytes lowered, after a send whose answer was lost: the
+    record is in the log, and every program applies it."""
+    transport = _Gated(log, lambda times: "after" if times == 1 else None)
+    send = transport.send
+
+    def forbidden(partition, key, value, headers, done):
+        if transport.sends:
+            done(Answer(Outcome.FAILED, text="TOPIC_AUTHORIZATION_FAILED"))
+        else:
+            send(partition, key, value, headers, done)
+
+    transport.send = forbidden
+    with Client(transport, SqliteStore(bank()), apply, settings=QUICK) as client:
+        future = client.submit(Transfer(0, 1, 30))
+        error = future.exception(20)
+    assert len(log.records) == 1
+    assert isinstance(error, DeadlineError), error
+    assert error.is_unknown
+
+
+def test_what_was_read_back_is_done_whatever_fails_later(bank, log):
+    """Its record was applied before another one broke the applier."""
+    path = bank()
+    transport = MemoryTransport(log)
+    send = transport.send
+    broken = threading.Event()
+
+    def slow(partition, key, value, headers, done):
+        """The answer comes when its record was applied and the one behind it was not."""
+        send(partition, key, value, headers, lambda _: None)
+        while not look(path, "SELECT * FROM done"):
+            time.sleep(0.01)
+        log.append(0, None, b"no transfer", [("quire.position", b"0")])
+        assert broken.wait(10)
+        client._applier.join(10)
+        done(Answer(Outcome.WRITTEN, 0))
+
+    def breaks(db, record):
+        if record.offset:
+            broken.set()
+            raise RuntimeError("ends here")
+        apply(db, record)
+
+    transport.send = slow
+    with Client(transport, SqliteStore(path), breaks, settings=QUICK) as client:
+        done = client.submit(Transfer(0, 1, 30)).result(20)
+    assert (done.is_done, done.offset) == (True, 0)
+
+
+def test_an_old_end_at_the_start_is_no_other_log(bank, log):
+    """As while it runs: a broker that was deposed may be the one who is asked first."""
+    path = bank()
+    with Client(MemoryTransport(log), SqliteStore(path), apply, settings=QUICK) as client:
+        client.submit(Transfer(0, 1, 1)).result(20)
+    transport = _Gated(log)
+    transport.gate.set()
+    transport.stale = 1
+    with Client(transport, SqliteStore(path), apply, settings=QUICK) as client:
+        assert client.submit(Transfer(0, 1, 1)).result(20).offset == 1

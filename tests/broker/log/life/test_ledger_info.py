@@ -18,6 +18,8 @@ from broker.log.life.chain import (
 from broker.log.life.document import read_chain
 from broker.log.life.ledger_info import NO_TIMESTAMP, TIMESTAMP_MAX, LedgerInfo, known_minimum
 from tests.broker.log.test_partition import PATH, World, batch
+from wire.kafka.records.batch import build_batch
+from wire.kafka.records.record import Record
 
 LEDGER = LedgerInfo(7, 0, 0, 1000, 9, 10, 100, max_timestamp=90, min_timestamp=40)
 
@@ -118,3 +120,31 @@ async def test_a_batch_of_a_coordinator_is_not_looked_into(world):
     await world.append(b"a", b"b", timestamp=5000)
     await world.restart()
     assert await minimum(world) == NO_TIMESTAMP
+
+
+async def together(world, *batches):
+    """In one turn, so that those behind the first wait for its acknowledgement; their errors."""
+    answers = []
+    for each in batches:
+        world.log.append_nowait(memoryview(bytearray(each)), answers.append)
+    with trio.fail_after(20):
+        while len(answers) < len(batches):
+            await trio.sleep(0.001)
+    return [one.error.name for one in answers]
+
+
+async def test_a_duplicate_that_waits_has_no_time_of_its_own(world):
+    """It writes nothing, so the ledger's earliest record is known as it was."""
+    again = batch(b"a", timestamp=5000, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert await together(world, again, again) == ["NONE", "NONE"]
+    await world.restart()
+    assert await minimum(world) == 5000
+
+
+async def test_a_lock_conflict_that_waits_has_no_time_of_its_own(world):
+    world.config.quire_locks = "optional"
+    headers = [("quire.position", b"0"), ("quire.lock.write", b"x")]
+    locked = build_batch([Record(0, 0, None, b"v", headers)], base_timestamp=5000)
+    assert await together(world, locked, locked) == ["NONE", "INVALID_RECORD"]
+    await world.restart()
+    assert await minimum(world) == 5000
