@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from bank_example.audit import audit
+from bank_example.audit import NotNowError, audit
 from bank_example.teller import work
 from bank_example.world import World, kill_some
 
@@ -27,7 +27,10 @@ def main():
         count = kill_some(options.folder, options.seconds or float("inf"), options.between)
         print(f"{count} kills")
     elif options.what == "audit":
-        wrong, count = audit(options.folder, options.listen)
+        try:
+            wrong, count = audit(options.folder, options.listen)
+        except NotNowError as error:
+            sys.exit(f"not now: {error}")
         for text in wrong:
             print(f"WRONG {text}")
         print(f"{count} transfers, {len(wrong)} things wrong")

@@ -12,14 +12,23 @@ from quire_locks.confluent_transport import ConfluentTransport
 POLL_SECONDS = 1.0
 
 
+class NotNowError(Exception):
+    """The log could not be read, as while the server starts."""
+
+
 def look(database):
-    """(position, balances) of one moment."""
+    """(position, balances) of one moment; None of a teller that has not begun, or was killed before
+    it had a position."""
     db = sqlite3.connect(database, isolation_level=None, timeout=30)
-    db.execute("BEGIN")
-    ((position,),) = db.execute("SELECT next_offset FROM quire_position").fetchall()
-    balances = dict(db.execute("SELECT id, balance FROM account"))
-    db.close()
-    return position, balances
+    try:
+        db.execute("BEGIN")
+        names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+        if not {"account", "quire_position"} <= names:
+            return None
+        ((position,),) = db.execute("SELECT next_offset FROM quire_position").fetchall() or [(0,)]
+        return position, dict(db.execute("SELECT id, balance FROM account"))
+    finally:
+        db.close()
 
 
 def read_log(listen, end):
@@ -37,15 +46,18 @@ def read_log(listen, end):
 
 
 def audit(folder, listen):
-    """What is wrong, in words; and how many transfers there were."""
-    seen = {path.name: look(path) for path in sorted(folder.glob("teller-*.db"))}
-    records = read_log(listen, max(position for position, _ in seen.values()))
+    """What is wrong, in words; and how many transfers there were. NotNowError."""
+    found = {path.name: look(path) for path in sorted(folder.glob("teller-*.db"))}
+    seen = {name: one for name, one in found.items() if one is not None}
+    records = read_log(listen, max((position for position, _ in seen.values()), default=0))
     wrong = [f"{name}: {text}" for name, one in seen.items() for text in _replayed(records, *one)]
     if len({record.txn_id for record in records}) != len(records):
         wrong.append("a transfer is in the log twice")
     quire = str(Path(sys.executable).parent / "quire")
     command = [quire, "locks", "validate", TOPIC, "--bootstrap-server", listen]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and not done.stdout:
+        raise NotNowError(done.stderr.strip())
     if done.returncode:
         wrong.append(done.stdout + done.stderr)
     return wrong, len(records)

@@ -1,11 +1,11 @@
-"""One teller: a database, a client, and transfers until he is ended."""
+"""One teller: a database, a client, and transfers until he is ended, or can apply no more."""
 
 import itertools
 import sqlite3
 import time
 
 from bank_example.bank import TOPIC, Transfer, apply, make_tables
-from quire_locks import Client, LocksError, SqliteStore
+from quire_locks import Client, LocksError, SqliteStore, StoppedError
 from quire_locks.confluent_transport import ConfluentTransport
 
 UNDER_WAY = 4
@@ -19,10 +19,12 @@ def work(bootstrap, database):
     transport = ConfluentTransport({"bootstrap.servers": bootstrap}, TOPIC)
     with Client(transport, SqliteStore(database), apply) as client:
         for count in itertools.count(1):
-            futures = [client.submit(Transfer()) for _ in range(UNDER_WAY)]
+            futures = [client.submit(Transfer()) for _ in range(UNDER_WAY)]  # StoppedError
             for future in futures:
                 try:
                     future.result()
+                except StoppedError:
+                    raise  # `run` begins anew; it stands in the log why
                 except LocksError as error:
                     print(f"{database}: {error}", flush=True)
             if count % 100 == 0:

@@ -597,6 +597,8 @@ def test_what_a_draft_does_not_take():
     with pytest.raises(ValueError, match=r"quire\."):
         draft.header("quire.position", b"9")
     draft.read_lock(b"x" * 255)
+
+
 class _Gated(MemoryTransport):
     """Nothing is read while `gate` is not set. `stale` answers to `bounds` are those of a broker
     that was deposed and does not know it: (0, 0)."""

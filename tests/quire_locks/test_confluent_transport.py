@@ -249,6 +249,8 @@ def test_what_ends_with_a_marker_is_read_to_its_end(transport):
     theirs.commit_transaction(30)
     transport.assign({1: 0})
     assert [one.value for one in read_to(transport, 1, 2)] == [b"v"]
+
+
 def test_what_was_rolled_back_is_read_over_by_both(transport):
     """Who follows a partition over one library applies what one over the other does."""
     at = transport.server.bootstrap_servers
