@@ -132,3 +132,14 @@ async def test_many_locks_are_checked_in_turns_of_their_own(client, server, requ
     assert checks.inline_count - before < len(bodies)
     too_many = batch(*full, locked(0, b"one more", kind=R))
     assert code(await client.produce("locks", too_many)) == "MESSAGE_TOO_LARGE"
+
+
+async def test_locks_that_a_worker_thread_looked_for_count(client, server):
+    """A batch of so many is not for a turn of the loop."""
+    await client.create_topic("locks", quire_locks="optional")
+    ids = [b"%d" % n for n in range(960)]
+    many = [locked(0, *ids[n : n + 60], kind=W) for n in range(0, len(ids), 60)]
+    assert (await client.produce("locks", batch(*many))).error_code == 0
+    assert server.parts["LogManager"].checks.threaded_count == 1
+    for again in (batch(locked(0, ids[-1], kind=W)), batch(*many)):
+        assert code(await client.produce("locks", again)) == "INVALID_RECORD"

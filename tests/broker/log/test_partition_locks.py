@@ -1,10 +1,13 @@
 """Optimistic locks of a partition: what comes before them, what their answers wait for, and what a
 take-over and a change of settings make of the table."""
 
+import random
+
 import pytest
 import trio
 
 from broker.log.partition import State
+from quire.tools.locks.audit_core import Audit
 from wire.kafka.errors import ErrorCode
 from wire.kafka.records.batch import build_batch
 from wire.kafka.records.compression import Compression
@@ -116,6 +119,37 @@ async def test_scenario_6_the_answer_waits_for_what_it_conflicts_with(autojump_c
     assert second[0].error_message == CONFLICT(1, 1, "x")
     counts = cluster.one.manager.checks.lock_counts
     assert (counts.accepted, counts.conflicts, counts.in_flight_conflicts) == (1, 1, 1)
+
+
+async def test_scenario_6_with_what_is_on_its_way_already(autojump_clock, started):
+    """The first is with the bookies when the second is asked about."""
+    cluster = await started()
+    log = cluster.one.log()
+    await answer(log, batch([]))
+    cluster.one.wire.freeze()
+    first = put(log, write(1, b"x"))
+    await trio.sleep(1)
+    assert log.queue.pushed_offset == 2
+    second = put(log, write(1, b"x"))
+    await trio.sleep(1)
+    assert (first, second) == ([], [])
+    cluster.one.wire.thaw()
+    await until(lambda: second)
+    assert first[0].base_offset == 1
+    assert second[0].error_message == CONFLICT(1, 1, "x")
+
+
+async def test_nobody_can_have_applied_what_is_not_acknowledged(autojump_clock, started):
+    cluster = await started()
+    log = cluster.one.log()
+    await answer(log, batch([]))
+    cluster.one.wire.freeze()
+    first, second = put(log, write(1, b"x")), put(log, write(2, b"y"))
+    await trio.sleep(1)
+    cluster.one.wire.thaw()
+    await until(lambda: first and second)
+    assert first[0].base_offset == 1
+    assert second[0].error_message == "POSITION_AHEAD position=2 end=1"
 
 
 async def test_of_several_conflicts_the_answer_waits_for_the_last(autojump_clock, started):
@@ -282,9 +316,42 @@ async def test_scenario_19_another_size_refuses_too_much_and_never_too_little(
     await answer(log, write(0, b"x"))
     await answer(log, write(0, b"y"))
     await set_config(cluster, quire_locks_table_size="2000")
+    assert (await answer(log, write(0, b"x")))[0] == "INVALID_RECORD"
+    assert (await answer(log, write(1, b"y")))[0] == "INVALID_RECORD"
     assert await answer(log, write(1, b"z")) == ("INVALID_RECORD", CONFLICT(1, 1, "z"))
     assert log.locks.table.size == 2000
     assert await answer(log, write(2, b"z")) == (2, None)
+
+
+async def test_scenarios_18_and_19_while_others_write(autojump_clock, started):
+    """Settings change under load; what was taken while there were locks is valid by the rule that
+    knows of no tables, and something is taken all the time."""
+    cluster = await started()
+    log, rng = cluster.one.log(), random.Random(19)
+    taken, is_over = {}, False
+
+    async def writer():
+        while not is_over:
+            position = max(0, log.high_watermark - rng.randrange(4))
+            some = headers(position, write=[b"%d" % rng.randrange(3)])
+            answers = put(log, batch(some))
+            await until(lambda answers=answers: answers)
+            if not answers[0].error:
+                taken[answers[0].base_offset] = some
+            await trio.sleep(rng.random() / 10)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(writer)
+        for number in range(8):
+            count = len(taken)
+            await until(lambda count=count: len(taken) > count + 5)
+            size = {"quire_locks_table_size": str(2_000 + number)}
+            await set_config(cluster, quire_locks=("required", "optional")[number % 2], **size)
+        is_over = True
+    audit = Audit()
+    assert [audit.look(offset, taken[offset]) for offset in sorted(taken)] == [[]] * len(taken)
+    assert cluster.one.manager.checks.lock_counts.conflicts > 20
 
 
 async def test_records_without_locks_mark_nothing(autojump_clock, started):

@@ -241,3 +241,14 @@ def test_the_cost_of_what_is_no_batch():
     lying = batch(1)
     lying[57:61] = b"\x7f\xff\xff\xff"
     assert checking._costs(lying, Config(), internal=False)[1] < 100_000
+
+
+async def test_locks_are_a_part_of_what_a_turn_spends(world):
+    """Each of the two would fit."""
+    world.log.config.quire_locks = "optional"
+    world.log.config.quire_locks_max_per_record = 400
+    locks = [("quire.lock.append", b"%d" % n) for n in range(280)]
+    locked = build_batch([Record(0, 0, None, b"v", locks)])
+    appends = [world.append(memoryview(bytearray(locked))) for _ in range(2)]
+    assert [append.base_offset for append in appends] == [0, -1]
+    assert world.checks.inline_count == 1

@@ -165,3 +165,12 @@ def test_of_several_locks_the_last_that_was_written_is_told():
     batch = BatchLocks((RecordLocks(0, 0, tuple(locks), ()),), 0)
     (conflict,) = table.conflicts(batch, 10)
     assert (conflict.offset, conflict.lock) == (7, b"y")
+
+
+def test_two_locks_of_one_hash_are_two_locks():
+    """A table of one hash would take them for the same, whatever its size."""
+    one, two = lock_of(b"acct/72522202"), lock_of(b"acct/750895418")
+    assert one[1] == two[1], "an example of two ids with the same CRC-32"
+    table = LockTable(30_000, -1)
+    table.mark(one, 5)
+    assert (table.estimate(one), table.estimate(two)) == (5, -1)
