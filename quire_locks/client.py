@@ -316,5 +316,5 @@ def _tell(function: Callable[[Told], None], told: Told) -> None:
     is not this function's matter."""
     try:
         function(told)
-    except Exception:
+    except Exception:  # the program's own, whatever it is
         _logger.exception("a transaction's %s failed", getattr(function, "__name__", function))
