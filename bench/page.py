@@ -16,6 +16,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from bench import rounds
 from bench.compare import PERCENTILES
@@ -30,6 +31,8 @@ INTRODUCTION = """# Runs compared
 peer's in the same round: the median, and in brackets the least and the most. Above 1 quire is the
 faster one. A case is called slower, or faster, where no round came to any round of the run before.
 """
+COLUMNS = 3
+PLAIN = StrMethodFormatter("{x:g}")
 COLOURS = ["#3572a5", "#c4572e", "#4c8c4a", "#7a5ea8"]
 
 
@@ -96,7 +99,7 @@ def draw(runs: list[Run], directory: Path) -> None:
     table = runs[-1].table
     for name, plot in (
         ("throughput", lambda figure: _draw_throughput(figure.subplots(), table)),
-        ("latency", lambda figure: _draw_latencies(figure.subplots(), table)),
+        ("latency", lambda figure: _draw_latencies(figure, table)),
         ("history", lambda figure: _draw_history(figure, runs)),
     ):
         with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
@@ -120,28 +123,34 @@ def _draw_throughput(axes: Axes, table: Table) -> None:
         axes.barh(0, 0, color=COLOURS[number % len(COLOURS)], label=f"beside {peer}")
     axes.set_yticks([-number - 0.4 + height / 2 for number in range(len(cases))], cases)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(PLAIN)
     axes.axvline(1, color="#222", linewidth=1)
     axes.set_xlabel(f"throughput of {table.mine} / the peer's, median and all rounds")
     axes.legend()
 
 
-def _draw_latencies(axes: Axes, table: Table) -> None:
-    """A line for each server and case, over the percentiles."""
+def _draw_latencies(figure: Figure, table: Table) -> None:
+    """A plot for each case, a line for each server over the percentiles."""
     suffixes = [f": {percentile}" for percentile in PERCENTILES]
     cases = [what.removesuffix(suffixes[0]) for what, _ in table.rows if what.endswith(suffixes[0])]
-    for number, case in enumerate(cases):
-        for column, style in zip(table.columns, ("--", ":", "-", "-."), strict=False):
+    rows = -(-len(cases) // COLUMNS)
+    grid = figure.subplots(max(1, rows), COLUMNS, squeeze=False, sharex=True).flat
+    for axes, case in zip(grid, cases, strict=False):
+        for number, column in enumerate(table.columns):
             values = [table.rows.get((case + suffix, "ms"), {}).get(column) for suffix in suffixes]
             if all(values):
                 medians = [statistics.median(value or [0]) for value in values]
-                shade = mpl.colormaps["tab10"](number % 10)
-                axes.plot(list(PERCENTILES), medians, style, color=shade, marker=".")
-        axes.plot([], [], color=mpl.colormaps["tab10"](number % 10), label=case)
-    for column, style in zip(table.columns, ("--", ":", "-", "-."), strict=False):
-        axes.plot([], [], style, color="#222", label=column)
-    axes.set_yscale("log")
-    axes.set_ylabel("ms from request to reply, medians of the rounds")
-    axes.legend(fontsize="small")
+                colour = COLOURS[number % len(COLOURS)]
+                axes.plot(list(PERCENTILES), medians, color=colour, marker=".", label=column)
+        axes.set_title(case, fontsize="small")
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(PLAIN)
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    for axes in figure.axes[len(cases) :]:
+        axes.axis("off")
+    figure.supylabel("ms from request to reply, medians of the rounds")
+    if figure.axes:
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center")
 
 
 def _draw_history(figure: Figure, runs: list[Run]) -> None:
@@ -160,6 +169,8 @@ def _draw_history(figure: Figure, runs: list[Run]) -> None:
                 shade = mpl.colormaps["tab10"](number % 10)
                 axes.plot(at, medians, style, color=shade, marker=".", label=what)
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(PLAIN)
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.axhline(1, color="#222", linewidth=1)
         axes.set_ylabel(f"throughput / that of {peer}")
         axes.set_xticks(range(len(runs)), [run.name for run in runs], rotation=20)
