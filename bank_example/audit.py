@@ -1,12 +1,14 @@
 """Judges the tellers' databases by the log: each is what the records up to its position make; no
 account is ever below 0; no transfer is there twice; and no record should have been refused."""
 
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
+
 from bank_example.bank import ACCOUNTS, START, TOPIC, deltas
+from bank_example.databases import PostgresDatabase, SqliteDatabase
 from quire_locks.confluent_transport import ConfluentTransport
 
 POLL_SECONDS = 1.0
@@ -14,21 +16,6 @@ POLL_SECONDS = 1.0
 
 class NotNowError(Exception):
     """The log could not be read, as while the server starts."""
-
-
-def look(database):
-    """(position, balances) of one moment; None of a teller that has not begun, or was killed before
-    it had a position."""
-    db = sqlite3.connect(database, isolation_level=None, timeout=30)
-    try:
-        db.execute("BEGIN")
-        names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-        if not {"account", "quire_position"} <= names:
-            return None
-        ((position,),) = db.execute("SELECT next_offset FROM quire_position").fetchall() or [(0,)]
-        return position, dict(db.execute("SELECT id, balance FROM account"))
-    finally:
-        db.close()
 
 
 def read_log(listen, end):
@@ -45,9 +32,15 @@ def read_log(listen, end):
         transport.close()
 
 
-def audit(folder, listen):
-    """What is wrong, in words; and how many transfers there were. NotNowError."""
-    found = {path.name: look(path) for path in sorted(folder.glob("teller-*.db"))}
+def audit(folder, listen, postgres=None):
+    """What is wrong, in words; and how many transfers there were. `postgres`: the conninfo of the
+    tellers who share one. NotNowError."""
+    databases = [SqliteDatabase(path) for path in sorted(folder.glob("teller-*.db"))]
+    databases += [PostgresDatabase(postgres)] if postgres else []
+    try:
+        found = {one.name: one.look() for one in databases}
+    except psycopg.OperationalError as error:
+        raise NotNowError(str(error)) from error
     seen = {name: one for name, one in found.items() if one is not None}
     records = read_log(listen, max((position for position, _ in seen.values()), default=0))
     wrong = [f"{name}: {text}" for name, one in seen.items() for text in _replayed(records, *one)]

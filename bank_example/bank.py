@@ -11,23 +11,15 @@ START = 100
 _TRANSFER = struct.Struct(">iii")
 
 
-def make_tables(db):
-    """In one transaction, so that nobody finds half of the accounts."""
-    db.execute("BEGIN IMMEDIATE")
-    db.execute("CREATE TABLE IF NOT EXISTS account (id INTEGER PRIMARY KEY, balance INTEGER)")
-    for account in range(ACCOUNTS):
-        db.execute("INSERT OR IGNORE INTO account VALUES (?, ?)", (account, START))
-    db.execute("COMMIT")
-
-
 class Transfer(TransactionContext):
-    def __init__(self):
+    def __init__(self, mark):
+        """`mark`: as of the database."""
+        self.query = f"SELECT balance FROM account WHERE id = {mark}"
         self.source, self.target = random.sample(range(ACCOUNTS), 2)
         self.amount = random.randint(1, START)
 
     def execute(self, draft, db):
-        query = "SELECT balance FROM account WHERE id = ?"
-        (balance,) = db.execute(query, (self.source,)).fetchone()
+        (balance,) = db.execute(self.query, (self.source,)).fetchone()
         if balance < self.amount:
             return False
         # Who gets money does not depend on how much he has.
@@ -43,6 +35,12 @@ def deltas(record):
     return (source, -amount), (target, amount)
 
 
-def apply(db, record):
-    for account, delta in deltas(record):
-        db.execute("UPDATE account SET balance = balance + ? WHERE id = ?", (delta, account))
+def applier(mark):
+    """The function that applies a record to a database with that mark."""
+    update = f"UPDATE account SET balance = balance + {mark} WHERE id = {mark}"
+
+    def apply(db, record):
+        for account, delta in deltas(record):
+            db.execute(update, (delta, account))
+
+    return apply

@@ -14,25 +14,26 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bank_example.bank import TOPIC
 
 TELLERS = ("teller-1", "teller-2")
-NAMES = ("server", *TELLERS)
+#: Of those who share a PostgreSQL, if there is one.
+SHARING = ("teller-3", "teller-4")
 START_SECONDS = 60
 LOOK_SECONDS = 0.2
 
 
-def commands(folder, listen):
+def commands(folder, listen, postgres):
     """name -> what runs it."""
     quire = str(Path(sys.executable).parent / "quire")
     server = [quire, "standalone", "--listen", listen, "--data-dir", str(folder / "data")]
     teller = [sys.executable, "-m", "bank_example", "teller", "--listen", listen]
-    return {"server": server} | {
-        name: [*teller, "--database", str(folder / f"{name}.db")] for name in TELLERS
-    }
+    own = {name: [*teller, "--database", str(folder / f"{name}.db")] for name in TELLERS}
+    shared = {name: [*teller, "--postgres", postgres] for name in SHARING} if postgres else {}
+    return {"server": server, **own, **shared}
 
 
 class World:
-    def __init__(self, folder, listen):
+    def __init__(self, folder, listen, postgres=None):
         self._folder, self._listen = folder, listen
-        self._commands = commands(folder, listen)
+        self._commands = commands(folder, listen, postgres)
         self._running = {}
 
     def start(self, name):
@@ -46,12 +47,17 @@ class World:
     def run(self, seconds):
         """Until it is over, or interrupted; 0 seconds: for ever."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        for left in self._folder.glob(
+            "*.pid"
+        ):  # of one that was killed; others may have the numbers
+            left.unlink()
         until = time.monotonic() + seconds if seconds else float("inf")
         try:
             self.start("server")
             make_topic(self._listen)
-            for name in TELLERS:
-                self.start(name)
+            for name in self._commands:
+                if name != "server":
+                    self.start(name)
             print("running", flush=True)
             while time.monotonic() < until:
                 for name, process in list(self._running.items()):
@@ -82,15 +88,15 @@ def make_topic(listen):
 
 
 def kill_some(folder, seconds, between):
-    """One of the three, chosen at random, every `between` seconds or so. How many times."""
+    """One of the processes, chosen at random, every `between` seconds or so. How many times."""
     until, count = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         time.sleep(random.uniform(0.5, 1.5) * between)
-        name = random.choice(NAMES)
         try:
-            os.kill(int((folder / f"{name}.pid").read_text()), signal.SIGKILL)
-        except (FileNotFoundError, ProcessLookupError):
+            chosen = random.choice(sorted(folder.glob("*.pid")))
+            os.kill(int(chosen.read_text()), signal.SIGKILL)
+        except (IndexError, FileNotFoundError, ProcessLookupError):
             continue
-        print(f"killed {name}", flush=True)
+        print(f"killed {chosen.stem}", flush=True)
         count += 1
     return count

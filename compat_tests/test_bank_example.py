@@ -6,18 +6,19 @@ import os
 import re
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 from confluent_kafka import Producer
 from harness import paths
+from harness.postgres import Postgres
 
 from bank_example.audit import audit as judge
-from bank_example.bank import make_tables
+from bank_example.databases import SqliteDatabase
 from bank_example.world import make_topic
 
 SECONDS = float(os.environ.get("QUIRE_BANK_SECONDS", "15"))
@@ -30,13 +31,25 @@ def example(*arguments):
     return [sys.executable, "-m", "bank_example", *arguments]
 
 
+@pytest.fixture(scope="module")
+def postgres():
+    server = Postgres()
+    try:
+        yield server.start()
+    finally:
+        server.discard()
+
+
 @pytest.fixture
-def bank(tmp_path):
-    """Its options; it runs."""
+def bank(tmp_path, postgres):
+    """Its options; it runs: two tellers with a database each, two who share one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"
     options = ["--folder", str(tmp_path / "bank"), "--listen", listen]
+    options += ["--postgres", postgres.conninfo]
+    with psycopg.connect(postgres.conninfo) as db:
+        db.execute("DROP TABLE IF EXISTS account, quire_position")
     with (tmp_path / "run.log").open("wb") as log:
         process = subprocess.Popen(example("run", *options), cwd=paths.ROOT, stdout=log, stderr=log)
     try:
@@ -82,9 +95,7 @@ def test_before_a_teller_has_begun_nothing_is_wrong(tmp_path, has_tables):
     """The page says that the audit may be asked at any time. A teller who is killed between his
     tables and his client's has accounts and no position."""
     if has_tables:
-        db = sqlite3.connect(tmp_path / "teller-1.db", isolation_level=None)
-        make_tables(db)
-        db.close()
+        SqliteDatabase(tmp_path / "teller-1.db").make_tables()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"
