@@ -124,10 +124,10 @@ LOCK_RULES = (
         (
             Patch(
                 STORE,
-                "            for record in records:\n",
-                '            db.execute("COMMIT")\n'
-                '            db.execute("BEGIN IMMEDIATE")\n'
-                "            for record in records:\n",
+                "            self._apply_all(db, records, function)\n",
+                "            db.execute(COMMIT)\n"
+                "            db.execute(BEGIN)\n"
+                "            self._apply_all(db, records, function)\n",
             ),
         ),
         (f"{OF_CLIENT}::test_scenario_23_a_crash_applies_nothing_twice_and_loses_nothing",),
@@ -138,10 +138,8 @@ LOCK_RULES = (
         (
             Patch(
                 "quire_locks.client",
-                "        headers = draft.headers(position, pending.txn_id)\n        tries = 0\n"
-                "        ahead_until = time.monotonic() + AHEAD_SECONDS\n        while True:\n",
-                "        tries = 0\n"
-                "        ahead_until = time.monotonic() + AHEAD_SECONDS\n        while True:\n"
+                "        old_until = time.monotonic() + OLD_SECONDS\n        while True:\n",
+                "        old_until = time.monotonic() + OLD_SECONDS\n        while True:\n"
                 "            txn_id = uuid.uuid4().bytes if tries else pending.txn_id\n"
                 "            headers = draft.headers(position, txn_id)\n",
             ),
