@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from harness import absent, figures, loop_turns, servers
+from harness.postgres import Postgres
 
 _numbers = itertools.count()
 
@@ -132,3 +133,12 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_report_header():
     return f"compat target: {servers.target()}"
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    server = Postgres()
+    try:
+        yield server.start()
+    finally:
+        server.discard()

@@ -15,7 +15,6 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 from harness import paths
-from harness.postgres import Postgres
 
 from bank_example.audit import audit as judge
 from bank_example.databases import SqliteDatabase
@@ -29,15 +28,6 @@ pytestmark = pytest.mark.timeout(SECONDS + 3 * WAIT_SECONDS)
 
 def example(*arguments):
     return [sys.executable, "-m", "bank_example", *arguments]
-
-
-@pytest.fixture(scope="module")
-def postgres():
-    server = Postgres()
-    try:
-        yield server.start()
-    finally:
-        server.discard()
 
 
 @pytest.fixture

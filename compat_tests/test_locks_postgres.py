@@ -9,7 +9,6 @@ import time
 import psycopg
 import pytest
 from confluent_kafka.admin import NewTopic
-from harness.postgres import Postgres
 
 from quire_locks import (
     AsyncClient,
@@ -25,15 +24,6 @@ from quire_locks.postgres_store import PostgresStore
 pytestmark = pytest.mark.timeout(120)
 
 RECORD = LogRecord(0, 4, None, b"7", ())
-
-
-@pytest.fixture(scope="module")
-def postgres():
-    server = Postgres()
-    try:
-        yield server.start()
-    finally:
-        server.discard()
 
 
 @pytest.fixture
