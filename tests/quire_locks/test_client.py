@@ -656,7 +656,7 @@ def test_what_may_be_written_is_not_said_to_be_never_taken(bank, log):
 
     transport.send = forbidden
     with Client(transport, SqliteStore(bank()), apply, settings=QUICK) as client:
-        future = client.submit(Transfer(0, 1, 30))
+        future = client.submit(Transfer(0, 1, 30), deadline_seconds=2)
         error = future.exception(20)
     assert len(log.records) == 1
     assert isinstance(error, DeadlineError), error
