@@ -66,10 +66,6 @@ class Applier(Generic[Db]):
         if self._thread.ident is not None:
             self._thread.join()
 
-    def join(self, seconds: float) -> None:
-        """Until it ended by itself, if it does."""
-        self._thread.join(seconds)
-
     def _position(self, facts: TopicFacts, partition: int) -> int:
         until = time.monotonic() + OLD_SECONDS
         while True:
@@ -109,19 +105,18 @@ class Applier(Generic[Db]):
         while not self._closing.is_set():
             try:
                 found = self._transport.topic_id()
-                if found != self._facts.topic_id:
-                    raise OtherLogError(
-                        f"topic {self._facts.name} was made anew: its id was"
-                        f" {self._facts.topic_id}, and is {found}"
-                    )
-                return True
-            except OtherLogError:
-                raise
             except UnreachableError:
                 pass
             except LocksError:
                 if time.monotonic() > until:
                     raise
+            else:
+                if found == self._facts.topic_id:
+                    return True
+                raise OtherLogError(
+                    f"topic {self._facts.name} was made anew: its id was {self._facts.topic_id},"
+                    f" and is {found}"
+                )
             self._closing.wait(RETRY_SECONDS)
         return False
 

@@ -24,7 +24,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from quire_locks.context import LogRecord
 from quire_locks.errors import HistoryGoneError, LocksError, UnreachableError
-from quire_locks.transport import Answer, Fetched, Outcome, TopicFacts, outcome_of
+from quire_locks.transport import (
+    NO_TOPIC_CODES,
+    Answer,
+    Fetched,
+    Outcome,
+    TopicFacts,
+    outcome_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,15 +62,8 @@ CONSUMER = {
     "fetch.wait.max.ms": 100,
     "isolation.level": "read_committed",
 }
-#: The topic is not there, or may not be looked at.
-_TOPIC = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    }
-)
+#: With what librdkafka says of itself.
+_NO_TOPIC = NO_TOPIC_CODES | {KafkaError._UNKNOWN_TOPIC}
 _SPECS: Any = OffsetSpec
 _EARLIEST, _LATEST = _SPECS.earliest(), _SPECS.latest()
 
@@ -210,7 +210,7 @@ def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
 def _told(error: KafkaException | TimeoutError) -> LocksError:
     """UnreachableError where it may pass."""
     kafka = error.args[0] if error.args else None
-    if isinstance(kafka, KafkaError) and kafka.code() in _TOPIC:
+    if isinstance(kafka, KafkaError) and kafka.code() in _NO_TOPIC:
         return LocksError(str(error))
     return UnreachableError(str(error))
 

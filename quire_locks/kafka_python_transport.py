@@ -14,7 +14,14 @@ from kafka.net.compat import KafkaNetClient
 
 from quire_locks.context import LogRecord
 from quire_locks.errors import HistoryGoneError, LocksError, UnreachableError
-from quire_locks.transport import Answer, Fetched, Outcome, TopicFacts, outcome_of
+from quire_locks.transport import (
+    NO_TOPIC_CODES,
+    Answer,
+    Fetched,
+    Outcome,
+    TopicFacts,
+    outcome_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,8 +94,9 @@ class KafkaPythonTransport:
             (found,) = self._admin.describe_topics([self._topic])
         except KafkaError as error:
             raise UnreachableError(str(error)) from error
-        if found["error_code"]:
-            raise LocksError(f"topic {self._topic}: {for_code(found['error_code']).__name__}")
+        if code := found["error_code"]:
+            kind = LocksError if code in NO_TOPIC_CODES else UnreachableError
+            raise kind(f"topic {self._topic}: {for_code(code).__name__}")
         return dict(found)
 
     def bounds(self, partition: int) -> tuple[int, int]:

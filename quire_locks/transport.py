@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: INVALID_TIMESTAMP, POLICY_VIOLATION, UNSUPPORTED_COMPRESSION_TYPE.
 FINAL_CODES = frozenset({17, 10, 18, 21, 29, 31, 32, 44, 76})
 INVALID_RECORD_CODE = 87
+#: The topic is not there, cannot be, or may not be looked at: UNKNOWN_TOPIC_OR_PARTITION,
+#: INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED. All other errors of a question may pass.
+NO_TOPIC_CODES = frozenset({3, 17, 29})
 
 
 class Outcome(Enum):

@@ -677,7 +677,7 @@ def test_what_was_read_back_is_done_whatever_fails_later(bank, log):
             time.sleep(0.01)
         log.append(0, None, b"no transfer", [("quire.position", b"0")])
         assert broken.wait(10)
-        client._applier.join(10)
+        client._applier._thread.join(10)
         done(Answer(Outcome.WRITTEN, 0))
 
     def breaks(db, record):
