@@ -157,6 +157,11 @@ class Course:
         with _Deadline("the last requests"):
             while world.busy:  # noqa: ASYNC110  # an event would say nothing earlier
                 await trio.sleep(0.1)
+        with _Deadline("the end of rivals"):
+            # One of two that own everything may not have heard yet of what the other took over,
+            # and would show an older end of a log, as a deposed leader may.
+            while world.has_rivals:  # noqa: ASYNC110  # as above
+                await trio.sleep(0.1)
         final = {}
         reader = Consumer(world, "judge")
         for partition in world.partitions:

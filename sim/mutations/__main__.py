@@ -11,6 +11,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from zlib import crc32
 
 from sim.case import parse_shape
 from sim.code_seed import code_seed
@@ -56,7 +57,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    way = f"{options.seeds_max}-{options.shape or 'as-drawn'}{'-tests' * options.tests}"
+    # Not the shape itself: one that names every client is longer than a file's name may be.
+    shape = f"{crc32(options.shape.encode()):08x}" if options.shape else "as-drawn"
+    way = f"{options.seeds_max}-{shape}{'-tests' * options.tests}"
     findings = Findings(cache_directory() / f"mutations-{code_seed():08x}-{way}.json")
     for name in options.names:
         if options.again or name not in findings.known:

@@ -52,6 +52,17 @@ def test_a_broker_that_stood_still_is_deposed_and_goes_on(tmp_path):
     assert any(node == frozen and t > 9.0 and e.startswith("meta") for t, node, e in events)
 
 
+def test_nothing_is_judged_while_two_own_everything():
+    """The one that has not heard of the other shows an older end. (Seed 20001510 of a world of
+    tellers and one producer.)"""
+    shape = Shape(bookies=3, idempotent_producers=1, plain_producers=0, consumers=0, admins=0)
+    counts = fine(run_seed(1, plan=[Fault(0, 1.0, "rival", 0.0, 0.3, 4.0)], shape=shape))
+    # The heal came long before: the old one was killed, and the other started anew.
+    assert counts["broker crashes: killed"] + counts["broker crashes: power"] == 1
+    assert counts["clean stops"] == 1
+    assert counts["broker lives"] == 3
+
+
 CLUSTER_NAMES = ("broker-1", "broker-2", "broker-3")
 ROT = [Fault(n, 3.0 + n, "bit-rot", 0.3 * n % 1, 0.95, 1.0) for n in range(1, 7)]
 #: Nothing is in memory, so all reads are from the disk.
