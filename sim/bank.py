@@ -2,12 +2,14 @@
 
 Each has a toy database of his own (sim/bank_history.py), decides by it, sends, and believes what he
 reads back. A send without an answer is repeated as it was; a refusal makes him read on and decide
-anew, under the same id.
+anew, under the same id. Some tellers are idempotent producers. Now and then two orders are decided
+by the same state and sent as one batch; if the second tests what the first writes, the broker has
+to refuse them, and they are carried out one after the other.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -16,7 +18,7 @@ from sim.client import Unanswered
 from sim.fetching import RETRY_SECONDS, fetch_and_tell, records_of
 from sim.history import Violation
 from sim.names import BANK_PARTITION, BANK_TOPIC
-from sim.workload import RECORDS_MAX, RETRIABLE
+from sim.workload import RECORDS_MAX, RETRIABLE, init_producer_id
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import ProduceRequest, ProduceResponse
 from wire.kafka.messages.fetch import FetchPartition
@@ -34,6 +36,9 @@ THINK_SECONDS = 0.15
 #: Between looking and sending, in which others write.
 DECIDE_SECONDS = 0.05
 AMOUNT_MAX = 40
+PAIR_SHARE = 0.2
+#: What a refusal names as the offset of a conflict between two records of one batch.
+IN_BATCH = -1
 
 
 def bank_configs(seed: int) -> dict[str, str]:
@@ -56,12 +61,27 @@ def headers_of(order: Order, position: int, txn_id: bytes) -> list[tuple[str, by
     return made
 
 
+class Draft(NamedTuple):
+    """What one customer wants, and the id of the transaction that does it."""
+
+    order: Order
+    purpose: bytes
+    txn_id: bytes
+
+
+class Refusal(NamedTuple):
+    """`offset`: at most there a lock of a batch was last written; IN_BATCH."""
+
+    offset: int
+
+
 def entry_of(offset: int, record: Record) -> Entry:
     assert record.value is not None
     headers = [(name, value or b"") for name, value in record.headers]
     facts = dict(headers)
     return Entry(
         offset,
+        record.key or b"",
         facts[TXN_ID],
         int(facts[POSITION]),
         Order.of(record.value),
@@ -80,15 +100,29 @@ class Teller:
         self._count = 0
         #: His own that he has read, and where.
         self._seen: dict[bytes, int] = {}
+        self._is_idempotent = self._rng.random() < 0.5
+        self._producer = (-1, -1)
+        self._sequence = 0
 
     async def run(self) -> None:
         world, rng = self._world, self._rng
+        if self._is_idempotent:
+            self._producer = await init_producer_id(self._client)
         while not world.is_draining:
             await self.read_on()
-            await self._perform(self._drawn())
+            drafts = [self._drawn()]
+            if rng.random() < PAIR_SHARE:
+                drafts.append(self._drawn())
+            await self._perform(drafts)
+            world.made_progress(self.name)
             await trio.sleep(THINK_SECONDS * rng.random())
 
-    def _drawn(self) -> Order:
+    def _drawn(self) -> Draft:
+        self._count += 1
+        txn_id = b"%s-%d" % (self.name.encode(), self._count)
+        return Draft(self._drawn_order(), txn_id, txn_id)
+
+    def _drawn_order(self) -> Order:
         rng = self._rng
         choice, amount = rng.random(), 1 + rng.randrange(AMOUNT_MAX)
         if choice < 0.1:
@@ -100,46 +134,63 @@ class Teller:
 
     # -- out ---------------------------------------------------------------------------------------
 
-    async def _perform(self, order: Order) -> None:
-        """Until it is certain what became of it, or nobody can say."""
+    async def _perform(self, drafts: list[Draft], *, is_in_doubt: bool = False) -> None:
+        """Until it is certain what became of them, or nobody can say. Several are one batch, and
+        wholly in the log or not at all. `is_in_doubt`: an earlier try may be in the log."""
         world, bank = self._world, self._world.bank
-        self._count += 1
-        txn_id = b"%s-%d" % (self.name.encode(), self._count)
-        is_in_doubt = False
+        ids = [draft.txn_id for draft in drafts]
         while True:
             position = self._ledger.position
-            if not self._ledger.allows(order):
+            if not all(self._ledger.allows(draft.order) for draft in drafts):
                 if not is_in_doubt:
-                    bank.given_up.add(txn_id)
-                world.trace.count("bank: given up")
-                break
+                    bank.given_up.update(ids)
+                world.trace.count("bank: given up", len(ids))
+                return
             await trio.sleep(DECIDE_SECONDS * self._rng.random())
-            refused_by, was_lost = await self._send(order, position, txn_id)
+            refusal, was_lost = await self._send(drafts, position)
             is_in_doubt |= was_lost
-            if refused_by is not None:
-                await self._read_to(refused_by + 1)
+            if refusal is None:
+                while ids[-1] not in self._seen:
+                    await self.read_on()
+            else:
+                await self._read_to(refusal.offset + 1)
                 if is_in_doubt:  # what he was refused for may be his own
                     await self._read_to(await self._end())
-            else:
-                while txn_id not in self._seen:
-                    await self.read_on()
-            if txn_id in self._seen:
-                bank.committed[txn_id] = self._seen[txn_id]
-                world.trace.count("bank: committed")
-                break
-        world.made_progress(self.name)
+            if ids[-1] in self._seen:
+                if refusal is not None and self._is_idempotent:
+                    raise Violation("own", f"{ids}, refused for {refusal.offset}: {self._seen}")
+                bank.committed.update({txn_id: self._seen[txn_id] for txn_id in ids})
+                world.trace.count("bank: committed", len(ids))
+                return
+            if refusal is not None and refusal.offset == IN_BATCH:
+                world.trace.count("bank: conflicts in a batch")
+                for draft in drafts:
+                    await self._perform([draft], is_in_doubt=is_in_doubt)
+                return
 
-    async def _send(self, order: Order, position: int, txn_id: bytes) -> tuple[int | None, bool]:
-        """(None if it is in the log, else the offset that it was refused for; whether a send had no
-        answer)."""
-        world, was_lost = self._world, False
+    def _request(self, drafts: list[Draft], position: int) -> ProduceRequest:
+        producer_id, epoch = self._producer
         batch = build_batch(
-            [Record(0, 0, None, order.to_bytes(), headers_of(order, position, txn_id))],
-            base_timestamp=world.time_ms(),
-        )
+            [
+                Record(
+                    number, 0, draft.purpose, draft.order.to_bytes(),
+                    headers_of(draft.order, position, draft.txn_id),
+                )
+                for number, draft in enumerate(drafts)
+            ],
+            base_timestamp=self._world.time_ms(),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=self._sequence if self._is_idempotent else -1,
+        )  # fmt: skip
         data = PartitionProduceData(index=BANK_PARTITION[1], records=batch)
         topic = TopicProduceData(name=BANK_TOPIC, partition_data=[data])
-        request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic])
+        return ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic])
+
+    async def _send(self, drafts: list[Draft], position: int) -> tuple[Refusal | None, bool]:
+        """(None if all of it is in the log; whether a send had no answer)."""
+        world, was_lost = self._world, False
+        request = self._request(drafts, position)
         while True:
             try:
                 answer = await self._client.ask_leader(*BANK_PARTITION, request, ProduceResponse)
@@ -149,14 +200,18 @@ class Teller:
                 continue
             result = answer.responses[0].partition_responses[0]
             code = ErrorCode(result.error_code)
-            if code is ErrorCode.NONE:
+            if code is ErrorCode.NONE or (
+                code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and self._is_idempotent
+            ):
+                self._sequence += len(drafts)
                 return None, was_lost
             text = result.error_message or ""
             world.trace.count(f"bank: produce {code.name}")
             if code is ErrorCode.INVALID_RECORD and text.startswith("LOCK_CONFLICT"):
-                return int(text.split("conflict=")[1].split()[0]), was_lost
+                return Refusal(int(text.split("conflict=")[1].split()[0])), was_lost
             if code not in RETRIABLE:
-                raise Violation("refused", f"{self.name}: {txn_id!r}: {code.name} {text}")
+                ids = [draft.txn_id for draft in drafts]
+                raise Violation("refused", f"{self.name}: {ids}: {code.name} {text}")
             was_lost |= code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             self._client.forget(*BANK_PARTITION)
             await trio.sleep(RETRY_SECONDS)

@@ -6,11 +6,14 @@ limit, a deposit APPENDs to an account. Whoever applies the log in its order jud
 - *overdrawn*: a balance is below the limit, though its sender looked: he was let in wrongly;
 - *made money*: the balances are not what was there and was deposited.
 At the end, from one reading of all of it:
-- *twice*: a transaction is in the log twice;
+- *twice*: a transaction is in the log twice, or what a customer asked for once, whatever the
+  transactions' ids;
 - *unlocked*: between a record's position and its place there is one that wrote a lock which it
   tested; this needs no knowledge of how the broker keeps its table;
 - *lost*: a transaction that a teller was told of is not there;
 - *unwanted*: one that he was told is not there, is.
+And by an idempotent teller:
+- *own*: his batch was refused for a conflict, and is in the log from a try before.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ class Entry(NamedTuple):
     """A record of the bank's partition."""
 
     offset: int
+    #: What the customer's order is called; each is to be carried out once.
+    purpose: bytes
     txn_id: bytes
     position: int
     order: Order
@@ -109,12 +114,17 @@ class BankHistory:
         """All of the log. Violation."""
         ledger = Ledger()
         offsets: dict[bytes, int] = {}
+        purposes: dict[bytes, int] = {}
         last_marked: dict[bytes, int] = {}
         for entry in entries:
             ledger.apply(entry)
             if entry.txn_id in offsets:
                 raise Violation("twice", f"{entry} and at {offsets[entry.txn_id]}")
-            offsets[entry.txn_id] = entry.offset
+            if entry.purpose in purposes:
+                raise Violation(
+                    "twice", f"{entry}: asked for once, and at {purposes[entry.purpose]}"
+                )
+            offsets[entry.txn_id] = purposes[entry.purpose] = entry.offset
             for lock in sorted(entry.tested):
                 if last_marked.get(lock, -1) >= entry.position:
                     raise Violation("unlocked", f"{entry}: {lock!r} at {last_marked[lock]}")

@@ -74,6 +74,7 @@ REQUIRED = (
     "bank: committed",
     "bank: given up",
     "bank: produce INVALID_RECORD",
+    "bank: conflicts in a batch",
     "produce NOT_LEADER_OR_FOLLOWER",
     "transactions committed",
     "transactions aborted",

@@ -68,10 +68,10 @@ class Trace:
         if self._file is not None:
             self._file.write(readable(line))
 
-    def count(self, what: str) -> None:
+    def count(self, what: str, times: int = 1) -> None:
         """What a seed reached; not an event of its own."""
         if not self.is_over:
-            self.counts[what] += 1
+            self.counts[what] += times
 
     @property
     def digest(self) -> str:

@@ -85,6 +85,22 @@ RETRIABLE = frozenset(
 )
 
 
+async def init_producer_id(client: KafkaClient) -> tuple[int, int]:
+    """(id, epoch) of a new idempotent producer; asked for until it is given."""
+    while True:
+        try:
+            answer = await client.ask_any(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
+                InitProducerIdResponse,
+            )
+        except Unanswered:
+            await trio.sleep(RETRY_SECONDS)
+            continue
+        if answer.error_code == 0:
+            return answer.producer_id, answer.producer_epoch
+        await trio.sleep(RETRY_SECONDS)
+
+
 class Producer:
     """Idempotent: every batch is sent until it is acknowledged. Else: once, and never again."""
 
@@ -113,19 +129,7 @@ class Producer:
             await trio.sleep(THINK_SECONDS * self._rng.random())
 
     async def _init(self) -> None:
-        while True:
-            try:
-                answer = await self._client.ask_any(
-                    InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
-                    InitProducerIdResponse,
-                )
-            except Unanswered:
-                await trio.sleep(RETRY_SECONDS)
-                continue
-            if answer.error_code == 0:
-                self._id = (answer.producer_id, answer.producer_epoch)
-                return
-            await trio.sleep(RETRY_SECONDS)
+        self._id = await init_producer_id(self._client)
 
     def _request(self, partition: Partition, values: Sequence[bytes]) -> ProduceRequest:
         producer_id, epoch = self._id

@@ -9,6 +9,8 @@ TABLE = "broker.log.locks.lock_table_core"
 LOCKS = "broker.log.locks.partition_locks"
 PARTITION = "broker.log.partition"
 STORE = "quire_locks.sqlite_store"
+#: Of the simulation: the rules that a client has to keep.
+TELLER = "sim.bank"
 ROOM = "tests/broker/log/locks"
 ON_A_LOG = "tests/broker/log/test_partition_locks.py"
 OF_CLIENT = "tests/quire_locks/test_client.py"
@@ -145,5 +147,32 @@ LOCK_RULES = (
             ),
         ),
         (f"{OF_CLIENT}::test_scenario_9_a_lost_answer_is_found_out",),
+    ),
+    Mutation(
+        "locks-decided-before-position",
+        "a teller decides by one state, and sends the position of a later one",
+        (
+            Patch(
+                TELLER,
+                "            refusal, was_lost = await self._send(drafts, position)\n",
+                "            await self.read_on()\n"
+                "            position = self._ledger.position\n"
+                "            refusal, was_lost = await self._send(drafts, position)\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "locks-tried-under-another-id",
+        "a teller repeats what had no answer under another id",
+        (
+            Patch(
+                TELLER,
+                "                was_lost = True\n",
+                "                was_lost = True\n"
+                "                for number, one in enumerate(drafts):\n"
+                "                    drafts[number] = one._replace(txn_id=one.txn_id + b'+')\n"
+                "                request = self._request(drafts, position)\n",
+            ),
+        ),
     ),
 )

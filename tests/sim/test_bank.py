@@ -21,4 +21,5 @@ def test_through_a_rolling_restart():
     counts = result.counts
     assert counts["take-overs"] >= 3
     assert counts["bank: produce INVALID_RECORD"] > 0
+    assert counts["bank: conflicts in a batch"] > 0
     assert counts["bank: records"] == counts["bank: committed"] > 50

@@ -8,12 +8,13 @@ from sim.history import Violation
 from wire.kafka.records.record import Record
 
 
-def entry(offset, order, *, position=None, txn_id=None):
+def entry(offset, order, *, position=None, txn_id=None, purpose=None):
     """As it is read from the log, of a sender who had applied all before it, unless it is said."""
     position = offset if position is None else position
     txn_id = b"t-%d" % offset if txn_id is None else txn_id
     headers = headers_of(order, position, txn_id)
-    return entry_of(offset, Record(0, 0, None, order.to_bytes(), headers))
+    purpose = b"o-%d" % offset if purpose is None else purpose
+    return entry_of(offset, Record(0, 0, purpose, order.to_bytes(), headers))
 
 
 def kind(function, *arguments):
@@ -71,6 +72,8 @@ def test_a_deposit_counts_for_those_who_look():
 
 def test_twice_lost_and_unwanted():
     assert kind(BankHistory().check, [FINE[0], entry(1, Order(2, 3, 1), txn_id=b"t-0")]) == "twice"
+    # Asked for once, and done under two ids.
+    assert kind(BankHistory().check, [FINE[0], entry(1, Order(2, 3, 1), purpose=b"o-0")]) == "twice"
     assert kind(BankHistory(committed={b"t-9": 9}).check, FINE) == "lost"
     assert kind(BankHistory(committed={b"t-0": 1}).check, FINE) == "lost"
     assert kind(BankHistory(given_up={b"t-1"}).check, FINE) == "unwanted"
@@ -78,6 +81,6 @@ def test_twice_lost_and_unwanted():
 
 def test_what_an_entry_is():
     assert entry(4, Order(0, 1, 2), position=3) == Entry(
-        4, b"t-4", 3, Order(0, 1, 2), frozenset({b"limit", b"acct/0", b"acct/1"}),
+        4, b"o-4", b"t-4", 3, Order(0, 1, 2), frozenset({b"limit", b"acct/0", b"acct/1"}),
         frozenset({b"acct/0", b"acct/1"}),
     )  # fmt: skip
