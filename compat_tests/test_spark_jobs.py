@@ -240,7 +240,7 @@ def test_an_archive_is_whole_whenever_it_is_killed(cluster, scratch):
 @pytest.mark.long
 def test_an_archived_file_that_changed_is_found(cluster, scratch):
     """Of the archive above."""
-    [file] = list((scratch / "archive").glob("kept/*/0/*00200-*.parquet"))
+    [file] = list((scratch / "archive").glob("kept/*/0/*00200-*00400-*.parquet"))
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)

@@ -29,6 +29,9 @@ class KilledReader(AdmittedReader):
         self._point = point
         self._victims = victims
 
+    def __getstate__(self):
+        return {**super().__getstate__(), "_point": self._point, "_victims": self._victims}
+
     def _at(self, point):
         if point == self._point:
             for victim in self._victims:
