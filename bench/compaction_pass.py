@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from bench import clients, load, rounds
+from bench.load import percentile_ms
 from bench.rounds import Figure
 from bench.servers import Kafka, KafkaFlushing, Quire, Server
 from wire.kafka.api_keys import ApiKey
@@ -121,10 +122,6 @@ def set_lag(server: Server, topic: str, lag_ms: int) -> None:
 def latencies(server: Server, topic: str) -> list[float]:
     found = load.produce_latency(server.address, topic, range(1), load.KILOBYTE, SLICE_SECONDS)
     return found.latencies
-
-
-def percentile_ms(found: list[float], share: float) -> float:
-    return sorted(found)[int((len(found) - 1) * share)] * 1000
 
 
 def measure(server: Server, number: int, megabytes: int) -> Iterator[Figure]:

@@ -15,11 +15,12 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 
 from bench import frames
+from quire.tools.locks.bench_core import percentile
 
 RECEIVE_SIZE_BYTES = 1 << 18
 WARM_UP_SECONDS = 0.3
@@ -45,8 +46,13 @@ class Result:
         return self.bytes / self.seconds / 1e6
 
     def percentile_ms(self, share: float) -> float:
-        ordered = sorted(self.latencies)
-        return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000
+        return percentile_ms(self.latencies, share)
+
+
+def percentile_ms(latencies: Iterable[float], share: float) -> float:
+    """The smallest of these, in seconds, that at least this share of them does not exceed; in
+    ms."""
+    return percentile(sorted(latencies), share) * 1000
 
 
 class ConnectionLostError(RuntimeError):

@@ -24,7 +24,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import clients, load, rounds
-from bench.compaction_pass import percentile_ms
+from bench.load import percentile_ms
 from bench.rounds import Figure
 from bench.servers import Quire, Server
 from quire.tools.locks.bench_core import conflict_in

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import frames, load
 from bench.clients import KEPT, QUIET, TIMEOUT_SECONDS
+from bench.load import percentile_ms
 from bench.servers import Quire, QuireReplicated
 
 BATCH_BYTES = 16_384
@@ -67,11 +68,6 @@ def send_paced(
                 now = time.perf_counter()
                 latencies += [now - due.popleft() for _ in range(done)]
     return latencies
-
-
-def percentile_ms(latencies: list[float], share: float) -> float:
-    ordered = sorted(latencies)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000
 
 
 def main() -> None:

@@ -67,7 +67,10 @@ def save(run: Run, directory: Path) -> Path:
             for (what, unit), values in run.table.rows.items()
         ],
     }
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    # Whole or not there: bench.page refuses a torn one by its name.
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(document, indent=1) + "\n")
+    fresh.replace(path)
     return path
 
 

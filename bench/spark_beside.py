@@ -17,7 +17,7 @@ from collections.abc import Callable
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import load
-from bench.compaction_pass import percentile_ms
+from bench.load import percentile_ms
 from bench.peers import HOST, running_spark
 from bench.spark_server import TOPIC, ListeningServer, filled, options_of
 
