@@ -74,6 +74,7 @@ def decode_summary(text: str) -> Summary:
 
 def main() -> None:
     gc.freeze()  # modules stay: each run ends with a collection, and need not look at them
+    gc.disable()  # else the collector comes between its end and that collection, for nothing
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who gives the cases ends this process
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
     for line in sys.stdin:
