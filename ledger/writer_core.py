@@ -257,7 +257,9 @@ class WriterCore:
 
     def _give_up_refusers(self, pending: PendingAdd) -> None:
         for other in self.schedule.write_set(pending.entry_id):
-            if pending.refusals >> other & 1:
+            # A confirmed one keeps the refusals of bookies that were replaced since.
+            is_of_todays = self._replaced_at.get(other, 0) <= pending.entry_id
+            if pending.refusals >> other & 1 and is_of_todays:
                 self.failed[other] = self.ensemble[other]
 
     def _can_complete(self, pending: PendingAdd) -> bool:

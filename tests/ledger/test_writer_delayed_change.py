@@ -112,6 +112,18 @@ class Model:
             assert count < self.schedule.ack_quorum_size, "complete, and not confirmed"
 
 
+def test_who_took_a_refusers_place_does_not_answer_for_it():
+    """Of an entry that is confirmed: first one bookie is read-only and replaced, then another."""
+    core = _core(4, 4, 1)
+    pending = core.add(1, _ignore)
+    core.reply(pending, 0, "A", OK)
+    assert core.confirm() == [pending]
+    assert core.reply(pending, 2, "C", READ_ONLY) & CHANGE
+    assert core.ensemble_changed(("A", "B", "new", "D")) == ([], NOTHING)
+    assert core.reply(pending, 3, "D", READ_ONLY) & CHANGE
+    assert core.change_request().failed == {3: "D"}
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_history(data):
