@@ -4,12 +4,13 @@ changes, failures during changes, fencing."""
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.distribution import Schedule
 from ledger.errors import LedgerClosedError, LedgerFencedError, UnauthorizedError
 from ledger.writer_core import CHANGE, DELIVER, MISSED, NOTHING, STOPPED, WriterCore
+from tests.properties import at_least
 from wire.bookkeeper.status import Status
 
 OK, FENCED, EIO = Status.EOK, Status.EFENCED, Status.EIO
@@ -134,7 +135,7 @@ class Model:
         assert self.core.pending_bytes == sum(p.size for p in self.added[len(self.confirmed) :])
 
 
-@settings(max_examples=300, deadline=None)
+@at_least(300)
 @given(st.data())
 def test_any_history(data):
     ensemble_size = data.draw(st.integers(1, 5))

@@ -3,13 +3,14 @@
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.distribution import Schedule
 from ledger.errors import LedgerClosedError
 from ledger.writer_core import CHANGE, MISSED, NOTHING, WriterCore
 from ledger.writer_modes_core import AdvCore
+from tests.properties import at_least
 from wire.bookkeeper.status import Status
 
 OK, EIO, READ_ONLY = Status.EOK, Status.EIO, Status.EREADONLY
@@ -120,7 +121,7 @@ class Model:
                 assert bookie in self.stored[entry_id] | self.told, (entry_id, bookie)
 
 
-@settings(max_examples=500, deadline=None)
+@at_least(500)
 @given(st.data())
 def test_every_copy_that_is_missing_is_told(data):
     ensemble_size = data.draw(st.integers(1, 5))

@@ -3,12 +3,13 @@
 from collections import defaultdict
 
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from ledger.distribution import Schedule
 from ledger.writer_core import CHANGE, MISSED, NOTHING, WriterCore
+from tests.properties import at_least
 from wire.bookkeeper.status import Status
 
 OK, EIO, READ_ONLY = Status.EOK, Status.EIO, Status.EREADONLY
@@ -124,7 +125,7 @@ def test_who_took_a_refusers_place_does_not_answer_for_it():
     assert core.change_request().failed == {3: "D"}
 
 
-@settings(max_examples=300, deadline=None)
+@at_least(300)
 @given(st.data())
 def test_any_history(data):
     ensemble_size = data.draw(st.integers(1, 5))

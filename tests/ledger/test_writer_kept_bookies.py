@@ -4,7 +4,7 @@ its ack quorum; they come back, or are replaced later (feature 23)."""
 from collections import defaultdict
 
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
@@ -15,6 +15,7 @@ from ledger.underreplication import UnderReplication
 from ledger.writer_core import CHANGE, NOTHING, WriterCore
 from ledger.writer_marks import WriterMarks
 from metadata.store import MetadataUnavailableError
+from tests.properties import at_least
 from wire.bookkeeper.status import Status
 
 OK, EIO = Status.EOK, Status.EIO
@@ -103,7 +104,7 @@ class Model:
             self.confirmed_count += 1
 
 
-@settings(max_examples=500, deadline=None)
+@at_least(500)
 @given(st.data())
 def test_any_history_with_few_spares(data):
     ensemble_size = data.draw(st.integers(1, 5))

@@ -3,7 +3,7 @@ LACs and the time-out of ack quorums, which all writers have."""
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
@@ -17,6 +17,7 @@ from ledger.errors import (
     NotEnoughBookiesError,
 )
 from ledger.writer_modes_core import AdvCore, DeferredSyncCore
+from tests.properties import at_least
 from wire.bookkeeper.entry import parse_header
 from wire.bookkeeper.status import Status
 
@@ -28,7 +29,7 @@ def _ignore(entry_id, error):
     pass
 
 
-@settings(max_examples=300, deadline=None)
+@at_least(300)
 @given(st.permutations(range(12)), st.data())
 def test_ids_in_any_order_are_confirmed_in_theirs(entry_ids, data):
     """All that may be confirmed is the run of complete ids from 0 on, whatever happens when."""
