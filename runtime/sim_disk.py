@@ -269,8 +269,7 @@ class SimDisk:
     def is_durable(self, data: bytes, directory: str) -> bool:
         """Whether a file somewhere below `directory` would have these bytes after a power failure
         now, whatever else that keeps."""
-        # Asked for each copy of each entry, mostly of the last that was written: a plain loop, the
-        # newest names first, takes a third of what `any` takes over the oldest.
+        # Asked for each copy of each entry, mostly of the last that was written: the newest first.
         for path, node in reversed(self._durable_names.items()):
             if path.startswith(directory) and data in node.durable:
                 return True
