@@ -334,6 +334,8 @@ class Bookie:
             if not more or self._checkpointer.is_full:
                 break  # a full disk: the next start replays
         if self._failure is None:
+            await self._checkpointer.leave_adopted()
+        if self._failure is None:
             try:
                 await self._writer.complete_current()
             except OSError as error:

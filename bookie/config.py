@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bookie.journal.journal_format import first_group_offset, group_space_max
 from bookie.space.gc_config import GcConfig
 from runtime.config import (
     LONG_MAX,
@@ -129,6 +130,16 @@ class BookieConfig:
     #: After this long without an add, the journal says that its last group was durable, so that
     #: damage in it is told from a torn write (Journal.attest). 0: never.
     journal_attest_interval_ms: int = 100
+    #: The flush does not copy them: bookie/storage/adopted.py.
+    journal_kept_entry_min_bytes: int = setting(
+        "journalKeptEntryMinBytes",
+        INT,
+        "32768",
+        at_least(0),
+        unit="bytes",
+        doc="Entries from this size on are written once: the journal's file becomes an entry log. "
+        "0: all are copied into entry logs.",
+    )
     #: Written files kept for reuse once they are checkpointed.
     journal_spare_files_max: int = setting(
         "journalMaxBackups", INT, "4", at_least(0), doc="Old journal files kept for reuse."
@@ -341,7 +352,9 @@ class BookieConfig:
                 f"{JOURNAL_HEADER_SIZE_MIN_BYTES}"
             )
         group_max = max(self.journal_group_size_max_bytes, 0) + self.entry_size_max_bytes
-        if self.journal_size_bytes < group_max + 3 * alignment:
+        if self.journal_size_bytes < first_group_offset(alignment) + group_space_max(
+            group_max, alignment
+        ):
             raise ValueError(
                 f"journal_size_bytes={self.journal_size_bytes}: too small for a group of "
                 f"{group_max} bytes (journal_group_size_max_bytes + entry_size_max_bytes)"

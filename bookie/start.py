@@ -221,25 +221,28 @@ def open_index(disk: Disk, index: EntryIndex, directory: str, at_start: Checkpoi
 
 def check_logs(logs: EntryLogs, at_start: Checkpoint) -> None:
     """CorruptionError if the log that was written at the checkpoint is not what it was then."""
-    log = logs.get(at_start.log_id)
-    if log is not None and log.size_bytes < at_start.log_end:
-        raise CorruptionError(
-            log.path,
-            log.size_bytes,
-            f"the log ends here; at the last checkpoint it had {at_start.log_end} bytes",
-        )
+    ends = {each.log_id: each.end for each in at_start.adopted} | {at_start.log_id: at_start.log_end}
+    for log_id, end in ends.items():
+        log = logs.get(log_id)
+        if log is not None and log.size_bytes < end:
+            raise CorruptionError(
+                log.path,
+                log.size_bytes,
+                f"the log ends here; at the last checkpoint it had {end} bytes",
+            )
 
 
 def check_missing_log(logs: EntryLogs, table: LedgerTable, at_start: Checkpoint) -> None:
     """After the replay, which may have brought the deletion of all its ledgers: on a full disk
     logs are removed before the checkpoint. BookieStartError."""
-    if logs.get(at_start.log_id) is None and any(
-        table.get(ledger_id) is not None for ledger_id in at_start.ledgers
-    ):
-        raise BookieStartError(
-            f"{logs.missing_path(at_start.log_id)} is missing: at the last checkpoint it had "
-            f"entries of {len(at_start.ledgers)} ledgers"
-        )
+    named = {at_start.log_id: at_start.ledgers}
+    named |= {each.log_id: each.ledgers for each in at_start.adopted}
+    for log_id, ledgers in named.items():
+        if logs.get(log_id) is None and any(table.get(each) is not None for each in ledgers):
+            raise BookieStartError(
+                f"{logs.missing_path(log_id)} is missing: at the last checkpoint it had "
+                f"entries of {len(ledgers)} ledgers"
+            )
 
 
 async def settle_logs(
@@ -247,10 +250,30 @@ async def settle_logs(
 ) -> None:
     """After the replay is durable in logs and index, and before the mark moves: completes the logs
     that the crash left open, and removes those that nothing refers to any more."""
+    _settle_adopted(logs, at_start)
     for log in logs.incomplete():
         await _settle_log(logs, index, log, at_start)
     await drop_dead_ledgers(logs, index, lambda ledger_id: table.get(ledger_id) is not None)
     await logs.close_removed_later()
+
+
+def _settle_adopted(logs: EntryLogs, at_start: Checkpoint) -> None:
+    """Journals that are to be entry logs: bookie/storage/adopted.py has the table."""
+    known = {each.log_id: each for each in at_start.adopted}
+    for each in at_start.adopted:
+        log = logs.get(each.log_id)
+        if log is not None and log.ledgers is None and log.journal_id < 0:
+            # The crash came while the entry log's header took the place of the journal's.
+            logs.take_for_adopted(log, each.journal_id)
+    for log in list(logs.adopted.values()):
+        if (found := known.get(log.log_id)) is not None:
+            log.ledgers = dict(found.ledgers)
+            log.records_end = found.end
+        elif at_start.mark.sequence == UNKNOWN_SEQUENCE:
+            logger.error("entry log kept: no checkpoint knows of it path=%s", log.path)
+            logs.leave_doubtful(log)
+        else:
+            logs.disown(log)
 
 
 async def drop_dead_ledgers(

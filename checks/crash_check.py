@@ -150,7 +150,7 @@ async def check_space(
         require(log.ledgers is not None, "space", f"{log.path}: nobody knows what is in it")
         gone = sorted(set(log.ledgers or ()) - expected.ledgers)
         require(not gone, "space", f"{log.path} still counts ledgers {gone}")
-        if not log.is_written and log.log_id != bookie._checkpointer.checkpoint_log_id:
+        if not log.is_written and log.log_id not in bookie._checkpointer.checkpoint_log_ids:
             usage = bookie.gc.usage(log)
             is_used = usage >= config.gc.major_threshold
             require(is_used, "space", f"{log.path}: {usage:.2f} of it is alive")

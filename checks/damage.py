@@ -24,7 +24,7 @@ from bookie.config import BookieConfig
 from bookie.errors import BookieStartError, CorruptionError
 from bookie.journal.journal import Journal
 from bookie.journal.journal_files import JournalFiles, list_journals
-from bookie.journal.journal_format import Position, file_name
+from bookie.journal.journal_format import Position, file_name, first_group_offset
 from bookie.journal.journal_replay import JournalReplay
 from checks.damage_bookie import bookie_figures
 from runtime.sim_disk import SimDisk
@@ -42,7 +42,7 @@ CONFIG = BookieConfig(
     instance_id="",
     journal_directory="/unused",
     ledger_directory="/unused",
-    journal_size_bytes=5120,
+    journal_size_bytes=6144,
     journal_alignment_bytes=ALIGNMENT,
     journal_group_size_max_bytes=1024,
     entry_size_max_bytes=1024,
@@ -112,7 +112,9 @@ async def write_journals(*, attested: bool, groups: int = 9, seed: int = 1) -> J
             journal.append(memoryview(record), 0, len(record), partial(_acked, acked, key))
         turn.run()
         name = file_name(journal._journal_id)
-        spans.append((name, ALIGNMENT if start > journal._offset else start, journal._offset))
+        if start > journal._offset:
+            start = first_group_offset(ALIGNMENT)
+        spans.append((name, start, journal._offset))
     if attested:
         assert journal.attest()
         turn.run()

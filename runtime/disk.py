@@ -79,6 +79,11 @@ class File(Protocol):
         """Reserves space with zeros written to it, so that a later sync of it need not change the
         file's metadata. ENOSPC if there is none."""
 
+    def preallocate(self, size: int) -> None:
+        """Reserves space for that many bytes without writing them; a file that is shorter becomes
+        that long, and what is new of it reads as zeros. Quick, but the first sync of what is
+        written there changes the file's metadata. ENOSPC if there is none."""
+
     def truncate(self, size: int) -> None: ...
 
     def sync(self, done: SyncDone) -> None:
@@ -111,8 +116,15 @@ class Disk(Protocol):
     def rename(self, source: str, target: str) -> None:
         """Replaces `target` atomically."""
 
+    def link(self, source: str, target: str) -> None:
+        """A second name for a file (link(2)). OSError where that cannot be, as over two file
+        systems (EXDEV); FileExistsError."""
+
+    def link_count(self, path: str) -> int:
+        """How many names the file has."""
+
     def sync_directory(self, path: str) -> None:
-        """Makes creations, renames and removals in it durable."""
+        """Makes creations, links, renames and removals in it durable."""
 
     def write_file(self, path: str, data: Buffer) -> None:
         """A small file, whole or not at all, durable on return: temporary file, fsync, rename,

@@ -242,6 +242,9 @@ class RealFile:
             self.pwrite([chunk], offset)
             offset += len(chunk)
 
+    def preallocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
@@ -414,6 +417,12 @@ class RealDisk:
             os.rmdir(path)
         else:
             os.remove(path)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
+
+    def link_count(self, path: str) -> int:
+        return os.stat(path).st_nlink
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

@@ -132,6 +132,13 @@ class SimFile:
     def allocate(self, size: int, offset: int) -> None:
         self.pwrite([bytes(size)], offset)
 
+    def preallocate(self, size: int) -> None:
+        missing = size - len(self._content())
+        if missing > self._disk.free_bytes():
+            raise _error(errno.ENOSPC, self._path)
+        if missing > 0:
+            self.truncate(size)
+
     def truncate(self, size: int) -> None:
         self._disk.observe("truncate", f"{self._path} {size}")
         self._content()
@@ -214,9 +221,11 @@ class SimDisk:
                 kept[path] = node
         self._names = kept
         self._durable_names = dict(kept)
-        for node in kept.values():
+        # A file may have several names.
+        nodes = list({id(node): node for node in kept.values()}.values())
+        for node in nodes:
             self._crash_node(node)
-        self.used_bytes = sum(len(node.content) for node in kept.values())
+        self.used_bytes = sum(len(node.content) for node in nodes)
 
     def halt(self) -> None:
         """The process stands still: syncs are done, and it is told after `resume`."""
@@ -402,8 +411,21 @@ class SimDisk:
         node = self._node(path)
         if node.is_directory and self.list(path):
             raise _error(errno.ENOTEMPTY, path)
-        self.used_bytes -= len(node.content)
+        if self.link_count(path) == 1:
+            self.used_bytes -= len(node.content)
         self._rename_node(self._path(path), None)
+
+    def link(self, source: str, target: str) -> None:
+        node = self._node(source)
+        if node.is_directory:
+            raise _error(errno.EPERM, source)
+        if self._path(target) in self._names:
+            raise _error(errno.EEXIST, target)
+        self._rename_node(self._path(target), node)
+
+    def link_count(self, path: str) -> int:
+        node = self._node(path)
+        return sum(each is node for each in self._names.values())
 
     def rename(self, source: str, target: str) -> None:
         node = self._node(source)
@@ -413,8 +435,9 @@ class SimDisk:
         replaced = self._names.get(full_target)
         if replaced is node:
             return
+        is_last = replaced is not None and self.link_count(target) == 1
         self._rename_node(full_target, node, full_source)
-        if replaced is not None:
+        if replaced is not None and is_last:
             self.used_bytes -= len(replaced.content)
 
     def sync_directory(self, path: str) -> None:

@@ -53,6 +53,12 @@ class DiskLife:
     def rename(self, source: str, target: str) -> None:
         self._change("rename", source).rename(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        self._change("link", target).link(source, target)
+
+    def link_count(self, path: str) -> int:
+        return self._alive(path).link_count(path)
+
     def sync_directory(self, path: str) -> None:
         self._change("sync directory", path).sync_directory(path)
 

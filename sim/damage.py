@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from bookie.cookie import FILE_NAME
 from bookie.journal.journal_format import (
     GROUP_HEADER_SIZE,
+    OLD_GROUP_HEADER_SIZE,
     GROUP_MAGIC,
     group_matches,
     parse_group_header,
@@ -153,6 +154,7 @@ class Damage:
             journal_id = int(posixpath.basename(path).partition(".")[0], 16)
             at = content.find(_MAGIC)
             while at >= 0:
+                at -= GROUP_HEADER_SIZE - OLD_GROUP_HEADER_SIZE  # the magic is in its midst
                 parsed = parse_group_header(content[at : at + GROUP_HEADER_SIZE])
                 if parsed is not None:
                     crc, header = parsed
@@ -161,6 +163,6 @@ class Damage:
                     if is_own and group_matches(content[at : at + size], crc, header.body_size):
                         groups.append((header.sequence, (path, at, size)))
                         durable = max(durable, header.durable_sequence)
-                at = content.find(_MAGIC, at + 1)
+                at = content.find(_MAGIC, at + 1 + GROUP_HEADER_SIZE - OLD_GROUP_HEADER_SIZE)
         told = [place for sequence, place in groups if sequence <= durable]
         return told[int(share * len(told))] if told else None

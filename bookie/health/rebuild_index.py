@@ -53,12 +53,13 @@ from bookie.journal.journal_format import (
 from bookie.journal.journal_replay import JournalReplay
 from bookie.ledger_table import LedgerState, decode_ledger_state
 from bookie.start import CURRENT
-from bookie.storage.checkpoint import Checkpoint, read_checkpoint
+from bookie.storage.checkpoint import AdoptedJournal, Checkpoint, read_checkpoint
 from bookie.storage.entry_log_format import (
     COMPACTING_SUFFIX,
     HEADER_SIZE,
     LENGTH_SIZE,
     log_id_of,
+    read_adopted_journal_id,
     read_ledgers_map,
 )
 from bookie.storage.rocks_database import read_ledgers
@@ -145,6 +146,8 @@ class IndexRebuild:
         self._default_master_key = default_master_key
         self._guess = DigestGuess(is_crc32c=is_crc32c)
         self._checkpoint = Checkpoint(Position(0, 0, 0), -1, 0, {})
+        #: Journals that are to be entry logs, by the logs' ids (bookie/storage/adopted.py).
+        self._adopted: dict[int, AdoptedJournal] = {}
         self._report = RebuildReport()
         #: Entries whose only copy so far is damaged.
         self._damaged: set[tuple[int, int]] = set()
@@ -196,6 +199,7 @@ class IndexRebuild:
     def _rebuild(self, on_progress: Callable[[int], None]) -> None:
         report = self._report
         self._checkpoint = read_checkpoint(self._disk, self._directory)
+        self._adopted = {each.log_id: each for each in self._checkpoint.adopted}
         states = self._old_states()
         report.are_ledgers_kept = states is not None
         start_new(self._disk, self._directory)
@@ -243,8 +247,10 @@ class IndexRebuild:
                 except CorruptionError as error:
                     is_complete = file.size() > HEADER_SIZE
                     self._report.notes.append(f"no map to compare with: {error}")
-                if ledgers is None and name.endswith(COMPACTING_SUFFIX):
-                    file.close()  # the index was never told of it
+                is_unknown = read_adopted_journal_id(file) >= 0 and log_id not in self._adopted
+                if ledgers is None and (name.endswith(COMPACTING_SUFFIX) or is_unknown):
+                    # The index was never told of it, or what it was told of is in the journal.
+                    file.close()
                     continue
                 logs.append(_Log(log_id, path, file, ledgers, is_complete))
         logs.sort(key=lambda log: (not log.path.endswith(COMPACTING_SUFFIX), log.log_id))
@@ -259,12 +265,11 @@ class IndexRebuild:
     ) -> None:
         """`known`: ledgers that are not deleted; None if nobody can tell."""
         size = end = log.file.size()
-        if self._is_current(log):
+        if (last := self._end_at_checkpoint(log)) is not None:
             # What is behind is in the journal, and the next start writes it again.
-            end = min(size, self._checkpoint.log_end)
+            end = min(size, last)
         candidates = self._found | (known or set()) | set(log.ledgers or ())
-        if log.log_id == self._checkpoint.log_id:
-            candidates |= set(self._checkpoint.ledgers)
+        candidates |= set(self._ledgers_at_checkpoint(log.log_id) or ())
         salvager = LogSalvager(log.file, end, candidates, self._guess, on_progress)
         on_progress(min(HEADER_SIZE, size))
         for batch in salvager.batches():
@@ -297,14 +302,26 @@ class IndexRebuild:
             index.put(ledger_id, entry_ids, locations)
             self._report.records += len(entry_ids)
 
-    def _is_current(self, log: _Log) -> bool:
-        """The log that was being written at the checkpoint, and got no map since."""
-        return log.log_id == self._checkpoint.log_id and log.ledgers is None
+    def _ledgers_at_checkpoint(self, log_id: int) -> dict[int, int] | None:
+        """What the checkpoint says that the log had; None if it does not name the log."""
+        if log_id == self._checkpoint.log_id:
+            return self._checkpoint.ledgers
+        return self._adopted[log_id].ledgers if log_id in self._adopted else None
+
+    def _end_at_checkpoint(self, log: _Log) -> int | None:
+        """Of a log that was being written at the checkpoint, and got no map since."""
+        if log.ledgers is not None:
+            return None
+        if log.log_id == self._checkpoint.log_id:
+            return self._checkpoint.log_end
+        return self._adopted[log.log_id].end if log.log_id in self._adopted else None
 
     def _judge(self, log: _Log, end: int, salvage: Salvage) -> None:
         """Which ledgers may have had records in what could not be read."""
-        expected = self._checkpoint.ledgers if self._is_current(log) else log.ledgers
-        if not log.is_complete and 0 <= self._checkpoint.log_id < log.log_id:
+        expected = log.ledgers
+        if expected is None:
+            expected = self._ledgers_at_checkpoint(log.log_id)
+        if expected is None and not log.is_complete and 0 <= self._checkpoint.log_id < log.log_id:
             return  # all of it is in the journal
         if expected is not None:
             short = {i for i, count in expected.items() if salvage.ledgers.get(i, 0) < count}

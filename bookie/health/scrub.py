@@ -203,12 +203,13 @@ class Scrubber:
             )
 
     def _parts(self, first_log_id: int) -> list[Part]:
-        """What there is to look at from this log on: whole logs, and of the one that the flush
-        writes to what is durable. (A log that compaction writes to is not in use yet.)"""
+        """What there is to look at from this log on: whole logs, of the one that the flush writes to
+        what is durable, and of journals that are to be logs what is referred to. (A log that compaction writes to is not in use yet.)"""
         parts = [(log, log.size_bytes) for log in self._logs.all() if not log.is_written]
         log = self._writer.current
         if log is not None and self._writer.durable_bytes > HEADER_SIZE:
             parts.append((log, self._writer.durable_bytes))
+        parts += [(log, log.records_end) for log in self._logs.adopted.values() if log.ledgers]
         chosen = [part for part in parts if part[0].log_id >= first_log_id]
         return sorted(chosen, key=lambda part: part[0].log_id)
 

@@ -12,6 +12,9 @@ waits for that group (`cut`, `wait_durable`), so it covers every record answered
 Owner: the event loop's thread. A state machine without a task: it moves when records are appended
 (at the end of the turn), when a sync finishes, and when a new file is ready.
 
+Of runs of at least `journal_kept_entry_min_bytes` it tells where they are in the journal
+(`placements`), for those who let large entries stay there (bookie/storage/adopted.py).
+
 Invariants:
 - `done` is called only after the sync that covers its record, never twice, in order; but that of
   `append_unsynced` after the write, and the sync follows without being asked for;
@@ -21,9 +24,10 @@ Invariants:
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -33,8 +37,10 @@ from bookie.journal.journal_format import (
     NO_LEDGER,
     GroupHeader,
     Position,
-    align,
+    filler,
+    first_group_offset,
     pack_group_header,
+    padding_size,
     special_record,
 )
 from runtime.env import RealClock
@@ -54,6 +60,16 @@ if TYPE_CHECKING:
     Done = Callable[[Status], None]
 
 
+class Placement(NamedTuple):
+    """Where the bytes `view[start:end]` were written."""
+
+    view: memoryview
+    start: int
+    end: int
+    journal_id: int
+    offset: int
+
+
 class Group:
     """Records that are written and synced together, and who waits for them."""
 
@@ -62,6 +78,7 @@ class Group:
         "buffers",
         "dones",
         "end",
+        "long_runs",
         "record_count",
         "size_bytes",
         "synced",
@@ -70,6 +87,8 @@ class Group:
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
+        #: Which of the buffers are long, and what they are slices of.
+        self.long_runs: list[tuple[int, memoryview, int, int]] = []
         self.dones: list[Done] = []
         #: Of those that do not wait for the sync, only for the write.
         self.written_dones: list[Done] = []
@@ -127,6 +146,7 @@ class Journal:
         "_group_size_max",
         "_has_written",
         "_journal_id",
+        "_long_run_min",
         "_offset",
         "_progressed",
         "_pumping",
@@ -142,6 +162,7 @@ class Journal:
         "_turn",
         "_turn_function",
         "_unsynced",
+        "placements",
         "queued_bytes",
     )
 
@@ -163,6 +184,9 @@ class Journal:
         self._alignment = config.journal_alignment_bytes
         self._group_size_max = config.journal_group_size_max_bytes
         self._buffered_writes_threshold = config.journal_buffered_writes_threshold_bytes
+        self._long_run_min = config.journal_kept_entry_min_bytes or sys.maxsize
+        #: Of long runs, in the order of writing; whoever knows the views takes them out.
+        self.placements: deque[Placement] = deque()
         self._file: File | None = None
         self._file_size = files.size_bytes
         self._journal_id = 0
@@ -209,7 +233,7 @@ class Journal:
         opened = self._next_file()
         assert opened, "the first journal was not prepared"
         if offset is not None:
-            assert offset >= self._alignment, "groups are behind the file's header"
+            assert offset >= self._offset, "groups are behind the file's header"
             self._offset = offset
         self._durable = Position(self._journal_id, self._offset, sequence)
 
@@ -325,7 +349,12 @@ class Journal:
     def _close_run(self) -> None:
         if self._run_view is not None:
             assert 0 <= self._run_start < self._run_end <= len(self._run_view)
-            self._building.buffers.append(self._run_view[self._run_start : self._run_end])
+            buffers = self._building.buffers
+            if self._run_end - self._run_start >= self._long_run_min:
+                self._building.long_runs.append(
+                    (len(buffers), self._run_view, self._run_start, self._run_end)
+                )
+            buffers.append(self._run_view[self._run_start : self._run_end])
             self._run_view = None
 
     def _seal(self) -> None:
@@ -385,7 +414,8 @@ class Journal:
         return False
 
     def _make_room(self, group: Group) -> bool:
-        size = align(GROUP_HEADER_SIZE + group.size_bytes, self._alignment)
+        size = GROUP_HEADER_SIZE + group.size_bytes
+        size += padding_size(size, self._alignment)
         if self._offset + size <= self._file_size:
             return True
         # The next file's first group tells the replay that this file is complete, so it is
@@ -403,9 +433,20 @@ class Journal:
         if self._file is not None:
             self._file.close()
         self._journal_id, self._file = taken
-        self._offset = self._alignment
+        self._offset = first_group_offset(self._alignment)
         self._statistics.files += 1
         return True
+
+    def leave(self) -> Position | None:
+        """If nothing is on its way, and the next file is prepared: goes on in that one; where it
+        starts."""
+        is_idle = not (self._sync_running or self._unsynced or self._sealed)
+        if self._failure is not None or not is_idle or self._building.record_count:
+            return None
+        if not self._next_file():
+            return None
+        self._durable = Position(self._journal_id, self._offset, self._sequence)
+        return self._durable
 
     def _write(self, group: Group) -> None:
         assert self._file is not None
@@ -427,9 +468,15 @@ class Journal:
             group.buffers,
         )
         size = GROUP_HEADER_SIZE + group.size_bytes
-        padded_size = align(size, self._alignment)
+        padding = padding_size(size, self._alignment)
+        padded_size = size + padding
         start = self._clock.monotonic()
-        self._file.pwrite([header, *group.buffers, bytes(padded_size - size)], self._offset)
+        pieces = [header, *group.buffers]
+        if padding:
+            pieces.append(filler(padding))
+        self._file.pwrite(pieces, self._offset)
+        if group.long_runs:
+            self._place(group)
         self._offset += padded_size
         assert self._offset <= self._file_size, "`_make_room` was asked"
         self._sequence = sequence
@@ -447,6 +494,16 @@ class Journal:
         statistics.write_latency.record(self._clock.monotonic() - start)
         statistics.queue_latency.record(start - group.appended_at, group.record_count)
         statistics.written_bytes += padded_size
+
+    def _place(self, group: Group) -> None:
+        """Notes where the long runs of the group that is written at `_offset` are."""
+        at = self._offset + GROUP_HEADER_SIZE
+        counted = 0
+        for index, view, start, end in group.long_runs:
+            at += sum(map(len, group.buffers[counted:index]))
+            counted = index
+            self.placements.append(Placement(view, start, end, self._journal_id, at))
+        group.long_runs = []
 
     def _tell_written(self) -> None:
         self._has_written = False

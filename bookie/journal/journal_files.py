@@ -43,6 +43,7 @@ def list_journals(disk: Disk, directory: str) -> list[int]:
 
 class JournalFiles:
     __slots__ = (
+        "_are_adopted",
         "_config",
         "_directory",
         "_disk",
@@ -62,6 +63,8 @@ class JournalFiles:
         self._last_journal_id = 0
         self._next: tuple[int, File] | None = None
         self._needed = trio.Event()
+        #: Those that were left last became entry logs, so the next one will, and is written once.
+        self._are_adopted = False
         self._has_room: Callable[[bool], None] = lambda _: None
         #: Ids of journals that were written, or left by an earlier life: not yet recycled.
         self._used: set[int] = set()
@@ -170,6 +173,10 @@ class JournalFiles:
         file = self._disk.open(path, create=True)
         try:
             file.truncate(0)
+            if self._are_adopted:
+                await self._disk.run(file.preallocate, self.size_bytes)
+                await file.wait_synced()
+                return
             for at in range(0, self.size_bytes, ALLOCATE_SLICE_SIZE_BYTES):
                 # In slices, each synced: a journal's worth of dirty pages at once would make the
                 # syncs of the journal in use wait behind them.
@@ -192,12 +199,17 @@ class JournalFiles:
             return
         names = set(self._disk.list(self._directory))
         removed: list[File] = []
+        adopted = False
         spare_count = sum(name.startswith(SPARE_PREFIX) for name in names)
         for journal_id in old:
             name = file_name(journal_id)
             if name in names:
                 path = f"{self._directory}/{name}"
-                if spare_count < self._config.journal_spare_files_max:
+                if self._disk.link_count(path) > 1:
+                    # It is an entry log too (bookie/storage/adopted.py), and nothing else from now.
+                    self._disk.remove(path)
+                    adopted = True
+                elif spare_count < self._config.journal_spare_files_max:
                     self._disk.rename(path, f"{self._directory}/{SPARE_PREFIX}{journal_id:x}")
                     spare_count += 1
                 else:
@@ -205,6 +217,7 @@ class JournalFiles:
                     self._disk.remove(path)
             assert journal_id < mark_journal_id, "the mark's and all behind it are needed"
             self._used.discard(journal_id)
+        self._are_adopted = adopted
         await self._disk.run(self._disk.sync_directory, self._directory)
         for file in removed:
             await self._disk.run(file.discard)

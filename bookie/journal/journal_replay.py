@@ -26,12 +26,14 @@ from bookie.errors import BookieStartError, CorruptionError
 from bookie.journal.journal_files import list_journals
 from bookie.journal.journal_format import (
     FILE_HEADER_SIZE,
-    GROUP_HEADER_SIZE,
+    FILE_VERSION,
     GROUP_MAGIC,
+    OLD_FILE_VERSION,
+    OLD_GROUP_HEADER_SIZE,
     UNKNOWN_SEQUENCE,
+    FileHeader,
     GroupHeader,
     Position,
-    align,
     file_name,
     group_matches,
     parse_file_header,
@@ -66,7 +68,8 @@ class JournalReplay:
         self.sequence = mark.sequence
         self.group_count = 0
         self.record_count = 0
-        self._alignment = 0
+        #: Of the journal that is being read.
+        self._header = FileHeader(0, 1, 0)
 
     async def make_durable(self) -> None:
         """Before `records`: what they will give survives a power failure from now on. OSError."""
@@ -139,21 +142,30 @@ class JournalReplay:
         size = file.size()
         marked = journal_id == self._mark.journal_id
         try:
-            found_id, alignment, full_size = parse_file_header(file.pread(FILE_HEADER_SIZE, 0))
-            if found_id != journal_id:
-                raise ValueError(f"the header is of journal {found_id:x}")
+            header = parse_file_header(file.pread(FILE_HEADER_SIZE, 0))
+            if header.journal_id != journal_id:
+                raise ValueError(f"the header is of journal {header.journal_id:x}")
         except ValueError as error:
-            # A journal's header is durable before any group is written behind it.
-            used = size < FILE_HEADER_SIZE or self._find_group(file, journal_id, 0) is not None
+            # A journal's header is durable before any group is written behind it. Nobody knows of
+            # which version they would be, and a spare that is made a journal may be of the old one.
+            used = size < FILE_HEADER_SIZE or self._find_any(file, journal_id)
             if marked or used:
                 raise CorruptionError(file.path, 0, str(error)) from error
             return None
-        if size < full_size:
+        if size < header.size:
             raise CorruptionError(
-                file.path, size, f"the journal ends here, it was made with {full_size} bytes"
+                file.path, size, f"the journal ends here, it was made with {header.size} bytes"
             )
-        self._alignment = alignment
-        return max(self._mark.offset, alignment) if marked else alignment
+        self._header = header
+        first = header.first_group_offset
+        return max(self._mark.offset, first) if marked else first
+
+    def _find_any(self, file: File, journal_id: int) -> bool:
+        for version in (OLD_FILE_VERSION, FILE_VERSION):
+            self._header = FileHeader(journal_id, 1, 0, version)
+            if self._find_group(file, journal_id, 0) is not None:
+                return True
+        return False
 
     def _file_records(
         self, file: File, journal_id: int, offset: int
@@ -174,9 +186,9 @@ class JournalReplay:
                 yield from records(body, header.record_count)
             except ValueError as error:
                 raise CorruptionError(file.path, offset, str(error)) from error
-            end = offset + GROUP_HEADER_SIZE + header.body_size
+            end = offset + self._header.group_header_size + header.body_size
             assert len(body) == header.body_size, "what was counted is replayed"
-            offset = align(end, self._alignment)
+            offset = self._header.behind(end)
             assert offset >= end
         self._check_tail(file, journal_id, offset)
         return offset
@@ -210,25 +222,27 @@ class JournalReplay:
         self, file: File, journal_id: int, offset: int
     ) -> tuple[GroupHeader, memoryview] | None:
         """The undamaged group of this journal at `offset`, None if there is none."""
-        parsed = parse_group_header(file.pread(GROUP_HEADER_SIZE, offset))
+        version, header_size = self._header.version, self._header.group_header_size
+        parsed = parse_group_header(file.pread(header_size, offset), 0, version)
         if parsed is None:
             return None
         crc, header = parsed
         if header.journal_id != journal_id or header.offset != offset:
             return None
-        data = file.pread(GROUP_HEADER_SIZE + header.body_size, offset)
-        if not group_matches(data, crc, header.body_size):
+        data = file.pread(header_size + header.body_size, offset)
+        if not group_matches(data, crc, header.body_size, version):
             return None
-        return header, memoryview(data)[GROUP_HEADER_SIZE:]
+        return header, memoryview(data)[header_size:]
 
     def _find_group(self, file: File, journal_id: int, start: int) -> GroupHeader | None:
         """The first undamaged group of this journal at or after `start`."""
         magic = GROUP_MAGIC.to_bytes(4, "big")
-        at = start
+        before = self._header.group_header_size - OLD_GROUP_HEADER_SIZE
+        at = start + before
         while chunk := file.pread(SCAN_CHUNK_SIZE_BYTES, at):
             found = chunk.find(magic)
             while found >= 0:
-                group = self._read_group(file, journal_id, at + found)
+                group = self._read_group(file, journal_id, at + found - before)
                 if group is not None:
                     return group[0]
                 found = chunk.find(magic, found + 1)

@@ -444,17 +444,17 @@ class GarbageCollector:
     def _chosen(self, threshold: float) -> Iterator[EntryLog]:
         """Logs below the threshold: the emptiest tenth first, in it the least to copy first. What
         is taken later is what it is then."""
-        # The start compares what the checkpoint says with the log that it names.
-        protected = self._checkpointer.checkpoint_log_id
-        if protected < 0:
-            protected = self.start_log_id
+        # The start compares what the checkpoint says with the logs that it names.
+        protected = self._checkpointer.checkpoint_log_ids
+        if protected == {-1}:
+            protected = {self.start_log_id}
         candidates = [
             log
             for log in self._logs.all()
             if log.ledgers is not None
             and not log.is_written
             and log.log_id not in self._unreadable
-            and log.log_id != protected
+            and log.log_id not in protected
             and self.usage(log) < threshold
         ]
         candidates.sort(key=lambda log: (int(self.usage(log) * BUCKETS), log.live_bytes))

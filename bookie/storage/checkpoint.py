@@ -24,14 +24,29 @@ if TYPE_CHECKING:
 LAST_MARK_NAME = "lastMark"
 CHECKPOINT_NAME = "checkpoint"
 MAGIC = b"QKCP"
-VERSION = 2
+#: With adopted journals. One that has none is written as version 2, which older ones of us read.
+VERSION = 3
+PLAIN_VERSION = 2
 #: Without the index's stamps.
 OLD_VERSION = 1
 _LAST_MARK = struct.Struct(">qq")
 _FIXED = struct.Struct(">4sIqqqqqI")
 _STAMPS = struct.Struct(">qq")
 _LEDGER = struct.Struct(">qq")
+_COUNT = struct.Struct(">I")
+_ADOPTED = struct.Struct(">qqqI")
 _CRC = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedJournal:
+    """A journal that is to be an entry log (adopted.py), as of the checkpoint."""
+
+    journal_id: int
+    log_id: int
+    #: Of the last record in it that the index pointed at, and the bytes of those by ledger.
+    end: int
+    ledgers: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,7 @@ class Checkpoint:
     ledgers: dict[int, int]
     #: The index's, as of then (`EntryIndex.stamps`): one that has lower ones has lost something.
     index_stamps: tuple[int, int] = (0, 0)
+    adopted: tuple[AdoptedJournal, ...] = ()
 
 
 NO_CHECKPOINT = Checkpoint(Position(0, 0, 0), -1, 0, {})
@@ -55,7 +71,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     parts = [
         _FIXED.pack(
             MAGIC,
-            VERSION,
+            VERSION if checkpoint.adopted else PLAIN_VERSION,
             mark.journal_id,
             mark.offset,
             mark.sequence,
@@ -66,6 +82,11 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     ]
     parts.extend(_LEDGER.pack(*item) for item in sorted(checkpoint.ledgers.items()))
     parts.append(_STAMPS.pack(*checkpoint.index_stamps))
+    if checkpoint.adopted:
+        parts.append(_COUNT.pack(len(checkpoint.adopted)))
+    for each in checkpoint.adopted:
+        parts.append(_ADOPTED.pack(each.journal_id, each.log_id, each.end, len(each.ledgers)))
+        parts.extend(_LEDGER.pack(*item) for item in sorted(each.ledgers.items()))
     data = b"".join(parts)
     return data + _CRC.pack(crc32c(data))
 
@@ -78,14 +99,36 @@ def decode_checkpoint(path: str, data: bytes) -> Checkpoint:
     if crc32c(body) != crc:
         raise CorruptionError(path, len(body), "the checksum does not match")
     _, version, journal_id, offset, sequence, log_id, log_end, count = _FIXED.unpack_from(body)
-    if version not in (OLD_VERSION, VERSION):
+    if version not in (OLD_VERSION, PLAIN_VERSION, VERSION):
         raise CorruptionError(path, 4, f"checkpoint version {version}, known is {VERSION}")
     end = _FIXED.size + count * _LEDGER.size
-    if len(body) != end + (_STAMPS.size if version == VERSION else 0):
+    stamps_end = end + (_STAMPS.size if version != OLD_VERSION else 0)
+    if len(body) < stamps_end or (len(body) != stamps_end and version != VERSION):
         raise CorruptionError(path, _FIXED.size, f"{len(body)} bytes for {count} ledgers")
     ledgers = dict(_LEDGER.iter_unpack(body[_FIXED.size : end]))
-    stamps = _STAMPS.unpack_from(body, end) if version == VERSION else (0, 0)
-    return Checkpoint(Position(journal_id, offset, sequence), log_id, log_end, ledgers, stamps)
+    stamps = _STAMPS.unpack_from(body, end) if version != OLD_VERSION else (0, 0)
+    mark = Position(journal_id, offset, sequence)
+    adopted = _decode_adopted(path, body, stamps_end) if version == VERSION else ()
+    return Checkpoint(mark, log_id, log_end, ledgers, stamps, adopted)
+
+
+def _decode_adopted(path: str, body: bytes, at: int) -> tuple[AdoptedJournal, ...]:
+    try:
+        (count,) = _COUNT.unpack_from(body, at)
+        at += _COUNT.size
+        found: list[AdoptedJournal] = []
+        for _ in range(count):
+            journal_id, log_id, end, ledgers = _ADOPTED.unpack_from(body, at)
+            at += _ADOPTED.size
+            last = at + ledgers * _LEDGER.size
+            sizes = dict(_LEDGER.iter_unpack(body[at:last]))
+            found.append(AdoptedJournal(journal_id, log_id, end, sizes))
+            at = last
+    except struct.error as error:
+        raise CorruptionError(path, at, f"an adopted journal is cut off: {error}") from error
+    if at != len(body):
+        raise CorruptionError(path, at, f"{len(body) - at} bytes behind the adopted journals")
+    return tuple(found)
 
 
 def read_checkpoint(disk: Disk, directory: str) -> Checkpoint:

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from bookie.space.disk_usage import INDEX_ENTRY_BYTES, DiskState, Reason
-from bookie.start import ledger_directory
+from bookie.start import journal_directory, ledger_directory
+from bookie.storage.adopted import AdoptedJournals
 from bookie.storage.checkpoint import NO_CHECKPOINT, Checkpoint, write_checkpoint
 from bookie.storage.entry_log_format import HEADER_SIZE
 from bookie.storage.flush import Flusher, FlushStatistics
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 #: While the disk is full a checkpoint is tried this often.
 FULL_RETRY_SECONDS = 1.0
+#: While the bookie stops, how often it is asked whether the next journal is prepared.
+NEXT_JOURNAL_SECONDS = 0.01
 #: Before the loop gets its turn: deletions that are looked at, ledgers that go to the index.
 DELETIONS_PER_TURN = 5000
 LEDGERS_PER_TURN = 500
@@ -91,7 +94,14 @@ class Checkpointer:
         # what is to be done once it is flushed.
         self._replayed: Generation | None = None
         self._settle: Callable[[], Awaitable[None]] | None = None
-        self._flusher = Flusher(config, env.disk, parts.writer, parts.index)
+        self._adopted = AdoptedJournals(
+            config,
+            env.disk,
+            parts.logs,
+            journal_directory(config),
+            parts.journal.placements,
+        )
+        self._flusher = Flusher(config, env.disk, parts.writer, parts.index, self._adopted)
         #: The last one that was made durable in this life.
         self._checkpoint = NO_CHECKPOINT
         #: The journal's group that ends the generation being flushed.
@@ -113,9 +123,9 @@ class Checkpointer:
         return self._settle is None
 
     @property
-    def checkpoint_log_id(self) -> int:
-        """The entry log that the last checkpoint of this life names; -1: there was none."""
-        return self._checkpoint.log_id
+    def checkpoint_log_ids(self) -> set[int]:
+        """The entry logs that the last checkpoint of this life names."""
+        return {self._checkpoint.log_id, *(each.log_id for each in self._checkpoint.adopted)}
 
     @property
     def current_log(self) -> EntryLog | None:
@@ -135,6 +145,23 @@ class Checkpointer:
                         await self._move_mark(self._checkpoint.mark)
                 except OSError as error:
                     self._fail(error)
+
+    async def leave_adopted(self) -> None:
+        """At a clean stop, when all is in a checkpoint: no journal is left that is to be an entry
+        log, so that others than us may serve what is here. Nothing happens if the next journal
+        finds no space. Raises no OSError, as `once`."""
+        async with self._one_at_a_time:
+            while self._logs.adopted and not self._is_stopped and not self._disks.lacks_journal:
+                mark = self._journal.leave()
+                if mark is None:
+                    await trio.sleep(NEXT_JOURNAL_SECONDS)  # it is being prepared
+                    continue
+                try:
+                    with suppress_full():
+                        await self._move_mark(mark)
+                except OSError as error:
+                    self._fail(error)
+                return
 
     def watch_quiet(self, ledger_ids: Iterable[int]) -> None:
         """From now on `is_quiet` tells of these ledgers, and of no others."""
@@ -476,7 +503,12 @@ class Checkpointer:
         assert log is not None
         assert log.ledgers is not None
         checkpoint = Checkpoint(
-            mark, log.log_id, log.size_bytes, dict(log.ledgers), self._index.stamps
+            mark,
+            log.log_id,
+            log.size_bytes,
+            dict(log.ledgers),
+            self._index.stamps,
+            tuple(self._adopted.names()),
         )
         disk = self._env.disk
         await self._reserve.with_room(
@@ -484,3 +516,5 @@ class Checkpointer:
         )
         self._checkpoint = checkpoint
         await self._files.recycle(mark.journal_id)
+        if self._logs.adopted:
+            await self._reserve.with_room(partial(self._adopted.complete, mark.journal_id))

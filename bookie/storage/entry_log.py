@@ -2,8 +2,8 @@
 
 A location, as the index keeps it, is `log id << 32 | offset of the entry, after its length`.
 
-Logs that are being written have a writer each (bookie/storage/entry_log_writer.py). All others are
-complete: they are only read, until every ledger in them is deleted; then the file is removed.
+Logs that are being written have a writer each (bookie/storage/entry_log_writer.py), or are journals
+still (bookie/storage/adopted.py). All others are complete: they are only read, until every ledger in them is deleted; then the file is removed.
 
 Owner: the event loop's thread; slow calls go through `Disk.run`.
 """
@@ -30,6 +30,7 @@ from bookie.storage.entry_log_format import (
     pack_header,
     pack_map_batch,
     pack_map_items,
+    read_adopted_journal_id,
     read_ledgers_map,
     read_map_offset,
 )
@@ -60,6 +61,7 @@ class EntryLog:
         "file",
         "is_doubtful",
         "is_written",
+        "journal_id",
         "log_id",
         "path",
         "readers",
@@ -86,6 +88,8 @@ class EntryLog:
         self._live_bytes: int | None = None
         #: It has a writer, so it grows, and is neither closed nor removed.
         self.is_written = is_written
+        #: Of one that is a journal still, and has the name of an entry log beside; else -1.
+        self.journal_id = -1
         #: Reads on worker threads that are under way: the file is not closed under them.
         self.readers = 0
         self.file = file
@@ -148,6 +152,7 @@ class EntryLogs:
         "_open",
         "_removed_in",
         "_unlinked",
+        "adopted",
         "deleted_bytes",
     )
 
@@ -167,6 +172,9 @@ class EntryLogs:
         #: Logs with an open file, the one used last at the end.
         self._open: OrderedDict[int, EntryLog] = OrderedDict()
         self._last_log_id = -1
+        #: By their journals' ids, those that are journals still. What is in them is not known before
+        #: the start has looked into the checkpoint.
+        self.adopted: dict[int, EntryLog] = {}
         #: Of removed logs: still open, see `close_removed`.
         self._unlinked: list[File] = []
         self._removed_in: set[str] = set()
@@ -192,6 +200,8 @@ class EntryLogs:
                 raise BookieStartError(f"{path} and {self._logs[log_id].path} have the same id")
             log = await self._disk.run(self._load_log, log_id, path)
             self._last_log_id = max(self._last_log_id, log_id)
+            if log.journal_id >= 0:
+                self.adopted[log.journal_id] = log
             if log.is_compacting and log.ledgers is None and not log.is_doubtful:
                 # Its compaction did not come as far as telling the index of it.
                 assert log.file is not None
@@ -215,6 +225,9 @@ class EntryLogs:
             logger.warning("entry log without a readable map: %s", error)
         else:
             log.records_end = read_map_offset(file)
+            if log.ledgers is None:
+                log.journal_id = read_adopted_journal_id(file)
+                log.is_written = log.journal_id >= 0
             assert log.live_bytes >= 0  # summed up here, and not on the loop
         return log
 
@@ -292,6 +305,45 @@ class EntryLogs:
         self._logs[log_id] = log
         self._opened(log)
         return log
+
+    def link(self, journal_path: str) -> int:
+        """A journal that is in use gets the name of an entry log beside its own; the log's id.
+        OSError, and then it has no such name."""
+        log_id = self._last_log_id + 1
+        self._disk.link(journal_path, f"{self._directory}/{log_name(log_id)}")
+        self._last_log_id = log_id
+        return log_id
+
+    async def adopt(self, log_id: int, journal_id: int) -> EntryLog:
+        """Takes what was linked for a log that is a journal still; its name is durable. OSError."""
+        path = f"{self._directory}/{log_name(log_id)}"
+        await self._disk.run(self._disk.sync_directory, self._directory)
+        file = self._disk.open(path)
+        log = EntryLog(log_id, path, file.size(), {}, is_written=True, file=file)
+        log.journal_id = journal_id
+        self._logs[log_id] = self.adopted[journal_id] = log
+        self._opened(log)
+        return log
+
+    def take_for_adopted(self, log: EntryLog, journal_id: int) -> None:
+        """It is a journal that is to be an entry log, whatever its header says."""
+        log.journal_id = journal_id
+        log.is_written, log.is_doubtful = True, False
+        self.adopted[journal_id] = log
+
+    def leave_doubtful(self, log: EntryLog) -> None:
+        """The collector is to find out what is in it."""
+        del self.adopted[log.journal_id]
+        log.journal_id = -1
+        log.is_written, log.is_doubtful = False, True
+
+    def disown(self, log: EntryLog) -> None:
+        """Takes the name of an entry log from a journal: nothing refers to it by that name. The
+        file is the journal's."""
+        del self._logs[log.log_id], self.adopted[log.journal_id]
+        self._close_file(log)
+        self._disk.remove(log.path)
+        self._removed_in.add(log.path.rpartition("/")[0])
 
     async def write_map(self, log: EntryLog) -> None:
         """Ends a log: its ledgers map, then the header that points at it; durable. OSError."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from bookie.errors import CorruptionError
+from bookie.journal.journal_format import FILE_HEADER_SIZE, parse_file_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 HEADER_SIZE = 1024
 MAGIC = b"BKLO"
+#: Of a journal that is to be an entry log and has its journal's header still.
+ADOPTED_MAGIC = b"QKJL"
 VERSION = 1
 _HEADER = struct.Struct(">4siqi")  # magic, version, offset of the ledgers map, ledgers in it
 #: Tag, CRC32C of the header up to here and of the map. Missing in logs of BookKeeper.
@@ -67,7 +70,16 @@ def pack_header(map_offset: int, ledger_count: int, ledgers_map: bytes = b"") ->
 def read_map_offset(file: File) -> int:
     """Where the ledgers map is said to be; 0 if there is none."""
     header = file.pread(_HEADER.size, 0)
-    return int(_HEADER.unpack(header)[2]) if len(header) == _HEADER.size else 0
+    is_whole = len(header) == _HEADER.size and header[:4] == MAGIC
+    return int(_HEADER.unpack(header)[2]) if is_whole else 0
+
+
+def read_adopted_journal_id(file: File) -> int:
+    """Of a journal that is to be an entry log the journal's id; -1 if it is none."""
+    try:
+        return parse_file_header(file.pread(FILE_HEADER_SIZE, 0)).journal_id
+    except ValueError:
+        return -1
 
 
 def pack_ledgers_map(ledgers: dict[int, int]) -> bytes:
@@ -110,6 +122,8 @@ def read_ledgers_map(file: File) -> dict[int, int] | None:
 
 def _read_map(file: File) -> dict[int, int] | None:
     header = file.pread(HEADER_SIZE, 0)
+    if header[:4] == ADOPTED_MAGIC and read_adopted_journal_id(file) >= 0:
+        return None
     if len(header) < HEADER_SIZE or header[:4] != MAGIC:
         raise CorruptionError(file.path, 0, "not an entry log: no header")
     _, version, offset, count = _HEADER.unpack_from(header)

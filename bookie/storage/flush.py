@@ -1,5 +1,8 @@
 """The flush: a generation of the write cache goes to the entry log, sorted, then to the index.
 
+Large entries may stay where the journal has them (bookie/storage/adopted.py): of those only the
+index is told.
+
 The order is that of invariant S2: entry log written, its data synced, then the index's batches,
 then the index synced. Who calls it persists the mark after that.
 
@@ -27,6 +30,8 @@ from runtime.slices import Slices
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
+    from bookie.storage.adopted import AdoptedJournals
+    from bookie.storage.entry_log import EntryLog
     from bookie.storage.entry_log_writer import EntryLogWriter
     from bookie.storage.index import EntryIndex
     from bookie.storage.write_cache import Generation, LedgerRun
@@ -51,13 +56,28 @@ class FlushStatistics:
     flushes: int = 0
     entries: int = 0
     written_bytes: int = 0
+    #: Of records that stayed in the journal.
+    kept_bytes: int = 0
     seconds: float = 0.0
     #: Per checkpoint, with the wait for the journal and the files of the mark.
     latency: LatencyHistogram = field(default_factory=LatencyHistogram)
 
 
+class KeptEntries:
+    """Of one ledger, in one journal."""
+
+    __slots__ = ("end", "entry_ids", "locations", "size_bytes")
+
+    def __init__(self) -> None:
+        self.entry_ids = array("q")
+        self.locations = array("q")
+        self.size_bytes = 0
+        self.end = 0
+
+
 class Flusher:
     __slots__ = (
+        "_adopted",
         "_buffers",
         "_chunk_bytes",
         "_chunk_size",
@@ -65,6 +85,10 @@ class Flusher:
         "_counted",
         "_disk",
         "_index",
+        "_kept",
+        "_kept_by_ledger",
+        "_kept_count",
+        "_kept_min",
         "_position",
         "_window",
         "_window_bytes",
@@ -75,8 +99,14 @@ class Flusher:
     )
 
     def __init__(
-        self, config: BookieConfig, disk: Disk, writer: EntryLogWriter, index: EntryIndex
+        self,
+        config: BookieConfig,
+        disk: Disk,
+        writer: EntryLogWriter,
+        index: EntryIndex,
+        adopted: AdoptedJournals,
     ) -> None:
+        self._adopted = adopted
         self._config = config
         self._disk = disk
         self._writer = writer
@@ -92,6 +122,12 @@ class Flusher:
         # To undo a window that found no space: where it starts in the log, its bytes by ledger.
         self._window_start = 0
         self._counted: dict[int, int] = {}
+        # Journals, by their ids, in which large entries stay; and of those that do, by journal and
+        # ledger, ids and locations, and the records' bytes. Told to the index at the end.
+        self._kept: dict[int, EntryLog] = {}
+        self._kept_min = config.journal_kept_entry_min_bytes
+        self._kept_by_ledger: dict[tuple[int, int], KeptEntries] = {}
+        self._kept_count = 0
         #: Ledgers of which somebody wants to know whether they get entries: one of which entries
         #: are flushed is taken out.
         self.quiet: set[int] = set()
@@ -111,8 +147,9 @@ class Flusher:
             raise
 
     def _take_back(self) -> None:
-        """As if the window had not been started. If its locations are being put into the index,
+        """As if the window had not been started, and nothing stayed in the journal. If its locations are being put into the index,
         its bytes are durable and stay: the next try makes them superfluous."""
+        self._kept_by_ledger = {}
         self._buffers.clear()
         self._chunk_bytes = self._window_bytes = 0
         if not self._window:
@@ -131,6 +168,7 @@ class Flusher:
     async def _flush(self, generation: Generation) -> None:
         statistics = self.statistics
         entries_before, bytes_before = statistics.entries, statistics.written_bytes
+        self._kept = await self._adopted.keep(generation)
         self._start_window()
         await self._roll_unless_room(0)
         slices = Slices(SLICE_COUNT)
@@ -142,10 +180,12 @@ class Flusher:
                 self.quiet.discard(ledger_id)
                 await self._flush_run(generation, ledger_id, run)
         await self._end_window()
+        await self._index_kept()
         # Fewer, if entries came twice or a ledger was deleted.
         assert statistics.entries - entries_before <= generation.entry_count
         assert statistics.written_bytes - bytes_before <= generation.record_size_bytes
         await self._disk.run(self._index.sync)
+        self._count_kept()
         statistics.flushes += 1
 
     async def _flush_run(self, generation: Generation, ledger_id: int, run: LedgerRun) -> None:
@@ -159,6 +199,11 @@ class Flusher:
         for entry_id, place in await run.sorted_places():
             start = place & _OFFSET_MASK
             (size,) = _unpack_length(segments[place >> 32].view, start - LENGTH_SIZE)
+            if self._kept and size >= self._kept_min:
+                if self._keep(generation, ledger_id, entry_id, place, size):
+                    if self._kept_count % SLICE_COUNT == 0:
+                        await trio.lowlevel.checkpoint()
+                    continue
             # Records that follow each other in memory too are one slice.
             if place >> 32 != segment_index or start - LENGTH_SIZE != slice_end:
                 self._add_slice(generation, segment_index, slice_start, slice_end)
@@ -181,6 +226,42 @@ class Flusher:
                 self._position = log.size_bytes + self._chunk_bytes
                 entry_ids, locations = self._placed(ledger_id)
         self._add_slice(generation, segment_index, slice_start, slice_end)
+
+    def _keep(
+        self, generation: Generation, ledger_id: int, entry_id: int, place: int, size: int
+    ) -> bool:
+        """False if the entry is to be copied."""
+        start = place & _OFFSET_MASK
+        assert generation.kept is not None
+        found = generation.kept.find(place >> 32, start - LENGTH_SIZE, start + size)
+        if found is None or (log := self._kept.get(found[0])) is None:
+            return False
+        key = found[0], ledger_id
+        kept = self._kept_by_ledger.get(key)
+        if kept is None:
+            kept = self._kept_by_ledger[key] = KeptEntries()
+        kept.entry_ids.append(entry_id)
+        kept.locations.append(log.log_id << 32 | (found[1] + LENGTH_SIZE))
+        kept.size_bytes += LENGTH_SIZE + size
+        kept.end = max(kept.end, found[1] + LENGTH_SIZE + size)
+        self._kept_count += 1
+        return True
+
+    async def _index_kept(self) -> None:
+        slices = Slices(SLICE_COUNT)
+        for (_, ledger_id), kept in self._kept_by_ledger.items():
+            if slices.due(LEDGER_UNITS + len(kept.entry_ids)):
+                await slices.turn()
+            self._index.put(ledger_id, kept.entry_ids, kept.locations)
+            self.statistics.entries += len(kept.entry_ids)
+
+    def _count_kept(self) -> None:
+        """The index points at them, durably."""
+        kept_by_ledger, self._kept_by_ledger = self._kept_by_ledger, {}
+        for (journal_id, ledger_id), kept in kept_by_ledger.items():
+            log = self._kept[journal_id]
+            self._adopted.count(log, ledger_id, kept.size_bytes, kept.end)
+            self.statistics.kept_bytes += kept.size_bytes
 
     def _start_window(self) -> None:
         assert self._writer.current is not None

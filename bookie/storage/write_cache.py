@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bookie.config import BookieConfig
+    from bookie.storage.adopted import KeptRuns
     from wire.buffers import Buffers
 
 _LENGTH = struct.Struct(">i")
@@ -180,7 +181,14 @@ class LedgerRun:
 class Generation:
     """Freed in slices (`empty`) if it had many ledgers."""
 
-    __slots__ = ("entry_count", "record_size_bytes", "runs", "segment_size_bytes", "segments")
+    __slots__ = (
+        "entry_count",
+        "kept",
+        "record_size_bytes",
+        "runs",
+        "segment_size_bytes",
+        "segments",
+    )
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
@@ -188,6 +196,8 @@ class Generation:
         self.segment_size_bytes = 0
         self.record_size_bytes = 0
         self.entry_count = 0
+        #: Where the journals have it, once it is being flushed (bookie/storage/adopted.py).
+        self.kept: KeptRuns | None = None
 
     async def empty(self) -> None:
         """Once it is flushed and nobody reads it: the memory of thousands of runs is not given

@@ -161,6 +161,7 @@ async def test_history(seed, machine_class, adds_class, entry_bytes, autojump_cl
         flush_interval_ms=rng.choice([3, 20, 10_000]),
         journal_size_bytes=rng.choice([12, 16, 64]) * 1024,
         journal_alignment_bytes=rng.choice([64, 256, 1024]),
+        journal_kept_entry_min_bytes=rng.choice([0, 1, 60, 400]),
         journal_buffered_writes_threshold_bytes=rng.choice([1, 1000, 1 << 20]),
         entry_log_size_limit_bytes=rng.choice([9, 16, 64]) * 1024,
         write_cache_size_bytes=rng.choice([16, 64]) * 1024,

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
+from bookie.journal.journal_format import GROUP_MAGIC, KINDS
 from bookie.storage.entry_log_format import (
+    ADOPTED_MAGIC,
     CHECK_TAG,
     COMPACTING_SUFFIX,
     HEADER_SIZE,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 ENTRY_SIZE_MAX = 64 * 1024 * 1024
 _HEADER = struct.Struct(">4siqi")
 _CHECK = struct.Struct(">4sI")
+_GROUP_MAGIC = GROUP_MAGIC.to_bytes(4, "big")
 _MAP_START = struct.Struct(">iqqi")
 _MAP_ITEM = struct.Struct(">qq")
 _ID_MAX = 1 << 40
@@ -97,6 +100,9 @@ class EntryLogDump:
             problem = f"{len(header)} bytes are less than an entry log's header"
             if not header:
                 problem = "the file is empty"
+        elif header[:4] == ADOPTED_MAGIC:
+            self._out.row("entrylog", {**fields, "size": self._source.size, "journal": True}, 0)
+            return True
         elif header[:4] != MAGIC:
             problem = f"magic {bytes(header[:4])!r} is not an entry log's ({MAGIC!r})"
         if problem is not None:
@@ -184,6 +190,9 @@ class EntryLogDump:
                     if batch is not None:
                         at = self._show_loose_map(at, batch)
                         continue
+                    if self._is_of_journal(at, length):
+                        at += LENGTH_SIZE + length
+                        continue
                     problem = "a record of the ledgers map that cannot be read"
                 else:
                     problem = self._show_record(at, length, ledger_id, entry_id)
@@ -207,6 +216,14 @@ class EntryLogDump:
                 return at, problem
             at = found
         return at, "the ledgers map follows" if self._map is not None else "the file ends"
+
+    def _is_of_journal(self, at: int, length: int) -> bool:
+        """Whether it is what a journal that became an entry log has between its entries: a group's
+        header, a record that is no entry, or a filler."""
+        content = self._ahead.view(at + RECORD_START_SIZE, min(length, 32) - 16)
+        if content[:4] == _GROUP_MAGIC or not any(content):
+            return True
+        return int.from_bytes(content[8:16], "big", signed=True) in KINDS
 
     def _take_run(self, at: int) -> int:
         """Counts undamaged records as long as nothing of them is to be shown, as fast as it goes;

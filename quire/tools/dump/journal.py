@@ -23,15 +23,16 @@ from bookie.journal.journal_format import (
     EXPLICIT_LAC,
     FILE_HEADER_SIZE,
     FORCE,
-    GROUP_HEADER_SIZE,
     GROUP_MAGIC,
     LEDGER_DELETED,
     LEDGER_FENCED,
     LEDGER_KEY,
+    OLD_GROUP_HEADER_SIZE,
     UNKNOWN_SEQUENCE,
+    FileHeader,
     GroupHeader,
     Position,
-    align,
+    group_crc_start,
     journal_id_of,
     parse_file_header,
     parse_group_header,
@@ -59,8 +60,8 @@ KIND_NAMES = {
 #: Of a larger one the records are not shown. Bookies make groups of some megabytes.
 GROUP_SIZE_MAX = 256 * 1024 * 1024
 LENGTH_SIZE = 4
+IDS_SIZE = 16
 _MAGIC = GROUP_MAGIC.to_bytes(4, "big")
-_GROUP_CRC_START = 8
 
 
 @dataclass(slots=True)
@@ -103,23 +104,23 @@ class JournalDump:
         self._entries = EntryDump(out, options, source.path)
         self._totals = _Totals()
         self._journal_id = 0
-        self._alignment = 1
+        self._header = FileHeader(0, 1, 0)
         self._sequence = UNKNOWN_SEQUENCE
 
     def run(self) -> None:
         header = self._show_header()
         if header is None:
             return
-        self._journal_id, self._alignment, full_size = header
-        if self._source.size < full_size:
+        self._journal_id, self._header = header.journal_id, header
+        if self._source.size < header.size:
             self._out.damage(
                 self._file,
                 self._source.size,
-                f"the journal ends here, it was made with {full_size} bytes",
+                f"the journal ends here, it was made with {header.size} bytes",
                 1,
             )
         start = self._take_up_chain()
-        broken = start > self._alignment and self._show_unneeded(start)
+        broken = start > header.first_group_offset and self._show_unneeded(start)
         offset, verdict, reason = self._show_judged(start)
         if broken and verdict == "clean":
             reason += "; what is damaged before the mark is not read"
@@ -127,12 +128,13 @@ class JournalDump:
         self._chain.last_journal_id = self._journal_id
         self._chain.sequence = self._sequence
 
-    def _show_header(self) -> tuple[int, int, int] | None:
-        """(journal id, alignment, size); None if there is nothing to go on with."""
+    def _show_header(self) -> FileHeader | None:
+        """None if there is nothing to go on with."""
         data = self._window.view(0, FILE_HEADER_SIZE)
         fields: dict[str, Any] = {"file": self._file}
         try:
-            journal_id, alignment, full_size = parse_file_header(data)
+            header = parse_file_header(data)
+            journal_id, alignment = header.journal_id, header.alignment
             if alignment < FILE_HEADER_SIZE or alignment & (alignment - 1):
                 raise ValueError(f"an alignment of {alignment} bytes cannot be")
         except ValueError as error:
@@ -141,9 +143,9 @@ class JournalDump:
             return None
         fields |= {
             "journal": journal_id,
-            "version": 1,
+            "version": header.version,
             "alignment": alignment,
-            "size": full_size,
+            "size": header.size,
             "crc": "ok",
         }
         if self._is_spare:
@@ -152,7 +154,7 @@ class JournalDump:
         if self._named_id is not None and journal_id != self._named_id:
             self._header_damage(f"the header is of journal {journal_id:x}")
             return None
-        return journal_id, alignment, full_size
+        return header
 
     def _header_damage(self, reason: str) -> None:
         """A file without its header is in order while it is being made: then it has no groups."""
@@ -179,20 +181,20 @@ class JournalDump:
         chain, mark = self._chain, self._chain.mark
         if mark is not None and mark.journal_id == self._journal_id:
             self._sequence = mark.sequence
-            return max(mark.offset, self._alignment)
+            return max(mark.offset, self._header.first_group_offset)
         last = chain.last_journal_id
         if last == self._journal_id - 1:
             self._sequence = chain.sequence
         elif last is not None and last < self._journal_id:
             missing = f"{last + 1:x}.txn"
             self._out.damage(self._file, None, f"the journal before it is missing ({missing})", 1)
-        return self._alignment
+        return self._header.first_group_offset
 
     # Groups before the mark.
 
     def _show_unneeded(self, end: int) -> bool:
         """Groups that no replay needs; whether some of them are damaged."""
-        offset, broken = self._alignment, False
+        offset, broken = self._header.first_group_offset, False
         while offset < end:
             group = self._group_at(self._window, self._journal_id, offset)
             if group is None:
@@ -285,9 +287,10 @@ class JournalDump:
         """What stands where a group would."""
         if offset >= self._source.size:
             return "the journal is full"
-        parsed = parse_group_header(self._window.view(offset, GROUP_HEADER_SIZE))
+        size = self._header.group_header_size
+        parsed = parse_group_header(self._window.view(offset, size), 0, self._header.version)
         if parsed is None:
-            block = min(offset + self._alignment, self._source.size)
+            block = min(offset + self._header.alignment, self._source.size)
             if is_zero(self._window, offset, block):
                 return "nothing was written here"
             return "no group starts here: torn, or left by an earlier life of the file"
@@ -302,14 +305,15 @@ class JournalDump:
 
     def _group_at(self, window: Window, journal_id: int, offset: int) -> GroupHeader | None:
         """The undamaged group of this journal at `offset`."""
-        parsed = parse_group_header(window.view(offset, GROUP_HEADER_SIZE))
+        size, version = self._header.group_header_size, self._header.version
+        parsed = parse_group_header(window.view(offset, size), 0, version)
         if parsed is None:
             return None
         crc, header = parsed
-        end = offset + GROUP_HEADER_SIZE + header.body_size
+        end = offset + size + header.body_size
         if header.journal_id != journal_id or header.offset != offset or end > self._source.size:
             return None
-        found, at = 0, offset + _GROUP_CRC_START
+        found, at = 0, offset + group_crc_start(version)
         while at < end:
             piece = window.view(at, min(WINDOW_SIZE_BYTES, end - at))
             if not piece:
@@ -321,13 +325,14 @@ class JournalDump:
     def _find_own(self, journal_id: int, start: int) -> int | None:
         """Where the first undamaged group of this journal is, at or after `start`."""
         look = Window(self._source, chunk_size=LOOK_SIZE_BYTES)
-        for at in find_bytes(self._ahead, _MAGIC, start, self._source.size):
-            if self._group_at(look, journal_id, at) is not None:
-                return at
+        before = self._header.group_header_size - OLD_GROUP_HEADER_SIZE
+        for at in find_bytes(self._ahead, _MAGIC, start + before, self._source.size):
+            if self._group_at(look, journal_id, at - before) is not None:
+                return at - before
         return None
 
     def _behind(self, group: GroupHeader) -> int:
-        return align(group.offset + GROUP_HEADER_SIZE + group.body_size, self._alignment)
+        return self._header.behind(group.offset + self._header.group_header_size + group.body_size)
 
     def _show_group(self, group: GroupHeader, state: str) -> bool:
         """False if a record in it cannot be read, although the group's checksum is right."""
@@ -358,14 +363,16 @@ class JournalDump:
         """(offset behind the length, ledger id, entry id, record). ValueError."""
         if group.body_size > GROUP_SIZE_MAX:
             raise ValueError(f"a group of {group.body_size} bytes: its records are not read")
-        start = group.offset + GROUP_HEADER_SIZE
+        start = group.offset + self._header.group_header_size
         body = self._window.view(start, group.body_size)
         if len(body) < group.body_size:
             raise ValueError("the group is cut short by the end of the file")
         at = start + LENGTH_SIZE
         for ledger_id, entry_id, record in records(body, group.record_count):
             yield at, ledger_id, entry_id, record
-            at += len(record) + LENGTH_SIZE
+            # What is no entry has two ids more in front of it, in journals of the present version.
+            passed_over = 0 if entry_id >= 0 or self._header.version == 1 else IDS_SIZE
+            at += LENGTH_SIZE + passed_over + len(record)
 
     def _show_record(self, offset: int, ledger_id: int, entry_id: int, record: memoryview) -> None:
         options = self._options

@@ -14,6 +14,7 @@ from bookie.journal.journal_format import (
     LEDGER_KEY,
     Position,
     align,
+    first_group_offset,
     file_name,
     journal_id_of,
     pack_file_header,
@@ -57,7 +58,7 @@ class Rig:
 
 @pytest.fixture
 def config(tiny) -> BookieConfig:
-    return tiny(journal_size_bytes=8192 + 768)
+    return tiny(journal_size_bytes=8192 + 768 + 1024)
 
 
 @pytest.fixture
@@ -211,7 +212,7 @@ async def test_zeroed_from_every_byte_on_it_keeps_all_before(config):
     disk, contents = await filled(config)
     data = content_of(disk)
     end = contents[-1][1]
-    for at in range(config.journal_alignment_bytes, end):
+    for at in range(first_group_offset(config.journal_alignment_bytes), end):
         found, _ = replayed(copy_of(data[:at] + bytes(len(data) - at)))
         whole = [record for content, group_end in contents if group_end <= at for record in content]
         # The last group's padding is zeros anyway, so it may be whole though it was cut into.
@@ -225,7 +226,7 @@ async def test_any_flipped_bit_is_found(config):
     disk, contents = await filled(config)
     data = content_of(disk)
     rng = random.Random(5)
-    ends = [config.journal_alignment_bytes] + [end for _, end in contents]
+    ends = [first_group_offset(config.journal_alignment_bytes)] + [end for _, end in contents]
     refused = cut = 0
     for at in sorted(rng.sample(range(ends[-1]), 500)) + list(range(36)):
         damaged = bytearray(data)
@@ -281,7 +282,7 @@ async def test_a_file_is_left_only_when_all_of_it_is_durable(
         nursery.start_soon(rig.files.run, rig.journal.pump)
         await wait_until(lambda: rig.files._next is not None)
         answers = []
-        start = end = config.journal_alignment_bytes
+        start = end = first_group_offset(config.journal_alignment_bytes)
         while end + 2 * (end - start or 700) <= rig.files.size_bytes:
             start = end
             rig.add(1, 0, bytes(700), answers.append)
@@ -296,13 +297,14 @@ async def test_a_file_is_left_only_when_all_of_it_is_durable(
                 rig.turn.run()
         rig.turn.run()
         second = disk.open(f"{DIRECTORY}/{file_name(2)}")
-        assert not any(second.pread(second.size(), config.journal_alignment_bytes))
+        behind_header = first_group_offset(config.journal_alignment_bytes)
+        assert not any(second.pread(second.size(), behind_header))
         assert answers == []
         await wait_until(lambda: len(answers) == 1)
         assert rig.journal._durable.journal_id == 1
         await wait_until(lambda: len(answers) == 2)
         assert rig.journal._durable.journal_id == 2
-        assert any(second.pread(second.size(), config.journal_alignment_bytes))
+        assert any(second.pread(second.size(), behind_header))
         nursery.cancel_scope.cancel()
 
 
@@ -349,8 +351,8 @@ def test_names():
 
 def test_file_header():
     header = pack_file_header(77, 512, 1 << 20)
-    assert len(header) == 512
-    assert parse_file_header(header) == (77, 512, 1 << 20)
+    assert len(header) == first_group_offset(512) == 1536
+    assert parse_file_header(header)[:3] == (77, 512, 1 << 20)
     for at in range(32):
         damaged = bytearray(header)
         damaged[at] ^= 1

@@ -287,7 +287,7 @@ async def test_the_checkpoints_log_is_never_compacted(machine, adds_class, entry
         await delete(bookie, 1)
         # Complete, but the checkpoint still names it: as in the middle of a flush.
         await bookie._writer.start_log()
-        assert bookie._checkpointer.checkpoint_log_id == current.log_id
+        assert bookie._checkpointer.checkpoint_log_ids == {current.log_id}
         assert not current.is_written
         report = await bookie.collect_garbage(force_major=True)
         assert bookie._logs.get(current.log_id) is current

@@ -9,8 +9,10 @@ from bookie.errors import BookieStartError
 from bookie.journal.journal_format import (
     GroupHeader,
     Position,
+    first_group_offset,
     pack_file_header,
     pack_group_header,
+    padding_size,
     special_record,
 )
 from bookie.journal.journal_replay import JournalReplay
@@ -85,14 +87,14 @@ async def test_a_directory_is_judged_from_the_checkpoint_on(
 def write_journal(path, groups, size=16 * 1024, journal_id=1):
     """`groups`: (sequence, durable sequence, records). Returns the offsets of the groups."""
     data = bytearray(pack_file_header(journal_id, ALIGNMENT, size).ljust(size, b"\0"))
-    at, offsets = ALIGNMENT, []
+    at, offsets = first_group_offset(ALIGNMENT), []
     for sequence, durable, records in groups:
         body = b"".join(records)
         header = GroupHeader(journal_id, at, sequence, durable, len(body), len(records))
         group = pack_group_header(header, [body]) + body
         data[at : at + len(group)] = group
         offsets.append(at)
-        at += -(-len(group) // ALIGNMENT) * ALIGNMENT
+        at += len(group) + padding_size(len(group), ALIGNMENT)
     path.write_bytes(data)
     return [*offsets, at]
 
@@ -151,7 +153,7 @@ def mark_file(tmp_path):
 
     path = tmp_path / "marked" / "checkpoint"
     path.parent.mkdir()
-    mark = Position(1, ALIGNMENT, 0)
+    mark = Position(1, first_group_offset(ALIGNMENT), 0)
     path.write_bytes(encode_checkpoint(Checkpoint(mark, -1, 0, {})))
     return path, mark
 

@@ -1,0 +1,177 @@
+"""Adopted journals: large entries are written once (bytes of the journal become those of a log).
+
+An entry's record is the same in the journal and in an entry log, so a large entry need not be copied
+from one to the other. When a generation of the write cache that consists of large entries is flushed,
+the journals that have them get the name of an entry log beside their own (a hard link), and the
+index points into them. When the mark has passed such a journal, its own name goes, and the file
+becomes an entry log like any other: cut behind the last entry that is referred to, with the
+ledgers map and an entry log's header.
+
+Journals that nobody adopts are used again, as before. The next one after those that were adopted is
+only allocated, not written ahead: that would be writing everything twice after all.
+
+What a crash finds, by the file's names and its header:
+
+| names | header | what it is |
+|---|---|---|
+| journal | journal | a journal. Of what is behind the mark the replay makes new copies elsewhere |
+| both, known to the checkpoint | journal | as it was before: up to `end` it is referred to |
+| both, not known | journal | its entries are behind the mark, so the replay has them all: the name of an entry log goes |
+| entry log, known | journal, or torn | to be completed, when the mark has passed its journal (again) |
+| entry log | entry log | complete |
+
+Assumed: a journal's id is never used twice (journal_files.py), and nobody writes behind a journal's
+last group but its next life, which an adopted one does not have: `JournalFiles.recycle` makes no
+spare of a file with two names.
+
+Owner: the checkpoint's task.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from bookie.journal.journal_format import file_name
+from bookie.storage.checkpoint import AdoptedJournal
+from runtime.disk import is_full
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Iterable, Sequence
+
+    from bookie.config import BookieConfig
+    from bookie.journal.journal import Placement
+    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.write_cache import Generation, Segment
+    from runtime.disk import Disk
+
+logger = logging.getLogger(__name__)
+
+#: A generation stays in its journals if its entries have this share of the size from which on an
+#: entry is large, on average: then nearly all of its bytes are large entries', and what is copied
+#: and dead in the journals is little.
+AVERAGE_SHARE = 4
+
+
+class KeptRuns:
+    """Where a generation's long runs of records are in the journals."""
+
+    __slots__ = ("_ends", "_placements", "_starts")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._starts: list[list[int]] = [[] for _ in segments]
+        self._placements: list[list[Placement]] = [[] for _ in segments]
+
+    def take(self, segments: Sequence[Segment], placements: deque[Placement]) -> None:
+        """Takes out what is of these segments. In front of it is only what is of generations that
+        were flushed and had too little."""
+        numbers = {id(segment.view): number for number, segment in enumerate(segments)}
+        last = max(
+            (at for at, each in enumerate(placements) if id(each.view) in numbers), default=-1
+        )
+        for _ in range(last + 1):
+            placement = placements.popleft()
+            number = numbers.get(id(placement.view))
+            if number is not None:
+                self._starts[number].append(placement.start)
+                self._placements[number].append(placement)
+
+    def journal_ids(self) -> list[int]:
+        """Of the journals that have them, ascending."""
+        return sorted({each.journal_id for some in self._placements for each in some})
+
+    def find(self, segment_index: int, start: int, end: int) -> tuple[int, int] | None:
+        """(journal id, offset) of the record in `[start, end)` of the segment; None if it is not
+        part of a long run."""
+        at = bisect_right(self._starts[segment_index], start) - 1
+        if at < 0:
+            return None
+        found = self._placements[segment_index][at]
+        return (found.journal_id, found.offset + start - found.start) if end <= found.end else None
+
+
+class AdoptedJournals:
+    __slots__ = ("_config", "_disk", "_is_off", "_journal_directory", "_logs", "_placements")
+
+    def __init__(
+        self,
+        config: BookieConfig,
+        disk: Disk,
+        logs: EntryLogs,
+        journal_directory: str,
+        placements: deque[Placement],
+    ) -> None:
+        """`placements`: the journal's."""
+        self._config = config
+        self._disk = disk
+        self._logs = logs
+        self._journal_directory = journal_directory
+        self._placements = placements
+        # A location has 32 bits for the offset, and an entry log 31.
+        self._is_off = (
+            not config.journal_kept_entry_min_bytes or config.journal_size_bytes >= 1 << 31
+        )
+
+    async def keep(self, generation: Generation) -> dict[int, EntryLog]:
+        """The journals, by their ids, in which this generation's large entries stay; none if all of
+        it is to be copied. Its groups are durable. OSError."""
+        runs = generation.kept
+        if runs is None:
+            runs = generation.kept = KeptRuns(generation.segments)
+            runs.take(generation.segments, self._placements)
+        wanted = generation.entry_count * self._config.journal_kept_entry_min_bytes // AVERAGE_SHARE
+        if self._is_off or generation.record_size_bytes < wanted:
+            return {}
+        kept: dict[int, EntryLog] = {}
+        for journal_id in runs.journal_ids():
+            log = self._logs.adopted.get(journal_id) or await self._adopt(journal_id)
+            if log is not None:
+                kept[journal_id] = log
+        return kept
+
+    async def _adopt(self, journal_id: int) -> EntryLog | None:
+        path = f"{self._journal_directory}/{file_name(journal_id)}"
+        try:
+            log_id = self._logs.link(path)
+        except OSError as error:
+            if not is_full(error):
+                # Another file system, or one that has no links.
+                self._is_off = True
+                logger.info("entries are copied from the journal into entry logs: %s", error)
+            return None
+        return await self._logs.adopt(log_id, journal_id)
+
+    def names(self) -> Iterable[AdoptedJournal]:
+        """For the checkpoint: those that have entries."""
+        for journal_id, log in sorted(self._logs.adopted.items()):
+            if log.ledgers:
+                yield AdoptedJournal(journal_id, log.log_id, log.records_end, dict(log.ledgers))
+
+    async def complete(self, mark_journal_id: int) -> None:
+        """Makes entry logs of those before the mark's, whose own names are gone, durably. OSError;
+        if there was no space, it may be called again."""
+        removed = False
+        for journal_id, log in sorted(self._logs.adopted.items()):
+            if journal_id >= mark_journal_id:
+                break
+            if log.ledgers:
+                self._logs.file(log).truncate(log.records_end)
+                log.size_bytes = log.records_end
+                await self._logs.write_map(log)
+            log.is_written = False
+            log.journal_id = -1
+            del self._logs.adopted[journal_id]
+            if not log.ledgers:
+                self._logs.remove(log)
+                removed = True
+        if removed:
+            await self._logs.close_removed_later()
+
+    def count(self, log: EntryLog, ledger_id: int, size: int, end: int) -> None:
+        """The index points at records of so many bytes; the last of them ends there."""
+        assert log.ledgers is not None
+        log.ledgers[ledger_id] = log.ledgers.get(ledger_id, 0) + size
+        log.records_end = max(log.records_end, end)
+
