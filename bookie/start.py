@@ -221,7 +221,9 @@ def open_index(disk: Disk, index: EntryIndex, directory: str, at_start: Checkpoi
 
 def check_logs(logs: EntryLogs, at_start: Checkpoint) -> None:
     """CorruptionError if the log that was written at the checkpoint is not what it was then."""
-    ends = {each.log_id: each.end for each in at_start.adopted} | {at_start.log_id: at_start.log_end}
+    ends = {each.log_id: each.end for each in at_start.adopted} | {
+        at_start.log_id: at_start.log_end
+    }
     for log_id, end in ends.items():
         log = logs.get(log_id)
         if log is not None and log.size_bytes < end:

@@ -198,6 +198,8 @@ class CrashDisk(SimDisk):
             kind = "remove"
         elif source is not None:
             kind = "rename"
+        elif any(each is node for each in self._names.values()):
+            kind = "link"
         else:
             kind = "make directory" if node.is_directory else "create"
         self.recorder.operation(kind, path)

@@ -392,4 +392,12 @@ SCENARIOS = (
         SLOW,
         replace(CONFIG, more_ledger_directories=("/more",)),
     ),
+    Scenario(
+        "a long life, journals become entry logs",
+        long_life,
+        0,
+        1,
+        SLOW,
+        replace(CONFIG, journal_kept_entry_min_bytes=100),
+    ),
 )

@@ -40,6 +40,8 @@ _RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("log roll: new log", ("EntryLogWriter.start_log", "EntryLogs.create"), ()),
     ("log roll: map", ("EntryLogWriter._complete", "EntryLogs.write_map"), ()),
     ("log roll: empty log", ("EntryLogWriter._complete", "EntryLogs.remove"), ()),
+    ("adopted journal: link", ("AdoptedJournals._adopt",), ()),
+    ("adopted journal: end", ("AdoptedJournals.complete",), ()),
     ("flush: log", ("EntryLogWriter.write",), ()),
     ("flush: log", ("EntryLogWriter.sync",), ()),
     ("flush: index", ("Flusher._flush",), ()),
@@ -55,6 +57,14 @@ _RECORD_NAMES = {
     FORCE: "attestation",
 }
 #: Each of them happens at least once in the scenario.
+REQUIRED_OF_ADOPTED = (
+    "adopted journal: link: link",
+    "adopted journal: link: directory sync",
+    "adopted journal: end: truncate",
+    "adopted journal: end: write",
+    "adopted journal: end: sync",
+    "gc: dead log: remove",
+)
 REQUIRED = (
     "journal: group, entries: write",
     "journal: group, fence: write",

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from bookie.cookie import FILE_NAME
 from bookie.journal.journal_format import (
     GROUP_HEADER_SIZE,
-    OLD_GROUP_HEADER_SIZE,
     GROUP_MAGIC,
+    OLD_GROUP_HEADER_SIZE,
     group_matches,
     parse_group_header,
 )

@@ -203,8 +203,9 @@ class Scrubber:
             )
 
     def _parts(self, first_log_id: int) -> list[Part]:
-        """What there is to look at from this log on: whole logs, of the one that the flush writes to
-        what is durable, and of journals that are to be logs what is referred to. (A log that compaction writes to is not in use yet.)"""
+        """What there is to look at from this log on: whole logs, of the one that the flush writes
+        to what is durable, and of journals that are to be logs what is referred to. (A log that
+        compaction writes to is not in use yet.)"""
         parts = [(log, log.size_bytes) for log in self._logs.all() if not log.is_written]
         log = self._writer.current
         if log is not None and self._writer.durable_bytes > HEADER_SIZE:

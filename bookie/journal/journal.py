@@ -159,9 +159,11 @@ class Journal:
         "_sync_running",
         "_sync_started_at",
         "_syncing",
+        "_syncs_before",
         "_turn",
         "_turn_function",
         "_unsynced",
+        "_written_before",
         "placements",
         "queued_bytes",
     )
@@ -221,6 +223,8 @@ class Journal:
         self._failure: OSError | None = None
         self._turn_function = self._end_of_turn
         self._statistics = JournalStatistics()
+        # Of the statistics, when the file was taken into use.
+        self._written_before = self._syncs_before = 0
         self._clock = RealClock() if clock is None else clock
         self._sync_started_at = 0.0
 
@@ -426,9 +430,13 @@ class Journal:
         # A file is left only when all of it is synced; `_make_room` asks.
         assert not self._unsynced
         assert not self._sync_running
-        taken = self._files.take_next()
+        written = self._statistics.written_bytes - self._written_before
+        syncs = self._statistics.syncs - self._syncs_before
+        taken = self._files.take_next(written // max(syncs, 1))
         if taken is None:
             return False
+        self._written_before += written
+        self._syncs_before += syncs
         assert taken[0] > self._journal_id, "journals are numbered upwards"
         if self._file is not None:
             self._file.close()

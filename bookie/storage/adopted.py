@@ -1,23 +1,24 @@
-"""Adopted journals: large entries are written once (bytes of the journal become those of a log).
+"""Adopted journals: large entries are written once, their journal becomes an entry log.
 
-An entry's record is the same in the journal and in an entry log, so a large entry need not be copied
-from one to the other. When a generation of the write cache that consists of large entries is flushed,
-the journals that have them get the name of an entry log beside their own (a hard link), and the
-index points into them. When the mark has passed such a journal, its own name goes, and the file
-becomes an entry log like any other: cut behind the last entry that is referred to, with the
+An entry's record is the same in the journal and in an entry log, so a large entry need not be
+copied from one to the other. When a generation of the write cache that consists of large entries is
+flushed, the journals that have them get the name of an entry log beside their own (a hard link),
+and the index points into them. When the mark has passed such a journal, its own name goes, and the
+file becomes an entry log like any other: cut behind the last entry that is referred to, with the
 ledgers map and an entry log's header.
 
-Journals that nobody adopts are used again, as before. The next one after those that were adopted is
-only allocated, not written ahead: that would be writing everything twice after all.
+Journals that nobody adopts are used again, as before. After those that were adopted the next one is
+a new file. If syncs are large it is only allocated, not written ahead, for that would be writing
+everything twice after all (JournalFiles).
 
 What a crash finds, by the file's names and its header:
 
 | names | header | what it is |
 |---|---|---|
-| journal | journal | a journal. Of what is behind the mark the replay makes new copies elsewhere |
-| both, known to the checkpoint | journal | as it was before: up to `end` it is referred to |
-| both, not known | journal | its entries are behind the mark, so the replay has them all: the name of an entry log goes |
-| entry log, known | journal, or torn | to be completed, when the mark has passed its journal (again) |
+| journal | journal | a journal: of what is behind the mark the replay makes new copies |
+| both, and the checkpoint knows it | journal | as it was: up to `end` it is referred to |
+| both, and it does not | journal | a journal: all of it is behind the mark; the other name goes |
+| entry log | journal, or torn | to be completed, if the checkpoint knows it |
 | entry log | entry log | complete |
 
 Assumed: a journal's id is never used twice (journal_files.py), and nobody writes behind a journal's
@@ -41,11 +42,10 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Iterable, Sequence
 
-    from bookie.config import BookieConfig
     from bookie.journal.journal import Placement
-    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.parts import BookieParts
+    from bookie.storage.entry_log import EntryLog
     from bookie.storage.write_cache import Generation, Segment
-    from runtime.disk import Disk
 
 logger = logging.getLogger(__name__)
 
@@ -93,22 +93,15 @@ class KeptRuns:
 
 
 class AdoptedJournals:
-    __slots__ = ("_config", "_disk", "_is_off", "_journal_directory", "_logs", "_placements")
+    __slots__ = ("_config", "_is_off", "_journal_directory", "_logs", "_placements", "_writer")
 
-    def __init__(
-        self,
-        config: BookieConfig,
-        disk: Disk,
-        logs: EntryLogs,
-        journal_directory: str,
-        placements: deque[Placement],
-    ) -> None:
-        """`placements`: the journal's."""
+    def __init__(self, parts: BookieParts, journal_directory: str) -> None:
+        config = parts.config
         self._config = config
-        self._disk = disk
-        self._logs = logs
+        self._logs = parts.logs
+        self._writer = parts.writer
         self._journal_directory = journal_directory
-        self._placements = placements
+        self._placements = parts.journal.placements
         # A location has 32 bits for the offset, and an entry log 31.
         self._is_off = (
             not config.journal_kept_entry_min_bytes or config.journal_size_bytes >= 1 << 31
@@ -160,6 +153,7 @@ class AdoptedJournals:
                 self._logs.file(log).truncate(log.records_end)
                 log.size_bytes = log.records_end
                 await self._logs.write_map(log)
+                self._writer.are_cached(log.log_id, 0, log.size_bytes)
             log.is_written = False
             log.journal_id = -1
             del self._logs.adopted[journal_id]
@@ -174,4 +168,3 @@ class AdoptedJournals:
         assert log.ledgers is not None
         log.ledgers[ledger_id] = log.ledgers.get(ledger_id, 0) + size
         log.records_end = max(log.records_end, end)
-

@@ -94,13 +94,7 @@ class Checkpointer:
         # what is to be done once it is flushed.
         self._replayed: Generation | None = None
         self._settle: Callable[[], Awaitable[None]] | None = None
-        self._adopted = AdoptedJournals(
-            config,
-            env.disk,
-            parts.logs,
-            journal_directory(config),
-            parts.journal.placements,
-        )
+        self._adopted = AdoptedJournals(parts, journal_directory(config))
         self._flusher = Flusher(config, env.disk, parts.writer, parts.index, self._adopted)
         #: The last one that was made durable in this life.
         self._checkpoint = NO_CHECKPOINT

@@ -3,7 +3,8 @@
 A location, as the index keeps it, is `log id << 32 | offset of the entry, after its length`.
 
 Logs that are being written have a writer each (bookie/storage/entry_log_writer.py), or are journals
-still (bookie/storage/adopted.py). All others are complete: they are only read, until every ledger in them is deleted; then the file is removed.
+still (bookie/storage/adopted.py). All others are complete: they are only read, until every ledger
+in them is deleted; then the file is removed.
 
 Owner: the event loop's thread; slow calls go through `Disk.run`.
 """
@@ -172,8 +173,8 @@ class EntryLogs:
         #: Logs with an open file, the one used last at the end.
         self._open: OrderedDict[int, EntryLog] = OrderedDict()
         self._last_log_id = -1
-        #: By their journals' ids, those that are journals still. What is in them is not known before
-        #: the start has looked into the checkpoint.
+        #: By their journals' ids, those that are journals still. What is in them is not known
+        #: before the start has looked into the checkpoint.
         self.adopted: dict[int, EntryLog] = {}
         #: Of removed logs: still open, see `close_removed`.
         self._unlinked: list[File] = []

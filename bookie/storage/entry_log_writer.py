@@ -104,8 +104,12 @@ class EntryLogWriter:
         if log_id != log.log_id or start > end:
             start = 0
         self._synced = (log.log_id, end)
-        self._cached.append((log.log_id, start, end - start))
-        self._cached_bytes += end - start
+        self.are_cached(log.log_id, start, end - start)
+
+    def are_cached(self, log_id: int, start: int, size: int) -> None:
+        """These bytes of a log are durable, and in the page cache; lets go of the oldest."""
+        self._cached.append((log_id, start, size))
+        self._cached_bytes += size
         while self._cached_bytes > self._config.entry_log_cached_size_bytes:
             log_id, start, size = self._cached.popleft()
             self._cached_bytes -= size

@@ -147,8 +147,9 @@ class Flusher:
             raise
 
     def _take_back(self) -> None:
-        """As if the window had not been started, and nothing stayed in the journal. If its locations are being put into the index,
-        its bytes are durable and stay: the next try makes them superfluous."""
+        """As if the window had not been started, and nothing stayed in the journal. If its
+        locations are being put into the index, its bytes are durable and stay: the next try makes
+        them superfluous."""
         self._kept_by_ledger = {}
         self._buffers.clear()
         self._chunk_bytes = self._window_bytes = 0
@@ -199,11 +200,11 @@ class Flusher:
         for entry_id, place in await run.sorted_places():
             start = place & _OFFSET_MASK
             (size,) = _unpack_length(segments[place >> 32].view, start - LENGTH_SIZE)
-            if self._kept and size >= self._kept_min:
-                if self._keep(generation, ledger_id, entry_id, place, size):
-                    if self._kept_count % SLICE_COUNT == 0:
-                        await trio.lowlevel.checkpoint()
-                    continue
+            is_large = self._kept and size >= self._kept_min
+            if is_large and self._keep(generation, ledger_id, entry_id, place, size):
+                if self._kept_count % SLICE_COUNT == 0:
+                    await trio.lowlevel.checkpoint()
+                continue
             # Records that follow each other in memory too are one slice.
             if place >> 32 != segment_index or start - LENGTH_SIZE != slice_end:
                 self._add_slice(generation, segment_index, slice_start, slice_end)

@@ -22,9 +22,9 @@ from bookie.storage.checkpointer import Checkpointer
 from checks.crash_disk import CrashIndex, call_names
 from checks.crash_points import Enumeration, Table, crash_everywhere, make_deterministic, record
 from checks.crash_scenario import SCENARIOS
-from checks.crash_steps import OTHER, REQUIRED, REQUIRED_AT_START
+from checks.crash_steps import OTHER, REQUIRED, REQUIRED_AT_START, REQUIRED_OF_ADOPTED
 
-SHORT, LONG, SLOW, TWO_DIRECTORIES = SCENARIOS
+SHORT, LONG, SLOW, TWO_DIRECTORIES, ADOPTED = SCENARIOS
 #: Without one of these syncs something is lost, comes back, does not start or stays for ever. Of
 #: the others the next sync of the same file or directory does their work too, or what they bring
 #: to an end (an unlinked log, a recycled journal) may come back without harm.
@@ -77,7 +77,7 @@ async def test_a_crash_at_every_operation(scenario, autojump_clock):
     assert not any(total.violations.values())
     assert min(table.crashes.get(name, 0) for name in ("lost", "kept", "torn", "reordered")) > 0
     assert [step for step in table.rows if OTHER in step] == []
-    required = REQUIRED_AT_START if scenario is SHORT else REQUIRED
+    required = {SHORT: REQUIRED_AT_START, ADOPTED: REQUIRED_OF_ADOPTED}.get(scenario, REQUIRED)
     assert [step for step in required if step not in table.rows] == []
     points, _ = await record(scenario)
     assert total.points >= len(points) > 100
@@ -217,7 +217,7 @@ def a_deletion_is_not_journaled(monkeypatch):
     append = Journal.append_special
 
     def mutant(self, record):
-        is_deletion = int.from_bytes(record[12:20], "big", signed=True) == LEDGER_DELETED
+        is_deletion = int.from_bytes(record[28:36], "big", signed=True) == LEDGER_DELETED
         return self.cut() if is_deletion else append(self, record)
 
     monkeypatch.setattr(Journal, "append_special", mutant)

@@ -14,8 +14,8 @@ from bookie.journal.journal_format import (
     LEDGER_KEY,
     Position,
     align,
-    first_group_offset,
     file_name,
+    first_group_offset,
     journal_id_of,
     pack_file_header,
     parse_file_header,
@@ -337,8 +337,9 @@ async def test_a_journal_cut_short_in_the_middle_of_a_chain_refuses(config, rig)
             await trio.sleep(0.001)
         nursery.cancel_scope.cancel()
     file = rig.disk.open(f"{DIRECTORY}/2.txn")
-    file.pwrite([bytes(file.size() - 256)], 256)
-    with pytest.raises(CorruptionError, match=r"2\.txn: offset 256: group .* is missing"):
+    start = first_group_offset(256)
+    file.pwrite([bytes(file.size() - start)], start)
+    with pytest.raises(CorruptionError, match=r"2\.txn: offset 1280: group .* is missing"):
         replayed(rig.disk)
 
 

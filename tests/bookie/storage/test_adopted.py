@@ -6,7 +6,9 @@ import struct
 
 import pytest
 import trio
+from crc32c import crc32c
 
+from bookie.errors import CorruptionError
 from bookie.journal.journal_format import (
     GROUP_MAGIC,
     Position,
@@ -23,10 +25,8 @@ from bookie.storage.checkpoint import (
     encode_checkpoint,
     read_checkpoint,
 )
-from bookie.errors import CorruptionError
 from bookie.storage.entry_log_format import MAGIC, read_ledgers_map
 from bookie.storage.log_scan import LogScanner
-from crc32c import crc32c
 from runtime.sim_disk import SimDisk
 from wire.bookkeeper.status import Status
 
@@ -168,9 +168,7 @@ async def test_where_there_are_no_links_all_is_copied(
 @pytest.mark.parametrize("seed", range(12))
 async def test_a_crash_after_any_flush(machine_class, entry_bytes, autojump_clock, seed, power):
     """Some is in the checkpoint, some behind it; then another life writes and another crash."""
-    machine = machine_class(
-        seed, journal_kept_entry_min_bytes=1000, journal_size_bytes=12 * 1024
-    )
+    machine = machine_class(seed, journal_kept_entry_min_bytes=1000, journal_size_bytes=12 * 1024)
     rng = random.Random(seed)
     ids = []
     for life in range(4):
@@ -248,9 +246,7 @@ async def test_a_torn_header_of_what_becomes_a_log(machine, entry_bytes, autojum
         assert not log.is_doubtful
 
 
-async def test_a_deleted_ledger_frees_what_was_a_journal(
-    machine, entry_bytes, autojump_clock
-):
+async def test_a_deleted_ledger_frees_what_was_a_journal(machine, entry_bytes, autojump_clock):
     async with machine.running() as bookie:
         await flush_some(machine, bookie, entry_bytes)
         before = len(logs_of(machine))
@@ -280,8 +276,8 @@ def test_checkpoint_bytes():
         body = data[:size]
         with pytest.raises(CorruptionError):
             decode_checkpoint("p", body + struct.pack(">I", crc32c(body)))
+    body = data[:-4] + bytes(8)
     with pytest.raises(CorruptionError, match="behind the adopted"):
-        body = data[:-4] + bytes(8)
         decode_checkpoint("p", body + struct.pack(">I", crc32c(body)))
 
 

@@ -165,23 +165,31 @@ def read_journal(path):
     """A journal by hand, up to the first block that is no group of it:
     [(offset, sequence, durable sequence, [(offset, ledger id, entry id, record)])]."""
     data = path.read_bytes()
-    magic, _, journal_id, alignment = struct.unpack_from(">4sIqI", data)
-    assert magic == b"QKJL"
-    at, groups = alignment, []
-    while data[at : at + 4] == b"QJGR":
+    magic, version, journal_id, alignment = struct.unpack_from(">4sIqI", data)
+    assert (magic, version) == (b"QKJL", 2)
+    passed_over = struct.pack(">qq", -1, -2)
+    # The first 1024 bytes, a filler of 20 bytes or more, and then the next multiple.
+    at, groups = -(-(1024 + 20) // alignment) * alignment, []
+    while data[at + 4 : at + 24] == passed_over + b"QJGR":
         found_id, offset, sequence, durable, size, count = struct.unpack_from(
-            ">qqqqII", data, at + 8
+            ">qqqqII", data, at + 28
         )
         assert (found_id, offset) == (journal_id, at)
-        where, records = at + 48, []
+        where, records = at + 68, []
         for _ in range(count):
             length, ledger_id, entry_id = struct.unpack_from(">iqq", data, where)
-            record = data[where + 4 : where + 4 + length]
-            records.append((where + 4, ledger_id, entry_id, record))
-            where += 4 + length
-        assert where == at + 48 + size
+            start, where = where + 4, where + 4 + length
+            if (ledger_id, entry_id) == (-1, -2):
+                start += 16
+                ledger_id, entry_id = struct.unpack_from(">qq", data, start)
+            records.append((start, ledger_id, entry_id, data[start:where]))
+        assert where == at + 68 + size
         groups.append((at, sequence, durable, records))
-        at = -(-where // alignment) * alignment
+        if where % alignment:
+            length, *ids = struct.unpack_from(">iqq", data, where)
+            assert ids == [-1, -2]
+            where += 4 + length
+        at = where
     return groups
 
 

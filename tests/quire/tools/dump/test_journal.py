@@ -203,7 +203,7 @@ def test_it_says_why_a_journal_ends(tmp_path, make_entry, dump, mark_file):
 
     assert end(good)["reason"] == "nothing was written here"
     torn = bytearray(good)
-    torn[offsets[2] + 50] ^= 1
+    torn[offsets[2] + 70] ^= 1
     assert end(torn)["verdict"] == "clean"
     assert end(torn)["reason"] == "torn: the checksum of group 3 is bad"
     hole = bytearray(good)
