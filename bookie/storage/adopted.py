@@ -31,21 +31,19 @@ Owner: the checkpoint's task.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from bookie.journal.journal_format import file_name
 from bookie.storage.checkpoint import AdoptedJournal
+from bookie.storage.kept_runs import KeptRuns
 from runtime.disk import is_full
 
 if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from bookie.journal.journal import Placement
     from bookie.parts import BookieParts
     from bookie.storage.entry_log import EntryLog
-    from bookie.storage.write_cache import Generation, Segment
+    from bookie.storage.write_cache import Generation
 
 logger = logging.getLogger(__name__)
 
@@ -53,43 +51,6 @@ logger = logging.getLogger(__name__)
 #: entry is large, on average: then nearly all of its bytes are large entries', and what is copied
 #: and dead in the journals is little.
 AVERAGE_SHARE = 4
-
-
-class KeptRuns:
-    """Where a generation's long runs of records are in the journals."""
-
-    __slots__ = ("_ends", "_placements", "_starts")
-
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self._starts: list[list[int]] = [[] for _ in segments]
-        self._placements: list[list[Placement]] = [[] for _ in segments]
-
-    def take(self, segments: Sequence[Segment], placements: deque[Placement]) -> None:
-        """Takes out what is of these segments. In front of it is only what is of generations that
-        were flushed and had too little."""
-        numbers = {id(segment.view): number for number, segment in enumerate(segments)}
-        last = max(
-            (at for at, each in enumerate(placements) if id(each.view) in numbers), default=-1
-        )
-        for _ in range(last + 1):
-            placement = placements.popleft()
-            number = numbers.get(id(placement.view))
-            if number is not None:
-                self._starts[number].append(placement.start)
-                self._placements[number].append(placement)
-
-    def journal_ids(self) -> list[int]:
-        """Of the journals that have them, ascending."""
-        return sorted({each.journal_id for some in self._placements for each in some})
-
-    def find(self, segment_index: int, start: int, end: int) -> tuple[int, int] | None:
-        """(journal id, offset) of the record in `[start, end)` of the segment; None if it is not
-        part of a long run."""
-        at = bisect_right(self._starts[segment_index], start) - 1
-        if at < 0:
-            return None
-        found = self._placements[segment_index][at]
-        return (found.journal_id, found.offset + start - found.start) if end <= found.end else None
 
 
 class AdoptedJournals:
@@ -112,8 +73,8 @@ class AdoptedJournals:
         it is to be copied. Its groups are durable. OSError."""
         runs = generation.kept
         if runs is None:
-            runs = generation.kept = KeptRuns(generation.segments)
-            runs.take(generation.segments, self._placements)
+            views = [segment.view for segment in generation.segments]
+            runs = generation.kept = KeptRuns(views, self._placements)
         wanted = generation.entry_count * self._config.journal_kept_entry_min_bytes // AVERAGE_SHARE
         if self._is_off or generation.record_size_bytes < wanted:
             return {}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bookie.config import BookieConfig
-    from bookie.storage.adopted import KeptRuns
+    from bookie.storage.kept_runs import KeptRuns
     from wire.buffers import Buffers
 
 _LENGTH = struct.Struct(">i")
