@@ -32,6 +32,9 @@ class BookieStatistics:
     flushes: int
     flushed_entries: int
     flushed_bytes: int
+    #: Of entries that stayed in the journal, and journals that became entry logs.
+    kept_bytes: int
+    adopted_journals: int
     flush_seconds: float
     read_cache_entries: int
     read_log_entries: int
@@ -82,6 +85,8 @@ def gather(
         flushes=flush.flushes,
         flushed_entries=flush.entries,
         flushed_bytes=flush.written_bytes,
+        kept_bytes=flush.kept_bytes,
+        adopted_journals=parts.logs.adopted_count,
         flush_seconds=flush.seconds,
         read_cache_entries=read.cache_entries,
         read_log_entries=read.log_entries,

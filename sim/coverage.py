@@ -36,6 +36,7 @@ REQUIRED = (
     "ledger rolls",
     "journal files retired",
     "entry logs begun",
+    "journals that became entry logs",
     "checkpoints",
     "compactions",
     "ledgers collected",

@@ -264,6 +264,7 @@ class World:
         """What a life of a bookie reached, for the coverage."""
         counts, statistics, gc = self.trace.counts, bookie.statistics(), bookie.gc.statistics
         counts["flushes"] += statistics.flushes
+        counts["journals that became entry logs"] += statistics.adopted_journals
         counts["damaged records"] += statistics.damaged_records
         counts["refused read-only"] += statistics.refused_read_only
         counts["compactions"] += gc.compacted_logs

@@ -115,6 +115,7 @@ class AdoptedJournals:
                 log.size_bytes = log.records_end
                 await self._logs.write_map(log)
                 self._writer.are_cached(log.log_id, 0, log.size_bytes)
+                self._logs.adopted_count += 1
             log.is_written = False
             log.journal_id = -1
             del self._logs.adopted[journal_id]

@@ -154,6 +154,7 @@ class EntryLogs:
         "_removed_in",
         "_unlinked",
         "adopted",
+        "adopted_count",
         "deleted_bytes",
     )
 
@@ -182,6 +183,8 @@ class EntryLogs:
         self._freeing = trio.Event()
         #: Size of the logs that went because all of their ledgers were deleted.
         self.deleted_bytes = 0
+        #: Journals that became entry logs in this life.
+        self.adopted_count = 0
 
     # Start.
 

@@ -159,8 +159,9 @@ def _flush(now: BookieStatistics, recent: RecentLatencies) -> Iterator[Metric]:
     yield histogram_family(
         "quire_bookie_checkpoint_seconds", "Checkpoints.", now.checkpoint_latency
     )
-    yield java_counts("bookie_flush_size", "Bytes per flush.", now.flushes, now.flushed_bytes)
-    yield untyped("bookie_WRITE_BYTES", "Entry bytes moved to entry logs.", now.flushed_bytes)
+    moved = now.flushed_bytes + now.kept_bytes
+    yield java_counts("bookie_flush_size", "Bytes per flush.", now.flushes, moved)
+    yield untyped("bookie_WRITE_BYTES", "Entry bytes moved to entry logs.", moved)
     yield summary("quire_bookie_flush_seconds", "Flushes.", now.flushes, now.flush_seconds)
     yield counter(
         "quire_bookie_flushed_entries", "Entries moved to entry logs.", now.flushed_entries

@@ -10,6 +10,9 @@ START = "bookie.start"
 CHECKPOINTER = "bookie.storage.checkpointer"
 COMPACTOR = "bookie.space.compactor"
 TABLE = "bookie.ledger_table"
+FILES = "bookie.journal.journal_files"
+ADOPTION = "bookie.storage.adopted"
+ADOPTED = "tests/bookie/storage/test_adopted.py"
 JOURNALS = "tests/bookie/journal/test_journal.py"
 COMPACTION = "tests/bookie/space/test_compactor.py"
 SCENARIOS = "tests/sim/test_scenarios.py"
@@ -187,6 +190,36 @@ BOOKIE_RULES = (
             ),
         ),
         ("tests/bookie/space/test_compactor_model.py", "tests/bookie/space/test_compactor.py"),
+    ),
+    Mutation(
+        "adopted-as-spare",
+        "a journal that is an entry log too is used again",
+        (Patch(FILES, "if self._disk.link_count(path) > 1:", "if False:"),),
+        (ADOPTED,),
+    ),
+    Mutation(
+        "adopted-too-early",
+        "a journal becomes an entry log while a start still needs it",
+        (Patch(ADOPTION, "if journal_id >= mark_journal_id:", "if journal_id > mark_journal_id:"),),
+        (ADOPTED,),
+    ),
+    Mutation(
+        "adopted-unnamed",
+        "the checkpoint does not say which journals are to be entry logs",
+        (Patch(CHECKPOINTER, "tuple(self._adopted.names()),", "(),"),),
+        (ADOPTED,),
+    ),
+    Mutation(
+        "adopted-elsewhere",
+        "the index points at an entry in a journal one group too early",
+        (
+            Patch(
+                JOURNAL,
+                "at = self._offset + GROUP_HEADER_SIZE\n",
+                "at = self._offset + GROUP_HEADER_SIZE - self._alignment\n",
+            ),
+        ),
+        (ADOPTED,),
     ),
     Mutation(
         "damage-is-absence",
