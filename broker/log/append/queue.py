@@ -373,7 +373,9 @@ class AppendQueue:
         queue = self._queue
         target = settings.entry_bytes_target
         while queue and not self._stopped:
-            if limited and not self._may_push():
+            # Nothing in flight and one batch is how many partitions find themselves in a burst:
+            # then there is nothing to weigh up, and nothing to put together.
+            if limited and self._in_flight and not self._may_push():
                 return
             append = queue.popleft()
             appends = [append]
@@ -405,8 +407,8 @@ class AppendQueue:
             return
         # Duplicates may be anywhere among them, with offsets that lie before or between the others.
         first = self.pushed_offset
-        end = max(map(_last_offset, appends)) + 1
         head = appends[0]
+        end = (head.last_offset if len(appends) == 1 else max(map(_last_offset, appends))) + 1
         assert head.base_offset == first or not head.records, "offsets are without a gap"
         assert end > first
         self._note(appends, first, size + HEADER_SIZE)
@@ -479,7 +481,7 @@ class AppendQueue:
         self._bytes_in_flight -= entry.size_bytes
         assert self._bytes_in_flight >= 0, "an entry is acknowledged once"
         assert self.high_watermark <= entry.end_offset <= self.pushed_offset, "and in their order"
-        self.high_watermark = max(self.high_watermark, entry.end_offset)
+        self.high_watermark = entry.end_offset
         for append in entry.appends:
             append.finished()
         if self._queue and not self._flush_deferred:

@@ -59,8 +59,8 @@ BATCH_LOG_OVERHEAD = 12
 MAGIC = 2
 #: The bits of the attributes that name the codec.
 COMPRESSION_MASK = 0x07
-#: Attributes that ask for a look: codecs 4 (zstd) to 7, append time, transactional, control.
-UNUSUAL_MASK = 0x3C
+#: Attributes that ask for a look: codecs 4 (zstd) to 7, append time, control.
+UNUSUAL_MASK = 0x2C
 #: What a batch may be when it is decompressed: the most memory that a worker takes, twice.
 DECOMPRESSED_BYTES_MAX = 128 << 20
 #: Kafka's name for «as the producer sent it», in compression.type.
@@ -184,7 +184,9 @@ def _checked_header(records: memoryview, config: TopicConfig, *, internal: bool)
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"batch has base offset {header.base_offset}, must be 0"
         )
-    if not internal and header.attributes & UNUSUAL_MASK:
+    if not internal and (
+        header.attributes & UNUSUAL_MASK or (header.producer_id < 0 and header.is_transactional)
+    ):
         _check_attributes(header)
     if header.producer_id >= 0 and header.producer_epoch < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a producer id without an epoch")
