@@ -6,24 +6,23 @@ Server and clients are one process and one thread, in steps: all clients send, a
 begins when all were answered. So each step is the same burst of requests, whatever else the machine
 does, and a step's cost is the thread's own time without what the clients took of it: microseconds
 for a request, or for a transaction (a Produce for all partitions, and its EndTxn). The least and
-the median of the rounds. The journal is a real one. The poller does not look twice before it
+the median of the rounds. A single producer's transaction shares its entries with no other one. The
+journal is a real one. The poller does not look twice before it
 sleeps: what it waits for is no cost of an append.
 """
 
-from __future__ import annotations
-
 import argparse
 import cProfile
+import gc
 import select
 import socket
 import statistics
-import struct
 import time
-from collections.abc import Awaitable, Callable
 
 import trio
 
 from bench import frames
+from quire.role import GC_THRESHOLDS
 from quire.testing.trio_server import Server
 from runtime import poller
 from wire.kafka.codec import decode, encode
@@ -44,17 +43,17 @@ from wire.kafka.messages.transactions import (
 from wire.kafka.records.batch import build_batch
 from wire.kafka.records.record import Record
 
-CLIENTS, PRODUCERS = 32, 20
 #: Records of a transaction, as in bench.transactions, but of 100 B: bytes are not what is measured.
 RECORDS, RECORD_BYTES = 100, 100
 RETRIES_MAX = 200
 KILOBYTE = frames.batch_of(1024 - 100, 1024)
-#: Name -> (what is counted, partitions).
+#: Name -> (what is counted, clients, partitions).
 CASES = {
-    "32 connections, 1 partition": ("request", 1),
-    "32 connections, 16 partitions": ("request", 16),
-    "20 producers, 1 partition": ("transaction", 1),
-    "20 producers, 8 partitions": ("transaction", 8),
+    "32 connections, 1 partition": ("request", 32, 1),
+    "32 connections, 16 partitions": ("request", 32, 16),
+    "1 producer, 8 partitions": ("transaction", 1, 8),
+    "20 producers, 1 partition": ("transaction", 20, 1),
+    "20 producers, 8 partitions": ("transaction", 20, 8),
 }
 
 
@@ -108,11 +107,11 @@ def answer_of(kind: type[Message], version: int, answer: bytes) -> Message:
 class Requests:
     """A step is a request of each connection, the partitions in turn."""
 
-    def __init__(self, port: int, topic: str, partitions: int) -> None:
-        self.clients = Clients(port, CLIENTS)
-        numbers = [number % partitions for number in range(CLIENTS)]
+    def __init__(self, port: int, count: int, topic: str, partitions: int) -> None:
+        self.clients = Clients(port, count)
+        numbers = [number % partitions for number in range(count)]
         self._frames = [frames.produce_frame(topic, number, KILOBYTE) for number in numbers]
-        self.count = CLIENTS
+        self.count = count
 
     async def begin(self) -> None:
         for _ in range(RETRIES_MAX):
@@ -132,20 +131,21 @@ class Requests:
 class Transactions:
     """A step is a transaction of each producer."""
 
-    def __init__(self, port: int, topic: str, partitions: int) -> None:
-        self.clients = Clients(port, PRODUCERS)
+    def __init__(self, port: int, count: int, topic: str, partitions: int) -> None:
+        self.clients = Clients(port, count)
         self._topic, self._partitions = topic, partitions
         self._producers: list[tuple[int, int]] = []
         records = RECORDS // partitions
         self._records = [Record(at, 0, None, bytes(RECORD_BYTES), []) for at in range(records)]
-        self.count = PRODUCERS
+        self.count = count
 
     async def begin(self) -> None:
         for _ in range(RETRIES_MAX):
             # Whoever asks where the coordinator is has its topic made.
-            where = [FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])] * PRODUCERS
+            where = [FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])] * self.count
             await self.clients.ask([frame_of(each, 4) for each in where])
-            asked = [InitProducerIdRequest(f"{self._topic}-{n}", 60_000) for n in range(PRODUCERS)]
+            names = [f"{self._topic}-{number}" for number in range(self.count)]
+            asked = [InitProducerIdRequest(name, 60_000) for name in names]
             answers = await self.clients.ask([frame_of(each, 5) for each in asked])
             found = [answer_of(InitProducerIdResponse, 5, each) for each in answers]
             self._producers = [(each.producer_id, each.producer_epoch) for each in found]
@@ -209,15 +209,18 @@ async def measure(options: argparse.Namespace) -> None:
     # A slow disk is no reason to have a client ask again.
     config = {"add.partitions.to.txn.retry.backoff.max.ms": 10_000}
     async with Server(config=config, data_dir=options.data_dir) as server:
-        for name, (unit, partitions) in CASES.items():
+        for name, (unit, count, partitions) in CASES.items():
             if options.only not in name:
                 continue
-            topic = f"t-{unit}-{partitions}"
+            topic = f"t-{unit}-{count}-{partitions}"
             await server.create_topic(topic, partitions)
-            kind: Callable[[int, str, int], Requests | Transactions]
             kind = Requests if unit == "request" else Transactions
-            load = kind(server.port, topic, partitions)
+            load = kind(server.port, count, topic, partitions)
             await load.begin()
+            # As a server of ours, once it has started.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
             await least_and_median(load, options.steps, 1, None)
             profile = cProfile.Profile() if options.profile else None
             least, median = await least_and_median(load, options.steps, options.rounds, profile)

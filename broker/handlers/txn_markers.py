@@ -124,9 +124,7 @@ class _RequestedMarker(MarkerAppend):
         _written(self._writing, self._answer, self.error)
 
 
-def _written(
-    writing: _Writing, answer: WritableTxnMarkerPartitionResult, error: ErrorCode
-) -> None:
+def _written(writing: _Writing, answer: WritableTxnMarkerPartitionResult, error: ErrorCode) -> None:
     if error:
         answer.error_code = int(error)
     writing.outstanding -= 1

@@ -49,6 +49,7 @@ from broker.log.transactions.markers import CallbackMarkerAppend, marker_batch
 from broker.log.transactions.origin import VERIFIED, Origin
 from broker.log.watchers import Watchers
 from runtime.logs import kv
+from runtime.turn import Gathered
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, parse_header, patch
 
@@ -81,13 +82,16 @@ class SharedParts:
     room: Room
     aborted: AbortedCache
     parking: ParkingRoom
+    #: What was queued in a turn is pushed at its end, for all of them in one call.
+    flushes: Gathered
     #: Asks the coordinators of transactions; None: transactions are not served.
     verifier: TransactionVerifier | None = None
 
     @classmethod
     def of(cls, env: Env, settings: LogSettings) -> SharedParts:
         room = Room(settings.producers_total_max)
-        return cls(BatchChecks(env), room, AbortedCache(), ParkingRoom())
+        flushes = Gathered(env.turn)
+        return cls(BatchChecks(env), room, AbortedCache(), ParkingRoom(), flushes)
 
 
 class State(Enum):
@@ -158,6 +162,7 @@ class PartitionLog:
         self.queue = AppendQueue(
             settings,
             env.turn,
+            shared.flushes,
             on_progress=self._watchers.tell_soon,
             on_lost=self.go_offline,
             on_attention=self.call_keeper,

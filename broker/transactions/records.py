@@ -23,7 +23,6 @@ from wire.kafka.records.coordinator import (
     encode_value,
 )
 
-
 #: Keys of longer ids are made anew each time: an id may have 32,767 characters.
 _KEPT_LENGTH_MAX = 256
 

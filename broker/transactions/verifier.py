@@ -248,9 +248,7 @@ class CoordinatorVerifier:
                         errors[at] = _error(one.partition_error_code)
         self._turn.spent_units += len(errors)
         self._telling.add(
-            partial(
-                self._tell, question.since, _first_error(errors, default, name, told[0]), *told
-            )
+            partial(self._tell, question.since, _first_error(errors, default, name, told[0]), *told)
             for name, question in batch.items()
             for told in question.told
         )

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from broker.log.settings import LogSettings
     from broker.log.transactions.origin import Origin
     from ledger.writer import LedgerWriter
-    from runtime.turn import Turn
+    from runtime.turn import Gathered, Turn
 
 
 #: Above every size.
@@ -129,6 +129,7 @@ class AppendQueue:
         self,
         settings: LogSettings,
         turn: Turn,
+        flushes: Gathered,
         *,
         on_progress: Callable[[], None],
         on_lost: Callable[[str], None],
@@ -136,12 +137,14 @@ class AppendQueue:
         take_snapshot: Callable[[], Sequence[Callable[[], bytes]]],
         take_aborted: Callable[[bool], Sequence[bytes]] = lambda _: (),
     ) -> None:
-        """`on_progress`: the high watermark moved (once per acknowledged entry). `on_lost`: the
-        ledger failed, nothing more will be acknowledged. `on_attention`: the keeper should look (a
-        ledger is needed, or one is full). `take_aborted`: the contents of entries with the aborted
-        transactions since the last call, or with all of the ledger, which is sealed."""
+        """`flushes`: of all partitions, once a turn. `on_progress`: the high watermark moved (once
+        per acknowledged entry). `on_lost`: the ledger failed, nothing more will be acknowledged.
+        `on_attention`: the keeper should look (a ledger is needed, or one is full).
+        `take_aborted`: the contents of entries with the aborted transactions since the last call,
+        or with all of the ledger, which is sealed."""
         self._settings = settings
         self._turn = turn
+        self._flushes = flushes
         self._on_progress = on_progress
         self._on_lost = on_lost
         self._on_attention = on_attention
@@ -212,7 +215,7 @@ class AppendQueue:
         self._ledger_bytes += size
         if not self._flush_deferred:
             self._flush_deferred = True
-            self._turn.defer(self._flush)
+            self._flushes.defer(self._flush)
 
     def put_duplicate(self, append: Append) -> None:
         """A batch that is here already: answered when its original is, at its last offset."""
@@ -486,7 +489,7 @@ class AppendQueue:
             append.finished()
         if self._queue and not self._flush_deferred:
             self._flush_deferred = True
-            self._turn.defer(self._flush)
+            self._flushes.defer(self._flush)
         if entry.snapshot_entry_id >= 0 and self._segment is not None:
             self._segment.snapshot_entry = entry.snapshot_entry_id
             self._on_attention()

@@ -1,4 +1,4 @@
-"""Markers as batches: built once for all partitions of a transaction, and a batch of its own in each;
+"""Markers as batches: built once for all partitions of a transaction, a batch of its own in each;
 and what our own have built keeps its place behind what waits."""
 
 import pytest
