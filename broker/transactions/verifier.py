@@ -154,20 +154,21 @@ class CoordinatorVerifier:
         if coordinator is not None and brokers is not None and coordinator.topic.exists:
             topic = coordinator.topic
             leader = brokers.leader(topic.name, topic.partition_for(transactional_id))
-        now = self._clock.monotonic()
         if coordinator is None or brokers is None or leader is None:
-            self._tell(now, ErrorCode.COORDINATOR_NOT_AVAILABLE, partitions, done)
+            self.times.record(0.0)
+            self._tell(ErrorCode.COORDINATOR_NOT_AVAILABLE, partitions, done)
         else:
+            now = self._clock.monotonic()
             question = _Question(transactional_id, producer_id, producer_epoch, adds, now)
             question.told.append((partitions, done))
             self._queue(leader, question)
 
     # --- inside
 
-    def _tell(
-        self, since: float, error: ErrorCode, partitions: Sequence[TopicPartition], done: Done
-    ) -> None:
-        self.times.record(self._clock.monotonic() - since)
+    def _answered(self, question: _Question) -> None:
+        self.times.record(self._clock.monotonic() - question.since, len(question.told))
+
+    def _tell(self, error: ErrorCode, partitions: Sequence[TopicPartition], done: Done) -> None:
         if error:
             self.failure_count += len(partitions)
         done(error)
@@ -229,10 +230,15 @@ class CoordinatorVerifier:
             self._coordinator.verify(question.transactional_id, given, heard)
 
     def _heard_own(self, question: _Question, result: TxnResult) -> None:
-        self._telling.add(
-            partial(self._tell, question.since, _error_of(result, told[0]), *told)
-            for told in question.told
-        )
+        self._answered(question)
+        self._telling.add(partial(self._tell_own, result, *told) for told in question.told)
+
+    def _tell_own(
+        self, result: TxnResult, partitions: Sequence[TopicPartition], done: Done
+    ) -> None:
+        is_missing = bool(result.missing) and not result.missing.isdisjoint(partitions)
+        error = result.error or (ErrorCode.TRANSACTION_ABORTABLE if is_missing else ErrorCode.NONE)
+        self._tell(error, partitions, done)
 
     def _heard(self, batch: _Batch, answer: Message | None) -> None:
         """What is not in the answer was not heard of."""
@@ -246,27 +252,25 @@ class CoordinatorVerifier:
                     for one in topic.results_by_partition:
                         at = (each.transactional_id, topic.name, one.partition_index)
                         errors[at] = _error(one.partition_error_code)
+        for question in batch.values():
+            self._answered(question)
         self._turn.spent_units += len(errors)
         self._telling.add(
-            partial(self._tell, question.since, _first_error(errors, default, name, told[0]), *told)
+            partial(self._tell_heard, errors, default, name, *told)
             for name, question in batch.items()
             for told in question.told
         )
 
-
-def _first_error(
-    errors: dict[tuple[str, str, int], ErrorCode],
-    default: ErrorCode,
-    transactional_id: str,
-    partitions: Sequence[TopicPartition],
-) -> ErrorCode:
-    found = (errors.get((transactional_id, *each), default) for each in partitions)
-    return next((error for error in found if error), ErrorCode.NONE)
-
-
-def _error_of(result: TxnResult, partitions: Sequence[TopicPartition]) -> ErrorCode:
-    is_missing = bool(result.missing) and not result.missing.isdisjoint(partitions)
-    return result.error or (ErrorCode.TRANSACTION_ABORTABLE if is_missing else ErrorCode.NONE)
+    def _tell_heard(
+        self,
+        errors: dict[tuple[str, str, int], ErrorCode],
+        default: ErrorCode,
+        transactional_id: str,
+        partitions: Sequence[TopicPartition],
+        done: Done,
+    ) -> None:
+        found = (errors.get((transactional_id, *each), default) for each in partitions)
+        self._tell(next((error for error in found if error), ErrorCode.NONE), partitions, done)
 
 
 def _error(code: int) -> ErrorCode:
