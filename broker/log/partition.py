@@ -328,12 +328,15 @@ class PartitionLog:
 
     def _submit_own(self, append: Append, header: BatchHeader, now_ms: int) -> None:
         """`submit` of a batch that this broker has built just now, for which a checksum, made a
-        line before, need not be made again. It keeps its place behind what waits."""
+        line before, need not be made again. It keeps its place behind what waits. Numbers of a
+        client's that no batch may have are refused as ever."""
+        is_odd = header.record_count <= 0 or header.producer_id >= 0 > header.producer_epoch
         if (
             self.state is State.ONLINE
             and not self.is_closing
             and not self._line.is_waiting
             and not self.queue.is_full
+            and not is_odd
         ):
             self.accept(append, own_batch(append.records, header, self.config, now_ms))
         else:

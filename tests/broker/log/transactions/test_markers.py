@@ -78,3 +78,14 @@ async def test_a_marker_does_not_overtake_what_is_not_checked_yet(world, autojum
         (ErrorCode.NONE, 2),
         (ErrorCode.NONE, 3),
     ]
+
+
+@pytest.mark.parametrize(("count", "pid", "epoch"), [(0, -1, -1), (1, 7, -1)])
+async def test_numbers_that_no_batch_may_have_are_refused(world, count, pid, epoch, autojump_clock):
+    """A coordinator passes on what a client has said of itself."""
+    done = []
+    records = make_batch(count, pid=pid, epoch=epoch)
+    world.log.append_nowait(records, done.append, internal=True, origin=None)
+    await world.settle()
+    assert [append.error for append in done] == [ErrorCode.INVALID_RECORD]
+    assert world.log.next_offset == 0
