@@ -33,6 +33,7 @@ from ledger.writer import LedgerWriter
 from ledger.writer_core import WriterCore
 from ledger.writer_modes import AdvLedgerWriter, DeferredSyncLedgerWriter
 from ledger.writer_modes_core import AdvCore, DeferredSyncCore
+from runtime.turn import Gathered
 from wire.bookkeeper.entry import Digest, DigestType, master_key
 from wire.bookkeeper.ledger_metadata import LedgerMetadata
 from wire.bookkeeper.status import Status
@@ -94,6 +95,7 @@ class LedgerClient:
             placement=self._placement,
             health=self.health,
             turn=env.turn,
+            deliveries=Gathered(env.turn),
             spawn=self._spawn,
             missing=MissingCopies(self.manager, bookies, env.rng, self._spawn),
             statistics=self.statistics,

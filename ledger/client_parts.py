@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ledger.placement import Placement
     from ledger.statistics import LedgerStatistics
     from runtime.running import Spawn
-    from runtime.turn import Turn
+    from runtime.turn import Gathered, Turn
     from wire.bookkeeper.entry import Digest
 
 
@@ -31,6 +31,8 @@ class ClientParts:
     placement: Placement
     health: BookieHealth
     turn: Turn
+    #: The passes of all pipelines that have something to confirm.
+    deliveries: Gathered
     spawn: Spawn
     missing: MissingCopies
     statistics: LedgerStatistics

@@ -2,9 +2,9 @@
 
 The way of an entry is one: `append` gives it an id (core), seals it, and sends it to its write set;
 each answer goes to the core, and the turn's deferred pass (`_deliver`) confirms and calls back. The
-pass runs once per burst of replies for all entries that it confirmed, and never from inside
-`append`. Making an ensemble is the one thing that waits; it runs in a task of the
-LedgerClient (`spawn`), and what it does to the core is synchronous.
+pass runs once per burst of replies for all entries that it confirmed, together with those of all
+other pipelines, and never from inside `append`. Making an ensemble is the one thing that waits; it
+runs in a task of the LedgerClient (`spawn`), and what it does to the core is synchronous.
 
 While a failed bookie is kept for want of another, every LOOK_SECONDS the next append looks for one
 that could replace it, and is sent to it as a *trial*: if that is acked, the bookie is back. No
@@ -73,6 +73,7 @@ class AddPipeline:
     __slots__ = (
         "_add_entry",
         "_bytes_max",
+        "_deliveries",
         "_delivery_deferred",
         "_drained",
         "_ensemble_size",
@@ -91,7 +92,6 @@ class AddPipeline:
         "_statistics",
         "_trials_due",
         "_trying",
-        "_turn",
         "_write_sets",
         "core",
     )
@@ -109,7 +109,7 @@ class AddPipeline:
         self._ledger_id = core.ledger_id
         self._statistics = parts.statistics
         self._add_entry = parts.bookies.add_entry
-        self._turn = parts.turn
+        self._deliveries = parts.deliveries
         self._placement = parts.placement
         self._spawn = parts.spawn
         self._seal = seal.digest.seal
@@ -267,7 +267,7 @@ class AddPipeline:
         """Does what the core asks for; `status` is the answer that made it."""
         if flags & (DELIVER | STOPPED | MISSED) and not self._delivery_deferred:
             self._delivery_deferred = True
-            self._turn.defer(self._deliver)
+            self._deliveries.defer(self._deliver)
         if flags & CHANGE:
             request = self.core.change_request()
             logger.log(

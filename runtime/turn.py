@@ -112,3 +112,26 @@ class Turn:
                 if self.is_spent:
                     break
             self.run()
+
+
+class Gathered:
+    """Functions of many of a kind (the flushes of all partitions, say), as one deferred call: what
+    each costs the turn beside itself is an element of a list."""
+
+    __slots__ = ("_functions", "_turn")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._functions: list[Deferred] = []
+
+    def defer(self, function: Deferred) -> None:
+        """As the turn's, in order with all that came to this one."""
+        functions = self._functions
+        functions.append(function)
+        if len(functions) == 1:
+            self._turn.defer(self._run)
+
+    def _run(self) -> None:
+        functions, self._functions = self._functions, []
+        for function in functions:
+            function()

@@ -106,6 +106,9 @@ def cut(records: Sequence[KeyValue], batch_bytes_max: int) -> Iterator[tuple[sli
 def next_batch(queue: Sequence[Unit], batch_bytes_max: int) -> tuple[int, int, int]:
     """(units, records, bytes) of the next batch: of the first units of the queue as many as one may
     have; marks go with what is before them."""
+    if len(queue) == 1:  # as nearly always, where a topic has many partitions
+        unit = queue[0]
+        return 1, len(unit.records), 0 if unit.is_mark else unit.size_bytes
     count = size = taken = 0
     last: Unit | None = None
     for unit in queue:

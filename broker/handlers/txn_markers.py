@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from broker.api import Api, Reply, Request, Steps
 from broker.cluster.topic import OFFSETS_TOPIC, check_name
 from broker.coordinator.units import Marker
+from broker.log.transactions.markers import MarkerAppend
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.transactions import (
@@ -101,6 +102,37 @@ class _Writing:
                     yield MARKER_UNITS
 
 
+class _RequestedMarker(MarkerAppend):
+    """One partition's marker of one request."""
+
+    __slots__ = ("_answer", "_writing")
+
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker: EndTransactionMarker,
+        transaction_version: int,
+        writing: _Writing,
+        answer: WritableTxnMarkerPartitionResult,
+    ) -> None:
+        super().__init__(producer_id, producer_epoch, marker, transaction_version)
+        self._writing = writing
+        self._answer = answer
+
+    def finished(self) -> None:
+        _written(self._writing, self._answer, self.error)
+
+
+def _written(writing: _Writing, answer: WritableTxnMarkerPartitionResult, error: ErrorCode) -> None:
+    if error:
+        answer.error_code = int(error)
+    writing.outstanding -= 1
+    assert writing.outstanding >= 0, "each is answered once"
+    if not writing.outstanding:
+        writing.done(writing.response)
+
+
 class TransactionMarkersHandler:
     """`groups`: who writes markers of `__consumer_offsets`."""
 
@@ -159,38 +191,23 @@ class TransactionMarkersHandler:
         try:
             log = self._logs.get(topic, answer.partition_index)
         except KafkaError:
-            answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self._one_less(writing)
+            _written(writing, answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         producer_id, producer_epoch = marker.producer_id, marker.producer_epoch
         if producer_id < 0 or producer_epoch < 0:
             # Nobody's: it would end nothing, and stay in the log for ever.
-            answer.error_code = int(ErrorCode.INVALID_RECORD)
-            self._one_less(writing)
+            _written(writing, answer, ErrorCode.INVALID_RECORD)
             return
         end = EndTransactionMarker(marker.transaction_result, marker.coordinator_epoch)
         version = marker.transaction_version
-        written = partial(self._written, writing, answer)
         if topic == OFFSETS_TOPIC:
             ending = Marker(producer_id, producer_epoch, end, version)
+            written = partial(_written, writing, answer)
             self._groups.end(answer.partition_index, ending, written)
         else:
-            log.append_marker(
-                producer_id, producer_epoch, end, version, lambda append: written(append.error)
+            log.submit_marker(
+                _RequestedMarker(producer_id, producer_epoch, end, version, writing, answer)
             )
-
-    def _written(
-        self, writing: _Writing, answer: WritableTxnMarkerPartitionResult, error: ErrorCode
-    ) -> None:
-        answer.error_code = int(error)
-        self._one_less(writing)
-
-    @staticmethod
-    def _one_less(writing: _Writing) -> None:
-        writing.outstanding -= 1
-        assert writing.outstanding >= 0, "each is answered once"
-        if not writing.outstanding:
-            writing.done(writing.response)
 
     # -- DescribeProducers -----------------------------------------------------------------------
 

@@ -38,18 +38,20 @@ from broker.log.append.line import AppendLine
 from broker.log.append.producer_state import ProducerState
 from broker.log.append.producer_store import Room
 from broker.log.append.queue import NO_LIMIT, Append, AppendQueue, CallbackAppend
+from broker.log.append.validation import own_batch
 from broker.log.life.chain import Chain
 from broker.log.locks.partition_locks import PartitionLocks
 from broker.log.read.partition_reader import PartitionReader
 from broker.log.transactions.aborted_list import AbortedCache, is_sealed
 from broker.log.transactions.acceptance import TransactionAcceptance
 from broker.log.transactions.gate import CoordinatorAppend, ParkingRoom, TransactionGate
-from broker.log.transactions.markers import marker_append
+from broker.log.transactions.markers import CallbackMarkerAppend, marker_batch
 from broker.log.transactions.origin import VERIFIED, Origin
 from broker.log.watchers import Watchers
 from runtime.logs import kv
+from runtime.turn import Gathered
 from wire.kafka.errors import ErrorCode, KafkaError
-from wire.kafka.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, patch
+from wire.kafka.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, parse_header, patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,8 +65,10 @@ if TYPE_CHECKING:
     from broker.log.read.segment import Segment
     from broker.log.settings import LogSettings
     from broker.log.transactions.gate import TransactionVerifier
+    from broker.log.transactions.markers import MarkerAppend
     from ledger.writer import LedgerWriter
     from runtime.env import Env
+    from wire.kafka.records.batch import BatchHeader
     from wire.kafka.records.control import EndTransactionMarker
 
 logger = logging.getLogger(__name__)
@@ -78,13 +82,16 @@ class SharedParts:
     room: Room
     aborted: AbortedCache
     parking: ParkingRoom
+    #: What was queued in a turn is pushed at its end, for all of them in one call.
+    flushes: Gathered
     #: Asks the coordinators of transactions; None: transactions are not served.
     verifier: TransactionVerifier | None = None
 
     @classmethod
     def of(cls, env: Env, settings: LogSettings) -> SharedParts:
         room = Room(settings.producers_total_max)
-        return cls(BatchChecks(env), room, AbortedCache(), ParkingRoom())
+        flushes = Gathered(env.turn)
+        return cls(BatchChecks(env), room, AbortedCache(), ParkingRoom(), flushes)
 
 
 class State(Enum):
@@ -155,6 +162,7 @@ class PartitionLog:
         self.queue = AppendQueue(
             settings,
             env.turn,
+            shared.flushes,
             on_progress=self._watchers.tell_soon,
             on_lost=self.go_offline,
             on_attention=self.call_keeper,
@@ -267,10 +275,13 @@ class PartitionLog:
         self, records: memoryview, done: Callable[[Append], None], *, internal: bool = False,
         origin: Origin | None = VERIFIED,
     ) -> None:  # fmt: skip
-        """`submit` with a callback instead of a subclass: `done(append)`. `origin`: of an internal
-        batch of a transaction."""
-        plain = None if internal else CallbackAppend(records, done)
-        self.submit(plain or CoordinatorAppend(records, done, origin), internal=internal)
+        """`submit` with a callback instead of a subclass: `done(append)`. `internal`: of one of our
+        coordinators, who has just built it. `origin`: of an internal batch of a transaction."""
+        if internal:
+            append = CoordinatorAppend(records, done, origin)
+            self._submit_own(append, parse_header(records), self._env.clock.time_ms())
+        else:
+            self.submit(CallbackAppend(records, done))
 
     def ask_transaction(
         self, origin: Origin, pid: int, epoch: int, done: Callable[[ErrorCode], None]
@@ -297,11 +308,39 @@ class PartitionLog:
         """Ends the producer's transaction here, if one is open, and from version 2 on its epoch in
         any case. `done(append)` when the marker is acknowledged, or refused: INVALID_PRODUCER_EPOCH
         and TRANSACTION_COORDINATOR_FENCED for good, else as a batch."""
-        append = marker_append(
-            producer_id, producer_epoch, marker, transaction_version,
-            now_ms=self._env.clock.time_ms(), done=done,
-        )  # fmt: skip
-        self.submit(append, internal=True)
+        self.submit_marker(
+            CallbackMarkerAppend(producer_id, producer_epoch, marker, transaction_version, done)
+        )
+
+    def submit_marker(self, append: MarkerAppend) -> None:
+        """`append_marker` with a subclass instead of a callback."""
+        now_ms = self._env.clock.time_ms()
+        marker = append.marker
+        batch, header = marker_batch(
+            append.producer_id,
+            append.producer_epoch,
+            marker.committed,
+            marker.coordinator_epoch,
+            now_ms,
+        )
+        append.records = memoryview(bytearray(batch))
+        self._submit_own(append, header, now_ms)
+
+    def _submit_own(self, append: Append, header: BatchHeader, now_ms: int) -> None:
+        """`submit` of a batch that this broker has built just now, for which a checksum, made a
+        line before, need not be made again. It keeps its place behind what waits. Numbers of a
+        client's that no batch may have are refused as ever."""
+        is_odd = header.record_count <= 0 or header.producer_id >= 0 > header.producer_epoch
+        if (
+            self.state is State.ONLINE
+            and not self.is_closing
+            and not self._line.is_waiting
+            and not self.queue.is_full
+            and not is_odd
+        ):
+            self.accept(append, own_batch(append.records, header, self.config, now_ms))
+        else:
+            self.submit(append, internal=True)
 
     def submit(self, append: Append, *, internal: bool = False) -> None:
         """Checks, numbers and queues one record batch v2, in writable memory that the caller does

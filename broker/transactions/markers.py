@@ -150,6 +150,7 @@ class MarkerSender:
         if not job.is_wanted():
             return
         lost, unknown = [], []
+        led: dict[int, tuple[Endpoint, list[TopicPartition]]] = {}
         for name in names:
             if not self._is_known(name):
                 unknown.append(name)
@@ -157,8 +158,12 @@ class MarkerSender:
             leader = self._brokers.leader(*name)
             if leader is None:
                 lost.append(name)
+            elif leader.node_id in led:
+                led[leader.node_id][1].append(name)
             else:
-                self._queue(leader, job, name)
+                led[leader.node_id] = leader, [name]
+        for leader, some in led.values():
+            self._queue(leader, job, some)
         if unknown:
             self._unknown.append((job, unknown))
             self._has_unknown.set()
@@ -235,13 +240,16 @@ class MarkerSender:
         if self._to_wake:
             self._turn.later(self._wake)
 
-    def _queue(self, leader: Endpoint, job: MarkerJob, name: TopicPartition) -> None:
+    def _queue(self, leader: Endpoint, job: MarkerJob, names: list[TopicPartition]) -> None:
         if not self._due:
             self._turn.defer(self._flush)
         _, parts = self._due.setdefault(leader.node_id, (leader, []))
-        if not parts or parts[-1][0] is not job or len(parts[-1][1]) >= PARTITIONS_PER_REQUEST:
-            parts.append((job, []))
-        parts[-1][1].append(name)
+        if parts and parts[-1][0] is job:
+            room = PARTITIONS_PER_REQUEST - len(parts[-1][1])
+            parts[-1][1].extend(names[:room])
+            names = names[room:]
+        if names:
+            parts.append((job, names))
 
     def _flush(self) -> None:
         """Requests of this turn; what is too much for it leaves in later ones."""
@@ -274,22 +282,27 @@ class MarkerSender:
 
     def _heard(self, parts: list[_Part], answer: Message | None) -> None:
         """What is not in the answer was not heard of."""
-        results: dict[tuple[int, str, int], ErrorCode] = {}
+        by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {}
+        count = 0
         if isinstance(answer, WriteTxnMarkersResponse):
             for marker in answer.markers:
+                results = by_producer.setdefault(marker.producer_id, {})
                 for topic in marker.topics:
+                    name = topic.name
+                    count += len(topic.partitions)
                     for each in topic.partitions:
-                        at = (marker.producer_id, topic.name, each.partition_index)
-                        results[at] = _error(each.error_code)
-        self._turn.spent_units += len(results)
-        self._telling.add(partial(_tell, results, *part) for part in parts)
+                        results[name, each.partition_index] = _error(each.error_code)
+        self._turn.spent_units += count
+        self._telling.add(partial(_tell, by_producer, *part) for part in parts)
 
 
 def _tell(
-    results: dict[tuple[int, str, int], ErrorCode], job: MarkerJob, names: list[TopicPartition]
+    by_producer: dict[int, dict[TopicPartition, ErrorCode]],
+    job: MarkerJob,
+    names: list[TopicPartition],
 ) -> None:
-    producer_id, unheard = job.markers.producer_id, ErrorCode.NETWORK_EXCEPTION
-    job.done({name: results.get((producer_id, *name), unheard) for name in names})
+    results = by_producer.get(job.markers.producer_id, {})
+    job.done({name: results.get(name, ErrorCode.NETWORK_EXCEPTION) for name in names})
 
 
 def pause_ms(attempt: int) -> int:
@@ -313,6 +326,8 @@ def _writable(job: MarkerJob, names: list[TopicPartition]) -> WritableTxnMarker:
 
 
 def _error(code: int) -> ErrorCode:
+    if not code:  # nearly always, and an enum takes a while to look one up
+        return ErrorCode.NONE
     try:
         return ErrorCode(code)
     except ValueError:

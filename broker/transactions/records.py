@@ -9,6 +9,7 @@ whoever loads it in the middle of a change of ids fences a producer that is aliv
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from broker.transactions.types import NO_PARTITIONS, TopicPartition, TxnSnapshot, TxnState
 from wire.kafka.errors import WireError
@@ -21,6 +22,9 @@ from wire.kafka.records.coordinator import (
     encode_key,
     encode_value,
 )
+
+#: Keys of longer ids are made anew each time: an id may have 32,767 characters.
+_KEPT_LENGTH_MAX = 256
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,12 +51,23 @@ def txn_record(snapshot: TxnSnapshot) -> tuple[bytes, bytes]:
         transaction_start_timestamp_ms=snapshot.started_ms,
         client_transaction_version=snapshot.version,
     )
-    key = TransactionLogKey(transactional_id=snapshot.transactional_id)
-    return encode_key(key), encode_value(value)
+    return _key_of(snapshot.transactional_id), encode_value(value)
 
 
 def txn_tombstone(transactional_id: str) -> tuple[bytes, None]:
-    return encode_key(TransactionLogKey(transactional_id=transactional_id)), None
+    return _key_of(transactional_id), None
+
+
+def _key_of(transactional_id: str) -> bytes:
+    if len(transactional_id) > _KEPT_LENGTH_MAX:
+        return encode_key(TransactionLogKey(transactional_id=transactional_id))
+    return _kept_key_of(transactional_id)
+
+
+@lru_cache(maxsize=1024)
+def _kept_key_of(transactional_id: str) -> bytes:
+    """A transaction has three records of one key."""
+    return encode_key(TransactionLogKey(transactional_id=transactional_id))
 
 
 def parse_record(key: bytes, value: bytes | None) -> StoredTxn | None:

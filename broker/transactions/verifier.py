@@ -56,13 +56,17 @@ OWN_UNITS = 100
 class _Question:
     """What is asked of one transaction, and who wants to know, for which partitions."""
 
-    __slots__ = ("adds", "epoch", "producer_id", "told", "transactional_id")
+    __slots__ = ("adds", "epoch", "producer_id", "since", "told", "transactional_id")
 
-    def __init__(self, transactional_id: str, producer_id: int, epoch: int, adds: bool) -> None:
+    def __init__(
+        self, transactional_id: str, producer_id: int, epoch: int, adds: bool, since: float
+    ) -> None:
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.epoch = epoch
         self.adds = adds
+        #: When the first of them asked, by the monotonic clock.
+        self.since = since
         self.told: list[tuple[Sequence[TopicPartition], Done]] = []
 
     def is_same(self, other: _Question) -> bool:
@@ -111,6 +115,9 @@ class CoordinatorVerifier:
         self._is_enabled = is_enabled
         #: By broker: the requests that leave at the end of the turn.
         self._due: dict[int, tuple[Endpoint, deque[_Batch]]] = {}
+        #: The question that was queued last, until the first one leaves. The partitions of one
+        #: Produce ask one after the other, and all but the first find their question here.
+        self._last: _Question | None = None
 
     def serve(self, coordinator: TransactionCoordinator, brokers: OtherBrokers) -> None:
         """Told once, by the composition: partitions, whose logs the coordinator needs, know whom
@@ -133,24 +140,37 @@ class CoordinatorVerifier:
         if not adds and not self._is_enabled():
             done(ErrorCode.NONE)
             return
-        done = partial(self._answered, self._clock.monotonic(), len(partitions), done)
+        last = self._last
+        if (
+            last is not None
+            and last.producer_id == producer_id
+            and last.epoch == producer_epoch
+            and last.adds == adds
+            and last.transactional_id == transactional_id
+        ):
+            last.told.append((partitions, done))
+            return
         coordinator, brokers, leader = self._coordinator, self._brokers, None
         if coordinator is not None and brokers is not None and coordinator.topic.exists:
             topic = coordinator.topic
             leader = brokers.leader(topic.name, topic.partition_for(transactional_id))
         if coordinator is None or brokers is None or leader is None:
-            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self.times.record(0.0)
+            self._tell(ErrorCode.COORDINATOR_NOT_AVAILABLE, partitions, done)
         else:
-            question = _Question(transactional_id, producer_id, producer_epoch, adds)
+            now = self._clock.monotonic()
+            question = _Question(transactional_id, producer_id, producer_epoch, adds, now)
             question.told.append((partitions, done))
             self._queue(leader, question)
 
     # --- inside
 
-    def _answered(self, since: float, partitions: int, done: Done, error: ErrorCode) -> None:
-        self.times.record(self._clock.monotonic() - since)
+    def _answered(self, question: _Question) -> None:
+        self.times.record(self._clock.monotonic() - question.since, len(question.told))
+
+    def _tell(self, error: ErrorCode, partitions: Sequence[TopicPartition], done: Done) -> None:
         if error:
-            self.failure_count += partitions
+            self.failure_count += len(partitions)
         done(error)
 
     def _queue(self, leader: Endpoint, question: _Question) -> None:
@@ -162,15 +182,19 @@ class CoordinatorVerifier:
         before = None if last is None else last.get(name)
         if before is not None and before.is_same(question):
             before.told += question.told
+            question = before
         elif last is None or before is not None or len(last) >= TRANSACTIONS_PER_REQUEST:
             batches.append({name: question})
         else:
             last[name] = question
+        self._last = question
 
     def _flush(self) -> None:
         """Questions of this turn; what is too much for it is asked in later ones."""
         assert self._brokers is not None, "only what has a leader is queued"
         while self._due:
+            # An answer at once may lead to more questions, so it is set anew within this loop.
+            self._last = None
             if self._turn.is_spent:
                 self._turn.later(self._flush)
                 return
@@ -206,7 +230,15 @@ class CoordinatorVerifier:
             self._coordinator.verify(question.transactional_id, given, heard)
 
     def _heard_own(self, question: _Question, result: TxnResult) -> None:
-        self._telling.add(partial(_tell, result, *told) for told in question.told)
+        self._answered(question)
+        self._telling.add(partial(self._tell_own, result, *told) for told in question.told)
+
+    def _tell_own(
+        self, result: TxnResult, partitions: Sequence[TopicPartition], done: Done
+    ) -> None:
+        is_missing = bool(result.missing) and not result.missing.isdisjoint(partitions)
+        error = result.error or (ErrorCode.TRANSACTION_ABORTABLE if is_missing else ErrorCode.NONE)
+        self._tell(error, partitions, done)
 
     def _heard(self, batch: _Batch, answer: Message | None) -> None:
         """What is not in the answer was not heard of."""
@@ -220,31 +252,30 @@ class CoordinatorVerifier:
                     for one in topic.results_by_partition:
                         at = (each.transactional_id, topic.name, one.partition_index)
                         errors[at] = _error(one.partition_error_code)
+        for question in batch.values():
+            self._answered(question)
         self._turn.spent_units += len(errors)
         self._telling.add(
-            partial(_tell_error, errors, default, name, *told)
+            partial(self._tell_heard, errors, default, name, *told)
             for name, question in batch.items()
             for told in question.told
         )
 
-
-def _tell_error(
-    errors: dict[tuple[str, str, int], ErrorCode],
-    default: ErrorCode,
-    transactional_id: str,
-    partitions: Sequence[TopicPartition],
-    done: Done,
-) -> None:
-    found = (errors.get((transactional_id, *each), default) for each in partitions)
-    done(next((error for error in found if error), ErrorCode.NONE))
-
-
-def _tell(result: TxnResult, partitions: Sequence[TopicPartition], done: Done) -> None:
-    is_missing = not result.missing.isdisjoint(partitions)
-    done(result.error or (ErrorCode.TRANSACTION_ABORTABLE if is_missing else ErrorCode.NONE))
+    def _tell_heard(
+        self,
+        errors: dict[tuple[str, str, int], ErrorCode],
+        default: ErrorCode,
+        transactional_id: str,
+        partitions: Sequence[TopicPartition],
+        done: Done,
+    ) -> None:
+        found = (errors.get((transactional_id, *each), default) for each in partitions)
+        self._tell(next((error for error in found if error), ErrorCode.NONE), partitions, done)
 
 
 def _error(code: int) -> ErrorCode:
+    if not code:
+        return ErrorCode.NONE
     try:
         return ErrorCode(code)
     except ValueError:

@@ -65,6 +65,11 @@ class AppendLine:
         return bool(self._held or self._checked)
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether anything waits, so that what is checked already has to wait, too."""
+        return bool(self._held or self._checked or self._unchecked)
+
+    @property
     def oldest(self) -> tuple[Append, str] | None:
         """What waits here for the longest, and for what."""
         if self._checked:

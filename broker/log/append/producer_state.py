@@ -213,10 +213,16 @@ class ProducerState:
         if producer is None:
             self._check_new(header, now_ms)
             return None
-        if (
+        epoch = header.producer_epoch
+        # It goes on where the last one ended, or is the first of a higher epoch, as a transaction's
+        # first batch is (KIP-890): no batch that is known can be the same.
+        is_next = (
             header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK
-            and header.producer_epoch == producer.epoch
-            and (producer.transaction_start_offset < 0 or header.attributes & TRANSACTIONAL_MASK)
+            if epoch == producer.epoch
+            else epoch > producer.epoch and not header.base_sequence
+        )
+        if is_next and (
+            producer.transaction_start_offset < 0 or header.attributes & TRANSACTIONAL_MASK
         ):
             return None
         return self._check_odd(producer, header, now_ms)
@@ -326,7 +332,7 @@ class ProducerState:
 
         KafkaError INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE."""
         producer = self._store.find(header.producer_id)
-        if producer is None:
+        if producer is None or header.producer_epoch > producer.epoch:
             return None
         duplicate = _duplicate_of(producer, header)
         if duplicate is None and not self._has_expired(producer, now_ms):

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from broker.log.settings import LogSettings
     from broker.log.transactions.origin import Origin
     from ledger.writer import LedgerWriter
-    from runtime.turn import Turn
+    from runtime.turn import Gathered, Turn
 
 
 #: Above every size.
@@ -129,6 +129,7 @@ class AppendQueue:
         self,
         settings: LogSettings,
         turn: Turn,
+        flushes: Gathered,
         *,
         on_progress: Callable[[], None],
         on_lost: Callable[[str], None],
@@ -136,12 +137,14 @@ class AppendQueue:
         take_snapshot: Callable[[], Sequence[Callable[[], bytes]]],
         take_aborted: Callable[[bool], Sequence[bytes]] = lambda _: (),
     ) -> None:
-        """`on_progress`: the high watermark moved (once per acknowledged entry). `on_lost`: the
-        ledger failed, nothing more will be acknowledged. `on_attention`: the keeper should look (a
-        ledger is needed, or one is full). `take_aborted`: the contents of entries with the aborted
-        transactions since the last call, or with all of the ledger, which is sealed."""
+        """`flushes`: of all partitions, once a turn. `on_progress`: the high watermark moved (once
+        per acknowledged entry). `on_lost`: the ledger failed, nothing more will be acknowledged.
+        `on_attention`: the keeper should look (a ledger is needed, or one is full).
+        `take_aborted`: the contents of entries with the aborted transactions since the last call,
+        or with all of the ledger, which is sealed."""
         self._settings = settings
         self._turn = turn
+        self._flushes = flushes
         self._on_progress = on_progress
         self._on_lost = on_lost
         self._on_attention = on_attention
@@ -212,7 +215,7 @@ class AppendQueue:
         self._ledger_bytes += size
         if not self._flush_deferred:
             self._flush_deferred = True
-            self._turn.defer(self._flush)
+            self._flushes.defer(self._flush)
 
     def put_duplicate(self, append: Append) -> None:
         """A batch that is here already: answered when its original is, at its last offset."""
@@ -373,7 +376,9 @@ class AppendQueue:
         queue = self._queue
         target = settings.entry_bytes_target
         while queue and not self._stopped:
-            if limited and not self._may_push():
+            # Nothing in flight and one batch is how many partitions find themselves in a burst:
+            # then there is nothing to weigh up, and nothing to put together.
+            if limited and self._in_flight and not self._may_push():
                 return
             append = queue.popleft()
             appends = [append]
@@ -405,8 +410,8 @@ class AppendQueue:
             return
         # Duplicates may be anywhere among them, with offsets that lie before or between the others.
         first = self.pushed_offset
-        end = max(map(_last_offset, appends)) + 1
         head = appends[0]
+        end = (head.last_offset if len(appends) == 1 else max(map(_last_offset, appends))) + 1
         assert head.base_offset == first or not head.records, "offsets are without a gap"
         assert end > first
         self._note(appends, first, size + HEADER_SIZE)
@@ -479,12 +484,12 @@ class AppendQueue:
         self._bytes_in_flight -= entry.size_bytes
         assert self._bytes_in_flight >= 0, "an entry is acknowledged once"
         assert self.high_watermark <= entry.end_offset <= self.pushed_offset, "and in their order"
-        self.high_watermark = max(self.high_watermark, entry.end_offset)
+        self.high_watermark = entry.end_offset
         for append in entry.appends:
             append.finished()
         if self._queue and not self._flush_deferred:
             self._flush_deferred = True
-            self._turn.defer(self._flush)
+            self._flushes.defer(self._flush)
         if entry.snapshot_entry_id >= 0 and self._segment is not None:
             self._segment.snapshot_entry = entry.snapshot_entry_id
             self._on_attention()

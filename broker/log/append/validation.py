@@ -59,12 +59,14 @@ BATCH_LOG_OVERHEAD = 12
 MAGIC = 2
 #: The bits of the attributes that name the codec.
 COMPRESSION_MASK = 0x07
-#: Attributes that ask for a look: codecs 4 (zstd) to 7, append time, transactional, control.
-UNUSUAL_MASK = 0x3C
+#: Attributes that ask for a look: codecs 4 (zstd) to 7, append time, control.
+UNUSUAL_MASK = 0x2C
 #: What a batch may be when it is decompressed: the most memory that a worker takes, twice.
 DECOMPRESSED_BYTES_MAX = 128 << 20
 #: Kafka's name for «as the producer sent it», in compression.type.
 COMPRESSION_OF_PRODUCER = "producer"
+#: The other message.timestamp.type is CreateTime.
+APPEND_TIMES = "LogAppendTime"
 
 
 class Checked(NamedTuple):
@@ -104,7 +106,7 @@ def checked_batch(
     header = _checked_header(records, config, internal=internal)
     if header.size < len(records):  # what follows is no batch: Kafka drops it, too
         records = records[: header.size]
-    has_append_times = config.message_timestamp_type == "LogAppendTime"
+    has_append_times = config.message_timestamp_type == APPEND_TIMES
     walked_bytes = 0
     locks = None
     # Of one record the header tells it; those of more, from our coordinators, nobody looks at.
@@ -140,6 +142,20 @@ def checked_batch(
     return Checked(header, records, now_ms, now_ms, walked_bytes, locks, now_ms)
 
 
+def own_batch(
+    records: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int
+) -> Checked:
+    """What `checked_batch` says of an internal batch that is whole, without a look at it: whoever
+    has built it a moment ago, and made its checksum, knows that it is. `header` is its own."""
+    assert header.size == len(records)
+    assert header.last_offset_delta == header.record_count - 1
+    if config.message_timestamp_type != APPEND_TIMES:
+        min_timestamp = header.max_timestamp if header.record_count == 1 else NO_TIMESTAMP
+        return Checked(header, records, -1, now_ms, 0, None, min_timestamp)
+    patch_log_append_time(records, 0, header, now_ms)
+    return Checked(header, records, now_ms, now_ms, 0, None, now_ms)
+
+
 def _checked_header(records: memoryview, config: TopicConfig, *, internal: bool) -> BatchHeader:
     """The header of the one batch that `records` is. KafkaError as of `checked_batch`."""
     size = len(records)
@@ -168,7 +184,9 @@ def _checked_header(records: memoryview, config: TopicConfig, *, internal: bool)
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"batch has base offset {header.base_offset}, must be 0"
         )
-    if not internal and header.attributes & UNUSUAL_MASK:
+    if not internal and (
+        header.attributes & UNUSUAL_MASK or (header.producer_id < 0 and header.is_transactional)
+    ):
         _check_attributes(header)
     if header.producer_id >= 0 and header.producer_epoch < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a producer id without an epoch")

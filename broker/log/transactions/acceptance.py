@@ -136,14 +136,14 @@ class TransactionAcceptance:
         (`ProducerState.check_unasked`)."""
         origin, gate, header = append.origin, self.gate, checked.header
         assert origin is not None
+        if origin.guard is not None and gate is not None and gate.is_valid(origin.guard):
+            return True  # whether it is new is asked next, with the sequence
         if origin is VERIFIED or self._partition.producers.is_in_transaction(header):
             return True
         assert gate is not None
         if not self._partition.is_new(append, checked, is_asked=False):
             return False
         if origin.guard is not None:
-            if gate.is_valid(origin.guard):
-                return True
             ended = "the transaction has ended meanwhile"
             append.fail(KafkaError(ErrorCode.INVALID_TXN_STATE, ended))
             return False

@@ -33,7 +33,6 @@ Owner: the event loop's thread.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from broker.log.append.queue import CallbackAppend
@@ -264,7 +263,7 @@ class TransactionGate:
         """Takes out what names another transactional id than the question: whoever sends the
         producer's id under a wrong name has only himself refused."""
         name = guard.origin.transactional_id
-        own: deque[Parked] = deque()
+        own: list[Parked] = []
         strangers: list[Parked] = []
         for append, checked in guard.parked:
             assert append.origin is not None
@@ -279,8 +278,7 @@ class TransactionGate:
     def _unpark(self, guard: Guard[Parked]) -> list[tuple[Append, Checked]]:
         """All that waits behind the question, which is over."""
         guard.is_open = False
-        parked = list(guard.parked)
-        guard.parked.clear()
+        parked, guard.parked = guard.parked, []
         self._room.bytes -= guard.bytes
         guard.bytes = 0
         assert self._room.bytes >= 0, "what is taken out was put in"

@@ -5,7 +5,6 @@ What both the queue of appends and the gate (broker/log/transactions/gate.py) kn
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Guard(Generic[P]):
         self.origin = origin
         #: Not answered yet.
         self.is_open = True
-        self.parked: deque[P] = deque()
+        self.parked: list[P] = []
         #: Something found no place here.
         self.is_full = False
         self.bytes = 0

@@ -222,7 +222,7 @@ async def test_many_markers_are_answered_together(served, requests, batch):
 def test_what_is_written_is_told_to_the_turn():
     """So that many such requests of one turn are written in several."""
     turn, written = Turn(), []
-    log = SimpleNamespace(append_marker=lambda *each: written.append(each))
+    log = SimpleNamespace(submit_marker=written.append)
     handler = TransactionMarkersHandler(SimpleNamespace(get=lambda *_: log), turn, None)
     handler.write_markers(markers((7, 0, True, {"t": range(MARKERS_PER_TURN + 1)})), None)
     assert (len(written), turn.spent_units) == (MARKERS_PER_TURN, MARKERS_PER_TURN * WRITTEN_UNITS)

@@ -3,6 +3,8 @@ of another broker over a network in memory, through a real server and the real h
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import trio
 
@@ -160,3 +162,51 @@ async def test_verification_can_be_switched_off(cluster, node, autojump_clock):
     assert cluster.question(node, producer, [("t", 2)], adds=False) == [E.NONE]
     await cluster.told(cluster.question(node, producer, [("t", 2)], adds=True))
     assert ("t", 2) in cluster.txn.partitions
+
+
+async def test_who_asks_when_an_answer_comes_asks_anew(cluster, autojump_clock):
+    """The question that was queued last has left by then: what joined it would be told of an
+    answer that knows nothing of it."""
+    producer = await cluster.begin()
+    verifier = cluster.verifiers[ME]
+    heard, again = [], []
+
+    def told(error):
+        heard.append(error)
+        verifier.ask("id", *producer, (("u", 2),), adds=True, done=again.append)
+
+    late = producer[0], producer[1] + 1
+    verifier.ask("id", *late, (("t", 2),), adds=True, done=told)  # refused at once
+    assert await cluster.told(heard) is E.PRODUCER_FENCED
+    assert await cluster.told(again) is E.NONE
+    assert ("u", 2) in cluster.txn.partitions
+    assert ("t", 2) not in cluster.txn.partitions
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_questions_in_one_turn_are_answered_as_one_by_one(cluster, seed, autojump_clock):
+    """Whatever joins whatever: each is told once, what it would be told alone."""
+    rng = random.Random(seed)
+    names = [f"id-{number}" for number in range(3)]
+    producers = {name: await cluster.begin(name=name) for name in names}
+    for _ in range(6):
+        asked = []
+        for _ in range(rng.randrange(1, 12)):
+            name, adds = rng.choice(names), rng.random() < 0.7
+            pid, epoch = producers[name]
+            epoch += rng.random() < 0.2
+            partition = (rng.choice("tu"), rng.randrange(3))
+            answers = cluster.question(ME, (pid, epoch), [partition], adds=adds, name=name)
+            asked.append((name, epoch == producers[name][1], partition, adds, answers))
+            if rng.random() < 0.1:
+                await cluster.settle()
+        for name, is_current, partition, adds, answers in asked:
+            error = await cluster.told(answers)
+            if not is_current:
+                assert error is E.PRODUCER_FENCED
+                continue
+            _, txn = cluster.coordinator.describe(name)
+            if adds:
+                assert error is E.NONE
+            assert error or partition in txn.partitions
+            assert error in (E.NONE, E.TRANSACTION_ABORTABLE)

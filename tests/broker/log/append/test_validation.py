@@ -15,7 +15,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.append.validation import DECOMPRESSED_BYTES_MAX, checked_batch
+from broker.log.append.validation import DECOMPRESSED_BYTES_MAX, checked_batch, own_batch
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import build_batch, iter_records, parse_header
 from wire.kafka.records.compression import Compression, SizeLimitError, compress
@@ -432,3 +432,30 @@ def test_lz4_of_dependent_blocks_is_refused():
     )
     assert code_of(with_body(independent, 300, int(Compression.LZ4))) == "NONE"
     assert code_of(with_body(linked, 300, int(Compression.LZ4))) != "NONE"
+
+
+@given(
+    count=st.integers(1, 5),
+    producer=st.sampled_from([(-1, -1), (7, 0), (7, 3)]),
+    timestamp=st.integers(-1, NOW_MS),
+    codec=st.sampled_from(Compression),
+    time_type=st.sampled_from(["CreateTime", "LogAppendTime"]),
+    is_transactional=st.booleans(),
+)
+def test_what_our_own_have_built_passes_as_if_it_were_looked_at(
+    count, producer, timestamp, codec, time_type, is_transactional
+):
+    built = batch(
+        count,
+        timestamp=timestamp,
+        compression=codec,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        is_transactional=is_transactional,
+    )
+    config = Config(message_timestamp_type=time_type, cleanup_policy=("compact",))
+    looked_at = checked_batch(memoryview(bytearray(built)), config, NOW_MS, internal=True)
+    records = memoryview(bytearray(built))
+    passed = own_batch(records, parse_header(records), config, NOW_MS)
+    assert passed == looked_at
+    assert bytes(passed.records) == bytes(looked_at.records)
