@@ -146,13 +146,13 @@ class Checkpointer:
         finds no space. Raises no OSError, as `once`."""
         async with self._one_at_a_time:
             while self._logs.adopted and not self._is_stopped and not self._disks.lacks_journal:
-                mark = self._journal.leave()
-                if mark is None:
+                start = self._journal.leave()
+                if start is None:
                     await trio.sleep(NEXT_JOURNAL_SECONDS)  # it is being prepared
                     continue
                 try:
                     with suppress_full():
-                        await self._move_mark(mark)
+                        await self._move_mark(start)
                 except OSError as error:
                     self._fail(error)
                 return
