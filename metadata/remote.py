@@ -13,6 +13,7 @@ One task (`run`) connects and shows that we live; answers are handled as they ar
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ from metadata.remote_frames import (
 from metadata.rules import ROOT, check_path
 from metadata.store import (
     ANY_VERSION,
+    NUMBERS_MAX,
     CreateOp,
     MetadataClosedError,
     MetadataError,
@@ -380,6 +382,18 @@ class RemoteStore:
             case [str(made)]:
                 return made
         raise FrameError("a node made without a path")
+
+    async def take_numbers(self, path: str, count: int) -> list[int]:
+        """One by one: who has to ask another process makes few ledgers."""
+        assert 0 < count <= NUMBERS_MAX
+        numbers = []
+        for _ in range(count):
+            made = await self.create(path, sequence=True, ephemeral=True, make_parents=True)
+            numbers.append(int(made[len(path) :]))
+            # It is ephemeral, and nothing depends on it.
+            with suppress(NoNodeError, MetadataUnknownOutcomeError):
+                await self.delete(made)
+        return numbers
 
     async def put(self, path: str, data: bytes, version: int) -> int:
         check_path(path)

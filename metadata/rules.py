@@ -144,6 +144,19 @@ def create(
     return path
 
 
+def take_numbers(table: Table, path: str, count: int, changes: list[Change]) -> list[int]:
+    """As if so many sequence nodes had been made, and deleted."""
+    parent = split_path(path)[0]
+    row = table.find(parent)
+    if row is None:
+        create(table, parent, b"", changes, make_parents=True)
+        row = EMPTY_ROW
+    elif row.owner != NO_OWNER:
+        raise MetadataError(path, f"{parent} is ephemeral and can have no children")
+    table.update(parent, row._replace(sequence=row.sequence + count))
+    return list(range(row.sequence, row.sequence + count))
+
+
 def _insert(
     table: Table, parent: str, parent_row: Row, path: str, row: Row, changes: list[Change]
 ) -> None:
