@@ -16,9 +16,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from metadata.store import NUMBERS_MAX, MetadataError
+from runtime.slices import Slices
 
 if TYPE_CHECKING:
     from metadata.store import MetadataStore
+
+
+TOLD_PER_TURN = 25
 
 
 class LedgerIds:
@@ -35,14 +39,15 @@ class LedgerIds:
         self._asked.append(question)
         try:
             await trio.lowlevel.checkpoint()  # others that start now come along
-            while question.ledger_id < 0 and question.error is None:
+            while question.is_open:
                 if self._is_taking:
-                    await question.answered.wait()
+                    await question.woken.wait()
                 else:
                     await self._take_for_all()
         finally:
-            if question in self._asked:
+            if question in self._asked:  # it is cancelled
                 self._asked.remove(question)
+                self._wake_next()
         if question.error is not None:
             raise question.error
         return question.ledger_id
@@ -62,17 +67,37 @@ class LedgerIds:
                 question.error = type(error)(error.path, str(error))
         finally:
             self._is_taking = False
-            left = [each for each in some if each.ledger_id < 0 and each.error is None]
-            self._asked[:0] = left
-            for question in (*some, *self._asked):
-                question.answered.set()
-                question.answered = trio.Event()
+            self._asked[:0] = [question for question in some if question.is_open]
+            self._wake_next()
+        slices = Slices(TOLD_PER_TURN)  # each wakes a task, which goes on to make a ledger
+        try:
+            for question in some:
+                if slices.due():
+                    await slices.turn()
+                question.woken.set()
+        finally:
+            for question in some:
+                question.woken.set()
+
+    def _wake_next(self) -> None:
+        """Somebody has to take for those who are left."""
+        if self._asked and not self._is_taking:
+            self._asked[0].wake()
 
 
 class _Question:
-    __slots__ = ("answered", "error", "ledger_id")
+    __slots__ = ("error", "ledger_id", "woken")
 
     def __init__(self) -> None:
-        self.answered = trio.Event()
+        self.woken = trio.Event()
         self.ledger_id = -1
         self.error: MetadataError | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.ledger_id < 0 and self.error is None
+
+    def wake(self) -> None:
+        """To look again, and to wait anew if others were quicker."""
+        self.woken.set()
+        self.woken = trio.Event()
