@@ -397,14 +397,13 @@ class FetchHandler:
                 break
             wanted, _, log = cold
             size_max = min(wanted.request.partition_max_bytes, limit)
-            if waiting:
-                if log.state is not State.ONLINE:
-                    continue
-                size_max = min(size_max, log.reader.read_bytes_max(wanted.request.fetch_offset))
-                if not size_max:
-                    continue
-            limit -= size_max
-            waiting.append((cold, size_max))
+            if waiting and log.state is not State.ONLINE:
+                continue
+            there = min(size_max, log.reader.read_bytes_max(wanted.request.fetch_offset))
+            if waiting and not there:
+                continue
+            limit -= there
+            waiting.append((cold, there or size_max))
         first = waiting[0][0]
 
         async def read_some() -> None:

@@ -113,7 +113,8 @@ BROKER_RULES = (
         (
             Patch(
                 KEEPER,
-                "        if writer is not None:\n            await self._add_spare(chain, writer)\n",
+                "        if writer is not None:\n"
+                "            await self._add_spare(chain, writer)\n",
                 "        if writer is not None:\n            pass\n",
             ),
             Patch(

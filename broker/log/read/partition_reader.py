@@ -197,9 +197,7 @@ class PartitionReader:
         least = sys.maxsize
         while True:
             before = log.swap_count
-            result = await self.read(
-                offset, size_max, at_least_one=at_least_one, committed=True
-            )
+            result = await self.read(offset, size_max, at_least_one=at_least_one, committed=True)
             aborted = await self.read_aborted(offset, result.next_offset)
             if log.swap_count != before:
                 continue
