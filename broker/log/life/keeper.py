@@ -8,7 +8,7 @@ waits; but nothing is rolled, and who needs a new ledger gets NOT_ENOUGH_REPLICA
 
 Order of a roll: seal (synchronous), wait for the acks, close the ledger in metadata, then one
 compare-and-set that makes the end of the old final and adds the new. Only then does the successor
-take writes. It was made before (broker/log/life/spare.py), or is made between the two.
+take writes. It was made before (broker/log/life/spare.py), or is made in the same multi.
 
 A roll holds producers up, and a ledger that waits for it may grow. So it comes before all else:
 what the keeper does is cut into steps of one or two changes in metadata, and after each step it
