@@ -6,6 +6,7 @@ With the control target: Java's clients on Java's bookies.
 
 import itertools
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from harness import servers
@@ -86,6 +87,25 @@ def expect_code(codes, call, **arguments):
 
 class Everywhere:
     """Whoever writes, anybody else reads."""
+
+    @only(lambda writer, reader: writer != reader)
+    def test_no_id_is_given_twice(self, world, writer, reader):
+        """Both make ledgers at the same time."""
+        clients, count = [world.client(kind) for kind in (writer, reader)], 60
+        clients[0].wait_for_bookies(1)
+
+        def make(client):
+            made = [client.create(e=1, qw=1, qa=1) for _ in range(count)]
+            for each in made:
+                client.close(handle=each["handle"])
+            return [each["ledger"] for each in made]
+
+        with ThreadPoolExecutor(2) as threads:
+            ids = [each for found in threads.map(make, clients) for each in found]
+        assert len(set(ids)) == 2 * count
+        for each in ids:
+            clients[0].delete(ledger=each)
+        wait_for(lambda: not world.cluster.children("idgen"), "ids' nodes stay")
 
     def test_every_digest_is_written_and_read(self, world, writer, reader):
         for digest in DIGESTS:

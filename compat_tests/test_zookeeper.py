@@ -184,6 +184,50 @@ async def test_a_lost_create_happens_once(proxy, raw, chroot, when):
 
 
 @in_trio
+async def test_numbers_beside_another_clients_nodes(proxy, raw, chroot):
+    """What BookKeeper's clients do for an id is what `raw` does here."""
+    async with opened(proxy.hosts, chroot) as store:
+        assert await store.take_numbers("/deep/ids/ID-", 3) == [0, 1, 2]
+        taken = []
+
+        async def take(count):
+            taken.extend(await store.take_numbers("/deep/ids/ID-", count))
+
+        async def make():
+            for _ in range(40):
+                made = await trio.to_thread.run_sync(
+                    lambda: raw.create("/deep/ids/ID-", ephemeral=True, sequence=True)
+                )
+                await trio.to_thread.run_sync(raw.delete, made)
+                taken.append(int(made.removeprefix("/deep/ids/ID-")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(make)
+            for count in (1, 500, 7, 100, 2):
+                nursery.start_soon(take, count)
+        assert sorted(taken) == list(range(3, 3 + 650))
+        await store.sync("/")
+        assert raw.get_children("/deep/ids") == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@in_trio
+async def test_numbers_whose_reply_is_lost(proxy, raw, chroot, when):
+    async with opened(proxy.hosts, chroot) as store:
+        assert await store.take_numbers("/ids/ID-", 2) == [0, 1]
+        await store.sync("/")  # they are deleted by now
+        proxy.lose(MULTI, when)
+        with pytest.raises(MetadataUnknownOutcomeError, match="/ids/ID-"):
+            await store.take_numbers("/ids/ID-", 3)
+        assert proxy.done.is_set()
+        # Those of the lost reply are never given, and their nodes do not stay.
+        first = 2 if when == "before" else 5
+        assert await store.take_numbers("/ids/ID-", 2) == [first, first + 1]
+        await store.sync("/")
+        assert raw.get_children("/ids") == []
+
+
+@in_trio
 async def test_whose_a_lasting_sequence_node_is_cannot_be_known(proxy, raw, chroot):
     async with opened(proxy.hosts, chroot) as store:
         await store.create("/log")

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
     from ledger.bookie_client import BookieClient, BookieId
+    from ledger.metadata import Place
     from ledger.placement import Placement
     from ledger.statistics import Appending, OperationStatistics
     from metadata.store import MetadataStore
@@ -152,14 +153,16 @@ class LedgerClient:
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         is_cached: bool = True,
+        place: Place | None = None,
     ) -> LedgerWriter:
         """NotEnoughBookiesError, LedgerMetadataError; ValueError unless E >= Qw >= Qa >= 1.
         Without `is_cached` its entries do not go into this client's cache, for who copies much
-        that nobody is about to read."""
+        that nobody is about to read. With `place` the caller makes the ledger's node in metadata,
+        together with something of his own (`LedgerManager.create`)."""
         schedule = Schedule(ensemble_size, write_quorum_size, ack_quorum_size)
         ledger = _NewLedger(schedule, digest_type, password, custom_metadata or {})
         parts = self._parts if is_cached else self._uncached_parts
-        return await self._make(LedgerWriter, WriterCore, ledger, parts=parts)
+        return await self._make(LedgerWriter, WriterCore, ledger, parts=parts, place=place)
 
     async def create_ledger_adv(
         self,
@@ -204,6 +207,7 @@ class LedgerClient:
         flags: int = 0,
         *,
         parts: ClientParts | None = None,
+        place: Place | None = None,
     ) -> W:
         schedule = ledger.schedule
         with self._timed(self.statistics.create):
@@ -220,6 +224,7 @@ class LedgerClient:
                     ctime_ms=self._env.clock.time_ms(),
                 ),
                 ledger.ledger_id,
+                place=place,
             )
         config, parts = self._config, parts or self._parts
         seal = LedgerSeal(

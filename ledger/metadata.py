@@ -12,6 +12,7 @@ back before anything is decided (invariants W8, W9).
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -21,10 +22,12 @@ from ledger.errors import (
     LedgerMetadataError,
     NoSuchLedgerError,
 )
+from ledger.ledger_ids import LedgerIds
 from ledger.underreplication import UnderReplication
 from ledger.writer_marks import WriterMarks
 from metadata.store import (
     BadVersionError,
+    CreateOp,
     MetadataError,
     MetadataUnknownOutcomeError,
     NodeExistsError,
@@ -40,7 +43,7 @@ from wire.bookkeeper.ledger_metadata import (
 from wire.bookkeeper.records import parse_instance_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from metadata.store import MetadataStore, Watch
     from runtime.env import Env
@@ -72,11 +75,19 @@ def ledger_path(root: str, ledger_id: int) -> str:
     return "/".join(parts) + "/L" + digits[start:]
 
 
+#: Makes a new ledger's node by this operation, in one multi with something of the caller's. It
+#: decides an unknown outcome itself, and may raise that operation's NodeExistsError or NoNodeError.
+Place = Callable[[int, CreateOp], Awaitable[None]]
+
+
 class LedgerManager:
     def __init__(self, store: MetadataStore, env: Env, root: str = "/ledgers") -> None:
         self._store = store
         self._env = env
         self._root = root
+        self._ids = LedgerIds(store, root)
+        #: Where the last ledger is that was made with something else.
+        self._known_folder = ""
         #: What writers say of copies that are missing.
         self.writer_marks = WriterMarks(store, env, root)
 
@@ -124,41 +135,74 @@ class LedgerManager:
             raise LedgerMetadataError(-1, str(error)) from error
 
     async def create(
-        self, metadata: LedgerMetadata, ledger_id: int | None = None
+        self,
+        metadata: LedgerMetadata,
+        ledger_id: int | None = None,
+        *,
+        place: Place | None = None,
     ) -> tuple[int, Versioned]:
-        """A new ledger's id and its metadata, which got a creator token. LedgerMetadataError;
-        LedgerExistsError if the id was given and is taken."""
+        """A new ledger's id and its metadata, which got a creator token. With `place` it is the
+        caller who makes the node. LedgerMetadataError; LedgerExistsError if the id was given and is
+        taken; whatever `place` raises."""
+        assert ledger_id is None or place is None
         metadata = replace(metadata, ctoken=self._env.rng.getrandbits(62) | 1)
         data = serialize(metadata)
-        try:
-            if ledger_id is not None:
-                if not await self._create_node(ledger_path(self._root, ledger_id), data):
-                    raise LedgerExistsError(ledger_id, "is in the metadata already")
-                return ledger_id, Versioned(metadata, 0)
-            while True:
-                ledger_id = await self._new_id()
-                if await self._create_node(ledger_path(self._root, ledger_id), data):
-                    return ledger_id, Versioned(metadata, 0)
-        except MetadataError as error:
-            raise LedgerMetadataError(-1, f"no new ledger: {error}") from error
+        versioned = Versioned(metadata, 0)
+        if ledger_id is not None:
+            if not await self._create_node(ledger_id, data):
+                raise LedgerExistsError(ledger_id, "is in the metadata already")
+            return ledger_id, versioned
+        while True:
+            ledger_id = await self._new_id()
+            if place is None:
+                is_made = await self._create_node(ledger_id, data)
+            else:
+                is_made = await self._place_node(ledger_id, data, place)
+            if is_made:
+                return ledger_id, versioned
 
-    async def _create_node(self, path: str, data: bytes) -> bool:
+    async def _create_node(self, ledger_id: int, data: bytes) -> bool:
         """False if it is not known to be ours: then another id serves as well."""
+        path = ledger_path(self._root, ledger_id)
         try:
             await self._store.create(path, data, make_parents=True)
         except (NodeExistsError, MetadataUnknownOutcomeError):
             # The bytes hold our creator token: if they are there, only the reply was lost.
-            node = (await self._store.get_many([path]))[0]
+            try:
+                node = (await self._store.get_many([path]))[0]
+            except MetadataError as error:
+                raise _not_made(error) from error
             return node is not None and node.data == data
+        except MetadataError as error:
+            raise _not_made(error) from error
         return True
 
+    async def _place_node(self, ledger_id: int, data: bytes, place: Place) -> bool:
+        """False if the id is taken, by who chose it (`create_ledger_adv`)."""
+        path = ledger_path(self._root, ledger_id)
+        folder = path.rpartition("/")[0]
+        # Ten thousand ledgers share one. What has to be looked for costs a multi another request.
+        make_parents = folder != self._known_folder
+        while True:
+            try:
+                await place(ledger_id, CreateOp(path, data, make_parents=make_parents))
+            except NodeExistsError as error:
+                if error.path != path:
+                    raise
+                return False
+            except NoNodeError as error:
+                if error.path != path or make_parents:
+                    raise
+                make_parents = True  # it was empty, and deleted with its last ledger
+            else:
+                self._known_folder = folder
+                return True
+
     async def _new_id(self) -> int:
-        prefix = f"{self._root}/idgen/ID-"
-        path = await self._store.create(prefix, sequence=True, ephemeral=True, make_parents=True)
-        ledger_id = int(path[len(prefix) :])
-        # It is ephemeral, and nothing depends on it.
-        with suppress(NoNodeError, MetadataUnknownOutcomeError):
-            await self._store.delete(path)
+        try:
+            ledger_id = await self._ids.take()
+        except MetadataError as error:
+            raise _not_made(error) from error
         if ledger_id >= LONG_ID_MIN:
             raise LedgerMetadataError(ledger_id, "the 2^31-1 ids of idgen are used up")
         return ledger_id
@@ -261,3 +305,7 @@ class LedgerManager:
             logger.warning("ledger=%d not marked as under-replicated: %s", ledger_id, error)
             return False
         return True
+
+
+def _not_made(error: MetadataError) -> LedgerMetadataError:
+    return LedgerMetadataError(-1, f"no new ledger: {error}")

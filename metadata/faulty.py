@@ -260,6 +260,9 @@ class FaultyStore:
             ),
         )
 
+    async def take_numbers(self, path: str, count: int) -> list[int]:
+        return await self._change("numbers", path, lambda: self._store.take_numbers(path, count))
+
     async def put(self, path: str, data: bytes, version: int) -> int:
         async def put() -> int:
             if version != ANY_VERSION and self._rng.random() < self.faults.conflict_share:

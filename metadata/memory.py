@@ -12,7 +12,7 @@ import trio
 
 from metadata import rules
 from metadata.rules import NO_OWNER, ROOT, Change, Row, split_path
-from metadata.store import ANY_VERSION, MetadataClosedError, Node, Op, SessionState
+from metadata.store import ANY_VERSION, NUMBERS_MAX, MetadataClosedError, Node, Op, SessionState
 from metadata.watches import Listeners, LocalWatch, WatchRegistry
 
 if TYPE_CHECKING:
@@ -187,6 +187,14 @@ class MemoryStore:
         )
         self.tree.commit(changes)
         return made
+
+    async def take_numbers(self, path: str, count: int) -> list[int]:
+        assert 0 < count <= NUMBERS_MAX
+        await self._enter(path + "0")
+        changes: list[Change] = []
+        numbers = rules.take_numbers(self.tree.table, path, count, changes)
+        self.tree.commit(changes)
+        return numbers
 
     async def put(self, path: str, data: bytes, version: int) -> int:
         await self._enter(path)

@@ -36,6 +36,7 @@ from metadata.remote_frames import (
 from metadata.rules import ROOT, check_path
 from metadata.store import (
     ANY_VERSION,
+    NUMBERS_MAX,
     CreateOp,
     MetadataClosedError,
     MetadataError,
@@ -380,6 +381,14 @@ class RemoteStore:
             case [str(made)]:
                 return made
         raise FrameError("a node made without a path")
+
+    async def take_numbers(self, path: str, count: int) -> list[int]:
+        assert 0 < count <= NUMBERS_MAX
+        check_path(path + "0")
+        match await self._call(Kind.TAKE_NUMBERS, path, path, count):
+            case [list(numbers)] if len(numbers) == count:
+                return [_number([number]) for number in numbers]
+        raise FrameError("other numbers than were asked for")
 
     async def put(self, path: str, data: bytes, version: int) -> int:
         check_path(path)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from metadata.store import Op
     from wire.buffers import Buffer
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 #: Bounds what one side makes the other keep: a frame, and in it the data of a node.
 FRAME_SIZE_MAX_BYTES = 32 << 20
 DATA_SIZE_MAX_BYTES = 16 << 20
@@ -96,6 +96,8 @@ class Kind(IntEnum):
     EVENT = 14
     #: path; answered when the server's own store is up to date
     SYNC = 15
+    #: path, count -> numbers
+    TAKE_NUMBERS = 16
 
 
 class Message(NamedTuple):

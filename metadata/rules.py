@@ -11,6 +11,7 @@ Counters of sequence nodes count *every* child ever made under a parent, as ZooK
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, assert_never
 
 from metadata.limits import check_size, multi_bytes
@@ -73,10 +74,14 @@ class Table(Protocol):
         """Keeps all changes since the savepoint, and ends it."""
 
 
+#: Most paths, told with one look: what it does not take may be fine, too.
+_IS_PLAIN = re.compile("(?:/[!-.0-~]+)+").fullmatch
+
+
 def check_path(path: str) -> None:
     """ValueError unless the path is absolute, in normal form, free of control characters, and
     text that UTF-8 can hold."""
-    if path == ROOT:
+    if path == ROOT or (_IS_PLAIN(path) and "/." not in path):
         return
     if not path.startswith("/"):
         raise ValueError(f"metadata path {path!r} does not start with «/»")
@@ -142,6 +147,19 @@ def create(
         raise NodeExistsError(path, "the node exists")
     _insert(table, parent, parent_row, path, Row(bytes(data), 0, 0, owner), changes)
     return path
+
+
+def take_numbers(table: Table, path: str, count: int, changes: list[Change]) -> list[int]:
+    """As if so many sequence nodes had been made, and deleted."""
+    parent = split_path(path)[0]
+    row = table.find(parent)
+    if row is None:
+        create(table, parent, b"", changes, make_parents=True)
+        row = EMPTY_ROW
+    elif row.owner != NO_OWNER:
+        raise MetadataError(path, f"{parent} is ephemeral and can have no children")
+    table.update(parent, row._replace(sequence=row.sequence + count))
+    return list(range(row.sequence, row.sequence + count))
 
 
 def _insert(

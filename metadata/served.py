@@ -450,6 +450,7 @@ _CALLS = frozenset(
         Kind.GET_MANY,
         Kind.EXISTS,
         Kind.SYNC,
+        Kind.TAKE_NUMBERS,
         Kind.CREATE,
         Kind.PUT,
         Kind.DELETE,

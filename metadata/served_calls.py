@@ -13,7 +13,7 @@ from metadata.remote_frames import (
     encode_error,
     parse_op,
 )
-from metadata.store import MetadataError, Node
+from metadata.store import NUMBERS_MAX, MetadataError, Node
 
 if TYPE_CHECKING:
     from metadata.store import MetadataStore
@@ -41,6 +41,8 @@ async def run_call(store: MetadataStore, message: Message) -> list[Field]:
                 make_parents=bool(parents),
             )
             return [made]
+        case Kind.TAKE_NUMBERS, [str(path), int(count)] if 0 < count <= NUMBERS_MAX:
+            return [list[Field](await store.take_numbers(path, count))]
         case Kind.PUT, [str(path), bytes(data), int(version)]:
             return [await store.put(path, data, version)]
         case Kind.DELETE, [str(path), int(version)]:

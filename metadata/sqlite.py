@@ -43,6 +43,7 @@ from metadata.store import (
 )
 from metadata.transactions import Action, TransactionSession
 from metadata.watches import WatchRegistry
+from runtime.slices import Slices
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -60,6 +61,8 @@ _OWNER = 1
 #: Requests in one transaction: bounds how long the first of them waits for the last.
 _BATCH_MAX = 1_000
 _QUEUE_MAX = 10_000
+#: Of a transaction's, before others have the loop.
+ANSWERS_PER_TURN = 25
 
 _FULL_RETRY_SECONDS = 1.0
 
@@ -286,8 +289,13 @@ class SqliteStore(TransactionSession):
             self._fail(batch, MetadataUnknownOutcomeError, f"{self._file}: {error}")
             raise MetadataCorruptError(self._file, f"SQLite failed: {error}") from error
         self._watches.notify(changes)
-        for request in batch:
-            request.done.set()
+        # Each wakes a task, which may have much to do.
+        slices = Slices(ANSWERS_PER_TURN)
+        with trio.CancelScope(shield=True):
+            for request in batch:
+                if slices.due():
+                    await slices.turn()
+                request.done.set()
 
     def _execute(self, connection: sqlite3.Connection, batch: Sequence[_Request]) -> list[Change]:
         """On the worker thread. sqlite3.Error."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import trio
 
 ANY_VERSION = -1
+#: That are taken at once (`MetadataStore.take_numbers`): ZooKeeper makes a node for each of them.
+NUMBERS_MAX = 500
 
 
 class MetadataError(Exception):
@@ -161,6 +163,14 @@ class MetadataStore(Protocol):
         session, if it is ephemeral) counts as ours, and one that is not there as never made. Where
         rivals may write the same data and the difference matters, put something of your own into
         it (BookKeeper's creator token)."""
+
+    async def take_numbers(self, path: str, count: int) -> list[int]:
+        """The next `count` numbers that sequence nodes named `path` would have, ascending. Nobody
+        else ever gets them, nor does who makes such nodes (`create` with `sequence`, as ZooKeeper's
+        own clients do); no node stays. The parent is made if it is missing.
+
+        MetadataUnknownOutcomeError if the answer is lost, and the numbers with it: others may be
+        taken. They are also lost with the caller."""
 
     async def put(self, path: str, data: bytes, version: int) -> int:
         """Replaces the data if the version is `version` (or ANY_VERSION) and returns the new

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from metadata import rules
 from metadata.rules import NO_OWNER, ROOT, Change
-from metadata.store import ANY_VERSION, Node, Op, SessionState
+from metadata.store import ANY_VERSION, NUMBERS_MAX, Node, Op, SessionState
 from metadata.watches import Listeners, LocalWatch, WatchRegistry
 
 if TYPE_CHECKING:
@@ -81,6 +81,15 @@ class TransactionSession(ABC):
             )
 
         return await self._submit(path, action, checked=True)
+
+    async def take_numbers(self, path: str, count: int) -> list[int]:
+        assert 0 < count <= NUMBERS_MAX
+        rules.check_path(path + "0")
+        return await self._submit(
+            path,
+            lambda table, changes: rules.take_numbers(table, path, count, changes),
+            checked=True,
+        )
 
     async def put(self, path: str, data: bytes, version: int) -> int:
         return await self._submit(

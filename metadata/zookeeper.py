@@ -27,6 +27,7 @@ from metadata.limits import check_size, multi_bytes
 from metadata.rules import ROOT, check_path, split_path
 from metadata.store import (
     ANY_VERSION,
+    NUMBERS_MAX,
     CreateOp,
     DeleteOp,
     MetadataError,
@@ -71,6 +72,8 @@ class ZooKeeperStore:
         #: the same change must not both have done it.
         self._claims: set[tuple[str, int]] = set()
         self._unsettled_count = 0
+        #: There may be nodes of numbers that were taken.
+        self._has_leftovers = False
 
     # -- the session -----------------------------------------------------------------------------
 
@@ -257,6 +260,67 @@ class ZooKeeperStore:
                 raise translated(path, error) from error
             return
         raise _lost_too_often(path)
+
+    async def take_numbers(self, path: str, count: int) -> list[int]:
+        """By ephemeral sequence nodes, as BookKeeper's clients do: all are made in one transaction,
+        and deleted in another, which nobody waits for."""
+        assert 0 < count <= NUMBERS_MAX
+        check_path(path + "0")
+        deadline = self._deadline()
+        full = self._options.chroot + path
+        for _ in range(_TRIES_MAX):
+            try:
+                made = await self._session.ask(
+                    path, deadline, lambda client: multis.create_numbered(client, full, count)
+                )
+            except ReplyLostError as error:
+                self._has_leftovers = True
+                raise MetadataUnknownOutcomeError(path, "the reply was lost") from error
+            except kazoo_errors.KazooException as error:
+                raise translated(path, error) from error
+            refused = next((each for each in made if isinstance(each, Exception)), None)
+            if refused is None:
+                left = await self._leftovers(path, deadline) if self._has_leftovers else []
+                self._delete_soon(list(dict.fromkeys([*made, *left])))
+                return [int(each[len(full) :]) for each in made]
+            if not isinstance(refused, kazoo_errors.NoNodeError):
+                raise translated(path, refused) from refused
+            await self._make_parents(path, deadline)
+        raise MetadataUnavailableError(path, "its parents are deleted as soon as they are made")
+
+    def _delete_soon(self, paths: Sequence[str]) -> None:
+        """Nothing depends on these nodes, and they end with the session."""
+
+        def told() -> None:
+            is_done = request.error is None and not any(
+                isinstance(each, Exception) for each in request.value
+            )
+            self._has_leftovers |= not is_done
+
+        if self._session.state is not SessionState.CONNECTED:
+            self._has_leftovers = True
+            return
+        request = Request(told)
+        self._session.send(request, lambda client: multis.delete_all(client, paths))
+
+    async def _leftovers(self, path: str, deadline: float) -> list[str]:
+        """This session's nodes of numbers, of which some were not deleted, as a connection was
+        lost. Full paths. Best effort: those that are not found are looked for the next time."""
+        self._has_leftovers = False
+        parent, prefix = split_path(path)
+        try:
+            names = [name for name in await self.children(parent) if name.startswith(prefix)]
+            paths = [f"{parent.rstrip('/')}/{name}" for name in names[:NUMBERS_MAX]]
+            sends = [_getter(self._full(each)) for each in paths]
+            found = await self._session.ask_many(path, deadline, sends)
+        except MetadataError:
+            self._has_leftovers = True
+            return []
+        return [
+            self._full(each)
+            for each, request in zip(paths, found, strict=True)
+            if request.error is None and request.value[1].ephemeralOwner == self._session.session_id
+        ]
 
     async def put(self, path: str, data: bytes, version: int) -> int:
         full = self._full(path)

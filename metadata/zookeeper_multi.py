@@ -99,6 +99,21 @@ def commit(
     return transaction.commit_async()  # type: ignore[no-any-return]
 
 
+def create_numbered(client: Any, full: str, count: int) -> Result:  # noqa: ANN401
+    """So many ephemeral sequence nodes; the answer has their paths."""
+    transaction = client.transaction()
+    for _ in range(count):
+        transaction.create(full, ephemeral=True, sequence=True)
+    return transaction.commit_async()  # type: ignore[no-any-return]
+
+
+def delete_all(client: Any, paths: Sequence[str]) -> Result:  # noqa: ANN401
+    transaction = client.transaction()
+    for path in paths:
+        transaction.delete(path)
+    return transaction.commit_async()  # type: ignore[no-any-return]
+
+
 def refusal(steps: Sequence[Step], answers: Sequence[object]) -> tuple[Step, Exception] | None:
     """The step that was refused and why, from kazoo's answer; None if all was done."""
     for step, answer in zip(steps, answers, strict=False):

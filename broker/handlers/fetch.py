@@ -36,8 +36,9 @@ nothing. No preferred read replica is ever named.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 
     from broker.api import Account
     from broker.fetch_sessions import FetchContext, FetchSessions, Wanted
-    from broker.handlers.fetch_watch import Part
+    from broker.handlers.fetch_watch import Cold, Part
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
     from broker.log.read.partition_reader import ReadResult
@@ -95,6 +96,9 @@ PARTITIONS_AT_ONCE = 200
 LISTED_PER_STEP = 1_000
 #: Bytes that are read in a unit of a step.
 READ_BYTES_SHIFT = 11
+#: Cold partitions that one answer may have, and that are read at a time for it.
+COLD_READS_MAX = 1_000
+COLD_READS_AT_ONCE = 16
 FetchResult = FetchResponse | Reply | Abandonable
 T = TypeVar("T")
 
@@ -322,8 +326,8 @@ class FetchHandler:
     ) -> FetchResponse:
         """`collected`: a look that was just made, and has no records.
 
-        Waits for partitions that are being taken over, and reads from the first one that is not
-        in memory. The answer is what there is then, be it an error: a partition that cannot be read
+        Waits for partitions that are being taken over, and reads from those that are not in
+        memory. The answer is what there is then, be it an error: a partition that cannot be read
         must not be tried for ever."""
         deadline = trio.current_time() + body.max_wait_ms / 1000
         watching: Watching | None = None
@@ -384,17 +388,53 @@ class FetchHandler:
         return log if log.state is State.LOADING else None
 
     async def _read_cold(self, body: FetchRequest, collected: Collected) -> None:
-        wanted, data, log = collected.cold[0]
-        offset, committed = wanted.request.fetch_offset, is_committed(body)
-        end_offset = log.readable_end(committed=committed)
+        """The first of what is cold, and those behind it for which there is room whatever they
+        have: each after the other, a consumer of thousands would wait for as many fetches."""
         limit = min(body.max_bytes, self.fetch_bytes_max) - collected.size_bytes
-        try:
+        waiting: deque[tuple[Cold, int]] = deque()
+        for cold in islice(collected.cold, COLD_READS_MAX):
+            if waiting and not limit:
+                break
+            wanted, _, log = cold
             size_max = min(wanted.request.partition_max_bytes, limit)
+            if waiting and log.state is not State.ONLINE:
+                continue
+            there = min(size_max, log.reader.read_bytes_max(wanted.request.fetch_offset))
+            if waiting and not there:
+                continue
+            limit -= there
+            waiting.append((cold, there or size_max))
+        first = waiting[0][0]
+
+        async def read_some() -> None:
+            while waiting:
+                cold, size_max = waiting.popleft()
+                await self._read_one(body, collected, cold, size_max, at_least_one=cold is first)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(len(waiting), COLD_READS_AT_ONCE)):
+                nursery.start_soon(read_some)
+
+    async def _read_one(
+        self,
+        body: FetchRequest,
+        collected: Collected,
+        cold: Cold,
+        size_max: int,
+        *,
+        at_least_one: bool,
+    ) -> None:
+        wanted, data, log = cold
+        offset, committed = wanted.request.fetch_offset, is_committed(body)
+        try:
+            end_offset = log.readable_end(committed=committed)
             if committed:
-                got, aborted = await log.reader.read_committed(offset, size_max)
+                got, aborted = await log.reader.read_committed(
+                    offset, size_max, at_least_one=at_least_one
+                )
                 data.aborted_transactions = await in_slices(_listing(aborted))
             else:
-                got = await log.reader.read(offset, size_max)
+                got = await log.reader.read(offset, size_max, at_least_one=at_least_one)
         except KafkaError as error:
             data.error_code = int(error.code)
             collected.failed = True

@@ -41,6 +41,10 @@ UNWATCH_UNITS = 3
 NAMED_FEW = 16
 
 
+#: A partition of which nothing can be read without waiting, and its part of the answer.
+Cold = tuple["Wanted", "PartitionData", "PartitionLog"]
+
+
 @dataclass(slots=True)
 class Collected:
     """One look at all partitions of a fetch."""
@@ -51,7 +55,7 @@ class Collected:
     available_bytes: int
     failed: bool  # some partition answered with an error: do not wait
     #: What cannot be read without waiting.
-    cold: list[tuple[Wanted, PartitionData, PartitionLog]]
+    cold: list[Cold]
     #: Of each in `data`, if none is cold and none failed.
     reads: list[ReadResult]
 

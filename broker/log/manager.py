@@ -71,7 +71,7 @@ STOP_SECONDS = 20.0
 PARTITIONS_PER_TURN = 75
 TAKEOVERS_MAX = 64
 #: First ledgers that are opened at a time.
-OPENINGS_MAX = 64
+OPENINGS_MAX = 256
 PUBLISH_RETRY_SECONDS = 1.0
 SWEEP_RETRY_SECONDS = 30.0
 #: The look at all ledgers for some that no partition has: not while everybody starts, and rarely.

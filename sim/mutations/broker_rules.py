@@ -113,14 +113,25 @@ BROKER_RULES = (
         (
             Patch(
                 KEEPER,
-                "        try:\n            await self._write(chain.with_ledger(info))",
-                "        log.segments.append(segment)\n"
-                "        log.queue.attach(writer, segment)\n"
-                "        try:\n            await self._write(chain.with_ledger(info))",
+                "        if writer is not None:\n"
+                "            await self._add_spare(chain, writer)\n",
+                "        if writer is not None:\n            pass\n",
             ),
             Patch(
                 KEEPER,
-                "        log.segments.append(segment)\n        log.transactions.aborted",
+                "            writer = await self._create_ledger(place)\n"
+                "        info = log.chain.ledgers[-1]\n",
+                "            writer = await create_ledger(self._ledgers, log, log.copies)\n"
+                "        named = self._with_ledger(chain, writer.ledger_id)\n"
+                "        info = named.ledgers[-1]\n",
+            ),
+            Patch(
+                KEEPER,
+                "        log.is_suspended = False\n        log.segments.append(segment)\n"
+                "        log.transactions.aborted",
+                "        log.segments.append(segment)\n"
+                "        log.queue.attach(writer, segment)\n"
+                "        await self._write(named)\n"
                 "        log.transactions.aborted",
             ),
             Patch(

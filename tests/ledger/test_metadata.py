@@ -9,6 +9,7 @@ import trio
 from ledger.errors import LedgerMetadataError, NoSuchLedgerError
 from ledger.metadata import LedgerManager, ledger_path
 from metadata.memory import MemoryStore, MemoryTree
+from metadata.store import NoNodeError, PutOp
 from runtime.env import Env, RealClock
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, parse
 
@@ -64,6 +65,31 @@ async def test_a_path_that_is_taken_is_left_alone(manager, store):
     await store.create("/ledgers/00/0000/L0000", b"somebody's", make_parents=True)
     assert (await manager.create(METADATA))[0] == 1
     assert (await store.get("/ledgers/00/0000/L0000")).data == b"somebody's"
+
+
+async def test_a_caller_makes_the_node_with_something_of_its_own(manager, store):
+    """Ids that are taken are passed by, and the folder is made where it is missing."""
+    await store.create("/chain")
+    await store.create("/ledgers/00/0000/L0000", b"somebody's", make_parents=True)
+    asked = []
+
+    async def place(ledger_id, op):
+        asked.append((ledger_id, op.make_parents))
+        await store.multi([PutOp("/chain", b"%d" % ledger_id, -1), op])
+
+    ledger_id, versioned = await manager.create(METADATA, place=place)
+    assert ledger_id == 1
+    assert (await store.get("/chain")).data == b"1"
+    assert await manager.read(1) == versioned
+    assert (await manager.create(METADATA, place=place))[0] == 2
+    for each in (0, 1, 2):
+        await manager.delete(each)
+    assert (await manager.create(METADATA, place=place))[0] == 3
+    assert asked == [(0, True), (1, True), (2, False), (3, False), (3, True)]
+    await store.delete("/chain")
+    with pytest.raises(NoNodeError, match="/chain"):
+        await manager.create(METADATA, place=place)
+    assert await manager.ledger_ids() == [3]
 
 
 async def test_update_reads_again_after_a_lost_race(manager):

@@ -105,6 +105,49 @@ async def test_sequence_numbers_rise_and_are_never_used_again(store):
         await store.create("/nobody/n-", sequence=True)
 
 
+async def test_numbers_are_taken_as_by_nodes(store):
+    assert await store.take_numbers("/ids/ID-", 3) == [0, 1, 2]
+    assert await store.children("/ids") == []
+    assert await store.create("/ids/ID-", sequence=True, ephemeral=True) == "/ids/ID-0000000003"
+    assert await store.take_numbers("/ids/ID-", 1) == [4]
+    assert await store.take_numbers("/ids/other-", 2) == [5, 6]
+    assert await store.children("/ids") == ["ID-0000000003"]
+    await store.create("/mine", ephemeral=True)
+    with pytest.raises(MetadataError, match="/mine"):
+        await store.take_numbers("/mine/ID-", 2)
+
+
+async def test_numbers_taken_at_once_are_nobody_elses(harness):
+    store = await harness.open()
+    other = await harness.beside(store)
+    taken = []
+
+    async def take(one, count):
+        taken.extend(await one.take_numbers("/deep/ids/ID-", count))
+
+    async def make(one):
+        made = await one.create("/deep/ids/ID-", sequence=True, ephemeral=True, make_parents=True)
+        taken.append(int(made.removeprefix("/deep/ids/ID-")))
+
+    async with trio.open_nursery() as nursery:
+        for one in (store, other):
+            nursery.start_soon(take, one, 20)
+            nursery.start_soon(take, one, 1)
+            nursery.start_soon(make, one)
+    assert sorted(taken) == list(range(44))
+    await other.aclose()
+    await store.aclose()
+
+
+async def test_numbers_survive_the_session(harness):
+    store = await harness.open()
+    first = (await store.take_numbers("/ids/n-", 5))[-1]
+    await store.aclose()
+    store = await harness.open()
+    assert await store.take_numbers("/ids/n-", 1) == [first + 1]
+    await store.aclose()
+
+
 async def test_sequence_numbers_survive_the_session(harness):
     store = await harness.open()
     await store.create("/ids")

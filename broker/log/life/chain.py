@@ -74,6 +74,10 @@ NEWEST_FORMAT = COMPACTED_FORMAT
 UNWRITTEN = -1
 
 
+#: `json.dumps` makes an encoder for each call that wants other separators than its own.
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class ChainFormatError(ValueError):
     """The stored document is not a chain; names what is wrong."""
 
@@ -195,6 +199,8 @@ class Chain:
 
     def with_deleted(self, ledger_ids: frozenset[int]) -> Chain:
         """Those ledgers are really gone. Archives that hold no others are not named any more."""
+        if not ledger_ids:
+            return self
         count = len(list(takewhile(ledger_ids.__contains__, self.archived_deleting)))
         archives, dropped = self.archives, self.dropped + count
         while archives and archives[0].ledger_count <= dropped:
@@ -313,6 +319,8 @@ class Chain:
     def with_fitted_archives(self, ledger_count_max: int) -> Chain:
         """Unwritten archives have so many ledgers at most, and neighbours of theirs that fit in
         are in them: else those of a long chain that compaction made short would have few each."""
+        if not self.archives:
+            return self
         chain = self._without_dead_unwritten()
         fitted: list[Archive] = []
         end, dead = 0, chain.dropped + len(chain.archived_deleting)
@@ -334,6 +342,8 @@ class Chain:
 
     def with_written_archives(self, number: int) -> tuple[Chain, list[tuple[int, bytes]]]:
         """Each unwritten archive has a number, from `number` on; and (number, bytes) of each."""
+        if not self.archives:
+            return self, []
         numbered: list[Archive] = []
         written: list[tuple[int, bytes]] = []
         position = -self.dropped - len(self.archived_deleting)
@@ -370,7 +380,7 @@ class Chain:
             document |= {"archives": self.archives, "dropped": self.dropped}
         if self.cleaned_to:
             document["cleaned_to"] = self.cleaned_to
-        return json.dumps(document, separators=(",", ":")).encode()
+        return _to_json(document).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Chain:
@@ -455,7 +465,7 @@ def archive_bytes(ledgers: Sequence[LedgerInfo]) -> bytes:
     minima = [info.min_timestamp for info in ledgers]
     if any(minimum != NO_TIMESTAMP for minimum in minima):
         document[_MINIMUM] = minima
-    return json.dumps(document, separators=(",", ":")).encode()
+    return _to_json(document).encode()
 
 
 def archive_from_bytes(data: bytes) -> list[LedgerInfo]:

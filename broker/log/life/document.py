@@ -80,11 +80,14 @@ async def write_chain(
     chain: Chain,
     version: int,
     settings: LogSettings,
+    *,
+    new_ledger: Op | None = None,
 ) -> tuple[Chain, int]:
     """Puts `chain` in the place of `before`, whose document has `version`: what was written (some
-    ledgers may have gone to archives), and its version. Errors as `put_document`."""
+    ledgers may have gone to archives), and its version. `new_ledger` makes the one that it names
+    first of all, in the same multi. Errors as `put_document`."""
     assert version >= 0
-    also: list[Op] = []
+    also: list[Op] = [] if new_ledger is None else [new_ledger]
     ledgers = chain.ledgers
     # No number comes twice: a reader that has an old document must not find another archive.
     used = (archive.number for archive in before.archives)
@@ -98,7 +101,7 @@ async def write_chain(
         also.append(CreateOp(archive_path(path, number), archive_bytes(oldest)))
         chain = chain.with_archive(number, len(oldest))
         number += 1
-    assert len(also) <= ARCHIVES_PER_WRITE_MAX
+    assert len(also) <= ARCHIVES_PER_WRITE_MAX + 1
     assert chain.ledgers == ledgers, "where a ledger is written changes nothing of the chain"
     named = set(chain.archives)
     also += [

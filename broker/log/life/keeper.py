@@ -8,7 +8,7 @@ waits; but nothing is rolled, and who needs a new ledger gets NOT_ENOUGH_REPLICA
 
 Order of a roll: seal (synchronous), wait for the acks, close the ledger in metadata, then one
 compare-and-set that makes the end of the old final and adds the new. Only then does the successor
-take writes. It was made before (broker/log/life/spare.py), or is made between the two.
+take writes. It was made before (broker/log/life/spare.py), or is made in the same multi.
 
 A roll holds producers up, and a ledger that waits for it may grow. So it comes before all else:
 what the keeper does is cut into steps of one or two changes in metadata, and after each step it
@@ -68,8 +68,9 @@ if TYPE_CHECKING:
     from broker.log.life.chain import Chain
     from broker.log.life.swap import Swap
     from broker.log.life.takeover import ChainStores, Claim
+    from ledger.metadata import Place
     from ledger.writer import LedgerWriter
-    from metadata.store import Node
+    from metadata.store import Node, Op
     from runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -214,13 +215,14 @@ class Keeper:
         """With as few bookies as are allowed."""
         return await can_create(self._ledgers, self._log.copies.narrowed(0))
 
-    async def _create_ledger(self) -> LedgerWriter:
+    async def _create_ledger(self, place: Place) -> LedgerWriter:
         """With all copies, or with as many as there are bookies for, down to the ack quorum; when
-        more have come, `widen` has it rolled. LedgerError."""
+        more have come, `widen` has it rolled. LedgerError, and as `place`, which names it in the
+        chain."""
         log, copies = self._log, self._log.copies
         while True:
             try:
-                return await create_ledger(self._ledgers, log, copies)
+                return await create_ledger(self._ledgers, log, copies, place=place)
             except NotEnoughBookiesError:
                 if copies.ensemble_size <= copies.ack_quorum:
                     raise
@@ -445,27 +447,21 @@ class Keeper:
                 await self._open_ledger(self._log.chain)
 
     async def _open_ledger(self, chain: Chain) -> None:
-        """Adds a new open ledger to `chain` (whose last one is final) and writes that."""
+        """Adds a new open ledger to `chain` (whose last one is final) and writes that. What has no
+        spare ledger makes one in the same compare-and-set, so that a first write costs one."""
         log, settings = self._log, self._settings
         writer = self._spare.take()
-        if writer is None:
-            writer = await self._create_ledger()
-        info = LedgerInfo(
-            ledger_id=writer.ledger_id,
-            base_offset=chain.closed_end_offset,
-            leader_epoch=log.leader_epoch,
-            created_ms=self._env.clock.time_ms(),
-        )
+        if writer is not None:
+            await self._add_spare(chain, writer)
+        else:
+
+            async def place(ledger_id: int, new_ledger: Op) -> None:
+                await self._write(self._with_ledger(chain, ledger_id), new_ledger)
+
+            writer = await self._create_ledger(place)
+        info = log.chain.ledgers[-1]
+        assert info.ledger_id == writer.ledger_id
         segment = Segment(info, self._ledgers, settings, reader=writer.reader, index=OffsetIndex())
-        try:
-            await self._write(chain.with_ledger(info))
-        except NoNodeError:
-            # The topic was deleted. Where we were deposed, the document may name the ledger: we may
-            # have written it with a lost answer. Then it is for the sweep
-            # (broker/log/life/orphans.py).
-            with suppress(LedgerError, MetadataError):
-                await self._ledgers.delete_ledger(writer.ledger_id)
-            raise
         log.is_suspended = False
         log.segments.append(segment)
         log.transactions.aborted.segments_changed(log.segments)
@@ -474,6 +470,26 @@ class Keeper:
         self._roll_asked = False
         log.queue.attention_bytes = self._spare_bytes()
         log.queue.attach(writer, segment)
+
+    async def _add_spare(self, chain: Chain, writer: LedgerWriter) -> None:
+        try:
+            await self._write(self._with_ledger(chain, writer.ledger_id))
+        except NoNodeError:
+            # The topic was deleted. Where we were deposed, the document may name the ledger: we may
+            # have written it with a lost answer. Then it is for the sweep
+            # (broker/log/life/orphans.py).
+            with suppress(LedgerError, MetadataError):
+                await self._ledgers.delete_ledger(writer.ledger_id)
+            raise
+
+    def _with_ledger(self, chain: Chain, ledger_id: int) -> Chain:
+        info = LedgerInfo(
+            ledger_id=ledger_id,
+            base_offset=chain.closed_end_offset,
+            leader_epoch=self._log.leader_epoch,
+            created_ms=self._env.clock.time_ms(),
+        )
+        return chain.with_ledger(info)
 
     async def _close_ledger(self) -> None:
         """Makes the open ledger's end final, and opens the next if batches wait for it."""
@@ -621,13 +637,20 @@ class Keeper:
         if await self._deletions.delete_next(self._log.chain):
             await self._write(self._log.chain)
 
-    async def _write(self, chain: Chain) -> None:
-        """And what was deleted by now. Errors as `put_document`."""
+    async def _write(self, chain: Chain, new_ledger: Op | None = None) -> None:
+        """And what was deleted by now; `new_ledger` makes one that it names. Errors as
+        `put_document`."""
         chain = self._deletions.without(chain)
         while True:
             try:
                 chain, self._version = await write_chain(
-                    self._store, self._path, self._log.chain, chain, self._version, self._settings
+                    self._store,
+                    self._path,
+                    self._log.chain,
+                    chain,
+                    self._version,
+                    self._settings,
+                    new_ledger=new_ledger,
                 )
                 break
             except MetadataError as error:

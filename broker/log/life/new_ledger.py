@@ -12,19 +12,27 @@ if TYPE_CHECKING:
     from broker.cluster.durability import Copies
     from broker.log.partition import PartitionLog
     from ledger.client import LedgerClient
+    from ledger.metadata import Place
     from ledger.writer import LedgerWriter
 
 
 async def create_ledger(
-    ledgers: LedgerClient, log: PartitionLog, copies: Copies, *, is_cached: bool = True
+    ledgers: LedgerClient,
+    log: PartitionLog,
+    copies: Copies,
+    *,
+    is_cached: bool = True,
+    place: Place | None = None,
 ) -> LedgerWriter:
-    """`is_cached`: whether the broker keeps its entries in memory. LedgerError."""
+    """`is_cached`: whether the broker keeps its entries in memory. `place`: makes it in metadata,
+    together with what names it. LedgerError, and whatever `place` raises."""
     return await ledgers.create_ledger(
         ensemble_size=copies.ensemble_size,
         write_quorum_size=copies.write_quorum,
         ack_quorum_size=copies.ack_quorum,
         custom_metadata=stamps_of(log),
         is_cached=is_cached,
+        place=place,
     )
 
 

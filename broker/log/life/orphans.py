@@ -1,6 +1,7 @@
 """Ledgers that no partition has: their maker died between the creation and the chain's
 compare-and-set, and what it made is empty. That may be long: the next ledger of a partition is made
-before it is needed (broker/log/life/spare.py).
+before it is needed (broker/log/life/spare.py). One that is made when it is needed is not among
+them: the multi that makes it names it.
 
 Each ledger says for which partition and in which leader epoch it was made (its custom metadata):
 

@@ -177,8 +177,15 @@ class PartitionReader:
         if not may_repeat or segment in log.segments:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
+    def read_bytes_max(self, offset: int) -> int:
+        """No `read` from there gives more at once, but for `at_least_one`. In bytes; 0 of what
+        cannot be read."""
+        log = self._log
+        position = log.position_of(offset)
+        return log.segments[position].size_bytes if 0 <= position < len(log.segments) else 0
+
     async def read_committed(
-        self, offset: int, size_max: int
+        self, offset: int, size_max: int, *, at_least_one: bool = True
     ) -> tuple[ReadResult, list[AbortedTransaction]]:
         """`read` of what is committed, and which transactions among it were aborted, both of the
         same ledgers: the records of one that compaction replaced meanwhile and the index of its
@@ -190,7 +197,7 @@ class PartitionReader:
         least = sys.maxsize
         while True:
             before = log.swap_count
-            result = await self.read(offset, size_max, committed=True)
+            result = await self.read(offset, size_max, at_least_one=at_least_one, committed=True)
             aborted = await self.read_aborted(offset, result.next_offset)
             if log.swap_count != before:
                 continue

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from broker.log.append.entry_format import HEADER_SIZE
 from broker.log.life.ledger_info import known_minimum
 from broker.log.read.batch_walk import NO_END, Collected, collect
-from broker.log.read.offset_index import IndexFormatError, OffsetIndex
+from broker.log.read.offset_index import INTERVAL_BYTES, IndexFormatError, OffsetIndex
 from broker.log.read.scan import build_index, scan
 from runtime.logs import kv
 from runtime.slices import Slices
@@ -116,6 +116,8 @@ class Segment:
             self.index = await self._load_index(reader)
 
     async def _load_index(self, reader: LedgerReader) -> OffsetIndex:
+        if self.info.last_offset is not None and self.size_bytes < INTERVAL_BYTES:
+            return OffsetIndex()  # it would send every reader to the start
         entry_id = self.index_entry
         if entry_id is not None:
             payloads = await reader.read(entry_id, count_max=1, size_max=1)

@@ -414,6 +414,38 @@ async def test_reads_after_a_restart(start_server, requests, clean):
     assert (await client.produce("t", [b"more"])).base_offset == 60
 
 
+@pytest.mark.parametrize("isolation", [0, 1])
+async def test_cold_partitions_come_together(start_server, requests, wait_until, isolation):
+    """All for which there is room, and no more: what they have is known before they are read."""
+    server = await start_server()
+    client = await server.connect()
+    await client.create_topic("t", 40)
+    for number in range(40):
+        await client.produce("t", [b"%d" % number * 1000], partition=number)
+    for max_bytes in (50 << 20, 20_000):
+        await server.stop()
+        server = await start_server()
+        client = await server.connect()
+        logs = server.parts["LogManager"]
+        await wait_until(lambda: all(log.state is State.ONLINE for log in logs.all()))  # noqa: B023
+        wanted = [("t", number, 0) for number in range(40)]
+        body = requests.fetch(
+            *wanted, max_wait_ms=LONG_MS, max_bytes=max_bytes, isolation_level=isolation
+        )
+        answer = await client.call(body, 12)
+        [topic] = answer.responses
+        assert [each.error_code for each in topic.partitions] == [0] * 40
+        found = {
+            each.partition_index: requests.values(each.records)
+            for each in topic.partitions
+            if each.records
+        }
+        assert sum(len(each.records) for each in topic.partitions) <= max_bytes
+        count = 40 if max_bytes > 1 << 20 else len(found)
+        assert 5 < count <= 40
+        assert found == {number: [(0, b"%d" % number * 1000)] for number in range(count)}
+
+
 async def test_a_ledger_that_cannot_be_read_is_an_error_not_a_loop(
     start_server, name, caplog, waiting
 ):

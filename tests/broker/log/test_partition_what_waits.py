@@ -59,15 +59,22 @@ def lose_from(broker, first_entry_id):
 
 def hold_documents(broker):
     """(what lets them go, those that wait): the broker's writes of partitions' documents."""
-    write, go_on, waiting = broker.store.put, trio.Event(), []
+    put, multi, go_on, waiting = broker.store.put, broker.store.multi, trio.Event(), []
 
-    async def later(path, data, version):
+    async def hold(path):
         if path.startswith("/quire/partitions/"):
             waiting.append(path)
             await go_on.wait()
-        return await write(path, data, version)
 
-    broker.store.put = later
+    async def later(path, data, version):
+        await hold(path)
+        return await put(path, data, version)
+
+    async def later_multi(ops):
+        await hold(ops[0].path)
+        return await multi(ops)
+
+    broker.store.put, broker.store.multi = later, later_multi
     return go_on, waiting
 
 

@@ -170,17 +170,16 @@ async def test_a_ledger_that_the_document_may_name_is_kept(
     keeper._roll_asked = True
     await keeper._close_ledger()
     store, path = cluster.one.store, PATH.format(cluster.topic.id)
-    put = store.put
+    multi = store.multi
 
-    async def lose_the_answer(where, data, version):
-        new_version = await put(where, data, version)
-        if where == path:
-            monkeypatch.setattr(store, "put", put)
-            await put(where, data, new_version)
-            raise MetadataUnknownOutcomeError(where, "lost")
-        return new_version
+    async def lose_the_answer(ops):
+        await multi(ops)
+        if ops[0].path == path:
+            monkeypatch.setattr(store, "multi", multi)
+            await store.put(path, ops[0].data, ops[0].version + 1)
+            raise MetadataUnknownOutcomeError(path, "lost")
 
-    monkeypatch.setattr(store, "put", lose_the_answer)
+    monkeypatch.setattr(store, "multi", lose_the_answer)
     assert await refusal(log, sequence(sim, 1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert log.state is State.OFFLINE
     chain = Chain.from_bytes((await store.get(path)).data)
@@ -197,14 +196,16 @@ async def test_a_ledger_that_the_document_may_name_is_kept(
 
 
 async def test_a_ledger_whose_maker_died_before_the_chain_had_it(autojump_clock, cluster, sim):
-    """The maker is cut off from metadata right after the ledger's creation."""
+    """The maker is cut off from metadata before it can name the ledger that it had in reserve."""
     one, two = cluster.one, cluster.two
     log = one.log()
     await log.append(sim.batch(b"one"))
     keeper = one.manager._find("t", 0).keeper
+    await keeper._make_spare()
     write = keeper._write
 
-    async def no_write(chain):
+    async def no_write(chain, new_ledger=None):
+        assert new_ledger is None, "it has one in reserve"
         if chain.ledgers and chain.ledgers[-1].is_open:
             await one.kill()
             await trio.sleep_forever()
