@@ -29,6 +29,7 @@ from broker.log.append.validation import (
     COMPRESSION_OF_PRODUCER,
     Checked,
     checked_batch,
+    checked_whole,
     codec_of,
 )
 from broker.log.locks.lock_headers_core import OFF, LockBudgetError, LockHeadersError
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
     from broker.log.append.queue import Append
     from runtime.env import Env
+    from wire.kafka.plain_produce import Whole
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ _CODECS = {int(codec): codec for codec in Compression}
 _ATTRIBUTES_LOW_BYTE = 22
 _COUNT = Struct(">i")
 _COUNT_OFFSET = 57
+#: In a header's fields.
+RECORD_COUNT = 12
 
 
 class Line(Protocol):
@@ -100,22 +104,34 @@ class BatchChecks:
         self.lock_counts = LockCounts()
 
     def check_now(
-        self, records: memoryview, config: TopicConfig, *, internal: bool
+        self,
+        records: memoryview,
+        config: TopicConfig,
+        *,
+        internal: bool,
+        whole: Whole | None = None,
     ) -> Checked | None:
-        """None if that does not fit into this turn: then it is for the line. KafkaError."""
+        """None if that does not fit into this turn: then it is for the line. KafkaError. `whole`:
+        of a client's batch; what is known of it is not looked at again."""
         left_ns = self._left_ns
         if left_ns <= 0:
             return None
+        if whole is not None:
+            # It took less than is counted, but what a turn does must not depend on a compiler.
+            cost_ns = _plain_cost_ns(len(records), whole[0][RECORD_COUNT])
+            if cost_ns <= left_ns:
+                checked = checked_whole(whole, records, config, self._env.clock.time_ms())
+                if checked is not None:
+                    self._spend(cost_ns)
+                    self.inline_count += 1
+                    return checked
         byte_ns, known_ns = _costs(records, config, internal=internal)
         bytes_max = size = len(records)
         if byte_ns:
             bytes_max = (left_ns - known_ns) // byte_ns
         if known_ns > left_ns or bytes_max < size:  # hardly any codec makes bytes more
             return None
-        if not self._is_reset_deferred:
-            self._is_reset_deferred = True
-            self._env.turn.defer(self._reset)
-        self._left_ns = left_ns - known_ns - size * byte_ns
+        self._spend(known_ns + size * byte_ns)
         now_ms = self._env.clock.time_ms()
         try:
             checked = checked_batch(
@@ -140,6 +156,12 @@ class BatchChecks:
             self._left_ns -= checked.locks.cost_ns
         self.inline_count += 1
         return checked
+
+    def _spend(self, cost_ns: int) -> None:
+        if not self._is_reset_deferred:
+            self._is_reset_deferred = True
+            self._env.turn.defer(self._reset)
+        self._left_ns -= cost_ns
 
     def _reset(self) -> None:
         self._is_reset_deferred = False
@@ -200,6 +222,11 @@ class BatchChecks:
 
 def _check_whole(records: memoryview, config: TopicConfig, now_ms: int, internal: bool) -> Checked:
     return checked_batch(records, config, now_ms, internal=internal)
+
+
+def _plain_cost_ns(size: int, count: int) -> int:
+    """Of a batch that is not compressed, and stays so, on a topic without locks."""
+    return BATCH_NS + (size * BYTE_EIGHTHS_NS >> 3) + RECORD_NS * count
 
 
 def _costs(records: memoryview, config: TopicConfig, *, internal: bool) -> tuple[int, int]:

@@ -90,7 +90,9 @@ class AppendLine:
             self._unchecked.append((append, internal))
             return
         try:
-            checked = self._checks.check_now(append.records, self._log.config, internal=internal)
+            checked = self._checks.check_now(
+                append.records, self._log.config, internal=internal, whole=append.whole
+            )
         except KafkaError as error:
             append.fail(error)
             return
