@@ -44,7 +44,7 @@ class KafkaConnection:
         "_holds", "_is_closing", "_is_paused", "_is_sending", "_line", "_line_bytes", "_muted",
         "_receiver",
         "_resume_deferred", "_send_deferred", "_transport", "active", "dispatcher", "info",
-        "is_closed", "is_known", "last_use", "memory",
+        "is_closed", "is_known", "last_use", "memory", "receive_buffer",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +58,8 @@ class KafkaConnection:
     ) -> None:
         self._transport = transport
         self._receiver = FrameReceiver(chunks, frame_bytes_max, self._on_frame, self)
+        #: The driver asks for it before each read.
+        self.receive_buffer = self._receiver.buffer
         #: Requests that are worked on in slices, and responses that are encoded so.
         self._holds = 0
         self._line: deque[AnyReply] = deque()
@@ -83,9 +85,6 @@ class KafkaConnection:
         self.last_use = next(_USES)
 
     # -- the driver's side ---------------------------------------------------------------------
-
-    def receive_buffer(self) -> memoryview:
-        return self._receiver.buffer()
 
     def received(self, count: int) -> None:
         self.active = True

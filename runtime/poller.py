@@ -6,6 +6,7 @@ burst the turn runs once (runtime.turn), for all of it.
 
 After a burst the poller looks again a few times before it sleeps. It yields the processor between
 two looks: a broker and its bookies may share the cores, and would otherwise wait for each other.
+Looking is for who waits for each answer; where many are under way it is hardly worth it (`Looks`).
 
 Owner: the event loop's thread.
 """
@@ -42,6 +43,54 @@ REST_FROM_LOOKS_SECONDS = 0.1
 EVENTS_PER_BURST_MAX = 1024
 
 
+#: The fewest looks.
+LOOKS_MIN = 8
+#: What makes a burst a large one, in the turn's units: five requests to produce. Its clients have
+#: more under way than they wait for, and while the loop sleeps, more of it comes together.
+LARGE_BURST_UNITS = 150
+#: After so many sleeps in a row that no look spared, all looks are tried again.
+SLEEPS_UNTIL_TRIED = 16
+
+
+class Looks:
+    """How often to look, by what the last looks came to.
+
+    With 32 connections what comes is there after 7 looks, or not within 100; where 50 requests of
+    one client are under way, it takes 60, and each sleep would bring more of them together. Half of
+    the processor's time went into looks there."""
+
+    __slots__ = ("_burst_units", "_limit", "_sleeps")
+
+    def __init__(self) -> None:
+        self._limit = LOOKS_MAX
+        self._sleeps = 0
+        #: Of the largest burst lately.
+        self._burst_units = 0
+
+    def burst(self, units: int) -> None:
+        """There was a burst, and this was done in it."""
+        self._burst_units = max(units, self._burst_units * 3 >> 2)
+
+    @property
+    def limit(self) -> int:
+        """So often it is worth looking now."""
+        return LOOKS_MIN if self._burst_units >= LARGE_BURST_UNITS else self._limit
+
+    def found(self, number: int) -> None:
+        """The `number`th look found something. A limit that was spares sleeps goes slowly."""
+        self._sleeps = 0
+        kept = self._limit - (self._limit >> 3)
+        self._limit = min(LOOKS_MAX, max(LOOKS_MIN, 2 * number, kept))
+
+    def in_vain(self) -> None:
+        """None did. Once says little: a sync took longer, a client thought."""
+        self._sleeps += 1
+        if self._sleeps % SLEEPS_UNTIL_TRIED == 0:
+            self._limit = LOOKS_MAX
+        elif self._sleeps > 1:
+            self._limit = max(LOOKS_MIN, self._limit >> 1)
+
+
 class Poller:
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -57,6 +106,7 @@ class Poller:
         self._at_end: list[Callable[[], None]] = []
         #: Before that time it goes to sleep at once.
         self._looks_from = 0.0
+        self._looks = Looks()
 
     def register(self, fd: int, mask: int, handler: Callable[[int], None]) -> None:
         """`handler(events)` is called in every burst in which the descriptor is ready."""
@@ -107,14 +157,17 @@ class Poller:
         now = time.monotonic()
         if now < self._looks_from:
             return False
-        for _ in range(LOOKS_MAX):
+        looks = self._looks
+        for number in range(1, looks.limit + 1):
             os.sched_yield()
             if self._burst():
+                looks.found(number)
                 return True
             before, now = now, time.monotonic()
             if now - before > LOOK_SECONDS_MAX:
                 self._looks_from = now + REST_FROM_LOOKS_SECONDS
                 return False
+        looks.in_vain()
         return False
 
     def _burst(self) -> bool:
@@ -138,5 +191,6 @@ class Poller:
                     self._put_off = ready[number:]  # or the first would come first for ever
                     break
         turn.run()
+        self._looks.burst(turn.spent_units)
         watch.end()
         return True

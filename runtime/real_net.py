@@ -123,8 +123,13 @@ class SocketTransport:
     def write(self, buffers: Buffers) -> None:
         if self._closing:  # an end is one, too; the factory may write before there is a connection
             return
-        self._output.extend(buffers)
-        self.unsent_bytes += sum(map(len, buffers))
+        if len(buffers) == 1:  # a reply to produce, mostly
+            (buffer,) = buffers
+            self._output.append(buffer)
+            self.unsent_bytes += len(buffer)
+        else:
+            self._output.extend(buffers)
+            self.unsent_bytes += sum(map(len, buffers))
         if not self._dirty:
             self._dirty = True
             self._net.flush_later(self)
@@ -192,6 +197,9 @@ class SocketTransport:
             while output:
                 sent = self._send_some()
                 self.unsent_bytes -= sent
+                if not self.unsent_bytes:
+                    output.clear()
+                    break
                 while sent:
                     first = output[0]
                     size = len(first)

@@ -165,9 +165,9 @@ class FrameReceiver:
         """Where the next bytes go."""
         if self._large is not None:
             return self._large[self._filled : self._room]
+        window = self._window = self._chunks.window(self._partial)
         # Only the bytes behind the partial frame are to be filled.
-        self._window = self._chunks.window(self._partial)
-        return self._window[len(self._partial) :]
+        return window[len(self._partial) :] if self._partial else window
 
     def received(self, count: int) -> None:
         """FrameTooLargeError if a frame's announced size is out of bounds."""

@@ -141,13 +141,17 @@ def checked_batch(
     return Checked(header, records, now_ms, now_ms, walked_bytes, locks, now_ms)
 
 
+#: A named tuple of all its fields, in half the time of its class's `_make`.
+_named = tuple.__new__
+
+
 def checked_whole(
     whole: Whole, records: memoryview, config: TopicConfig, now_ms: int
 ) -> Checked | None:
     """What `checked_batch` says of a client's batch that was found `whole` before, if the topic's
     settings are the usual ones and forbid nothing; None: ask that. `records` is all of it."""
     header_fields, min_timestamp, keyless_count = whole
-    header = BatchHeader._make(header_fields)
+    header = _named(BatchHeader, header_fields)
     size = len(records)
     max_timestamp = header.max_timestamp
     before_max_ms = config.message_timestamp_before_max_ms
@@ -161,7 +165,8 @@ def checked_whole(
         or (keyless_count and "compact" in config.cleanup_policy)
     ):
         return None
-    return Checked(header, records, -1, now_ms, size - BATCH_OVERHEAD, min_timestamp=min_timestamp)
+    walked_bytes = size - BATCH_OVERHEAD
+    return _named(Checked, (header, records, -1, now_ms, walked_bytes, None, min_timestamp))
 
 
 def _checked_header(records: memoryview, config: TopicConfig, *, internal: bool) -> BatchHeader:
