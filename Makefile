@@ -56,7 +56,7 @@ $(VENV)/compiler.stamp: $(VENV)/venv.stamp
 	touch $@
 
 $(VENV)/run.stamp: $(VENV)/compiler.stamp requirements/run.txt pyproject.toml \
-  wire/kafka/records/_walk.c wire/kafka/records/_records.h wire/kafka/_produce.c
+  wire/kafka/records/_walk.c wire/kafka/_produce.c
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
 	$(BIN)/python -m compileall -q $(PACKAGES)  # else the first start does: a third of its imports' time

@@ -182,7 +182,7 @@ class ProduceHandler:
         found = plain_produce(frame)
         if found is None:
             return None
-        version, correlation_id, acks, key, start, end, whole = found
+        version, correlation_id, acks, key, start, end = found
         place = self._places.get((version, key))
         try:
             if place is None:
@@ -199,7 +199,7 @@ class ProduceHandler:
             return None
         self.requests_count += 1
         self.bytes_in += end - start
-        append = PlainAppend(frame[start:end], whole, place, correlation_id, log.log_start_offset)
+        append = PlainAppend(frame[start:end], place, correlation_id, log.log_start_offset)
         log.submit(append)
         return append
 

@@ -11,7 +11,6 @@ Owner: the event loop's thread.
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING
 
 from broker.api import PlainReply
 from broker.log.append.queue import Append
@@ -22,9 +21,6 @@ from wire.kafka.messages.produce import (
     TopicProduceResponse,
 )
 from wire.kafka.plain_produce import answer_maker, place_of
-
-if TYPE_CHECKING:
-    from wire.kafka.plain_produce import Whole
 
 
 def tell_outcome(append: Append, result: PartitionProduceResponse) -> None:
@@ -56,7 +52,7 @@ class PlainPlace:
 class PlainAppend(Append, PlainReply):
     __slots__ = (
         "correlation_id", "line", "log_start_offset", "message", "on_turn", "parts", "parts_bytes",
-        "place", "route", "size_bytes", "version", "whole",
+        "place", "route", "size_bytes", "version",
     )  # fmt: skip
 
     on_abandoned = None
@@ -66,13 +62,11 @@ class PlainAppend(Append, PlainReply):
     def __init__(
         self,
         records: memoryview,
-        whole: Whole | None,
         place: PlainPlace,
         correlation_id: int,
         log_start_offset: int,
     ) -> None:
         super().__init__(records)
-        self.whole = whole
         self.place = place
         self.version = place.version
         self.correlation_id = correlation_id

@@ -8,36 +8,13 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include "records/_records.h"
+#include <stdint.h>
 
 #define VERSION_MIN 7
 #define VERSION_FLEXIBLE 9
 #define VERSION_TOPIC_ID 13
 #define TOPIC_ID_BYTES 16
 #define ACKS_ALL (-1)
-
-/* Of a record batch, as in records/batch.py: where its fields are. */
-enum {
-    BATCH_LENGTH = 8,
-    LEADER_EPOCH = 12,
-    MAGIC = 16,
-    CRC = 17,
-    ATTRIBUTES = 21,
-    LAST_OFFSET_DELTA = 23,
-    BASE_TIMESTAMP = 27,
-    MAX_TIMESTAMP = 35,
-    PRODUCER_ID = 43,
-    PRODUCER_EPOCH = 51,
-    BASE_SEQUENCE = 53,
-    RECORD_COUNT = 57,
-    BATCH_OVERHEAD = 61
-};
-#define LENGTH_OVERHEAD 12
-#define MAGIC_2 2
-/* Codec, timestamp type, transactional, control: none of them. */
-#define UNUSUAL_ATTRIBUTES 0x3f
-/* Longer ones are checked where their time is counted (broker/log/append/checking.py). */
-#define CHECKED_SIZE_MAX (32 * 1024)
 
 static inline uint64_t big_endian(const uint8_t *at, int size)
 {
@@ -49,43 +26,11 @@ static inline uint64_t big_endian(const uint8_t *at, int size)
 
 static inline int16_t int16_at(const uint8_t *at) { return (int16_t)big_endian(at, 2); }
 static inline int32_t int32_at(const uint8_t *at) { return (int32_t)big_endian(at, 4); }
-static inline int64_t int64_at(const uint8_t *at) { return (int64_t)big_endian(at, 8); }
 
-/* CRC-32C where the processor has an instruction for it. Without one no batch is checked here. */
-#if defined(__x86_64__)
-static int has_crc32c(void) { return __builtin_cpu_supports("sse4.2"); }
-
-__attribute__((target("sse4.2"))) static uint32_t crc32c(const uint8_t *at, ptrdiff_t size)
-{
-    uint64_t crc = 0xffffffff, eight;
-    for (; size >= 8; at += 8, size -= 8) {
-        __builtin_memcpy(&eight, at, 8);
-        crc = __builtin_ia32_crc32di(crc, eight);
-    }
-    for (; size; at++, size--)
-        crc = __builtin_ia32_crc32qi((uint32_t)crc, *at);
-    return ~(uint32_t)crc;
-}
-#elif defined(__ARM_FEATURE_CRC32)
-#include <arm_acle.h>
-static int has_crc32c(void) { return 1; }
-
-static uint32_t crc32c(const uint8_t *at, ptrdiff_t size)
-{
-    uint32_t crc = 0xffffffff;
-    uint64_t eight;
-    for (; size >= 8; at += 8, size -= 8) {
-        __builtin_memcpy(&eight, at, 8);
-        crc = __crc32cd(crc, eight);
-    }
-    for (; size; at++, size--)
-        crc = __crc32cb(crc, *at);
-    return ~crc;
-}
-#else
-static int has_crc32c(void) { return 0; }
-static uint32_t crc32c(const uint8_t *at, ptrdiff_t size) { (void)at, (void)size; return 0; }
-#endif
+/* What is left of the frame. */
+typedef struct {
+    const uint8_t *at, *end;
+} Cursor;
 
 /* The frame's parts, as pointers into it. */
 typedef struct {
@@ -95,7 +40,7 @@ typedef struct {
 } Plain;
 
 /* Steps over so many bytes, which it points to; NULL if there are fewer. */
-static inline const uint8_t *take(Cursor *from, ptrdiff_t size)
+static inline const uint8_t *take(Cursor *from, Py_ssize_t size)
 {
     if (size > from->end - from->at)
         return NULL;
@@ -118,14 +63,14 @@ static inline int take_int32(Cursor *from, int32_t value)
 }
 
 /* An unsigned varint in its shortest form, of 28 bits at most; -1 if it is none. */
-static inline ptrdiff_t take_size(Cursor *from)
+static inline Py_ssize_t take_size(Cursor *from)
 {
-    ptrdiff_t value = 0;
+    Py_ssize_t value = 0;
     for (int shift = 0; shift < 28; shift += 7) {
         const uint8_t *at = take(from, 1);
         if (at == NULL)
             return -1;
-        value |= (ptrdiff_t)(*at & 0x7f) << shift;
+        value |= (Py_ssize_t)(*at & 0x7f) << shift;
         if (*at < 0x80)
             return *at || !shift ? value : -1;
     }
@@ -158,7 +103,7 @@ static int take_header(Cursor *from, Plain *out)
 /* Behind the place, in versions before 9 and from then on. */
 static int take_records(Cursor *from, Plain *out)
 {
-    ptrdiff_t size;
+    Py_ssize_t size;
     if (out->version < VERSION_FLEXIBLE) {
         const uint8_t *at = take(from, 4);
         if (at == NULL)
@@ -189,7 +134,7 @@ static int take_place(Cursor *from, Plain *out)
     } else {
         if (!take_byte(from, 2)) /* one topic: counts are one more than there are */
             return 0;
-        ptrdiff_t size = TOPIC_ID_BYTES;
+        Py_ssize_t size = TOPIC_ID_BYTES;
         if (out->version < VERSION_TOPIC_ID)
             size = take_size(from) - 1;
         if (size < 0 || size > INT16_MAX || take(from, size) == NULL || !take_byte(from, 2))
@@ -201,7 +146,7 @@ static int take_place(Cursor *from, Plain *out)
     return 1;
 }
 
-static int take_apart(const uint8_t *data, ptrdiff_t size, Plain *out)
+static int take_apart(const uint8_t *data, Py_ssize_t size, Plain *out)
 {
     Cursor from = {data, data + size};
     const uint8_t *at;
@@ -221,48 +166,6 @@ static int take_apart(const uint8_t *data, ptrdiff_t size, Plain *out)
     return take_place(&from, out) && take_records(&from, out);
 }
 
-/* Whether all is as it should be that does not depend on a topic's settings. */
-static int is_whole(const uint8_t *batch, ptrdiff_t size, Walked *out)
-{
-    if (size < BATCH_OVERHEAD || size > CHECKED_SIZE_MAX || batch[MAGIC] != MAGIC_2)
-        return 0;
-    if (int32_at(batch + BATCH_LENGTH) != size - LENGTH_OVERHEAD || int64_at(batch))
-        return 0;
-    int32_t count = int32_at(batch + RECORD_COUNT);
-    if (count <= 0 || int32_at(batch + LAST_OFFSET_DELTA) != count - 1)
-        return 0;
-    if (int16_at(batch + ATTRIBUTES) & UNUSUAL_ATTRIBUTES)
-        return 0;
-    if (int64_at(batch + PRODUCER_ID) >= 0
-        && (int16_at(batch + PRODUCER_EPOCH) < 0 || int32_at(batch + BASE_SEQUENCE) < 0))
-        return 0;
-    if (!has_crc32c() || crc32c(batch + ATTRIBUTES, size - ATTRIBUTES) != big_endian(batch + CRC, 4))
-        return 0;
-    out->fault = WHOLE;
-    out->index = out->position = out->late = out->keyless = out->blamed_count = 0;
-    out->max_timestamp = -1;
-    out->min_timestamp = INT64_MAX;
-    walk_all(batch + BATCH_OVERHEAD, size - BATCH_OVERHEAD, count, int64_at(batch + BASE_TIMESTAMP),
-             INT64_MIN, INT64_MAX, 1, out);
-    return !out->fault && !out->late && out->max_timestamp == int64_at(batch + MAX_TIMESTAMP);
-}
-
-/* (header, the earliest timestamp, records without a key); None of what is not whole. */
-static PyObject *checked(const uint8_t *batch, ptrdiff_t size)
-{
-    Walked walked;
-    if (!is_whole(batch, size, &walked))
-        Py_RETURN_NONE;
-    return Py_BuildValue(
-        "((LiiiIhiLLLhii)Ln)", (long long)int64_at(batch), int32_at(batch + BATCH_LENGTH),
-        int32_at(batch + LEADER_EPOCH), MAGIC_2, (unsigned)big_endian(batch + CRC, 4),
-        int16_at(batch + ATTRIBUTES), int32_at(batch + LAST_OFFSET_DELTA),
-        (long long)int64_at(batch + BASE_TIMESTAMP), (long long)int64_at(batch + MAX_TIMESTAMP),
-        (long long)int64_at(batch + PRODUCER_ID), int16_at(batch + PRODUCER_EPOCH),
-        int32_at(batch + BASE_SEQUENCE), int32_at(batch + RECORD_COUNT),
-        (long long)walked.min_timestamp, (Py_ssize_t)walked.keyless);
-}
-
 static PyObject *plain_produce(PyObject *module, PyObject *frame)
 {
     Py_buffer data;
@@ -274,10 +177,9 @@ static PyObject *plain_produce(PyObject *module, PyObject *frame)
     if (take_apart(data.buf, data.len, &plain)) {
         const uint8_t *start = data.buf;
         found = Py_BuildValue(
-            "(iiiy#nnN)", plain.version, plain.correlation_id, plain.acks, plain.place,
+            "(iiiy#nn)", plain.version, plain.correlation_id, plain.acks, plain.place,
             (Py_ssize_t)(plain.place_end - plain.place), (Py_ssize_t)(plain.records - start),
-            (Py_ssize_t)(plain.records_end - start),
-            checked(plain.records, plain.records_end - plain.records));
+            (Py_ssize_t)(plain.records_end - start));
     } else {
         found = Py_None;
         Py_INCREF(found);

@@ -11,12 +11,6 @@ ordinary one the same (tests/wire/kafka/test_plain_produce.py).
 `plain_produce` is None, and every request is decoded as declared. There is no second one in Python:
 the compiled decoder takes no longer than that would.
 
-It looks into the batch, too. What it finds whole, `Whole` says so of: everything holds that the
-broker asks of a batch whatever the topic's settings are (broker/log/append/validation.py), and the
-records were walked (wire/kafka/records/walk.py). Of a batch that is longer than 32 KiB, compressed,
-transactional, not as it should be, or where the processor has no instruction for the checksum, it
-says nothing.
-
 An answer begins with the bytes by which the request names its place: one topic, one partition.
 
 Owner of the state: nobody.
@@ -36,12 +30,8 @@ if TYPE_CHECKING:
     from wire.buffers import Buffer
 
 
-#: Of a batch that is whole: its header's fields (as BatchHeader), the earliest timestamp of its
-#: records (-1 included), and how many have no key. The latest timestamp is the header's.
-Whole: TypeAlias = tuple[tuple[int, ...], int, int]
-#: Version, correlation id, acks (-1 or 1), the place, where its records begin and end in the frame,
-#: and what is known of them.
-PlainProduce: TypeAlias = tuple[int, int, int, bytes, int, int, Whole | None]
+#: Version, correlation id, acks (-1 or 1), the place, where the records begin and end in the frame.
+PlainProduce: TypeAlias = tuple[int, int, int, bytes, int, int]
 
 VERSION_MIN, VERSION_MAX = 7, 13
 _ERRORS_VERSION = 8

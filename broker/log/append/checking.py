@@ -38,13 +38,12 @@ from runtime.logs import kv
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import BATCH_OVERHEAD
 from wire.kafka.records.compression import Compression, SizeLimitError
-from wire.kafka.records.walk import IS_COMPILED, RECORD_BYTES_MIN
+from wire.kafka.records.walk import IS_COMPILED, RECORD_BYTES_MIN, whole_batch
 
 if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
     from broker.log.append.queue import Append
     from runtime.env import Env
-    from wire.kafka.plain_produce import Whole
 
 logger = logging.getLogger(__name__)
 
@@ -72,12 +71,12 @@ _COMPRESSED_NS = {
     Compression.LZ4: 6,
     Compression.ZSTD: 15,
 }
+#: Up to here one step is quicker than several (wire/kafka/records/walk.py), whose checksum is.
+WHOLE_BYTES_MAX = 16 << 10
 _CODECS = {int(codec): codec for codec in Compression}
 _ATTRIBUTES_LOW_BYTE = 22
 _COUNT = Struct(">i")
 _COUNT_OFFSET = 57
-#: In a header's fields.
-RECORD_COUNT = 12
 
 
 class Line(Protocol):
@@ -104,25 +103,21 @@ class BatchChecks:
         self.lock_counts = LockCounts()
 
     def check_now(
-        self,
-        records: memoryview,
-        config: TopicConfig,
-        *,
-        internal: bool,
-        whole: Whole | None = None,
+        self, records: memoryview, config: TopicConfig, *, internal: bool
     ) -> Checked | None:
-        """None if that does not fit into this turn: then it is for the line. KafkaError. `whole`:
-        of a client's batch; what is known of it is not looked at again."""
+        """None if that does not fit into this turn: then it is for the line. KafkaError."""
         left_ns = self._left_ns
         if left_ns <= 0:
             return None
-        if whole is not None:
-            # It took less than is counted, but what a turn does must not depend on a compiler.
-            cost_ns = _plain_cost_ns(len(records), whole[0][RECORD_COUNT])
-            if cost_ns <= left_ns:
+        if whole_batch is not None and len(records) <= WHOLE_BYTES_MAX and not internal:
+            # As `_costs`: the usual batch on a topic with the usual settings.
+            left_for_records_ns = left_ns - BATCH_NS - (len(records) * BYTE_EIGHTHS_NS >> 3)
+            whole = whole_batch(records, left_for_records_ns // RECORD_NS)
+            if whole is not None:
                 checked = checked_whole(whole, records, config, self._env.clock.time_ms())
                 if checked is not None:
-                    self._spend(cost_ns)
+                    left_for_records_ns -= RECORD_NS * checked.header.record_count
+                    self._spend(left_ns - left_for_records_ns)
                     self.inline_count += 1
                     return checked
         byte_ns, known_ns = _costs(records, config, internal=internal)
@@ -222,11 +217,6 @@ class BatchChecks:
 
 def _check_whole(records: memoryview, config: TopicConfig, now_ms: int, internal: bool) -> Checked:
     return checked_batch(records, config, now_ms, internal=internal)
-
-
-def _plain_cost_ns(size: int, count: int) -> int:
-    """Of a batch that is not compressed, and stays so, on a topic without locks."""
-    return BATCH_NS + (size * BYTE_EIGHTHS_NS >> 3) + RECORD_NS * count
 
 
 def _costs(records: memoryview, config: TopicConfig, *, internal: bool) -> tuple[int, int]:

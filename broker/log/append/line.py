@@ -90,9 +90,7 @@ class AppendLine:
             self._unchecked.append((append, internal))
             return
         try:
-            checked = self._checks.check_now(
-                append.records, self._log.config, internal=internal, whole=append.whole
-            )
+            checked = self._checks.check_now(append.records, self._log.config, internal=internal)
         except KafkaError as error:
             append.fail(error)
             return

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from broker.log.transactions.origin import Origin
     from ledger.writer import LedgerWriter
     from runtime.turn import Turn
-    from wire.kafka.plain_produce import Whole
 
 
 #: Above every size.
@@ -72,8 +71,6 @@ class Append(ABC):
 
     #: Of a batch that may be part of a transaction; whoever sends such has it.
     origin: Origin | None = None
-    #: Of a batch that was looked at before and found whole (wire/kafka/plain_produce.py).
-    whole: Whole | None = None
 
     def __init__(self, records: memoryview) -> None:
         self.records = records

@@ -52,7 +52,7 @@ from wire.kafka.records.walk import (
 if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
     from broker.log.locks.lock_headers_core import BatchLocks
-    from wire.kafka.plain_produce import Whole
+    from wire.kafka.records.walk import Whole
 
 MAGIC_BYTE = 16
 #: What a batch's length does not count: base offset and the length itself.
@@ -148,8 +148,8 @@ _named = tuple.__new__
 def checked_whole(
     whole: Whole, records: memoryview, config: TopicConfig, now_ms: int
 ) -> Checked | None:
-    """What `checked_batch` says of a client's batch that was found `whole` before, if the topic's
-    settings are the usual ones and forbid nothing; None: ask that. `records` is all of it."""
+    """What `checked_batch` says of a client's batch that is `whole`, if the topic's settings are
+    the usual ones and forbid nothing; None: ask that. `records` is all of it."""
     header_fields, min_timestamp, keyless_count = whole
     header = _named(BatchHeader, header_fields)
     size = len(records)

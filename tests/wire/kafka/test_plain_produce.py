@@ -1,7 +1,5 @@
 """The ordinary Produce, taken apart at once: the same as the declared message says, or nothing."""
 
-import ctypes
-import mmap
 import random
 import struct
 import uuid
@@ -10,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.wire.kafka.guarded import Guarded
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import decode, request_class
 from wire.kafka.errors import WireError
@@ -28,7 +27,7 @@ from wire.kafka.plain_produce import (
     place_of,
     plain_produce,
 )
-from wire.kafka.records.batch import build_batch, parse_header
+from wire.kafka.records.batch import build_batch
 from wire.kafka.records.record import Record
 
 needs_compiled = pytest.mark.skipif(
@@ -96,7 +95,7 @@ def check_same(frame, found):
     assert header.api_key == ApiKey.PRODUCE
     assert end == len(frame)
     assert is_ordinary(body, header.api_version, header.client_id)
-    version, correlation_id, acks, place, start, end, whole = found
+    version, correlation_id, acks, place, start, end = found
     assert (version, correlation_id) == (header.api_version, header.correlation_id)
     assert acks == body.acks
     [topic] = body.topic_data
@@ -108,8 +107,6 @@ def check_same(frame, found):
         assert (told.topic, told.topic_id) == ("", topic.topic_id)
     else:
         assert (told.topic, told.topic_id) == (topic.name, None)
-    if whole is not None:
-        assert whole[0] == tuple(parse_header(data.records))
 
 
 @needs_compiled
@@ -124,36 +121,11 @@ def test_what_is_ordinary_is_taken_and_nothing_else(body, version, correlation_i
 
 
 @needs_compiled
-@pytest.mark.parametrize("version", range(VERSION_MIN, VERSION_MAX + 1))
-def test_a_good_batch_is_found_whole(version):
-    found = plain_produce(frame_of(ordinary(), version))
-    assert found[6] == (tuple(parse_header(BATCH)), 1_000, 0)
-
-
-@needs_compiled
 @pytest.mark.parametrize("key", [key for key in range(-1, 90) if key != ApiKey.PRODUCE])
 def test_requests_of_others_are_left_alone(key):
     frame = bytearray(frame_of(ordinary(), 9))
     struct.pack_into(">h", frame, 0, key)
     assert plain_produce(frame) is None
-
-
-class Guarded:
-    """Memory whose last byte is followed by a page that nobody may read."""
-
-    def __init__(self, pages=8):
-        self._size = pages * mmap.PAGESIZE
-        self._memory = mmap.mmap(-1, self._size + mmap.PAGESIZE)
-        anchor = ctypes.c_char.from_buffer(self._memory)
-        libc = ctypes.CDLL(None, use_errno=True)
-        forbidden = ctypes.c_void_p(ctypes.addressof(anchor) + self._size)
-        if libc.mprotect(forbidden, mmap.PAGESIZE, 0):
-            raise OSError(ctypes.get_errno(), "mprotect")
-
-    def at_end(self, data):
-        view = memoryview(self._memory)[self._size - len(data) : self._size]
-        view[:] = data
-        return view
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A batch that was found whole while its request was taken apart is what its check says it is."""
+"""A batch that is found whole in one step is what its check says it is."""
 
 import random
 import struct
@@ -11,18 +11,14 @@ from hypothesis import strategies as st
 
 from broker.log.append.validation import checked_batch, checked_whole
 from tests.broker.log.append.test_validation import FIELDS, HOUR_MS, NOW_MS, Config
+from tests.wire.kafka.guarded import Guarded
 from wire.kafka.errors import KafkaError
-from wire.kafka.headers import encode_request
-from wire.kafka.messages import ProduceRequest
-from wire.kafka.messages.produce import PartitionProduceData, TopicProduceData
-from wire.kafka.plain_produce import plain_produce
-from wire.kafka.records.batch import build_batch
+from wire.kafka.records.batch import build_batch, parse_header
 from wire.kafka.records.compression import Compression
 from wire.kafka.records.record import Record
+from wire.kafka.records.walk import whole_batch
 
-pytestmark = pytest.mark.skipif(
-    plain_produce is None, reason="installed where there was no compiler"
-)
+pytestmark = pytest.mark.skipif(whole_batch is None, reason="installed where there was no compiler")
 
 USUAL = Config()
 INT64_MAX = 2**63 - 1
@@ -49,12 +45,8 @@ records = st.lists(
 )
 
 
-def whole_of(batch):
-    data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(batch))])]
-    frame = encode_request(ProduceRequest(None, -1, 0, data), 9, 1, None)[4:]
-    found = plain_produce(frame)
-    assert bytes(frame[found[4] : found[5]]) == bytes(batch)
-    return found[6]
+def whole_of(batch, count_max=1000):
+    return whole_batch(batch, count_max)
 
 
 def batch_of(made, timestamp=NOW_MS, **options):
@@ -117,9 +109,14 @@ def test_good_batches(made, config, producer_id, timestamp):
 VALUES = [0, 1, -1, 2, 3, 0x40, 0x10, 0x20, 0x08, 7, 2**15 - 1, -(2**15)]
 
 
+@pytest.fixture(scope="module")
+def guarded():
+    return Guarded()
+
+
 @given(records, configs, st.integers(0, 2**32))
-def test_damaged_batches(made, config, seed):
-    """With checksums that are right, and that are not."""
+def test_damaged_batches(guarded, made, config, seed):
+    """With checksums that are right, and that are not. No byte behind them is read."""
     rng = random.Random(seed)
     for _ in range(10):
         batch = batch_of(made)
@@ -137,6 +134,7 @@ def test_damaged_batches(made, config, seed):
             batch += bytes(rng.randrange(1, 80))
         if rng.random() < 0.8 and len(batch) > 21:
             struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+        assert whole_of(guarded.at_end(batch)) == whole_of(batch)
         check_same(batch, rng.choice([config, USUAL]))
 
 
@@ -166,10 +164,17 @@ def test_what_is_unusual_is_checked_where_it_always_was(options):
     assert whole_of(one(**options)) is None
 
 
-def test_long_batches_are_checked_where_their_time_is_counted():
-    """64 B less than 32 KiB, with what is in front of the value."""
-    assert whole_of(batch_of([(0, None, b"v" * (32_768 - 64 - 10), [])])) is not None
-    assert whole_of(batch_of([(0, None, b"v" * 32_768, [])])) is None
+def test_what_is_told_of_a_batch():
+    batch = batch_of([(5, b"key", None, []), (3, None, b"value", []), (9, None, b"", [])])
+    for memory in (batch, bytes(batch), memoryview(b"12" + batch + b"3")[2:-1]):
+        assert whole_of(memory) == (tuple(parse_header(batch)), NOW_MS + 3, 2)
+
+
+def test_no_more_records_are_walked_than_there_is_time_for():
+    batch = batch_of([(0, None, b"v", [])] * 7)
+    assert whole_of(batch, 7) is not None
+    for count_max in (6, 0, -1, -(2**40)):
+        assert whole_of(batch, count_max) is None
 
 
 def test_the_checksum_is_of_all_bytes_behind_it():
