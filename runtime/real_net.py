@@ -195,7 +195,7 @@ class SocketTransport:
         output = self._output
         try:
             while output:
-                sent = self._send_some()
+                sent = self._socket.send(output[0]) if len(output) == 1 else self._send_some()
                 self.unsent_bytes -= sent
                 if not self.unsent_bytes:
                     output.clear()
@@ -228,9 +228,8 @@ class SocketTransport:
         self._connection.drained()
 
     def _send_some(self) -> int:
+        """Of several buffers."""
         output = self._output
-        if len(output) == 1:
-            return self._socket.send(output[0])
         if self.unsent_bytes <= JOIN_BYTES_MAX:
             joined = b"".join(output)
             output.clear()
