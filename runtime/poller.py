@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from runtime.turn import Turn
 
+    #: A descriptor, its events, and its handler.
+    _Ready = tuple[int, int, Callable[[int], None] | None]
+
 #: Bursts that are served before other tasks get their turn.
 BURSTS_PER_WAKE_MAX = 8
 #: After a burst, so many looks (about a microsecond each) before the loop goes to sleep: a client
@@ -102,7 +105,7 @@ class Poller:
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
         #: Descriptor, events and handler of those that are ready, but others come first.
-        self._put_off: list[tuple[int, int, Callable[[int], None] | None]] = []
+        self._put_off: list[_Ready] = []
         self._at_end: list[Callable[[], None]] = []
         #: Before that time it goes to sleep at once.
         self._looks_from = 0.0
@@ -170,19 +173,14 @@ class Poller:
         looks.in_vain()
         return False
 
-    def _burst(self) -> bool:
-        """Serves all that is ready now, or what takes so long that others should come in between;
-        whether there was anything."""
+    def _ready(self) -> list[_Ready]:
+        """What is ready now."""
         handlers = self._handlers
-        ready, self._put_off = self._put_off, []
-        if not ready:
-            events = self._epoll.poll(0, EVENTS_PER_BURST_MAX)
-            if not events:
-                return False
-            ready = [(fd, mask, handlers.get(fd)) for fd, mask in events]
-        turn, watch = self.turn, self._watch
-        watch.begin()
-        turn.begin()
+        events = self._epoll.poll(0, EVENTS_PER_BURST_MAX)
+        return [(fd, mask, handlers.get(fd)) for fd, mask in events]
+
+    def _serve(self, ready: list[_Ready]) -> None:
+        handlers, turn = self._handlers, self.turn
         for number, (fd, mask, handler) in enumerate(ready, 1):
             # Another may have closed the descriptor, and a new one have its number.
             if handler is not None and handlers.get(fd) is handler:
@@ -190,6 +188,20 @@ class Poller:
                 if turn.is_spent:
                     self._put_off = ready[number:]  # or the first would come first for ever
                     break
+
+    def _burst(self) -> bool:
+        """Serves all that is ready now, or what takes so long that others should come in between;
+        whether there was anything."""
+        ready, self._put_off = self._put_off, []
+        if not ready and not (ready := self._ready()):
+            return False
+        turn, watch = self.turn, self._watch
+        watch.begin()
+        turn.begin()
+        self._serve(ready)
+        if turn.spent_units and not turn.is_spent and (ready := self._ready()):
+            # Requests came, and others while they were handled: one turn for all of them.
+            self._serve(ready)
         turn.run()
         self._looks.burst(turn.spent_units)
         watch.end()
