@@ -8,8 +8,7 @@ is malformed: the declared message (wire/kafka/messages/produce.py) tells them a
 ordinary one the same (tests/wire/kafka/test_plain_produce.py).
 
 `_produce.c` does it, where there was a compiler when the package was installed; else
-`plain_produce` is None, and every request is decoded as declared. There is no second one in Python:
-the compiled decoder takes no longer than that would.
+`plain_produce` is None, and every request is decoded as declared: that is its second form.
 
 An answer begins with the bytes by which the request names its place: one topic, one partition.
 
