@@ -170,7 +170,10 @@ class ProduceHandler:
         plain = None if plain_produce is None else self.plain
         return [
             Api(
-                *(ApiKey.PRODUCE, 3, TOPIC_ID_VERSION, self.produce),
+                ApiKey.PRODUCE,
+                3,
+                TOPIC_ID_VERSION,
+                self.produce,
                 version_min_advertised=0,
                 plain=plain,
             )
