@@ -44,7 +44,8 @@ $(VENV)/venv.stamp:
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	touch $@
 
-# The walk over records is compiled where there is a compiler; without one it is Python.
+# The walk over records, and what takes an ordinary Produce apart, are compiled where there is a
+# compiler; without one Python does it.
 $(VENV)/compiler.stamp: $(VENV)/venv.stamp
 	@headers=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["include"])'); \
 	if ! { command -v gcc && [ -e "$$headers/Python.h" ]; } >/dev/null; then \
@@ -55,7 +56,7 @@ $(VENV)/compiler.stamp: $(VENV)/venv.stamp
 	touch $@
 
 $(VENV)/run.stamp: $(VENV)/compiler.stamp requirements/run.txt pyproject.toml \
-  wire/kafka/records/_walk.c
+  wire/kafka/records/_walk.c wire/kafka/_produce.c
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
 	$(BIN)/python -m compileall -q $(PACKAGES)  # else the first start does: a third of its imports' time
@@ -151,6 +152,6 @@ lock: ## Pin requirements/*.txt from pyproject.toml.
 	compile spark --extra build --extra dev --extra spark
 
 clean: ## Remove the virtual environment, caches and built things; not data/.
-	rm -rf $(VENV) build *.egg-info wire/kafka/records/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf $(VENV) build *.egg-info wire/kafka/*.so wire/kafka/records/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 	  .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

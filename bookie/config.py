@@ -134,7 +134,7 @@ class BookieConfig:
     journal_kept_entry_min_bytes: int = setting(
         "journalKeptEntryMinBytes",
         INT,
-        "524288",
+        "131072",
         at_least(0),
         unit="bytes",
         doc="Entries from this size on are written once: the journal's file becomes an entry log. "

@@ -86,12 +86,12 @@ class Route(Protocol):
 class ReplyLine(Protocol):
     """Where replies wait for their turn: a connection."""
 
-    def reply_resolved(self, reply: Reply) -> None: ...
+    def reply_resolved(self, reply: AnyReply) -> None: ...
 
-    def has_turn(self, reply: Reply) -> bool:
+    def has_turn(self, reply: AnyReply) -> bool:
         """Whether it is that now."""
 
-    def wait_turn(self, reply: Reply) -> None:
+    def wait_turn(self, reply: AnyReply) -> None:
         """`reply.on_turn` is called once the reply is the next to be sent, and there is room."""
 
 
@@ -122,33 +122,34 @@ class Handling(Protocol):
         """Runs it as a task of the server's."""
 
 
-class Reply:
+#: By this name mypy does not take it that there are none.
+_OF_SUBCLASSES = ()
+
+
+class AnyReply:
     """A response that is not there yet, and its place in the line of its connection's replies.
 
     The handler's part is `resolve`, once, on the loop's thread. One that would rather not go on
     for a client that left sets `on_abandoned`. The attributes below it are the connection's: one
-    object serves both, as every produce request needs one."""
+    object serves both, as every produce request needs one. Whoever is something else, too, has
+    them in slots of its own; all others are a `Reply`."""
 
-    __slots__ = (
-        "correlation_id", "finish", "is_silent", "line", "message", "on_abandoned", "on_turn",
-        "parts", "parts_bytes", "route", "size_bytes",
-    )  # fmt: skip
+    __slots__ = _OF_SUBCLASSES
 
-    def __init__(self) -> None:
-        self.message: Message | None = None
-        self.on_abandoned: Callable[[], None] | None = None
-        #: What the client's rights change of the response: what it was refused is told beside.
-        self.finish: Callable[[Message], Steps[None]] | None = None
-        #: acks=0: the request's memory is held until it is resolved, but nothing is sent.
-        self.is_silent = False
-        self.line: ReplyLine | None = None
-        self.route: Route  # how to encode the response, set with `line`
-        self.correlation_id = 0
-        #: Asked for by `when_next`.
-        self.on_turn: Callable[[], None] | None = None
-        self.parts: list[Buffer] | None = None  # encoded, waiting for those before it
-        self.parts_bytes = 0  # of `parts`, if they count as waiting
-        self.size_bytes = 0  # of request memory that is held until the response is there
+    message: Message | None
+    on_abandoned: Callable[[], None] | None
+    #: What the client's rights change of the response: what it was refused is told beside.
+    finish: Callable[[Message], Steps[None]] | None
+    #: acks=0: the request's memory is held until it is resolved, but nothing is sent.
+    is_silent: bool
+    line: ReplyLine | None
+    route: Route  # how to encode the response, set with `line`
+    correlation_id: int
+    #: Asked for by `when_next`.
+    on_turn: Callable[[], None] | None
+    parts: list[Buffer] | None  # encoded, waiting for those before it
+    parts_bytes: int  # of `parts`, if they count as waiting
+    size_bytes: int  # of request memory that is held until the response is there
 
     def resolve(self, message: Message) -> None:
         assert self.message is None, "a reply is resolved once"
@@ -174,6 +175,34 @@ class Reply:
             return False
         self.on_abandoned()
         return True
+
+
+class Reply(AnyReply):
+    __slots__ = (
+        "correlation_id", "finish", "is_silent", "line", "message", "on_abandoned", "on_turn",
+        "parts", "parts_bytes", "route", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.message = None
+        self.on_abandoned = None
+        self.finish = None
+        self.is_silent = False
+        self.line = None
+        self.correlation_id = 0
+        self.on_turn = None
+        self.parts = None
+        self.parts_bytes = 0
+        self.size_bytes = 0
+
+
+class PlainReply(AnyReply):
+    """Of a request that a handler took as it came (`Api.plain`). If all goes well it gets its
+    `parts` itself."""
+
+    __slots__ = _OF_SUBCLASSES
+
+    version: int
 
 
 class Throttled(Protocol):
@@ -442,13 +471,18 @@ class Accounting(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class Api:
-    """One served API. `version_min_advertised` is for Produce alone (KAFKA-18659)."""
+    """One served API. `version_min_advertised` is for Produce alone (KAFKA-18659).
+
+    `plain`, of one API at most: is shown each frame first, and takes those that are requests of its
+    own of the most ordinary kind, and will be answered without an error as far as it can be told
+    now; None to all others. Only asked where nobody has quotas or an authorizer."""
 
     key: ApiKey
     version_min: int
     version_max: int
     handle: HandlerFunction
     version_min_advertised: int | None = None
+    plain: Callable[[memoryview], PlainReply | None] | None = None
 
     def __post_init__(self) -> None:
         """ValueError if nobody has said what it needs authorised."""

@@ -13,7 +13,7 @@ from itertools import count
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from broker.api import ELEMENTS_INLINE, Reply, let_go, while_open
+from broker.api import ELEMENTS_INLINE, AnyReply, Reply, let_go, while_open
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
 from wire.kafka.primitives import ManyElementsError
@@ -44,7 +44,7 @@ class KafkaConnection:
         "_holds", "_is_closing", "_is_paused", "_is_sending", "_line", "_line_bytes", "_muted",
         "_receiver",
         "_resume_deferred", "_send_deferred", "_transport", "active", "dispatcher", "info",
-        "is_closed", "is_known", "last_use", "memory",
+        "is_closed", "is_known", "last_use", "memory", "receive_buffer",
     )  # fmt: skip
 
     def __init__(
@@ -58,9 +58,11 @@ class KafkaConnection:
     ) -> None:
         self._transport = transport
         self._receiver = FrameReceiver(chunks, frame_bytes_max, self._on_frame, self)
+        #: The driver asks for it before each read.
+        self.receive_buffer = self._receiver.buffer
         #: Requests that are worked on in slices, and responses that are encoded so.
         self._holds = 0
-        self._line: deque[Reply] = deque()
+        self._line: deque[AnyReply] = deque()
         #: Of replies that are encoded, and wait for one before them.
         self._line_bytes = 0
         self._is_sending = False
@@ -83,9 +85,6 @@ class KafkaConnection:
         self.last_use = next(_USES)
 
     # -- the driver's side ---------------------------------------------------------------------
-
-    def receive_buffer(self) -> memoryview:
-        return self._receiver.buffer()
 
     def received(self, count: int) -> None:
         self.active = True
@@ -234,7 +233,9 @@ class KafkaConnection:
             return
         self._line.append(reply)
 
-    def reply_later(self, reply: Reply, route: Route, correlation_id: int, size_bytes: int) -> None:
+    def reply_later(
+        self, reply: AnyReply, route: Route, correlation_id: int, size_bytes: int
+    ) -> None:
         """A place in line for a response that will be there later (or is there by now); the
         request's memory is held until then."""
         reply.line = self
@@ -242,31 +243,31 @@ class KafkaConnection:
         reply.correlation_id = correlation_id
         if not reply.is_silent:
             self._line.append(reply)
-        if reply.message is None:
+        if reply.message is None and reply.parts is None:
             reply.size_bytes = size_bytes
             self.memory.take(size_bytes)
         else:
             self.reply_resolved(reply)
 
-    def reply_resolved(self, reply: Reply) -> None:
-        """Stage 2: the response is there; encode it and send what is ready."""
+    def reply_resolved(self, reply: AnyReply) -> None:
+        """Stage 2: the response is there; encode it, if it is not, and send what is ready."""
         self.give_memory(reply)
         if self.is_closed or reply.is_silent:
             return
-        if not self._encode(reply):
+        if reply.parts is None and not self._encode(reply):
             return
         if self._line[0] is reply:
             self._send_ready()
         else:
             self._count(reply)
 
-    def _count(self, reply: Reply) -> None:
+    def _count(self, reply: AnyReply) -> None:
         """Its bytes wait for a reply before it, and count as those that a client leaves here."""
         assert reply.parts is not None
         reply.parts_bytes = sum(map(len, reply.parts))
         self._line_bytes += reply.parts_bytes
 
-    def has_turn(self, reply: Reply) -> bool:
+    def has_turn(self, reply: AnyReply) -> bool:
         line = self._line
         return (
             bool(line)
@@ -275,11 +276,11 @@ class KafkaConnection:
             and not self.is_closed
         )
 
-    def wait_turn(self, reply: Reply) -> None:
+    def wait_turn(self, reply: AnyReply) -> None:
         if self._line and self._line[0] is reply:
             self._send_ready()
 
-    def _encode(self, reply: Reply) -> bool:
+    def _encode(self, reply: AnyReply) -> bool:
         """Whether the reply has its bytes now. A long one gets them later, and the connection is
         held; one that cannot be said in its version is a handler's bug, which may cost its client
         the connection, but not everybody the server."""
@@ -301,7 +302,7 @@ class KafkaConnection:
             return False
         return True
 
-    async def _encode_sliced(self, reply: Reply) -> None:
+    async def _encode_sliced(self, reply: AnyReply) -> None:
         assert reply.message is not None
         steps = reply.route.encode_sliced(reply.message, reply.correlation_id)
         try:
@@ -318,7 +319,7 @@ class KafkaConnection:
             self.release(0)
         await let_go(reply.message)
 
-    def _encoding_failed(self, reply: Reply) -> None:
+    def _encoding_failed(self, reply: AnyReply) -> None:
         logger.exception(
             "handler_failed",
             kv(
@@ -329,7 +330,7 @@ class KafkaConnection:
         )
         self.close()
 
-    def give_memory(self, reply: Reply) -> None:
+    def give_memory(self, reply: AnyReply) -> None:
         if reply.size_bytes:
             self.memory.give(reply.size_bytes)
             reply.size_bytes = 0

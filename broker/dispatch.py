@@ -23,6 +23,7 @@ from broker.api import (
     STEP_UNITS,
     Abandonable,
     Api,
+    PlainReply,
     Reply,
     Request,
     let_go,
@@ -138,10 +139,14 @@ class Dispatcher:
         self.turn = turn
         self._authorizer = authorizer
         self._apis: dict[int, Api] = {}
+        #: Asked first, about each frame, and the key of its API.
+        self._plain: tuple[ApiKey, Callable[[memoryview], PlainReply | None]] | None = None
         for api in apis:
             if api.key in self._apis:
                 raise ValueError(f"API key {api.key!r} has two handlers")
             self._apis[api.key] = api
+            if api.plain is not None and authorizer is None:
+                self._plain = api.key, api.plain
         self._routes: dict[tuple[int, int], ApiRoute] = {}
         self._nursery = nursery
         self._strict = strict
@@ -176,6 +181,8 @@ class Dispatcher:
         if self.is_stopped:
             connection.close()
             return
+        if self._plain is not None and self.accounting is None and self._take(connection, frame):
+            return
         try:
             header, offset = decode_request_header(frame)
             route = self._routes.get((header.api_key, header.api_version))
@@ -201,6 +208,41 @@ class Dispatcher:
             if self._unmeasured & MEASURED_EVERY_MASK:
                 return
         self._did(route.name)
+
+    def _take(self, connection: KafkaConnection, frame: memoryview) -> bool:
+        """Whether a handler takes the frame as it is (`Api.plain`), and answers it."""
+        assert self._plain is not None
+        key, plain = self._plain
+        try:
+            reply = plain(frame)
+        except Exception:  # as in `_result`
+            self._failed_plain(connection, frame)
+            return True
+        if reply is None:
+            return False
+        route = self._routes.get((key, reply.version))
+        if route is None:
+            route = self._make_route(RequestHeader(key, reply.version, reply.correlation_id, None))
+        connection.is_known = True
+        route.counts[0] += 1
+        self.turn.spent_units += FREQUENT_UNITS
+        connection.reply_later(reply, route, reply.correlation_id, len(frame))
+        self._unmeasured += 1
+        if not self._unmeasured & MEASURED_EVERY_MASK:
+            self._did(route.name)
+        return True
+
+    def _failed_plain(self, connection: KafkaConnection, frame: memoryview) -> None:
+        header, _ = decode_request_header(frame)
+        counts = self.counts[header.api_key]
+        counts[0] += 1
+        request = Request(
+            *(header.api_key, header.api_version, header.correlation_id, header.client_id or ""),
+            connection=connection.info,
+            body=None,
+        )
+        self._failed(request, counts)
+        connection.close()
 
     async def _decode_sliced(
         self,

@@ -123,8 +123,13 @@ class SocketTransport:
     def write(self, buffers: Buffers) -> None:
         if self._closing:  # an end is one, too; the factory may write before there is a connection
             return
-        self._output.extend(buffers)
-        self.unsent_bytes += sum(map(len, buffers))
+        if len(buffers) == 1:  # a reply to produce, mostly
+            (buffer,) = buffers
+            self._output.append(buffer)
+            self.unsent_bytes += len(buffer)
+        else:
+            self._output.extend(buffers)
+            self.unsent_bytes += sum(map(len, buffers))
         if not self._dirty:
             self._dirty = True
             self._net.flush_later(self)
@@ -190,8 +195,11 @@ class SocketTransport:
         output = self._output
         try:
             while output:
-                sent = self._send_some()
+                sent = self._socket.send(output[0]) if len(output) == 1 else self._send_some()
                 self.unsent_bytes -= sent
+                if not self.unsent_bytes:
+                    output.clear()
+                    break
                 while sent:
                     first = output[0]
                     size = len(first)
@@ -220,9 +228,8 @@ class SocketTransport:
         self._connection.drained()
 
     def _send_some(self) -> int:
+        """Of several buffers."""
         output = self._output
-        if len(output) == 1:
-            return self._socket.send(output[0])
         if self.unsent_bytes <= JOIN_BYTES_MAX:
             joined = b"".join(output)
             output.clear()

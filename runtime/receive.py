@@ -80,35 +80,32 @@ UNLIMITED = _Unlimited()
 class ReceiveChunks:
     """The shared chunk, and memory for large frames. One per event loop."""
 
-    __slots__ = ("_chunk", "_memory", "_position", "_spare_chunks", "large")
+    __slots__ = ("_chunk", "_memory", "_spare_chunks", "large", "taken_bytes")
 
     def __init__(self) -> None:
         self._spare_chunks = SpareMemory(SPARE_CHUNKS_BYTES_MAX)
         self._memory = self._spare_chunks.take(CHUNK_BYTES)
         self._chunk = memoryview(self._memory)
-        self._position = 0
+        #: Of the chunk. Whoever fills the front of a window adds what is now his.
+        self.taken_bytes = 0
         self.large = SpareMemory(SPARE_LARGE_BYTES_MAX)
 
     def window(self, partial: bytes) -> memoryview:
         """Memory for the next bytes, with `partial` copied to its front. It is nobody else's
-        until `taken`, or until the next call: then it is given anew."""
-        end = self._position + len(partial) + WINDOW_BYTES
+        until it is taken, or until the next call: then it is given anew."""
+        end = self.taken_bytes + len(partial) + WINDOW_BYTES
         if end > CHUNK_BYTES:
             # The old chunk lives on in the views of those who still need it.
             self._chunk.release()
             self._spare_chunks.keep(self._memory)
             self._memory = self._spare_chunks.take(CHUNK_BYTES)
             self._chunk = memoryview(self._memory)
-            self._position = 0
+            self.taken_bytes = 0
             end = len(partial) + WINDOW_BYTES
-        view = self._chunk[self._position : end]
+        view = self._chunk[self.taken_bytes : end]
         if partial:
             view[: len(partial)] = partial
         return view
-
-    def taken(self, count: int) -> None:
-        """The first `count` bytes of the last window now belong to whoever asked for it."""
-        self._position += count
 
 
 class FrameReceiver:
@@ -165,9 +162,9 @@ class FrameReceiver:
         """Where the next bytes go."""
         if self._large is not None:
             return self._large[self._filled : self._room]
+        window = self._window = self._chunks.window(self._partial)
         # Only the bytes behind the partial frame are to be filled.
-        self._window = self._chunks.window(self._partial)
-        return self._window[len(self._partial) :]
+        return window[len(self._partial) :] if self._partial else window
 
     def received(self, count: int) -> None:
         """FrameTooLargeError if a frame's announced size is out of bounds."""
@@ -178,7 +175,7 @@ class FrameReceiver:
         assert window is not None
         end = len(self._partial) + count
         self._window = None
-        self._chunks.taken(end)
+        self._chunks.taken_bytes += end
         self._cut(window, end)
 
     def go_on(self) -> None:

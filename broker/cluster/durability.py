@@ -105,9 +105,9 @@ class Bookies:
 
     def is_short(self, copies: Copies, config: TopicConfig) -> bool:
         """Whether there are too few to acknowledge with acks=all (NOT_ENOUGH_REPLICAS)."""
-        return self.count < max(copies.ack_quorum, config.min_insync_replicas) or (
-            config.min_insync_replicas > copies.write_quorum
-        )
+        wanted, quorum = config.min_insync_replicas, copies.ack_quorum
+        count = len(self._writable())
+        return count < wanted or count < quorum or wanted > copies.write_quorum
 
     def replicas(
         self, leader: int, copies: Copies, ensemble: Sequence[str]

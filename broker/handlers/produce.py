@@ -23,19 +23,18 @@ client's own request timeout ends it).
 
 from __future__ import annotations
 
-from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from broker.api import Api, Reply, Request, Steps
 from broker.authorization import AclOperation
+from broker.handlers.produce_plain import PlainAppend, PlainPlace, tell_outcome
 from broker.log.append.queue import Append
 from broker.log.locks.lock_headers_core import REQUIRED
 from broker.log.transactions.origin import Origin
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -43,6 +42,7 @@ from wire.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from wire.kafka.plain_produce import plain_produce
 from wire.kafka.records.batch import BATCH_OVERHEAD, TRANSACTIONAL_MASK
 from wire.kafka.records.compression import Compression
 
@@ -60,6 +60,8 @@ ZSTD_VERSION = 7
 #: `Steps`.
 PARTITIONS_PER_STEP = 20
 PARTITION_UNITS = 30
+#: Partitions whose ordinary requests are remembered.
+PLACES_MAX = 20_000
 #: Who else may write to internal topics, as in Kafka: a tool that repairs them.
 ADMIN_CLIENT_ID = "__admin_client"
 ACKS_ALL = -1
@@ -130,17 +132,7 @@ class _ProduceAppend(Append):
         self.result = result
 
     def finished(self) -> None:
-        result = self.result
-        if self.error:
-            result.error_code = int(self.error)
-            result.error_message = self.error_message
-            messages = self.record_messages or repeat(self.error_message)
-            result.record_errors = [
-                BatchIndexAndErrorMessage(index, message)
-                for index, message in zip(self.record_indexes, messages, strict=False)
-            ]
-        result.base_offset = self.base_offset
-        result.log_append_time_ms = self.log_append_time_ms
+        tell_outcome(self, self.result)
         pending = self.pending
         pending.outstanding -= 1
         if not pending.outstanding:
@@ -171,9 +163,60 @@ class ProduceHandler:
         self.requests_count = 0
         self.failed_count = 0
         self.bytes_in = 0
+        #: By version and the bytes that name it: of partitions that were found here.
+        self._places: dict[tuple[int, bytes], PlainPlace] = {}
 
     def apis(self) -> list[Api]:
-        return [Api(ApiKey.PRODUCE, 3, TOPIC_ID_VERSION, self.produce, version_min_advertised=0)]
+        plain = None if plain_produce is None else self.plain
+        return [
+            Api(
+                ApiKey.PRODUCE,
+                3,
+                TOPIC_ID_VERSION,
+                self.produce,
+                version_min_advertised=0,
+                plain=plain,
+            )
+        ]
+
+    def plain(self, frame: memoryview) -> PlainAppend | None:
+        """`Api.plain`: what `produce` does of an ordinary request that nothing speaks against."""
+        assert plain_produce is not None
+        found = plain_produce(frame)
+        if found is None:
+            return None
+        version, correlation_id, acks, key, start, end = found
+        place = self._places.get((version, key))
+        try:
+            if place is None:
+                place = self._new_place(version, key)
+            if place.topic_id is None:
+                log = self._logs.get(place.topic, place.partition)
+            else:
+                log = self._logs.get_by_id(place.topic_id, place.partition)
+        except (KafkaError, UnicodeDecodeError):
+            return None
+        if log.topic.internal or (
+            acks == ACKS_ALL and self._bookies.is_short(log.copies, log.config)
+        ):
+            return None
+        self.requests_count += 1
+        self.bytes_in += end - start
+        append = PlainAppend(frame[start:end], place, correlation_id, log.log_start_offset)
+        log.submit(append)
+        return append
+
+    def _new_place(self, version: int, key: bytes) -> PlainPlace:
+        """UnicodeDecodeError; KafkaError if there is no such partition here."""
+        place = PlainPlace(version, key)
+        if place.topic_id is None:
+            self._logs.get(place.topic, place.partition)
+        else:
+            self._logs.get_by_id(place.topic_id, place.partition)
+        if len(self._places) >= PLACES_MAX:  # of topics that are gone, most likely
+            self._places.clear()
+        self._places[version, key] = place
+        return place
 
     def produce(self, request: Request) -> Reply | Steps[Reply]:
         body: ProduceRequest = request.body

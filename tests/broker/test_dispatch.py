@@ -7,7 +7,15 @@ import pytest
 import trio
 import trio.testing
 
-from broker.api import ELEMENTS_INLINE, STEP_UNITS, Abandonable, Api, ConnectionInfo, Reply
+from broker.api import (
+    ELEMENTS_INLINE,
+    STEP_UNITS,
+    Abandonable,
+    Api,
+    ConnectionInfo,
+    PlainReply,
+    Reply,
+)
 from broker.connection import REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, KafkaConnection
 from broker.dispatch import (
     ELEMENTS_MAX,
@@ -83,7 +91,7 @@ class Wire:
 
 
 class World:
-    def __init__(self, nursery, *, strict=True, memory=1 << 20, authorizer=None):
+    def __init__(self, nursery, *, strict=True, memory=1 << 20, authorizer=None, plain=None):
         self.replies = []
         self.versions = ApiVersionsHandler(SimpleNamespace(epoch=-1, levels={}))
         self.release = trio.Event()
@@ -92,7 +100,7 @@ class World:
         apis = [
             Api(ApiKey.HEARTBEAT, 0, 4, self.later),
             Api(ApiKey.LIST_GROUPS, 0, 5, self.slow),
-            Api(ApiKey.PRODUCE, 3, 13, self.later),
+            Api(ApiKey.PRODUCE, 3, 13, self.later, plain=plain),
             Api(ApiKey.DESCRIBE_GROUPS, 0, 6, self.in_steps),
             Api(ApiKey.FETCH, 4, 18, self.abandonable),
             Api(ApiKey.METADATA, 0, 13, lambda request: MetadataResponse()),
@@ -681,3 +689,121 @@ async def test_a_frame_counts_what_has_arrived_of_it(world):
     world.send(bytes(200_000 - 8))
     assert world.connection.frame_bytes_received == 0
     assert world.memory.unfinished_bytes == 0
+
+
+class Plain(PlainReply, Reply):
+    """Of Produce v9, whose answer is the letter P."""
+
+    __slots__ = ("version",)
+
+    def __init__(self, correlation_id):
+        super().__init__()
+        self.version = 9
+        self.correlation_id = correlation_id
+
+    def answer(self):
+        self.parts = [struct.pack(">iis", 5, self.correlation_id, b"P")]
+        if self.line is not None:
+            self.line.reply_resolved(self)
+
+
+class PlainProduces:
+    """Takes Produce with odd correlation ids; what it takes is in `taken`."""
+
+    def __init__(self, *, is_immediate=False):
+        self.taken = []
+        self.asked = 0
+        self.is_immediate = is_immediate
+
+    def __call__(self, frame):
+        self.asked += 1
+        key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        if (key, version) != (ApiKey.PRODUCE, 9) or not correlation_id % 2:
+            return None
+        if correlation_id == 666 + 1:
+            raise RuntimeError("a bug in what is plain")
+        reply = Plain(correlation_id)
+        self.taken.append(reply)
+        if self.is_immediate:
+            reply.answer()
+        return reply
+
+
+async def test_plain_replies_keep_their_place_in_line(nursery):
+    plain = PlainProduces()
+    world = World(nursery, plain=plain)
+    world.send(produce(1) + heartbeat(2) + produce(3) + produce(4) + produce(5))
+    assert [reply.correlation_id for reply in plain.taken] == [1, 3, 5]
+    assert world.memory.used_bytes == sum(map(len, map(produce, (1, 3, 4, 5)))) - 4 * 4
+    assert world.dispatcher.counts[ApiKey.PRODUCE] == [4, 0]
+    plain.taken[1].answer()
+    world.replies[0].resolve(HeartbeatResponse())
+    assert world.wire.correlation_ids() == []
+    plain.taken[0].answer()
+    assert world.wire.correlation_ids() == [1, 2, 3]
+    plain.taken[2].resolve(ProduceResponse())  # which is how it says that something went wrong
+    world.replies[1].resolve(ProduceResponse())
+    assert world.wire.correlation_ids() == [1, 2, 3, 4, 5]
+    assert world.wire.frames()[2][4:] == b"P"
+    assert decode_response(ApiKey.PRODUCE, 9, world.wire.frames()[4])[1] == ProduceResponse()
+    assert world.memory.used_bytes == 0
+
+
+async def test_a_plain_reply_may_be_there_at_once(nursery):
+    world = World(nursery, plain=PlainProduces(is_immediate=True))
+    world.send(produce(1) + produce(3))
+    assert world.wire.correlation_ids() == [1, 3]
+    world.send(heartbeat(4) + produce(5))
+    assert world.wire.correlation_ids() == [1, 3]
+    world.replies[0].resolve(HeartbeatResponse())
+    assert world.wire.correlation_ids() == [1, 3, 4, 5]
+    assert world.memory.used_bytes == 0
+
+
+async def test_a_plain_reply_holds_its_memory_until_it_is_there(nursery):
+    plain = PlainProduces()
+    world = World(nursery, plain=plain)
+    world.send(produce(1))
+    world.connection.closed()
+    assert world.memory.used_bytes > 0
+    plain.taken[0].answer()
+    assert world.memory.used_bytes == 0
+    assert world.wire.correlation_ids() == []
+
+
+async def test_a_bug_in_a_plain_handler_closes_as_any(nursery, caplog):
+    world = World(nursery, strict=False, plain=PlainProduces())
+    world.send(produce(667))
+    assert world.wire.is_closed
+    assert [record.message for record in caplog.records] == ["handler_failed"]
+    assert world.dispatcher.counts[ApiKey.PRODUCE] == [1, 1]
+    assert world.memory.used_bytes == 0
+
+
+class NoQuotas:
+    def accounted(self, connection, request, route, size_bytes):
+        return route
+
+
+async def test_nothing_is_plain_where_somebody_has_quotas_or_rights(nursery):
+    plain = PlainProduces()
+    world = World(nursery, plain=plain)
+    world.dispatcher.accounting = NoQuotas()
+    world.send(produce(1))
+    assert not plain.asked
+    world.dispatcher.accounting = None
+    world.send(produce(3))
+    assert plain.asked == 1
+    world = World(nursery, plain=plain, authorizer=Rules())
+    world.send(produce(5))
+    assert plain.asked == 1
+
+
+async def test_a_pipeline_of_plain_requests_does_not_hold_the_loop(nursery):
+    """They cost the turn what others of their API do."""
+    world = World(nursery, plain=PlainProduces())
+    world.turn.begin()
+    world.send(produce(1))
+    plain_units = world.turn.spent_units
+    world.send(produce(2))
+    assert world.turn.spent_units == 2 * plain_units > 0

@@ -52,6 +52,7 @@ from wire.kafka.records.walk import (
 if TYPE_CHECKING:
     from broker.cluster.config import TopicConfig
     from broker.log.locks.lock_headers_core import BatchLocks
+    from wire.kafka.records.walk import Whole
 
 MAGIC_BYTE = 16
 #: What a batch's length does not count: base offset and the length itself.
@@ -154,6 +155,34 @@ def own_batch(
         return Checked(header, records, -1, now_ms, 0, None, min_timestamp)
     patch_log_append_time(records, 0, header, now_ms)
     return Checked(header, records, now_ms, now_ms, 0, None, now_ms)
+
+
+#: A named tuple of all its fields, in half the time of its class's `_make`.
+_named = tuple.__new__
+
+
+def checked_whole(
+    whole: Whole, records: memoryview, config: TopicConfig, now_ms: int
+) -> Checked | None:
+    """What `checked_batch` says of a client's batch that is `whole`, if the topic's settings are
+    the usual ones and forbid nothing; None: ask that. `records` is all of it."""
+    header_fields, min_timestamp, keyless_count = whole
+    header = _named(BatchHeader, header_fields)
+    size = len(records)
+    max_timestamp = header.max_timestamp
+    before_max_ms = config.message_timestamp_before_max_ms
+    if (
+        size > config.max_message_bytes
+        or max_timestamp > now_ms + config.message_timestamp_after_max_ms
+        or (before_max_ms != INT64_MAX and min_timestamp < now_ms - before_max_ms)
+        or config.message_timestamp_type == "LogAppendTime"
+        or config.quire_locks != OFF
+        or config.compression_type != COMPRESSION_OF_PRODUCER
+        or (keyless_count and "compact" in config.cleanup_policy)
+    ):
+        return None
+    walked_bytes = size - BATCH_OVERHEAD
+    return _named(Checked, (header, records, -1, now_ms, walked_bytes, None, min_timestamp))
 
 
 def _checked_header(records: memoryview, config: TopicConfig, *, internal: bool) -> BatchHeader:

@@ -1,5 +1,6 @@
-/* The walks over a batch's records at the speed of memory: wire/kafka/records/walk.py says what they
- * find, holds the same in Python, and is what everybody imports.
+/* The walks over a batch's records at the speed of memory, and all that is asked of a usual batch:
+ * wire/kafka/records/walk.py says what they find, holds the walks in Python, too, and is what
+ * everybody imports.
  *
  * Owner of the state: nobody; it keeps nothing and writes nothing into the data. It reads no byte
  * outside of [data, data + size): every length is compared with what is left before it is used.
@@ -138,6 +139,14 @@ static inline int walk_record(Cursor *batch, int64_t index, int64_t *delta, int 
     return WHOLE;
 }
 
+static inline void begin_walk(Walked *out)
+{
+    out->fault = WHOLE;
+    out->index = out->position = out->late = out->keyless = out->blamed_count = 0;
+    out->max_timestamp = -1;
+    out->min_timestamp = INT64_MAX;
+}
+
 static void walk_all(const uint8_t *data, Py_ssize_t size, Py_ssize_t count, int64_t base,
                      int64_t earliest, int64_t latest, int wants_keys, Walked *out)
 {
@@ -182,10 +191,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "y*nLLLp", &data, &count, &base, &earliest, &latest, &wants_keys))
         return NULL;
     Walked out;
-    out.fault = WHOLE;
-    out.index = out.position = out.late = out.keyless = out.blamed_count = 0;
-    out.max_timestamp = -1;
-    out.min_timestamp = INT64_MAX;
+    begin_walk(&out);
     if (data.len < UNLOCKED_SIZE_MIN) {
         walk_all(data.buf, data.len, count, base, earliest, latest, wants_keys, &out);
     } else {
@@ -324,9 +330,129 @@ static PyObject *spans(PyObject *module, PyObject *args)
     return Py_BuildValue("(inN)", fault, position, found);
 }
 
+/* Of a record batch, as in batch.py: where its fields are. */
+enum {
+    BATCH_LENGTH = 8,
+    LEADER_EPOCH = 12,
+    MAGIC = 16,
+    CRC = 17,
+    ATTRIBUTES = 21,
+    LAST_OFFSET_DELTA = 23,
+    BASE_TIMESTAMP = 27,
+    MAX_TIMESTAMP = 35,
+    PRODUCER_ID = 43,
+    PRODUCER_EPOCH = 51,
+    BASE_SEQUENCE = 53,
+    RECORD_COUNT = 57,
+    BATCH_OVERHEAD = 61
+};
+#define LENGTH_OVERHEAD 12
+#define MAGIC_2 2
+/* Codec, timestamp type, transactional, control: none of them. */
+#define UNUSUAL_ATTRIBUTES 0x3f
+
+static inline uint64_t big_endian(const uint8_t *at, int size)
+{
+    uint64_t value = 0;
+    for (int n = 0; n < size; n++)
+        value = value << 8 | at[n];
+    return value;
+}
+
+static inline int16_t int16_at(const uint8_t *at) { return (int16_t)big_endian(at, 2); }
+static inline int32_t int32_at(const uint8_t *at) { return (int32_t)big_endian(at, 4); }
+static inline int64_t int64_at(const uint8_t *at) { return (int64_t)big_endian(at, 8); }
+
+/* CRC-32C where the processor has an instruction for it. Without one no batch is found whole. */
+#if defined(__x86_64__)
+static int has_crc32c(void) { return __builtin_cpu_supports("sse4.2"); }
+
+__attribute__((target("sse4.2"))) static uint32_t crc32c(const uint8_t *at, Py_ssize_t size)
+{
+    uint64_t crc = 0xffffffff, eight;
+    for (; size >= 8; at += 8, size -= 8) {
+        __builtin_memcpy(&eight, at, 8);
+        crc = __builtin_ia32_crc32di(crc, eight);
+    }
+    for (; size; at++, size--)
+        crc = __builtin_ia32_crc32qi((uint32_t)crc, *at);
+    return ~(uint32_t)crc;
+}
+#elif defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+static int has_crc32c(void) { return 1; }
+
+static uint32_t crc32c(const uint8_t *at, Py_ssize_t size)
+{
+    uint32_t crc = 0xffffffff;
+    uint64_t eight;
+    for (; size >= 8; at += 8, size -= 8) {
+        __builtin_memcpy(&eight, at, 8);
+        crc = __crc32cd(crc, eight);
+    }
+    for (; size; at++, size--)
+        crc = __crc32cb(crc, *at);
+    return ~crc;
+}
+#else
+static int has_crc32c(void) { return 0; }
+static uint32_t crc32c(const uint8_t *at, Py_ssize_t size) { (void)at, (void)size; return 0; }
+#endif
+
+/* Whether all is as it should be that does not depend on a topic's settings. */
+static int is_whole(const uint8_t *batch, Py_ssize_t size, Py_ssize_t count_max, Walked *out)
+{
+    if (size < BATCH_OVERHEAD || batch[MAGIC] != MAGIC_2)
+        return 0;
+    if (int32_at(batch + BATCH_LENGTH) != size - LENGTH_OVERHEAD || int64_at(batch))
+        return 0;
+    int32_t count = int32_at(batch + RECORD_COUNT);
+    if (count <= 0 || count > count_max || int32_at(batch + LAST_OFFSET_DELTA) != count - 1)
+        return 0;
+    if (int16_at(batch + ATTRIBUTES) & UNUSUAL_ATTRIBUTES)
+        return 0;
+    if (int64_at(batch + PRODUCER_ID) >= 0
+        && (int16_at(batch + PRODUCER_EPOCH) < 0 || int32_at(batch + BASE_SEQUENCE) < 0))
+        return 0;
+    if (!has_crc32c() || crc32c(batch + ATTRIBUTES, size - ATTRIBUTES) != big_endian(batch + CRC, 4))
+        return 0;
+    begin_walk(out);
+    walk_all(batch + BATCH_OVERHEAD, size - BATCH_OVERHEAD, count, int64_at(batch + BASE_TIMESTAMP),
+             INT64_MIN, INT64_MAX, 1, out);
+    return !out->fault && !out->late && out->max_timestamp == int64_at(batch + MAX_TIMESTAMP);
+}
+
+static PyObject *whole_batch(PyObject *module, PyObject *args)
+{
+    Py_buffer data;
+    Py_ssize_t count_max;
+    Walked walked;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*n", &data, &count_max))
+        return NULL;
+    const uint8_t *batch = data.buf;
+    PyObject *found;
+    if (is_whole(batch, data.len, count_max, &walked)) {
+        found = Py_BuildValue(
+            "((LiiiIhiLLLhii)Ln)", (long long)int64_at(batch), int32_at(batch + BATCH_LENGTH),
+            int32_at(batch + LEADER_EPOCH), MAGIC_2, (unsigned)big_endian(batch + CRC, 4),
+            int16_at(batch + ATTRIBUTES), int32_at(batch + LAST_OFFSET_DELTA),
+            (long long)int64_at(batch + BASE_TIMESTAMP), (long long)int64_at(batch + MAX_TIMESTAMP),
+            (long long)int64_at(batch + PRODUCER_ID), int16_at(batch + PRODUCER_EPOCH),
+            int32_at(batch + BASE_SEQUENCE), int32_at(batch + RECORD_COUNT),
+            (long long)walked.min_timestamp, walked.keyless);
+    } else {
+        found = Py_None;
+        Py_INCREF(found);
+    }
+    PyBuffer_Release(&data);
+    return found;
+}
+
 static PyMethodDef METHODS[] = {
     {"walk", walk, METH_VARARGS, "See wire.kafka.records.walk."},
     {"spans", spans, METH_VARARGS, "See wire.kafka.records.walk."},
+    {"whole_batch", whole_batch, METH_VARARGS, "See wire.kafka.records.walk."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,5 +1,5 @@
 from wire.buffers import Buffer
-from wire.kafka.records.walk import Span
+from wire.kafka.records.walk import Span, Whole
 
 def walk(
     data: Buffer,
@@ -13,3 +13,4 @@ def walk(
 def spans(
     data: Buffer, position: int, count: int, bytes_max: int, /
 ) -> tuple[int, int, list[Span]]: ...
+def whole_batch(batch: Buffer, count_max: int, /) -> Whole | None: ...
