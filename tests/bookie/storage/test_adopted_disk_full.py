@@ -1,0 +1,167 @@
+"""Adopted journals on a disk that is full: nothing that was acknowledged is lost."""
+
+import errno
+import random
+
+import pytest
+import trio
+
+from bookie.journal.journal_format import file_name
+from bookie.storage.checkpoint import read_checkpoint
+from runtime.sim_disk import SimDisk
+from wire.bookkeeper.status import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, Status
+
+LEDGERS = "/ledgers/current"
+JOURNALS = "/journal/current"
+SIZE = 1500
+RECOVERY = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY
+
+
+@pytest.fixture
+def machine(machine_class):
+    return machine_class(1, journal_kept_entry_min_bytes=1000, journal_size_bytes=12 * 1024)
+
+
+def payload_of(ledger_id, entry_id, size=SIZE):
+    return random.Random(ledger_id << 20 | entry_id).randbytes(size)
+
+
+async def add(machine, bookie, ids, entry_bytes, size=SIZE, flags=0):
+    answers = []
+    for ledger_id, entry_id in ids:
+        entry = entry_bytes(ledger_id, entry_id, payload_of(ledger_id, entry_id, size))
+        bookie.add_entry(ledger_id, entry_id, b"k" * 20, [entry], flags, answers.append)
+        machine.turn.run()
+    with trio.fail_after(60):
+        while len(answers) < len(ids):
+            await trio.sleep(0.01)
+    assert answers == [Status.EOK] * len(ids)
+
+
+async def check(bookie, ids, entry_bytes, size=SIZE):
+    for ledger_id, entry_id in ids:
+        status, entry = await bookie.read_entry(ledger_id, entry_id)
+        assert status is Status.EOK, (ledger_id, entry_id)
+        assert entry == entry_bytes(ledger_id, entry_id, payload_of(ledger_id, entry_id, size))
+
+
+def fill(machine, free_bytes=0):
+    machine.disk.faults.capacity_bytes = machine.disk.used_bytes + free_bytes
+
+
+def make_room(machine):
+    machine.disk.faults.capacity_bytes = 1 << 40
+
+
+async def test_a_clean_stop_on_a_full_disk_does_not_move_the_mark_past_what_is_not_flushed(
+    machine, entry_bytes, autojump_clock
+):
+    large, small = [(1, n) for n in range(3)], [(2, n) for n in range(8)]
+    async with machine.running() as bookie:
+        await add(machine, bookie, large, entry_bytes)
+        assert await bookie.flush()
+        assert bookie._logs.adopted
+        await trio.sleep(2)  # the next journal is there
+        await add(machine, bookie, small, entry_bytes, 300)
+        fill(machine, 1500)
+        assert not await bookie.flush()
+    make_room(machine)
+    async with machine.running() as bookie:
+        await check(bookie, large, entry_bytes)
+        await check(bookie, small, entry_bytes, 300)
+
+
+async def test_a_clean_stop_on_a_full_disk_before_the_start_is_settled_keeps_adopted_journals(
+    machine_class, entry_bytes, autojump_clock
+):
+    """The next journal finds room, and what is replayed does not."""
+    machine = machine_class(
+        1,
+        journal_kept_entry_min_bytes=1000,
+        journal_size_bytes=12 * 1024,
+        write_cache_size_bytes=256 * 1024,
+        entry_log_size_limit_bytes=256 * 1024,
+        flush_entry_log_bytes=256 * 1024,
+    )
+    known, behind = [(1, n) for n in range(3)], [(1, n) for n in range(3, 33)]
+    async with machine.running_until_crash() as bookie:
+        await add(machine, bookie, known, entry_bytes)
+        assert await bookie.flush()
+        assert bookie._logs.adopted
+        for ids in behind:
+            await add(machine, bookie, [ids], entry_bytes)
+    fill(machine, 40 * 1024)
+    async with machine.running() as bookie:
+        assert bookie.is_read_only
+        await trio.sleep(2)
+        await check(bookie, known + behind, entry_bytes)
+    make_room(machine)
+    async with machine.running() as bookie:
+        await check(bookie, known + behind, entry_bytes)
+
+
+async def test_compaction_on_a_full_disk_leaves_the_logs_that_the_checkpoint_names(
+    machine_class, entry_bytes, autojump_clock
+):
+    """Not settled yet, so the checkpoint of the life before is the one that a start compares."""
+    machine = machine_class(
+        1,
+        journal_kept_entry_min_bytes=1000,
+        journal_size_bytes=12 * 1024,
+        write_cache_size_bytes=256 * 1024,
+    )
+    ids = [(2, 0), (1, 0), (2, 1), (2, 2), (2, 3), (2, 4), (2, 5)]
+    behind = [(3, n) for n in range(30)]
+    async with machine.running_until_crash() as bookie:
+        for each in ids:
+            await add(machine, bookie, [each], entry_bytes)
+        assert await bookie.flush()
+        first = min(bookie._checkpointer.checkpoint_log_ids - {bookie._writer.current.log_id})
+        log = bookie._logs.get(first)
+        assert not log.is_written, "complete, and the checkpoint names it"
+        assert 1 in log.ledgers
+        assert await bookie.delete_ledger(2) is Status.EOK
+        for each in behind:
+            await add(machine, bookie, [each], entry_bytes)
+    fill(machine, 40 * 1024)
+    async with machine.running_until_crash() as bookie:
+        assert bookie.is_read_only
+        await check(bookie, [(1, 0), *behind], entry_bytes)
+        await trio.sleep(5)
+        await bookie.collect_garbage(force_major=True)
+        await trio.sleep(5)
+        await check(bookie, [(1, 0), *behind], entry_bytes)
+    make_room(machine)
+    async with machine.running() as bookie:
+        await check(bookie, [(1, 0), *behind], entry_bytes)
+
+
+async def test_a_link_whose_name_cannot_be_synced_for_want_of_space_is_not_left(
+    machine, entry_bytes, autojump_clock, monkeypatch
+):
+    """The directory's sync says ENOSPC once: the flush is tried again."""
+    ids = [(1, n) for n in range(3)]
+    sync_directory = SimDisk.sync_directory
+    failing = [1]
+
+    def sync(disk, path):
+        if path == LEDGERS and failing and bookie_box and bookie_box[0]._cache.flushing is not None:
+            names = [n for n in disk.list(LEDGERS) if n.endswith(".log")]
+            if any(disk.link_count(f"{LEDGERS}/{n}") > 1 for n in names):
+                failing.pop()
+                raise OSError(errno.ENOSPC, "no space", path)
+        sync_directory(disk, path)
+
+    bookie_box = []
+    monkeypatch.setattr(SimDisk, "sync_directory", sync)
+    async with machine.running_until_crash() as bookie:
+        bookie_box.append(bookie)
+        await add(machine, bookie, ids, entry_bytes)
+        assert not await bookie.flush()
+        assert not failing
+        with trio.fail_after(60):
+            while not await bookie.flush():
+                await trio.sleep(1)
+    for _ in range(3):
+        async with machine.running_until_crash() as bookie:
+            await check(bookie, ids, entry_bytes)
