@@ -26,7 +26,7 @@ from bookie.journal.journal_format import (
     UNKNOWN_SEQUENCE,
     special_value,
 )
-from bookie.storage.checkpoint import Checkpoint, read_checkpoint
+from bookie.storage.checkpoint import END_UNKNOWN, Checkpoint, read_checkpoint
 from bookie.storage.entry_log_format import HEADER_SIZE, LENGTH_SIZE
 from runtime.slices import Slices
 
@@ -267,13 +267,14 @@ def _settle_adopted(logs: EntryLogs, at_start: Checkpoint) -> None:
         if log is not None and log.ledgers is None and log.journal_id < 0:
             # The crash came while the entry log's header took the place of the journal's.
             logs.take_for_adopted(log, each.journal_id)
-    for log in list(logs.adopted.values()):
-        if (found := known.get(log.log_id)) is not None:
+    for log in [log for log in logs.all() if log.journal_id >= 0]:
+        found = known.get(log.log_id)
+        if found is not None and found.end != END_UNKNOWN:
             log.ledgers = dict(found.ledgers)
             log.records_end = found.end
-        elif at_start.mark.sequence == UNKNOWN_SEQUENCE:
-            logger.error("entry log kept: no checkpoint knows of it path=%s", log.path)
-            logs.leave_doubtful(log)
+        elif found is not None or at_start.mark.sequence == UNKNOWN_SEQUENCE:
+            logger.error("entry log kept: nobody knows what is in it path=%s", log.path)
+            log.is_doubtful = True
         else:
             logs.disown(log)
 

@@ -445,16 +445,16 @@ class Journal:
         self._statistics.files += 1
         return True
 
-    def leave(self) -> Position | None:
-        """If nothing is on its way, and the next file is prepared: goes on in that one; where it
-        starts."""
+    def leave(self) -> bool:
+        """If nothing is on its way, and the next file is prepared: goes on in that one. Whether it
+        does."""
         is_idle = not (self._sync_running or self._unsynced or self._sealed)
         if self._failure is not None or not is_idle or self._building.record_count:
-            return None
+            return False
         if not self._next_file():
-            return None
+            return False
         self._durable = Position(self._journal_id, self._offset, self._sequence)
-        return self._durable
+        return True
 
     def _write(self, group: Group) -> None:
         assert self._file is not None

@@ -111,8 +111,8 @@ class GarbageCollector:
         self._examiner = LogExaminer(parts.env.disk, logs, index, check, parts.damages.report)
         #: Ids of logs that cannot be compacted or examined; tried again at a major compaction.
         self._unreadable: set[int] = set()
-        #: The log that was current at the checkpoint with which the bookie started.
-        self.start_log_id = -1
+        #: Those that the checkpoint names with which the bookie started.
+        self.start_log_ids: set[int] = set()
         self.statistics = GcStatistics()
         self.phase = Phase.IDLE
         self._requests: list[_Request] = []
@@ -447,7 +447,7 @@ class GarbageCollector:
         # The start compares what the checkpoint says with the logs that it names.
         protected = self._checkpointer.checkpoint_log_ids
         if protected == {-1}:
-            protected = {self.start_log_id}
+            protected = self.start_log_ids
         candidates = [
             log
             for log in self._logs.all()

@@ -19,6 +19,7 @@ What a crash finds, by the file's names and its header:
 | both, and the checkpoint knows it | journal | as it was: up to `end` it is referred to |
 | both, and it does not | journal | a journal: all of it is behind the mark; the other name goes |
 | entry log | journal, or torn | to be completed, if the checkpoint knows it |
+| any, without a checkpoint | journal | in doubt: it is kept, and the collector looks into it |
 | entry log | entry log | complete |
 
 Assumed: a journal's id is never used twice (journal_files.py), and nobody writes behind a journal's
@@ -34,7 +35,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from bookie.journal.journal_format import file_name
-from bookie.storage.checkpoint import AdoptedJournal
+from bookie.storage.checkpoint import END_UNKNOWN, AdoptedJournal
+from bookie.storage.entry_log_format import pack_header
 from bookie.storage.kept_runs import KeptRuns
 from runtime.disk import is_full
 
@@ -95,12 +97,19 @@ class AdoptedJournals:
                 self._is_off = True
                 logger.info("entries are copied from the journal into entry logs: %s", error)
             return None
-        return await self._logs.adopt(log_id, journal_id)
+        try:
+            return await self._logs.adopt(log_id, journal_id)
+        except OSError as error:
+            if is_full(error):
+                return None
+            raise
 
     def names(self) -> Iterable[AdoptedJournal]:
-        """For the checkpoint: those that have entries."""
+        """For the checkpoint: those that have entries, or may have."""
         for journal_id, log in sorted(self._logs.adopted.items()):
-            if log.ledgers:
+            if log.is_doubtful:
+                yield AdoptedJournal(journal_id, log.log_id, END_UNKNOWN, {})
+            elif log.ledgers:
                 yield AdoptedJournal(journal_id, log.log_id, log.records_end, dict(log.ledgers))
 
     async def complete(self, mark_journal_id: int) -> None:
@@ -110,7 +119,11 @@ class AdoptedJournals:
         for journal_id, log in sorted(self._logs.adopted.items()):
             if journal_id >= mark_journal_id:
                 break
-            if log.ledgers:
+            if log.is_doubtful:
+                # A log without a map: the collector finds out what is in it.
+                self._logs.file(log).pwrite([pack_header(0, 0)], 0)
+                await self._logs.file(log).wait_synced()
+            elif log.ledgers:
                 self._logs.file(log).truncate(log.records_end)
                 log.size_bytes = log.records_end
                 await self._logs.write_map(log)
@@ -119,7 +132,7 @@ class AdoptedJournals:
             log.is_written = False
             log.journal_id = -1
             del self._logs.adopted[journal_id]
-            if not log.ledgers:
+            if log.ledgers == {}:
                 self._logs.remove(log)
                 removed = True
         if removed:

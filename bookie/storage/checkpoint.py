@@ -38,13 +38,18 @@ _ADOPTED = struct.Struct(">qqqI")
 _CRC = struct.Struct(">I")
 
 
+#: Nobody knows what of an adopted journal is referred to: no checkpoint named it before.
+END_UNKNOWN = 0
+
+
 @dataclass(frozen=True, slots=True)
 class AdoptedJournal:
     """A journal that is to be an entry log (adopted.py), as of the checkpoint."""
 
     journal_id: int
     log_id: int
-    #: Of the last record in it that the index pointed at, and the bytes of those by ledger.
+    #: Of the last record in it that the index pointed at, or END_UNKNOWN, and the bytes of those by
+    #: ledger.
     end: int
     ledgers: dict[int, int]
 
@@ -61,6 +66,11 @@ class Checkpoint:
     #: The index's, as of then (`EntryIndex.stamps`): one that has lower ones has lost something.
     index_stamps: tuple[int, int] = (0, 0)
     adopted: tuple[AdoptedJournal, ...] = ()
+
+    @property
+    def log_ids(self) -> set[int]:
+        """Of all logs that it names."""
+        return {self.log_id, *(each.log_id for each in self.adopted)}
 
 
 NO_CHECKPOINT = Checkpoint(Position(0, 0, 0), -1, 0, {})

@@ -119,7 +119,7 @@ class Checkpointer:
     @property
     def checkpoint_log_ids(self) -> set[int]:
         """The entry logs that the last checkpoint of this life names."""
-        return {self._checkpoint.log_id, *(each.log_id for each in self._checkpoint.adopted)}
+        return self._checkpoint.log_ids
 
     @property
     def current_log(self) -> EntryLog | None:
@@ -142,20 +142,16 @@ class Checkpointer:
 
     async def leave_adopted(self) -> None:
         """At a clean stop, when all is in a checkpoint: no journal is left that is to be an entry
-        log, so that others than us may serve what is here. Nothing happens if the next journal
-        finds no space. Raises no OSError, as `once`."""
-        async with self._one_at_a_time:
-            while self._logs.adopted and not self._is_stopped and not self._disks.lacks_journal:
-                start = self._journal.leave()
-                if start is None:
-                    await trio.sleep(NEXT_JOURNAL_SECONDS)  # it is being prepared
-                    continue
-                try:
-                    with suppress_full():
-                        await self._move_mark(start)
-                except OSError as error:
-                    self._fail(error)
+        log, so that others than us may serve what is here. Nothing happens if there was no space
+        for that checkpoint, or there is none for the next journal. Raises no OSError, as `once`."""
+        if not self._logs.adopted or not self.is_settled:
+            return
+        while not self._is_stopped and not self.is_full and not self._disks.lacks_journal:
+            if self._journal.leave():
+                # A whole one: a fence may have come since the last.
+                await self.once()
                 return
+            await trio.sleep(NEXT_JOURNAL_SECONDS)  # the next journal is being prepared
 
     def watch_quiet(self, ledger_ids: Iterable[int]) -> None:
         """From now on `is_quiet` tells of these ledgers, and of no others."""

@@ -24,6 +24,8 @@ from bookie.storage.entry_log_format import (
     HEADER_SIZE,
     LENGTH_SIZE,
     MAP_BATCH_COUNT,
+    MAP_ENTRY_ID,
+    MAP_LEDGER_ID,
     RECORD_START,
     RECORD_START_SIZE,
     log_id_of,
@@ -36,6 +38,7 @@ from bookie.storage.entry_log_format import (
     read_map_offset,
 )
 from bookie.storage.sorting import sort_in_slices
+from runtime.disk import is_full
 from runtime.slices import Slices
 
 if TYPE_CHECKING:
@@ -258,6 +261,9 @@ class EntryLogs:
         while at + RECORD_START_SIZE <= log.size_bytes:
             length, ledger_id, entry_id = RECORD_START.unpack(file.pread(RECORD_START_SIZE, at))
             end = at + LENGTH_SIZE + length
+            if (ledger_id, entry_id) == (MAP_LEDGER_ID, MAP_ENTRY_ID) and length > 0:
+                at = end
+                continue
             if length < RECORD_START_SIZE - LENGTH_SIZE or end > log.size_bytes or ledger_id < 0:
                 return
             yield ledger_id, entry_id, at + LENGTH_SIZE, length
@@ -319,9 +325,15 @@ class EntryLogs:
         return log_id
 
     async def adopt(self, log_id: int, journal_id: int) -> EntryLog:
-        """Takes what was linked for a log that is a journal still; its name is durable. OSError."""
+        """Takes what was linked for a log that is a journal still; its name is durable. OSError; if
+        it is for want of space, there is no such name."""
         path = f"{self._directory}/{log_name(log_id)}"
-        await self._disk.run(self._disk.sync_directory, self._directory)
+        try:
+            await self._disk.run(self._disk.sync_directory, self._directory)
+        except OSError as error:
+            if is_full(error):
+                self._disk.remove(path)
+            raise
         file = self._disk.open(path)
         log = EntryLog(log_id, path, file.size(), {}, is_written=True, file=file)
         log.journal_id = journal_id
@@ -335,16 +347,12 @@ class EntryLogs:
         log.is_written, log.is_doubtful = True, False
         self.adopted[journal_id] = log
 
-    def leave_doubtful(self, log: EntryLog) -> None:
-        """The collector is to find out what is in it."""
-        del self.adopted[log.journal_id]
-        log.journal_id = -1
-        log.is_written, log.is_doubtful = False, True
-
     def disown(self, log: EntryLog) -> None:
         """Takes the name of an entry log from a journal: nothing refers to it by that name. The
         file is the journal's."""
-        del self._logs[log.log_id], self.adopted[log.journal_id]
+        del self._logs[log.log_id]
+        if self.adopted.get(log.journal_id) is log:
+            del self.adopted[log.journal_id]
         self._close_file(log)
         self._disk.remove(log.path)
         self._removed_in.add(log.path.rpartition("/")[0])

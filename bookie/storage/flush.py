@@ -251,10 +251,12 @@ class Flusher:
     async def _index_kept(self) -> None:
         slices = Slices(SLICE_COUNT)
         for (_, ledger_id), kept in self._kept_by_ledger.items():
-            if slices.due(LEDGER_UNITS + len(kept.entry_ids)):
-                await slices.turn()
-            self._index.put(ledger_id, kept.entry_ids, kept.locations)
-            self.statistics.entries += len(kept.entry_ids)
+            for start in range(0, len(kept.entry_ids), SLICE_COUNT):
+                entry_ids = kept.entry_ids[start : start + SLICE_COUNT]
+                if slices.due(LEDGER_UNITS + len(entry_ids)):
+                    await slices.turn()
+                self._index.put(ledger_id, entry_ids, kept.locations[start : start + SLICE_COUNT])
+                self.statistics.entries += len(entry_ids)
 
     def _count_kept(self) -> None:
         """The index points at them, durably."""
