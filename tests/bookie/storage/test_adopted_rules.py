@@ -2,13 +2,18 @@
 
 import errno
 from collections import deque
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import trio
 
+from bookie.errors import BookieStartError, CorruptionError
 from bookie.journal.journal import Placement
+from bookie.journal.journal_format import Position
+from bookie.start import check_logs, check_missing_log
 from bookie.storage.adopted import AdoptedJournals
+from bookie.storage.checkpoint import AdoptedJournal, Checkpoint, read_checkpoint
 from bookie.storage.index import MemoryIndex
 from bookie.storage.kept_runs import KeptRuns
 from runtime.sim_disk import SimDisk
@@ -141,9 +146,7 @@ async def test_a_flush_that_is_tried_again_counts_what_stays_once(
         assert bookie._checkpointer.flush_statistics.kept_bytes == 3 * size
 
 
-async def test_a_crash_before_a_link_is_durable_loses_nothing(
-    machine, entry_bytes, autojump_clock
-):
+async def test_a_crash_before_a_link_is_durable_loses_nothing(machine, entry_bytes, autojump_clock):
     """The index and the checkpoint are; the name of the log is what they point at."""
     ids = [(1, number) for number in range(3)]
     async with machine.running_until_crash() as bookie:
@@ -173,3 +176,34 @@ async def test_small_entries_beside_large_ones_are_copied(machine, entry_bytes, 
         for entry_id, size in sizes.items():
             status, entry = await bookie.read_entry(1, entry_id)
             assert (status, entry) == (Status.EOK, entry_bytes(1, entry_id, bytes(size)))
+
+
+AT_START = Checkpoint(
+    Position(7, 4096, 12), 3, 2048, {5: 100}, (1, 2), (AdoptedJournal(6, 9, 5000, {1: 10}),)
+)
+
+
+@pytest.mark.parametrize(("size", "is_refused"), [(4999, True), (5000, False)])
+def test_an_adopted_journal_that_is_too_short_refuses_the_start(size, is_refused):
+    logs = {
+        3: SimpleNamespace(path="3.log", size_bytes=2048),
+        9: SimpleNamespace(path="9.log", size_bytes=size),
+    }
+    with pytest.raises(CorruptionError, match="5000 bytes") if is_refused else nullcontext():
+        check_logs(logs, AT_START)
+
+
+@pytest.mark.parametrize("known", [1, 2])
+def test_an_adopted_journal_that_is_missing_refuses_the_start_if_a_ledger_needs_it(known):
+    logs = SimpleNamespace(get={3: "a log"}.get, missing_path=lambda log_id: f"{log_id}.log")
+    with pytest.raises(BookieStartError, match=r"9\.log") if known == 1 else nullcontext():
+        check_missing_log(logs, {known: "a state"}, AT_START)
+
+
+async def test_what_the_checkpoint_names_is_not_compacted(machine, entry_bytes, autojump_clock):
+    async with machine.running() as bookie:
+        for number in range(9):
+            assert await add_and_flush(machine, bookie, [(1, number)], entry_bytes)
+            named = {each.log_id for each in read_checkpoint(machine.disk, LEDGERS).adopted}
+            assert named
+            assert named <= bookie._checkpointer.checkpoint_log_ids
