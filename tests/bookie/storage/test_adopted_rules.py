@@ -160,7 +160,7 @@ async def test_a_crash_before_a_link_is_durable_loses_nothing(machine, entry_byt
 
 async def test_small_entries_beside_large_ones_are_copied(machine, entry_bytes, autojump_clock):
     """Though they are in a long run: a journal is kept for large entries alone."""
-    sizes = {0: 1500, 1: 500, 2: 1500}
+    sizes = {0: 1500, 1: 300, 2: 1500}
     answers = []
     async with machine.running() as bookie:
         for entry_id, size in sizes.items():
@@ -207,3 +207,27 @@ async def test_what_the_checkpoint_names_is_not_compacted(machine, entry_bytes, 
             named = {each.log_id for each in read_checkpoint(machine.disk, LEDGERS).adopted}
             assert named
             assert named <= bookie._checkpointer.checkpoint_log_ids
+
+
+async def test_several_long_runs_of_one_group(machine_class, entry_bytes, autojump_clock):
+    """A new ledger's key, a record of its own, ends the run before it."""
+    machine = machine_class(
+        1,
+        journal_kept_entry_min_bytes=1000,
+        journal_size_bytes=32 * 1024,
+        journal_group_size_max_bytes=16 * 1024,
+    )
+    answers = []
+    async with machine.running() as bookie:
+        groups = bookie._journal.statistics().groups
+        for ledger_id in range(1, 5):
+            entry = entry_bytes(ledger_id, 0, bytes([ledger_id]) * (1000 + 100 * ledger_id))
+            bookie.add_entry(ledger_id, 0, b"k" * 20, [entry], 0, answers.append)
+        while len(answers) < 4:
+            await trio.sleep(0.01)
+        assert bookie._journal.statistics().groups <= groups + 2, "shared by four"
+        assert await bookie.flush()
+        assert bookie._checkpointer.flush_statistics.written_bytes == 0
+        for ledger_id in range(1, 5):
+            expected = entry_bytes(ledger_id, 0, bytes([ledger_id]) * (1000 + 100 * ledger_id))
+            assert await bookie.read_entry(ledger_id, 0) == (Status.EOK, expected)
