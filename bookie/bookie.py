@@ -241,7 +241,7 @@ class Bookie:
             if replay.end is None:
                 raise BookieStartError(f"there is no space for a journal: {error}") from error
             try:
-                await self._files.adopt(*replay.end)
+                await self._files.go_on_in(*replay.end)
             except ValueError as reason:
                 raise BookieStartError(
                     f"there is no space for a journal: {error}; and {reason}"

@@ -247,7 +247,12 @@ class IndexRebuild:
                 except CorruptionError as error:
                     is_complete = file.size() > HEADER_SIZE
                     self._report.notes.append(f"no map to compare with: {error}")
-                is_unknown = read_adopted_journal_id(file) >= 0 and log_id not in self._adopted
+                # Without a checkpoint nobody knows what of it the journal has, too.
+                is_unknown = (
+                    self._checkpoint.mark.sequence != UNKNOWN_SEQUENCE
+                    and read_adopted_journal_id(file) >= 0
+                    and log_id not in self._adopted
+                )
                 if ledgers is None and (name.endswith(COMPACTING_SUFFIX) or is_unknown):
                     # The index was never told of it, or what it was told of is in the journal.
                     file.close()

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bookie.journal.journal_format import align, file_name, journal_id_of, pack_file_header
+from bookie.journal.journal_format import (
+    align,
+    file_name,
+    filler,
+    journal_id_of,
+    pack_file_header,
+)
 from runtime.disk import is_full
 
 if TYPE_CHECKING:
@@ -118,10 +124,12 @@ class JournalFiles:
                 self._has_room(True)
                 kick()
 
-    async def adopt(self, journal_id: int, end: int) -> None:
+    async def go_on_in(self, journal_id: int, end: int, group_end: int) -> None:
         """Takes an earlier life's last journal for the next one, to go on at `end`: on a disk that
         is full no other can be made. What a crash left behind `end` becomes zeros first, or it
-        could be taken for what follows. ValueError if it was made with other settings; OSError."""
+        could be taken for what follows; and what fills up from the end of the last group is
+        written again, for no checksum tells whether it is there. ValueError if it was made with
+        other settings; OSError."""
         assert self._next is None
         path = f"{self._directory}/{file_name(journal_id)}"
         file = self._disk.open(path)
@@ -132,6 +140,8 @@ class JournalFiles:
         for at in range(end, self.size_bytes, ALLOCATE_SLICE_SIZE_BYTES):
             size = min(ALLOCATE_SLICE_SIZE_BYTES, self.size_bytes - at)
             await self._disk.run(file.allocate, size, at)
+        if group_end < end:
+            file.pwrite([filler(end - group_end)], group_end)
         await file.wait_synced()
         self._next = (journal_id, file)
 

@@ -61,8 +61,10 @@ class JournalReplay:
         self._disk = disk
         self._directory = directory
         self.mark = mark
-        #: The last journal that is whole, and the offset where its good groups end.
-        self.end: tuple[int, int] | None = None
+        #: The last journal that is whole, the offset where its good groups end, filled up to the
+        #: next block, and where the last of them ends itself.
+        self.end: tuple[int, int, int] | None = None
+        self._group_end = 0
         self._mark = mark
         #: Of the last good group; `UNKNOWN_SEQUENCE` while none is known.
         self.sequence = mark.sequence
@@ -108,7 +110,7 @@ class JournalReplay:
                     )
                 last_path, last_end = path, (yield from self._file_records(file, journal_id, start))
                 assert last_end >= start
-                self.end = (journal_id, last_end)
+                self.end = (journal_id, last_end, self._group_end)
             finally:
                 file.close()
 
@@ -171,6 +173,7 @@ class JournalReplay:
         self, file: File, journal_id: int, offset: int
     ) -> Generator[tuple[int, int, memoryview], None, int]:
         """Yields the records from `offset` on; returns the offset where good groups end."""
+        self._group_end = offset
         while (group := self._read_group(file, journal_id, offset)) is not None:
             header, body = group
             if not self._follows(header):
@@ -188,6 +191,7 @@ class JournalReplay:
                 raise CorruptionError(file.path, offset, str(error)) from error
             end = offset + self._header.group_header_size + header.body_size
             assert len(body) == header.body_size, "what was counted is replayed"
+            self._group_end = end
             offset = self._header.behind(end)
             assert offset >= end
         self._check_tail(file, journal_id, offset)

@@ -77,9 +77,12 @@ class AdoptedJournals:
         if runs is None:
             views = [segment.view for segment in generation.segments]
             runs = generation.kept = KeptRuns(views, self._placements)
-        wanted = generation.entry_count * self._config.journal_kept_entry_min_bytes // AVERAGE_SHARE
+        size_min = self._config.journal_kept_entry_min_bytes
+        wanted = generation.entry_count * size_min // AVERAGE_SHARE
         if self._is_off or generation.record_size_bytes < wanted:
             return {}
+        if not generation.has_entry_of(size_min):
+            return {}  # their runs are long, and nobody is to get a journal for nothing
         kept: dict[int, EntryLog] = {}
         for journal_id in runs.journal_ids():
             log = self._logs.adopted.get(journal_id) or await self._adopt(journal_id)

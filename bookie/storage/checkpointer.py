@@ -213,6 +213,8 @@ class Checkpointer:
         log = self._writer.current
         assert log is not None
         log.forget(ledger_ids)
+        for adopted in self._logs.adopted.values():
+            adopted.forget(ledger_ids)
         await self._move_mark(self._checkpoint.mark)
         await self._logs.drop_ledgers(ledger_ids)
         await self._logs.close_removed_later()

@@ -214,6 +214,15 @@ class Generation:
         assert self.entry_count * LENGTH_SIZE <= self.record_size_bytes
         assert bool(self.entry_count) <= bool(self.segments)
 
+    def has_entry_of(self, size_min: int) -> bool:
+        """Whether an entry has so many bytes. Of a generation of large entries."""
+        return any(
+            _unpack_length(self.segments[place >> 32].view, (place & _OFFSET_MASK) - LENGTH_SIZE)[0]
+            >= size_min
+            for run in self.runs.values()
+            for place in (*run.places, *(run.extra or {}).values())
+        )
+
     def entry(self, place: int) -> memoryview:
         """The entry at a place, a read-only view of it."""
         segment = self.segments[place >> 32]

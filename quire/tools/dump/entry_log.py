@@ -12,11 +12,18 @@ from __future__ import annotations
 import os
 import re
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from bookie.journal.journal_format import GROUP_MAGIC, KINDS
+from bookie.journal.journal_format import (
+    GROUP_HEADER_SIZE,
+    GROUP_MAGIC,
+    KINDS,
+    parse_file_header,
+    parse_group_header,
+)
 from bookie.storage.entry_log_format import (
     ADOPTED_MAGIC,
     CHECK_TAG,
@@ -71,6 +78,8 @@ class EntryLogDump:
         self._entries = EntryDump(out, options, source.path)
         self._checker = self._entries.checker
         self._map: dict[int, int] | None = None
+        #: Of a file that is a journal still.
+        self._journal_id = -1
         self._end = source.size
         self._ledgers = LedgerTotals()
         self._entry_count = self._bytes = self._damaged = 0
@@ -101,6 +110,8 @@ class EntryLogDump:
             if not header:
                 problem = "the file is empty"
         elif header[:4] == ADOPTED_MAGIC:
+            with suppress(ValueError):  # then it is shown as far as its records can be followed
+                self._journal_id = parse_file_header(header).journal_id
             self._out.row("entrylog", {**fields, "size": self._source.size, "journal": True}, 0)
             return True
         elif header[:4] != MAGIC:
@@ -193,12 +204,17 @@ class EntryLogDump:
                     if self._is_of_journal(at, length):
                         at += LENGTH_SIZE + length
                         continue
+                    if self._journal_id >= 0:
+                        return at, "a journal still, whose groups end here"
                     problem = "a record of the ledgers map that cannot be read"
                 else:
                     problem = self._show_record(at, length, ledger_id, entry_id)
                     if problem is None:
                         at += LENGTH_SIZE + length
                         continue
+            if self._journal_id >= 0:
+                # What is behind the last group is of an earlier life of the file.
+                return at, f"a journal still, whose groups end here ({problem})"
             found = self._find_record(at + 1, end)
             if found is None and self._map is None and at + len(head) <= self._source.size:
                 remaining = end - at
@@ -221,9 +237,19 @@ class EntryLogDump:
         """Whether it is what a journal that became an entry log has between its entries: a group's
         header, a record that is no entry, or a filler."""
         content = self._ahead.view(at + RECORD_START_SIZE, min(length, 32) - 16)
-        if content[:4] == _GROUP_MAGIC or not any(content):
+        if content[:4] == _GROUP_MAGIC:
+            return self._is_of_this_life(at)
+        if not any(content):
             return True
         return int.from_bytes(content[8:16], "big", signed=True) in KINDS
+
+    def _is_of_this_life(self, at: int) -> bool:
+        """Of a file that is a journal still: whether the group that begins here is that journal's,
+        and none that an earlier life of the file has left."""
+        group = parse_group_header(self._ahead.view(at, GROUP_HEADER_SIZE))
+        if self._journal_id < 0 or group is None:
+            return self._journal_id < 0
+        return group[1][:2] == (self._journal_id, at)
 
     def _take_run(self, at: int) -> int:
         """Counts undamaged records as long as nothing of them is to be shown, as fast as it goes;

@@ -305,7 +305,7 @@ def test_journals_of_version_1_are_replayed():
     replay = JournalReplay(disk, "/j", Position(0, 0, 0))
     found = [(ledger_id, kind, bytes(record)[16:]) for ledger_id, kind, record in replay.records()]
     assert found == [(5, -0x1000, b"\0\0\0\4key!")] + [(5, 0, b"data")] * 3
-    assert replay.end == (1, at)
+    assert replay.end[:2] == (1, at)
     file.pwrite([b"x"], 256 + 60)
     with pytest.raises(CorruptionError, match="offset 256"):
         list(JournalReplay(disk, "/j", Position(0, 0, 0)).records())

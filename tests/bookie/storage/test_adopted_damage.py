@@ -90,3 +90,24 @@ async def test_no_put_into_the_index_has_more_than_a_slice(machine_class, entry_
         assert bookie._checkpointer.flush_statistics.kept_bytes
     assert sum(counts) == 3000
     assert max(counts) <= 200
+
+
+async def test_a_journal_of_which_nothing_is_kept_is_used_again(
+    machine_class, entry_bytes, autojump_clock
+):
+    """Runs of entries are long, no entry is: all are copied, so a journal is no entry log, whose
+    end would take its blocks and have the next one made anew."""
+    machine = machine_class(1, journal_kept_entry_min_bytes=1000, journal_size_bytes=12 * 1024)
+    async with machine.running() as bookie:
+        for start in range(0, 60, 3):
+            answers = []
+            for entry_id in range(start, start + 3):
+                entry = entry_bytes(1, entry_id, payload_of(1, entry_id, 600))
+                bookie.add_entry(1, entry_id, b"k" * 20, [entry], 0, answers.append)
+            machine.turn.run()
+            while len(answers) < 3:
+                await trio.sleep(0.01)
+            assert await bookie.flush()
+            assert bookie._checkpointer.flush_statistics.kept_bytes == 0
+            assert bookie._logs.adopted == {}
+        assert any(name.startswith("spare") for name in machine.disk.list(JOURNALS))

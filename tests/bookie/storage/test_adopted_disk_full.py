@@ -6,6 +6,9 @@ import random
 import pytest
 import trio
 
+from bookie.journal.journal_format import file_name
+from bookie.storage.entry_log import EntryLogs
+from bookie.storage.log_scan import LogScanner
 from runtime.sim_disk import SimDisk
 from wire.bookkeeper.status import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, Status
 
@@ -137,7 +140,8 @@ async def test_compaction_on_a_full_disk_leaves_the_logs_that_the_checkpoint_nam
 async def test_a_link_whose_name_cannot_be_synced_for_want_of_space_is_not_left(
     machine, entry_bytes, autojump_clock, monkeypatch
 ):
-    """The directory's sync says ENOSPC once: the entries are copied, and the link goes."""
+    """The directory's sync says ENOSPC once: the entries are copied, and the link goes, or there
+    would be two logs that are one journal."""
     ids = [(1, n) for n in range(3)]
     sync_directory = SimDisk.sync_directory
     failing = [1]
@@ -154,6 +158,7 @@ async def test_a_link_whose_name_cannot_be_synced_for_want_of_space_is_not_left(
     monkeypatch.setattr(SimDisk, "sync_directory", sync)
     async with machine.running_until_crash() as bookie:
         bookie_box.append(bookie)
+        bookie._logs._last_log_id = 14  # f.log, and then 10.log, which is listed before
         await add(machine, bookie, ids, entry_bytes)
         assert await bookie.flush()
         assert not failing
@@ -164,3 +169,74 @@ async def test_a_link_whose_name_cannot_be_synced_for_want_of_space_is_not_left(
     for _ in range(3):
         async with machine.running_until_crash() as bookie:
             await check(bookie, ids, entry_bytes)
+
+
+async def test_emptied_ledgers_are_forgotten_before_the_checkpoint_that_their_log_outlives(
+    machine, entry_bytes, autojump_clock, monkeypatch
+):
+    """A map found no space, so the log is completed by the checkpoint of `empty_ledgers`, which
+    names it with the ledger that is emptied, and then removes the log."""
+    write_map = EntryLogs.write_map
+    failing = [1]
+
+    async def write(logs, log):
+        if log.journal_id >= 0 and failing:
+            failing.pop()
+            raise OSError(errno.ENOSPC, "no space")
+        await write_map(logs, log)
+
+    monkeypatch.setattr(EntryLogs, "write_map", write)
+    async with machine.running_until_crash() as bookie:
+        for entry_id in range(9):
+            await add(machine, bookie, [(1, entry_id)], entry_bytes)
+        await bookie.flush()
+        assert not failing
+        assert bookie._checkpointer.is_full
+        bookie._checkpointer.watch_quiet([1])
+        assert await bookie._checkpointer.empty_ledgers([1]) == 1
+    async with machine.running() as bookie:
+        assert bookie.list_ledgers() == [1]
+
+
+async def test_a_journal_that_goes_on_behind_a_torn_filler_is_a_chain_of_records(
+    machine_class, entry_bytes, autojump_clock
+):
+    """No checksum is of what fills up to the next block, so a crash may lose that and not its
+    group; on a full disk the journal goes on behind it, and becomes an entry log."""
+    machine = machine_class(
+        1,
+        journal_kept_entry_min_bytes=1000,
+        journal_size_bytes=16 * 1024,
+        journal_alignment_bytes=1024,
+        write_cache_size_bytes=64 * 1024,
+    )
+    before, later = [(1, 0)], [(1, 1), (1, 2)]
+    async with machine.running_until_crash() as bookie:
+        await add(machine, bookie, before, entry_bytes)
+    if machine.disk.exists(f"{JOURNALS}/{file_name(2)}"):  # the crash came before it was prepared
+        machine.disk.remove(f"{JOURNALS}/{file_name(2)}")
+        machine.disk.sync_directory(JOURNALS)
+    file = machine.disk.open(f"{JOURNALS}/{file_name(1)}")
+    data = bytearray(file.pread(file.size(), 0))
+    end = data.index(payload_of(1, 0)) + SIZE
+    assert data[end : end + 4] != bytes(4), "a filler starts there"
+    file.pwrite([bytes(-end % 1024)], end)
+    await file.wait_synced()
+    file.close()
+    fill(machine, 3 * 1024 // 2)
+    async with machine.running() as bookie:
+        assert bookie._journal._journal_id == 1, "it goes on"
+        make_room(machine)
+        with trio.fail_after(60):
+            while bookie.is_read_only or not await bookie.flush():
+                await trio.sleep(1)
+        await add(machine, bookie, later, entry_bytes)
+        assert await bookie.flush()
+        assert bookie._logs.adopted
+    for name in machine.disk.list(LEDGERS):
+        if name.endswith(".log"):
+            file = machine.disk.open(f"{LEDGERS}/{name}")
+            scanner = LogScanner(machine.disk, file, file.size())
+            while await scanner.next() is not None:
+                pass
+            assert scanner.damage is None, name
