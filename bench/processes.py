@@ -1,6 +1,7 @@
 """One broker or several in `quire standalone`: what the split costs, and what it gives.
 
     python -m bench.processes [--counts 1,2] [--cores 0-1] [--rounds 5] [--seconds 3] [--only TEXT]
+        [--set KEY=VALUE] [--directory DIRECTORY]
 
 Each partition's requests go to its leader; the requests under way are as many for one broker as for
 several. CPU is that of all the server's processes. What the first one, with the bookie, takes of it
@@ -10,7 +11,8 @@ from what the brokers could use.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import TopicCollection
@@ -39,10 +41,13 @@ def named(count: int) -> str:
 class QuireProcesses(Quire):
     """With `count` brokers, each a process, on `cores`."""
 
-    def __init__(self, directory: Path, count: int, cores: str | None) -> None:
+    def __init__(
+        self, directory: Path, count: int, cores: str | None = None, settings: Sequence[str] = ()
+    ) -> None:
         super().__init__(directory)
         self.name = named(count)
         self.count, self.cores = count, cores
+        self.options = tuple(word for one in settings for word in ("--set", one))
         self.port = free_port(count)
 
     def command(self) -> list[str]:
@@ -123,12 +128,13 @@ def main() -> None:
     parser = rounds.options_of(__doc__, [], 5)
     parser.add_argument("--counts", default="1,2", help="numbers of processes")
     parser.add_argument("--cores", help="to which all of them are pinned")
+    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the server's")
     parser.add_argument("--directory", type=Path, default=rounds.BUILD, help="/dev/shm: no disk")
     parser.add_argument("--only", default="", help="part of a case's name")
     options = parser.parse_args()
     print("\n".join(f"- {line}" for line in machine.measure().lines()), flush=True)
     chosen = [
-        lambda directory, count=int(count): QuireProcesses(directory, count, options.cores)
+        partial(QuireProcesses, count=int(count), cores=options.cores, settings=options.set)
         for count in options.counts.split(",")
     ]
     cases = {name: measure_case(name, options.seconds) for name in CASES}
