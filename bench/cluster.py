@@ -52,7 +52,7 @@ def measure_load(name: str, seconds: float) -> Measure:
         share = seconds / (seconds + load.WARM_UP_SECONDS)
         yield f"produce {name}: CPU", "s/GB", cpu * share / (made.bytes / 1e9)
         cpu = cluster.cpu_seconds()
-        read = spread.consume(led, topic, seconds)
+        read = spread.consume(list(led.items()), topic, seconds)
         cpu = cluster.cpu_seconds() - cpu
         yield f"consume {name}", "MB/s", read.megabytes_per_second
         yield f"consume {name}: CPU", "s/GB", cpu / (read.bytes / 1e9)

@@ -118,10 +118,10 @@ def choose(
 
 
 @contextlib.contextmanager
-def workspace(name: str) -> Iterator[Path]:
-    """A directory on the checkout's disk, gone at the end."""
-    BUILD.mkdir(exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=BUILD))
+def workspace(name: str, base: Path = BUILD) -> Iterator[Path]:
+    """A directory, on the checkout's disk if none is told, gone at the end."""
+    base.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
     try:
         yield directory
     finally:
@@ -153,12 +153,14 @@ def side_by_side(
     kinds: Iterable[Callable[[Path], Any]],
     start: Callable[[Any], None],
     *stages: tuple[dict[str, Measure], int],
+    mine: str = "quire",
+    base: Path = BUILD,
 ) -> Table:
     """A server of each kind in a directory of its own; then the stages, each cases and how many
-    rounds of them. Ratios are quire's. Prints the table, and gives it."""
-    with workspace(name) as directory:
+    rounds of them. Ratios are those of `mine`. Prints the table, and gives it."""
+    with workspace(name, base) as directory:
         servers = [kind(directory / str(number)) for number, kind in enumerate(kinds)]
-        table = Table([server.name for server in servers], "quire")
+        table = Table([server.name for server in servers], mine)
         with running(table, servers, start):
             for cases, count in stages:
                 run_rounds(table, servers, cases, count)

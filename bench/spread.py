@@ -1,13 +1,13 @@
 """Raw load on all brokers of a cluster at once: each partition's requests go to its leader.
 
-`produce` drives all connections from one process; `consume` has a process for each broker.
+`produce` drives all connections from one process; `consume` has a process for each consumer.
 """
 
 import multiprocessing
 import select
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench import frames, load
@@ -75,15 +75,18 @@ def _run(poll: select.epoll, streams: dict[int, Stream], seconds: float) -> tupl
     return count, now - start
 
 
-def consume(led: Led, topic: str, seconds: float) -> load.Result:
-    """One consumer for each broker reads its partitions from their starts, again and again."""
+def consume(
+    parts: Sequence[tuple[tuple[str, int], list[int]]], topic: str, seconds: float
+) -> load.Result:
+    """A consumer for each of these reads the partitions of that broker from their starts, again and
+    again."""
     context = multiprocessing.get_context("fork")
-    results, barrier = context.Queue(), context.Barrier(len(led))
+    results, barrier = context.Queue(), context.Barrier(len(parts))
     workers = [
         context.Process(
             target=_consumer, args=(address, topic, partitions, seconds, barrier, results)
         )
-        for address, partitions in led.items()
+        for address, partitions in parts
     ]
     for worker in workers:
         worker.start()

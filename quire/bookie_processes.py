@@ -8,29 +8,28 @@ With pages (--metrics, httpServerEnabled, prometheusStatsHttpPort) each has its 
 the given one plus n - 1; without a given one any that is free, kept as the bookie's port is.
 
 Each is `quire bookie --config <its bk_server.conf>`. That file is written anew at every start; its
-port is kept from the last one if it is still free. A bookie that dies is started again, at once the
-first time and then after pauses that double; its registration goes as soon as it is seen to be
-dead. None outlives this process (runtime/processes.py). A clean stop asks all of them to end, and
-kills who has not after STOP_SECONDS_MAX.
+port is kept from the last one if it is still free. How they are kept running is in
+quire/kept_processes.py.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import socket
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import trio
-
 from bookie.errors import BookieStartError
+from quire.kept_processes import (
+    SESSION_TIMEOUT_MS,
+    SOCKET_NAME,
+    KeptProcesses,
+    properties_lines,
+    role_command,
+)
 from quire.role_defaults import GARBAGE
 from runtime.config import ConfigError, parse_properties
-from runtime.logs import kv
-from runtime.processes import ChildProcess
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -38,20 +37,10 @@ if TYPE_CHECKING:
     from ledger.bookie_watcher import BookieWatcher
     from metadata.served import MetadataServer
 
-logger = logging.getLogger(__name__)
-
 HOST = "127.0.0.1"
 CONFIG_NAME = "bk_server.conf"
-SOCKET_NAME = "metadata.sock"
 PORT_MAX = 65535
-SESSION_TIMEOUT_MS = 6_000
-READY_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 20.0
 PORT_TRIES = 20
-RESTART_SECONDS_MIN = 0.1
-RESTART_SECONDS_MAX = 10.0
-#: Who ran for so long is started again at once.
-STEADY_SECONDS = 30.0
 _DIRECTORY = re.compile(r"bookie-([1-9][0-9]*)")
 
 
@@ -92,8 +81,9 @@ def check_layout(data_directory: str, count: int, in_process_directory: str) -> 
         )
 
 
-class BookieProcesses:
-    """Keeps them running while `run` runs."""
+class BookieProcesses(KeptProcesses):
+    kind = "bookie"
+    start_error = BookieStartError
 
     def __init__(
         self,
@@ -101,109 +91,26 @@ class BookieProcesses:
         server: MetadataServer,
         watcher: BookieWatcher,
     ) -> None:
+        super().__init__(config.bookie_ids, server)
         self._config = config
-        self._server = server
         self._watcher = watcher
-        self._changed = trio.Event()
-        self._is_stopping = False
-        self._is_ready = False
-        self._children: dict[str, ChildProcess] = {}
         #: By bookie and setting: they are chosen before anybody listens there.
         self._ports: dict[tuple[str, str], int] = {}
-        watcher.subscribe(self._bookies_changed)
+        watcher.subscribe(self.look_again)
 
-    @property
-    def pids(self) -> dict[str, int]:
-        """By bookie id, of those that run."""
-        return {name: child.pid for name, child in self._children.items()}
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """`started` when all are registered. BookieStartError if one ends before, or that takes too
-        long; ConfigError, OSError."""
-        for name in self._config.bookie_ids:
-            self._write_config(name)
-        try:
-            async with trio.open_nursery() as nursery:
-                for name in self._config.bookie_ids:
-                    nursery.start_soon(self._keep, name)
-                with trio.move_on_after(READY_SECONDS_MAX):
-                    await self._wait_registered()
-                    self._is_ready = True
-                if not self._is_ready:
-                    raise BookieStartError(
-                        f"no registration of {', '.join(sorted(self._missing()))} within "
-                        f"{READY_SECONDS_MAX:.0f} s"
-                    )
-                task_status.started()
-        finally:
-            with trio.CancelScope(shield=True):
-                await self._stop()
-
-    def _bookies_changed(self) -> None:
-        self._changed.set()
-
-    def _missing(self) -> set[str]:
+    def missing(self) -> set[str]:
         there = self._watcher.writable | self._watcher.read_only
         return set(self._config.bookie_ids) - there
 
-    async def _wait_registered(self) -> None:
-        while self._missing():
-            self._changed = trio.Event()
-            await self._changed.wait()
-
-    async def _keep(self, name: str) -> None:
-        """Starts it, again and again."""
-        pause = RESTART_SECONDS_MIN
-        while True:
-            started_at = trio.current_time()
-            child = self._children[name] = ChildProcess(self._command(name))
-            logger.info("bookie_started", kv(bookie=name, pid=child.pid))
-            code = await child.wait()
-            del self._children[name]
-            await self._server.end_client(name)
-            if not self._is_ready:
-                raise BookieStartError(f"{name} ended with code {code} at the start; see its log")
-            if trio.current_time() - started_at > STEADY_SECONDS:
-                pause = RESTART_SECONDS_MIN
-            logger.warning(
-                "bookie_died",
-                kv(bookie=name, pid=child.pid, code=code, restart_in_ms=int(pause * 1000)),
-            )
-            await trio.sleep(pause)
-            pause = min(2 * pause, RESTART_SECONDS_MAX)
-            self._write_config(name)
-
-    async def _stop(self) -> None:
-        children = list(self._children.items())
-        for _, child in children:
-            child.terminate()
-        with trio.move_on_after(STOP_SECONDS_MAX):
-            for _, child in children:
-                await child.wait()
-        for name, child in children:
-            child.kill()
-            logger.info("bookie_stopped", kv(bookie=name, code=await child.wait()))
-        self._children.clear()
-
     # -- how each is started ---------------------------------------------------------------------
 
-    def _command(self, name: str) -> Sequence[str]:
-        # -P: a directory of the user's that is called as one of our packages is none of ours.
-        program = [sys.executable, "-P", "-m", "quire.cli", "bookie"]
-        return [
-            *program,
-            "--config",
-            self._config_path(name),
-            "--child-of",
-            str(os.getpid()),
-            "--log-level",
-            self._config.log_levels,
-        ]
+    def command(self, name: str) -> Sequence[str]:
+        return role_command("bookie", self._config_path(name), self._config.log_levels)
 
     def _config_path(self, name: str) -> str:
         return os.path.join(self._config.data_directory, name, CONFIG_NAME)
 
-    def _write_config(self, name: str) -> None:
+    def prepare(self, name: str) -> None:
         path = self._config_path(name)
         directory = os.path.dirname(path)
         os.makedirs(directory, exist_ok=True)
@@ -222,10 +129,9 @@ class BookieProcesses:
             "ledgerDirectories": os.path.join(directory, "ledgers"),
         }
         settings.pop("journalDirectories", None)  # of all bookies together, and it would win
-        lines = [f"{key}={_escaped(text)}\n" for key, text in settings.items()]
         with open(path, "w", encoding="utf-8") as file:
             file.write("# Written by quire standalone at every start.\n")
-            file.writelines(lines)
+            file.writelines(properties_lines(settings))
 
     def _pages(self, name: str) -> dict[str, str]:
         """The ports of one of them: they share a machine."""
@@ -259,12 +165,6 @@ class BookieProcesses:
         port = free_port(self._config_path(name), setting, taken)
         self._ports[name, setting] = port
         return port
-
-
-def _escaped(text: str) -> str:
-    """As a value of a properties file."""
-    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    return f"\\{escaped}" if escaped[:1] in (" ", "\t", "\f") else escaped
 
 
 def free_port(path: str, name: str, taken: Collection[int]) -> int:

@@ -50,6 +50,8 @@ class BrokerOptions:
     overrides: Mapping[str, str] = field(default_factory=dict)
     #: Where Prometheus asks, if it may.
     metrics: tuple[str, int] | None = None
+    #: What clients are told that their data are in; None: the working directory.
+    data_directory: str | None = None
 
 
 async def run(options: BrokerOptions, *, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
@@ -73,7 +75,7 @@ async def _start(
     assert env.poller is not None
     await stack.enter_async_context(running(env.poller.run))
     await stack.enter_async_context(running(env.net.run))
-    store, root = metadata_store(config.bookie_values, env, name="broker")
+    store, root = metadata_store(config.bookie_values, env, name=f"broker-{config.broker.node_id}")
     await stack.enter_async_context(running(store.run))
     watcher = BookieWatcher(store, root)
     await stack.enter_async_context(running(watcher.run))
@@ -100,7 +102,8 @@ async def _start(
     watcher.on_arrival(ledgers.health.came)
     await ledgers.manager.ensure_layout()
     await stack.enter_async_context(running(ledgers.run))
-    foundation = Foundation(env, store, ledgers, Bookies(writable_of(watcher)), os.getcwd())
+    directory = options.data_directory or os.getcwd()
+    foundation = Foundation(env, store, ledgers, Bookies(writable_of(watcher)), directory)
     parts = await start_broker(foundation, config, stack, in_cluster=True)
     watcher.subscribe(parts.logs.bookies_changed)
     credentials = read_credentials(pages_config(values))

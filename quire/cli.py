@@ -18,6 +18,7 @@ from quire.role import run_role
 from runtime.logs import setup_logging
 
 BOOKIES_MAX = 100
+PROCESSES_MAX = 64
 
 
 #: The tools, of which a server that starts imports none.
@@ -68,6 +69,14 @@ def main() -> None:
     help="More than one: each is a process of its own, and topics have up to three copies.",
 )
 @click.option(
+    "--processes",
+    type=click.IntRange(1, PROCESSES_MAX),
+    default=1,
+    show_default=True,
+    help="More than one: partitions are spread over so many brokers, each a process. Process i"
+    " listens on the ports given plus i.",
+)
+@click.option(
     "--bookie-listen",
     type=Address(),
     help="Let other processes of this machine read ledgers there, by BookKeeper's protocol (Spark)."
@@ -92,12 +101,13 @@ def standalone(
     settings: dict[str, str],
     metrics: tuple[str, int] | None,
     bookies: int,
+    processes: int,
     bookie_listen: tuple[str, int] | None,
     admin: str | None,
     admin_password_file: str | None,
     log_level: str,
 ) -> None:
-    """Runs broker, bookie and metadata in one process, or several bookies as processes."""
+    """Runs broker, bookie and metadata in one process; several bookies, or brokers, as more."""
     from quire.standalone import run  # its imports are of no use to --help and --version
 
     setup_logging(log_level)
@@ -109,6 +119,7 @@ def standalone(
         overrides=settings,
         metrics=metrics,
         bookies=bookies,
+        processes=processes,
         bookie_listen=bookie_listen,
         admin=_admin(admin, admin_password_file),
         log_levels=log_level,
@@ -143,12 +154,14 @@ def _admin(who: str | None, password_file: str | None) -> AdminOptions | None:
 )
 @click.option("--metrics", type=Address(), help="Serve Prometheus metrics there.")
 @click.option("--child-of", type=int, hidden=True, help="Ends when the process of that id does.")
+@click.option("--data-dir", hidden=True, help="What clients are told that their data are in.")
 @role_options
 def broker(
     config_path: str,
     settings: dict[str, str],
     metrics: tuple[str, int] | None,
     child_of: int | None,
+    data_dir: str | None,
     log_level: str,
 ) -> None:
     """Runs a Kafka broker on the bookies of a BookKeeper cluster."""
@@ -156,7 +169,7 @@ def broker(
 
     setup_logging(log_level)
     warn_of_arguments(settings)
-    options = BrokerOptions(read_config(config_path), settings, metrics)
+    options = BrokerOptions(read_config(config_path), settings, metrics, data_dir)
     run_role(partial(run, options), parent_pid=child_of)
 
 

@@ -38,8 +38,10 @@ class StandaloneOptions:
     metrics: tuple[str, int] | None = None
     #: 1: in this process. More: each a process, and topics have up to three copies.
     bookies: int = 1
+    #: 1: this one has the only broker. More: the others have one each (quire/broker_processes.py).
+    processes: int = 1
     #: Where other processes read the bookie in this one; None: nowhere.
     bookie_listen: tuple[str, int] | None = None
     admin: AdminOptions | None = None
-    #: For the bookies' processes.
+    #: For all processes of it.
     log_levels: str = "info"

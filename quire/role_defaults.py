@@ -77,5 +77,7 @@ ROLES = (
     RoleDefaults("`quire standalone` with three bookies", copies(3) | ensemble_change(3)),
     RoleDefaults("`quire standalone` with more", copies(4)),
     RoleDefaults("`quire standalone` with several bookies", ENTRY_CACHE | LOST_BOOKIES),
-    RoleDefaults("`quire broker`", ENTRY_CACHE),
+    RoleDefaults(
+        "`quire broker`, also as a process of `quire standalone --processes N`", ENTRY_CACHE
+    ),
 )

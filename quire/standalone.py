@@ -1,13 +1,17 @@
 """`quire standalone`: metadata, bookie, ledger client and broker in one process; or, with several
-bookies, those as processes of their own (quire/bookie_processes.py).
+bookies or several brokers, those as processes of their own (quire/bookie_processes.py,
+quire/broker_processes.py).
 
 Composition only: every part is made here, given its neighbours, started in the order in which they
 depend on each other, and stopped in the reverse order: a stop first closes the listeners, then the
 partitions' ledgers (which still need the bookie), then the bookie, then the metadata store.
 
+Several brokers are a cluster (broker/cluster/), of which the one in this process is a member. All
+are asked to stop at once, so that none hands its partitions to one that stops next.
+
 Data directory: `metadata.db`, `lock`, perhaps `admin-password`; `bookie/journal`, `bookie/ledgers`,
-or `bookie-1`, `bookie-2` and so on, and `metadata.sock` while they run or with `--bookie-listen`
-(quire/bookie_listener.py).
+or `bookie-1`, `bookie-2` and so on; `broker-1` and so on; and `metadata.sock` while other processes
+run or with `--bookie-listen` (quire/bookie_listener.py).
 """
 
 from __future__ import annotations
@@ -48,6 +52,12 @@ from quire.administrator import ensure_administrator
 from quire.autorecovery_node import standalone_config, start_autorecovery
 from quire.bookie_listener import BookieListener, start_listener
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
+from quire.broker_processes import (
+    BOOKIE_SOCKET_NAME,
+    BrokerProcesses,
+    BrokerProcessesConfig,
+    check_ports,
+)
 from quire.options import DEFAULT_LISTEN
 from quire.tools.admin.credentials import read_credentials
 from quire.tools.admin.token_note import token_note
@@ -85,6 +95,8 @@ class _Storage:
     bookies: Bookies
     watcher: BookieWatcher | None = None
     recovery: AutoRecovery | None = None
+    #: None: no other process reaches our metadata.
+    server: MetadataServer | None = None
 
 
 async def run(
@@ -134,7 +146,38 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
     config = load(defaults + options.properties, overrides, table)
     note_settings(config)
     placement_config(config.bookie_values)  # what cannot be is refused before anything starts
+    if options.processes > 1:
+        _check_processes(options, config)
     return config
+
+
+def _check_processes(options: StandaloneOptions, config: NodeConfig) -> None:
+    """ConfigError: with so many processes it would not be what the settings say."""
+    wanted = f"--processes {options.processes}"
+    if options.bookies > 1:
+        raise ConfigError(
+            "--processes",
+            f"{wanted}: not with --bookies {options.bookies}; either the brokers or the bookies "
+            "are several processes",
+        )
+    network = network_config(config.bookie_values)
+    if network.tls is not None or network.sasl is not None:
+        raise ConfigError(
+            "--processes",
+            f"{wanted}: its brokers reach the bookie at a socket that only this user may connect "
+            "to, without TLS or a login: leave out what the settings say of those towards bookies",
+        )
+
+
+def _processes_config(options: StandaloneOptions, config: NodeConfig) -> BrokerProcessesConfig:
+    return BrokerProcessesConfig(
+        _data_directory(options),
+        options.processes,
+        config.broker,
+        {**parse_properties(options.properties), **options.overrides},
+        options.log_levels,
+        options.metrics,
+    )
 
 
 async def _start_storage(
@@ -175,7 +218,7 @@ async def _start_local(
         # Back-pressure is the requests' memory, which bounds what can be on its way here; a
         # bookie that refused sooner would cost the partition its ledger.
         held_adds_max=HELD_ADDS_MAX,
-        held_adds_size_max_bytes=2 * request_memory_bytes(config.broker),
+        held_adds_size_max_bytes=2 * options.processes * request_memory_bytes(config.broker),
         gc=GcConfig(**role_defaults.fields_by(GcConfig, role_defaults.GARBAGE)),
     )
     for note in bookie_notes(config.bookie_values, settings):
@@ -187,11 +230,13 @@ async def _start_local(
     )
     bookie = Bookie(settings, env, known_ledgers=known)
     await stack.enter_async_context(running(bookie.run))
-    if options.bookie_listen is not None:
-        listener = BookieListener(
-            options.bookie_listen, directory, BOOKIE_ID, settings.ledger_directory
-        )
-        await start_listener(listener, bookie, store, env, stack)
+    server = None
+    listen_at = options.bookie_listen
+    if listen_at is None and options.processes > 1:
+        listen_at = (os.path.join(directory, BOOKIE_SOCKET_NAME), 0)
+    if listen_at is not None:
+        listener = BookieListener(listen_at, directory, BOOKIE_ID, settings.ledger_directory)
+        server = await start_listener(listener, bookie, store, env, stack)
     bookies = LocalBookieClient({BOOKIE_ID: bookie})
     ledgers = LedgerClient(
         store,
@@ -205,7 +250,8 @@ async def _start_local(
         placement=RandomPlacement(bookies.writable, env.rng),
     )
     await stack.enter_async_context(running(ledgers.run))
-    return _Storage(env, store, ledgers, (bookie, settings), Bookies(bookies.writable))
+    local = (bookie, settings)
+    return _Storage(env, store, ledgers, local, Bookies(bookies.writable), server=server)
 
 
 async def _start_processes(
@@ -288,12 +334,38 @@ async def _start_broker(
     )
     if options.admin is not None:
         await ensure_administrator(storage.store, env, _data_directory(options), options.admin)
+    if options.processes > 1:
+        return await _start_brokers(options, config, storage, foundation, stack)
     parts = await start_broker(foundation, config, stack)
     if storage.watcher is not None:
         storage.watcher.subscribe(parts.logs.bookies_changed)
     await _start_metrics(options, config, storage, parts, stack)
     await stack.enter_async_context(running(env.net.run))
     return parts.listen()
+
+
+async def _start_brokers(
+    options: StandaloneOptions,
+    config: NodeConfig,
+    storage: _Storage,
+    foundation: Foundation,
+    stack: AsyncExitStack,
+) -> tuple[str, int]:
+    """This process's, and the others as processes; serves once all do."""
+    processes_config = _processes_config(options, config)
+    check_ports(processes_config)
+    # As `quire broker` has it: brokers ask each other until all have closed their partitions.
+    await stack.enter_async_context(running(storage.env.net.run))
+    parts = await start_broker(foundation, config, stack, in_cluster=True)
+    await _start_metrics(options, config, storage, parts, stack)
+    assert storage.server is not None
+    assert parts.member is not None
+    processes = BrokerProcesses(processes_config, storage.server, parts.member.membership)
+    await stack.enter_async_context(running(processes.run))
+    address = await parts.serve(stack)
+    await parts.member.settle()
+    stack.callback(processes.ask_to_end)
+    return address
 
 
 async def _start_metrics(

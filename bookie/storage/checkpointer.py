@@ -508,5 +508,7 @@ class Checkpointer:
         )
         self._checkpoint = checkpoint
         await self._files.recycle(mark.journal_id)
-        if self._logs.adopted:
+        if any(journal_id < mark.journal_id for journal_id in self._logs.adopted):
             await self._reserve.with_room(partial(self._adopted.complete, mark.journal_id))
+            # What it names is not compacted, as a start compares it.
+            await self._move_mark(mark)

@@ -25,8 +25,10 @@ from broker.cluster.membership import Membership, Registration
 from broker.cluster.ownership import Incarnation
 from broker.cluster.placing import Placing
 from broker.cluster.reach import BookieReach
+from broker.cluster.spreading import spread_if_uneven
 from broker.log.life.chain import NEWEST_FORMAT
 from broker.log.partition import State
+from metadata.store import MetadataError
 from runtime.logs import kv
 from runtime.running import running
 
@@ -56,6 +58,7 @@ class ClusterMember:
     """Started, and following the others; `join` makes it one of them."""
 
     registry: ConfigRegistry
+    catalog: TopicCatalog
     membership: Membership
     ownership: AssignedOwnership
     controller: Controller
@@ -87,7 +90,7 @@ class ClusterMember:
         await stack.enter_async_context(running(membership.run))
         await stack.enter_async_context(running(ownership.run))
         await stack.enter_async_context(running(controller.run))
-        member = cls(registry, membership, ownership, controller)
+        member = cls(registry, catalog, membership, ownership, controller)
         registry.subscribe(member._follow_cordon)
         return member
 
@@ -148,6 +151,15 @@ class ClusterMember:
                 streams_version=MOST[STREAMS_VERSION],
             )
         )
+
+    async def settle(self) -> None:
+        """Once all brokers that start together are there: each leads what it is to. If metadata
+        cannot be reached the controller does it later."""
+        try:
+            if not await spread_if_uneven(self.catalog, self.membership, self.ownership):
+                await self.controller.elect_preferred()
+        except MetadataError as error:
+            logger.warning("leaders_not_balanced", kv(error=error))
 
     def _state(self) -> BrokerState:
         if self.is_leaving:

@@ -1,0 +1,116 @@
+"""Partitions spread over the brokers that start together, if they were others the last time."""
+
+from collections import Counter
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.cluster.assignment import Assigned, Assignment, new_assignment
+from broker.cluster.balance import Candidate
+from broker.cluster.spreading import is_uneven, spread_if_uneven
+
+
+class Ownership:
+    """AssignedOwnership, as far as it is asked; `racing`: what another wrote meanwhile."""
+
+    def __init__(self, assignments, racing=None):
+        self.assignments = dict(assignments)
+        self.racing = racing or {}
+        self.leading = Counter(
+            one.leader for each in self.assignments.values() for one in each.partitions
+        )
+
+    def get(self, topic_id):
+        return self.assignments.get(topic_id)
+
+    async def change_many(self, changes):
+        self.assignments |= self.racing
+        for topic_id, change in changes.items():
+            made = change(self.assignments.get(topic_id))
+            assert change(self.assignments.get(topic_id)) == made, "decided twice, it is another"
+            self.assignments[topic_id] = made
+
+    def leaders(self):
+        return Counter(one.leader for each in self.assignments.values() for one in each.partitions)
+
+
+def topics_of(*counts, copies=1):
+    return [
+        SimpleNamespace(
+            id=UUID(int=number), name=f"t{number}", partition_count=count, replication_factor=copies
+        )
+        for number, count in enumerate(counts)
+    ]
+
+
+async def spread(topics, ownership, *node_ids):
+    membership = SimpleNamespace(
+        live=dict.fromkeys(node_ids), candidates=lambda: [Candidate(n) for n in node_ids]
+    )
+    catalog = SimpleNamespace(all=lambda: topics)
+    return await spread_if_uneven(catalog, membership, ownership)
+
+
+def led(*leaders):
+    return new_assignment("t", [(leader,) for leader in leaders])
+
+
+@pytest.mark.parametrize(
+    ("assignments", "node_ids", "wanted"),
+    [
+        ([], (0, 1), False),
+        ([led(0)], (0, 1), False),
+        ([led(0, 0)], (0, 1), True),
+        ([led(0, 1), led(2)], (0, 1), True),
+        # An administrator's.
+        ([led(0, 0, 0, 0, 1)], (0, 1), False),
+        ([Assignment("t", (Assigned(-1, 0, ()),))], (0, 1), False),
+    ],
+)
+def test_what_is_uneven(assignments, node_ids, wanted):
+    assert is_uneven(assignments, node_ids) is wanted
+
+
+async def test_topics_of_one_broker_go_to_all():
+    """Its documents have no leaders: it was the whole cluster."""
+    topics, ownership = topics_of(3, 5, 1), Ownership({})
+    assert await spread(topics, ownership, 0, 1, 2)
+    assert ownership.leaders() == {0: 3, 1: 3, 2: 3}
+    assert ownership.assignments[UUID(int=1)].topic == "t1"
+
+
+async def test_what_another_assigned_meanwhile_is_spread_too():
+    topics = topics_of(4)
+    ownership = Ownership({}, {UUID(int=0): led(1, 1, 1, 1)})
+    assert await spread(topics, ownership, 0, 1)
+    assert ownership.leaders() == {0: 2, 1: 2}
+    moved = [one for one in ownership.assignments[UUID(int=0)].partitions if one.leader == 0]
+    assert all((one.epoch, one.before) == (1, (1,)) for one in moved)
+
+
+async def test_even_ones_stay():
+    topics, ownership = topics_of(2), Ownership({UUID(int=0): led(0, 1)})
+    before = dict(ownership.assignments)
+    assert not await spread(topics, ownership, 0, 1)
+    assert ownership.assignments == before
+
+
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=5),
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.integers(2, 6),
+)
+async def test_afterwards_it_is_even_whoever_had_them(counts, copies, before, after):
+    topics = topics_of(*counts, copies=copies)
+    ownership = Ownership({})
+    await spread(topics, ownership, *range(10, 10 + before))
+    assert await spread(topics, ownership, *range(after))
+    leaders = ownership.leaders()
+    assert max(leaders.values()) - min(leaders[n] for n in range(after)) <= 1
+    for each in ownership.assignments.values():
+        assert all(one.leader == one.replicas[0] for one in each.partitions)
+    assert not await spread(topics, ownership, *range(after))

@@ -1,0 +1,130 @@
+"""Processes that are kept running: real ones, of a line of Python each."""
+
+import os
+import signal
+import sys
+
+import pytest
+import trio
+
+from quire.kept_processes import KeptProcesses, properties_lines
+from runtime.config import parse_properties
+
+#: Notes a clean end by SIGTERM; a second one ends it at once, as it does ours.
+PROGRAM = """
+import os, signal, sys, time
+def stop(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(0.3)
+    open(sys.argv[1], "a").write("clean ")
+    os._exit(0)
+signal.signal(signal.SIGTERM, stop)
+open(sys.argv[1], "a").write(f"{os.getpid()} ")
+while True:
+    signal.pause()
+"""
+
+
+class Server:
+    """In the place of the metadata's."""
+
+    def __init__(self):
+        self.ended = []
+
+    async def end_client(self, name):
+        self.ended.append(name)
+
+
+class Sleepers(KeptProcesses):
+    kind = "sleeper"
+    start_error = OSError
+
+    def __init__(self, directory, names, program=PROGRAM):
+        self.server = Server()
+        super().__init__(names, self.server)
+        self.directory = directory
+        self.program = program
+        self.prepared = []
+
+    def prepare(self, name):
+        self.prepared.append(name)
+
+    def command(self, name):
+        return [sys.executable, "-c", self.program, str(self.directory / name)]
+
+    def notes(self, name):
+        """What it noted: the process ids of its lives, and clean ends."""
+        path = self.directory / name
+        return path.read_text().split() if path.exists() else []
+
+    def missing(self):
+        return [name for name in self._names if not self.notes(name)]
+
+    async def look(self):
+        while True:
+            self.look_again()
+            await trio.sleep(0.02)
+
+
+@pytest.fixture
+async def sleepers(tmp_path):
+    made = Sleepers(tmp_path, ["one", "two"])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.look)
+        with trio.fail_after(60):
+            await nursery.start(made.run)
+            yield made
+        nursery.cancel_scope.cancel()
+
+
+async def until(condition):
+    with trio.fail_after(60):
+        while not condition():
+            await trio.sleep(0.02)
+
+
+async def test_one_that_dies_is_started_again_and_its_session_ends(sleepers):
+    assert sleepers.prepared == ["one", "two"]
+    first = sleepers.pids["one"]
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: len(sleepers.notes("one")) == 2)
+    assert sleepers.pids["one"] != first
+    assert sleepers.server.ended == ["one"]
+    assert sleepers.prepared == ["one", "two", "one"]
+    assert len(sleepers.notes("two")) == 1
+
+
+async def test_who_is_asked_to_end_is_asked_once_and_stays_away(sleepers):
+    sleepers.ask_to_end()
+    sleepers.ask_to_end()
+    await until(lambda: not sleepers.pids)
+    assert sorted(sleepers.server.ended) == ["one", "two"]
+    for name in ("one", "two"):
+        assert sleepers.notes(name)[1:] == ["clean"]
+
+
+async def test_the_end_asks_who_was_not_asked(tmp_path):
+    made = Sleepers(tmp_path, ["one"])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.look)
+        await nursery.start(made.run)
+        nursery.cancel_scope.cancel()
+    assert made.pids == {}
+    assert made.notes("one")[1:] == ["clean"]
+
+
+async def test_one_that_ends_at_the_start_ends_the_start(tmp_path):
+    made = Sleepers(tmp_path, ["one"], "raise SystemExit(3)")
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(OSError, match="one ended with code 3 at the start"),
+        flatten_subgroups=True,
+    ):
+        await made.run()
+
+
+@pytest.mark.parametrize(
+    "value", ["plain", " blank", "\ttab", "a\\b", "two\nlines\r", "a=b:c#d", ""]
+)
+def test_settings_are_read_as_they_were(value):
+    text = "".join(properties_lines({"first": value, "second": "2"}))
+    assert parse_properties(text) == {"first": value, "second": "2"}
