@@ -511,4 +511,4 @@ class Checkpointer:
         if any(journal_id < mark.journal_id for journal_id in self._logs.adopted):
             await self._reserve.with_room(partial(self._adopted.complete, mark.journal_id))
             # What it names is not compacted, as a start compares it.
-            await self._move_mark(mark)
+            await self._move_mark(checkpoint.mark)
