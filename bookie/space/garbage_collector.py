@@ -292,8 +292,9 @@ class GarbageCollector:
         if not self._is_refused and not request.confirms:
             report.emptied_ledgers = await self._over_replicated.look()
             self.statistics.emptied_ledgers += report.emptied_ledgers
-        if is_forced and report.deleted_ledgers:
+        if is_forced and self._checkpointer.deletions:
             # The logs forget deleted ledgers with the checkpoint; who asks does not wait for that.
+            # They may have been deleted in a round before.
             await self._checkpointer.flush()
         await self._examine(report)
         report.removed_logs += await self._drop_dead()
