@@ -1,5 +1,6 @@
 """Dispatch and connection: replies in request order, refusals, back-pressure, bad bytes."""
 
+import gc
 import struct
 from types import SimpleNamespace
 
@@ -39,6 +40,7 @@ from wire.kafka.messages import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     FetchRequest,
+    FetchResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     ListGroupsRequest,
@@ -807,3 +809,29 @@ async def test_a_pipeline_of_plain_requests_does_not_hold_the_loop(nursery):
     plain_units = world.turn.spent_units
     world.send(produce(2))
     assert world.turn.spent_units == 2 * plain_units > 0
+
+
+async def test_an_answered_abandonable_keeps_nothing_of_its_answer(nursery):
+    """A cycle that has grown old is never found: servers look at young objects only."""
+
+    async def answer(_):
+        await trio.lowlevel.checkpoint()
+        return FetchResponse()
+
+    def replies():
+        return sum(type(each) is Reply for each in gc.get_objects())
+
+    world = World(nursery)
+    world.dispatcher._apis[ApiKey.FETCH] = Api(
+        ApiKey.FETCH, 4, 18, lambda request: Abandonable(answer)
+    )
+    gc.collect()
+    gc.disable()
+    try:
+        before = replies()
+        world.send(encode_request(FetchRequest(max_wait_ms=0, min_bytes=0), 12, 3, "c"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.wire.correlation_ids() == [3]
+        assert replies() == before
+    finally:
+        gc.enable()

@@ -669,3 +669,25 @@ async def test_what_a_client_asked_for_but_does_not_read_is_not_kept(
         for _ in range(40):
             answer = await other.receive()
             assert len(answer.responses[0].partitions[0].records) > 3_600_000
+
+
+async def test_a_cold_partition_that_wants_less_than_nothing_makes_no_room_for_others(
+    start_server, requests, wait_until
+):
+    server = await start_server()
+    client = await server.connect()
+    await client.create_topic("t", 20)
+    for number in range(20):
+        await client.produce("t", [b"%d" % number * 1000], partition=number)
+    await server.stop()
+    server = await start_server()
+    client = await server.connect()
+    logs = server.parts["LogManager"]
+    await wait_until(lambda: all(log.state is State.ONLINE for log in logs.all()))
+    body = requests.fetch(
+        *(("t", number, 0) for number in range(20)), max_wait_ms=LONG_MS, max_bytes=3_000
+    )
+    body.topics[0].partitions[0].partition_max_bytes = -(2**31)
+    answer = await client.call(body, 12)
+    [topic] = answer.responses
+    assert sum(len(each.records) for each in topic.partitions) <= 3_000

@@ -1,0 +1,47 @@
+"""What a Fetch of cold partitions holds in memory."""
+
+from broker.handlers.fetch import FetchHandler
+from broker.log.partition import State
+
+
+async def test_cold_reads_hold_no_more_than_the_fetch_may_have(
+    start_server, requests, wait_until, monkeypatch
+):
+    """Of an entry of many batches one may fit, and all of the entry stays in memory for it."""
+    server = await start_server()
+    client = await server.connect()
+    count = 30
+    await client.create_topic("t", count)
+    for number in range(count):
+        await client.send(
+            *(requests.produce(("t", number, [b"v" * 5_000])) for _ in range(60)), version=9
+        )
+        for _ in range(60):
+            await client.receive()
+    await server.stop()
+    server = await start_server()
+    client = await server.connect()
+    logs = server.parts["LogManager"]
+    await wait_until(lambda: all(log.state is State.ONLINE for log in logs.all()))
+    held = []
+    read_cold = FetchHandler._read_cold
+
+    async def read(self, body, collected):
+        await read_cold(self, body, collected)
+        seen = {}
+        for _, data in collected.data:
+            for part in data.records:
+                seen[id(part.obj)] = len(part.obj)
+        held.append((sum(seen.values()), collected.size_bytes, len(seen)))
+
+    monkeypatch.setattr(FetchHandler, "_read_cold", read)
+    max_bytes = 1 << 20
+    body = requests.fetch(
+        *(("t", number, 0) for number in range(count)), max_wait_ms=10_000, max_bytes=max_bytes
+    )
+    for topic in body.topics:
+        for wanted in topic.partitions:
+            wanted.partition_max_bytes = 6_000
+    await client.call(body, 12)
+    [(held_bytes, _, _)] = held
+    assert held_bytes <= 4 * max_bytes, held
