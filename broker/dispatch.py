@@ -427,6 +427,10 @@ class Dispatcher:
             connection.close()
         else:
             reply.resolve(message)
+        # They know each other, and what has grown old is looked through for cycles hardly ever.
+        reply.on_abandoned = None
+        if isinstance(result, Abandonable):
+            result.reply = None
         if request.is_large:
             await let_go(request.body)
 

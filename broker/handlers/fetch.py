@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from broker.rights import Rights
     from runtime.timers import Timer, Timers
     from runtime.turn import Turn
+    from wire.buffers import Buffers
 
 logger = logging.getLogger(__name__)
 
@@ -99,8 +100,19 @@ READ_BYTES_SHIFT = 11
 #: Cold partitions that one answer may have, and that are read at a time for it.
 COLD_READS_MAX = 1_000
 COLD_READS_AT_ONCE = 16
+#: What cold records keep in memory may be so many times their size.
+PINNED_SHARE_MAX = 4
 FetchResult = FetchResponse | Reply | Abandonable
 T = TypeVar("T")
+
+
+def _unpinned(parts: Buffers) -> Buffers:
+    """The same, copied if it is a small part of the memory that it would keep: of an entry of many
+    batches one may fit, and a fetch reads from very many cold partitions."""
+    views = [part for part in parts if isinstance(part, memoryview)]
+    kept_bytes = sum({id(view.obj): memoryview(view.obj).nbytes for view in views}.values())
+    is_small = sum(map(len, parts)) * PINNED_SHARE_MAX < kept_bytes
+    return [b"".join(parts)] if is_small else parts
 
 
 class FetchHandler:
@@ -390,26 +402,29 @@ class FetchHandler:
     async def _read_cold(self, body: FetchRequest, collected: Collected) -> None:
         """The first of what is cold, and those behind it for which there is room whatever they
         have: each after the other, a consumer of thousands would wait for as many fetches."""
-        limit = min(body.max_bytes, self.fetch_bytes_max) - collected.size_bytes
+        bytes_max = min(body.max_bytes, self.fetch_bytes_max)
+        first = collected.cold[0]
+        size_max = min(first[0].request.partition_max_bytes, bytes_max - collected.size_bytes)
+        # Of the first the first batch goes whatever its size.
+        await self._read_one(body, collected, first, max(size_max, 0), at_least_one=True)
+        limit = bytes_max - collected.size_bytes
         waiting: deque[tuple[Cold, int]] = deque()
-        for cold in islice(collected.cold, COLD_READS_MAX):
-            if waiting and not limit:
+        for cold in islice(collected.cold, 1, COLD_READS_MAX):
+            if limit <= 0:
                 break
             wanted, _, log = cold
+            if log.state is not State.ONLINE:
+                continue
             size_max = min(wanted.request.partition_max_bytes, limit)
-            if waiting and log.state is not State.ONLINE:
-                continue
             there = min(size_max, log.reader.read_bytes_max(wanted.request.fetch_offset))
-            if waiting and not there:
-                continue
-            limit -= there
-            waiting.append((cold, there or size_max))
-        first = waiting[0][0]
+            if there > 0:
+                limit -= there
+                waiting.append((cold, there))
 
         async def read_some() -> None:
             while waiting:
                 cold, size_max = waiting.popleft()
-                await self._read_one(body, collected, cold, size_max, at_least_one=cold is first)
+                await self._read_one(body, collected, cold, size_max, at_least_one=False)
 
         async with trio.open_nursery() as nursery:
             for _ in range(min(len(waiting), COLD_READS_AT_ONCE)):
@@ -441,6 +456,8 @@ class FetchHandler:
             return
         self._count(collected, wanted, end_offset, got)
         self._fill(data, log, got)
+        if got is not None and got.parts:
+            data.records = _unpinned(got.parts)
 
     # -- answering -----------------------------------------------------------------------------
 

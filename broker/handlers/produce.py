@@ -23,6 +23,7 @@ client's own request timeout ends it).
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -164,7 +165,7 @@ class ProduceHandler:
         self.failed_count = 0
         self.bytes_in = 0
         #: By version and the bytes that name it: of partitions that were found here.
-        self._places: dict[tuple[int, bytes], PlainPlace] = {}
+        self._places: OrderedDict[tuple[int, bytes], PlainPlace] = OrderedDict()
 
     def apis(self) -> list[Api]:
         plain = None if plain_produce is None else self.plain
@@ -213,8 +214,8 @@ class ProduceHandler:
             self._logs.get(place.topic, place.partition)
         else:
             self._logs.get_by_id(place.topic_id, place.partition)
-        if len(self._places) >= PLACES_MAX:  # of topics that are gone, most likely
-            self._places.clear()
+        if len(self._places) >= PLACES_MAX:
+            self._places.popitem(last=False)
         self._places[version, key] = place
         return place
 

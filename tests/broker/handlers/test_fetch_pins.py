@@ -31,7 +31,8 @@ async def test_cold_reads_hold_no_more_than_the_fetch_may_have(
         seen = {}
         for _, data in collected.data:
             for part in data.records:
-                seen[id(part.obj)] = len(part.obj)
+                memory = part.obj if isinstance(part, memoryview) else part
+                seen[id(memory)] = len(memory)
         held.append((sum(seen.values()), collected.size_bytes, len(seen)))
 
     monkeypatch.setattr(FetchHandler, "_read_cold", read)

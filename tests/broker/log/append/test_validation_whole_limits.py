@@ -12,7 +12,7 @@ from broker.log.append.checking import BatchChecks
 from broker.log.append.validation import checked_whole
 from runtime.env import real_env
 from tests.broker.log.append.test_validation import HOUR_MS, NOW_MS, Config
-from tests.broker.log.append.test_whole import batch_of, whole_of
+from tests.broker.log.append.test_validation_whole import batch_of, whole_of
 from wire.kafka.records.walk import whole_batch
 
 pytestmark = pytest.mark.skipif(whole_batch is None, reason="installed where there was no compiler")
