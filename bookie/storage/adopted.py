@@ -56,11 +56,20 @@ AVERAGE_SHARE = 4
 
 
 class AdoptedJournals:
-    __slots__ = ("_config", "_is_off", "_journal_directory", "_logs", "_placements", "_writer")
+    __slots__ = (
+        "_config",
+        "_disk",
+        "_is_off",
+        "_journal_directory",
+        "_logs",
+        "_placements",
+        "_writer",
+    )
 
     def __init__(self, parts: BookieParts, journal_directory: str) -> None:
         config = parts.config
         self._config = config
+        self._disk = parts.env.disk
         self._logs = parts.logs
         self._writer = parts.writer
         self._journal_directory = journal_directory
@@ -85,7 +94,11 @@ class AdoptedJournals:
             return {}  # their runs are long, and nobody is to get a journal for nothing
         kept: dict[int, EntryLog] = {}
         for journal_id in runs.journal_ids():
-            log = self._logs.adopted.get(journal_id) or await self._adopt(journal_id)
+            log = self._logs.adopted.get(journal_id)
+            if log is None:
+                log = await self._adopt(journal_id)
+            elif self._disk.link_count(log.path) == 1:
+                log = None  # somebody copied the directories, and not the links
             if log is not None:
                 kept[journal_id] = log
         return kept

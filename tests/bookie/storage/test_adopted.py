@@ -321,3 +321,24 @@ def test_what_is_no_entry_is_passed_over_in_an_entry_log():
         short = struct.pack(">iqq", size, -1, -2).ljust(4 + size, b"\0")
         with pytest.raises(ValueError, match="no kind"):
             list(records(memoryview(short), 1))
+
+
+async def test_directories_that_were_copied_without_links(machine, entry_bytes, autojump_clock):
+    """The journal and the entry log that it is to become are two files then: what is added to the
+    one is not in the other."""
+    async with machine.running() as bookie:
+        await add(machine, bookie, IDS[:2], entry_bytes)
+        assert await bookie.flush()
+        (log,) = bookie._logs.adopted.values()
+        disk, copy = machine.disk, f"{LEDGERS}/copy"
+        old = disk.open(log.path)
+        new = disk.open(copy, create=True)
+        new.pwrite([old.pread(old.size(), 0)], 0)
+        await new.wait_synced()
+        disk.rename(copy, log.path)
+        log.file = None
+        await add(machine, bookie, IDS[2:4], entry_bytes)
+        assert await bookie.flush()
+        await check(bookie, IDS[:4], entry_bytes)
+    async with machine.running() as bookie:
+        await check(bookie, IDS[:4], entry_bytes)
