@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from bookie.journal.journal_format import file_name
+from bookie.storage.adopted import AdoptedJournals
 from bookie.storage.entry_log import EntryLogs
 from bookie.storage.log_scan import LogScanner
 from runtime.sim_disk import SimDisk
@@ -102,9 +103,17 @@ async def test_a_clean_stop_on_a_full_disk_before_the_start_is_settled_keeps_ado
 
 
 async def test_compaction_on_a_full_disk_leaves_the_logs_that_the_checkpoint_names(
-    machine_class, entry_bytes, autojump_clock
+    machine_class, entry_bytes, autojump_clock, monkeypatch
 ):
-    """Not settled yet, so the checkpoint of the life before is the one that a start compares."""
+    """Not settled yet, so the checkpoint of the life before is the one that a start compares. The
+    crash comes when a journal was completed, and the checkpoint names it still."""
+    names, named = AdoptedJournals.names, {}
+
+    def all_names(adopted):
+        named.update((each.log_id, each) for each in names(adopted))
+        return list(named.values())
+
+    monkeypatch.setattr(AdoptedJournals, "names", all_names)
     machine = machine_class(
         1,
         journal_kept_entry_min_bytes=1000,
@@ -117,9 +126,11 @@ async def test_compaction_on_a_full_disk_leaves_the_logs_that_the_checkpoint_nam
         for each in ids:
             await add(machine, bookie, [each], entry_bytes)
         assert await bookie.flush()
-        first = min(bookie._checkpointer.checkpoint_log_ids - {bookie._writer.current.log_id})
+        first = min(named)
         log = bookie._logs.get(first)
+        assert not log.is_written, "complete, and the checkpoint names it"
         assert 1 in log.ledgers
+        monkeypatch.undo()
         assert await bookie.delete_ledger(2) is Status.EOK
         for each in behind:
             await add(machine, bookie, [each], entry_bytes)

@@ -78,7 +78,11 @@ async def test_a_link_without_space_is_tried_again_by_the_next_flush(
 async def test_no_journal_is_adopted_that_is_too_long_for_a_location(tiny, changes):
     config = tiny(journal_size_bytes=1 << 31, **changes)
     parts = SimpleNamespace(
-        config=config, logs=None, writer=None, journal=SimpleNamespace(placements=deque())
+        config=config,
+        env=SimpleNamespace(disk=None),
+        logs=None,
+        writer=None,
+        journal=SimpleNamespace(placements=deque()),
     )
     kept = SimpleNamespace(journal_ids=lambda: [1])
     generation = SimpleNamespace(kept=kept, entry_count=1, record_size_bytes=1 << 20)
