@@ -166,7 +166,8 @@ def test_a_replay_that_forgets_is_found(monkeypatch):
     shape = Shape(bookies=3, idempotent_producers=0, plain_producers=2, admins=0, witness=0)
     result = run_seed(1, plan=SLOW_BLACKOUT, shape=shape)
     assert result.outcome is Outcome.CORRECTNESS, explain(result)
-    assert result.error.kind in ("lost", "diverging")
+    # Told by a reader that was further on than the log is now, or by what it finds.
+    assert result.error.kind in ("lost", "diverging", "backwards")
 
 
 def test_the_canarys_faults_do_no_harm():

