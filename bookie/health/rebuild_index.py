@@ -53,7 +53,12 @@ from bookie.journal.journal_format import (
 from bookie.journal.journal_replay import JournalReplay
 from bookie.ledger_table import LedgerState, decode_ledger_state
 from bookie.start import CURRENT
-from bookie.storage.checkpoint import AdoptedJournal, Checkpoint, read_checkpoint
+from bookie.storage.checkpoint import (
+    END_UNKNOWN,
+    AdoptedJournal,
+    Checkpoint,
+    read_checkpoint,
+)
 from bookie.storage.entry_log_format import (
     COMPACTING_SUFFIX,
     HEADER_SIZE,
@@ -148,6 +153,7 @@ class IndexRebuild:
         self._checkpoint = Checkpoint(Position(0, 0, 0), -1, 0, {})
         #: Journals that are to be entry logs, by the logs' ids (bookie/storage/adopted.py).
         self._adopted: dict[int, AdoptedJournal] = {}
+        self._doubtful: set[int] = set()
         self._report = RebuildReport()
         #: Entries whose only copy so far is damaged.
         self._damaged: set[tuple[int, int]] = set()
@@ -199,7 +205,10 @@ class IndexRebuild:
     def _rebuild(self, on_progress: Callable[[int], None]) -> None:
         report = self._report
         self._checkpoint = read_checkpoint(self._disk, self._directory)
-        self._adopted = {each.log_id: each for each in self._checkpoint.adopted}
+        adopted = self._checkpoint.adopted
+        self._adopted = {each.log_id: each for each in adopted if each.end != END_UNKNOWN}
+        # Of these, and of all without a checkpoint, nobody knows what the journal has, too.
+        self._doubtful = {each.log_id for each in adopted if each.end == END_UNKNOWN}
         states = self._old_states()
         report.are_ledgers_kept = states is not None
         start_new(self._disk, self._directory)
@@ -247,11 +256,11 @@ class IndexRebuild:
                 except CorruptionError as error:
                     is_complete = file.size() > HEADER_SIZE
                     self._report.notes.append(f"no map to compare with: {error}")
-                # Without a checkpoint nobody knows what of it the journal has, too.
                 is_unknown = (
                     self._checkpoint.mark.sequence != UNKNOWN_SEQUENCE
                     and read_adopted_journal_id(file) >= 0
                     and log_id not in self._adopted
+                    and log_id not in self._doubtful
                 )
                 if ledgers is None and (name.endswith(COMPACTING_SUFFIX) or is_unknown):
                     # The index was never told of it, or what it was told of is in the journal.

@@ -3,12 +3,14 @@
 import os
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
 import trio
 
 from bookie.bookie import Bookie
 from bookie.health.rebuild_index import IndexRebuild
+from bookie.storage.checkpoint import END_UNKNOWN, read_checkpoint, write_checkpoint
 from runtime.env import real_env
 from runtime.real_disk import RealDisk
 from wire.bookkeeper.status import Status
@@ -58,6 +60,16 @@ def rebuild(path):
 async def test_what_is_in_a_pending_journal(killed):
     report = rebuild(killed)
     assert (report.records, report.limbo, report.gaps) == (COUNT, [], [])
+
+
+async def test_what_is_in_a_pending_journal_of_which_nobody_knows_the_end(killed):
+    """As the first start without a checkpoint names it, when that is killed right after."""
+    disk, directory = RealDisk(), f"{killed}/ledgers/current"
+    found = read_checkpoint(disk, directory)
+    doubtful = tuple(replace(each, end=END_UNKNOWN, ledgers={}) for each in found.adopted)
+    write_checkpoint(disk, directory, replace(found, adopted=doubtful))
+    report = rebuild(killed)
+    assert report.records == COUNT
 
 
 async def test_without_a_checkpoint_what_is_in_a_pending_journal_is_not_left_out(killed):

@@ -5,7 +5,6 @@ import random
 import struct
 
 import pytest
-import trio
 from crc32c import crc32c
 
 from bookie.errors import CorruptionError
@@ -28,39 +27,13 @@ from bookie.storage.checkpoint import (
 from bookie.storage.entry_log_format import MAGIC, read_ledgers_map
 from bookie.storage.log_scan import LogScanner
 from runtime.sim_disk import SimDisk
+from tests.bookie.storage.large_entries import JOURNALS, LEDGERS, SIZE, add, check, payload_of
 from wire.bookkeeper.status import Status
-
-LEDGERS = "/ledgers/current"
-JOURNALS = "/journal/current"
-SIZE = 1500
 
 
 @pytest.fixture
 def machine(machine_class):
     return machine_class(1, journal_kept_entry_min_bytes=1000, journal_size_bytes=12 * 1024)
-
-
-def payload_of(ledger_id, entry_id, size=SIZE):
-    return random.Random(ledger_id << 20 | entry_id).randbytes(size)
-
-
-async def add(machine, bookie, ids, entry_bytes, size=SIZE):
-    """Waits for all of them."""
-    answers = []
-    for ledger_id, entry_id in ids:
-        entry = entry_bytes(ledger_id, entry_id, payload_of(ledger_id, entry_id, size))
-        bookie.add_entry(ledger_id, entry_id, b"k" * 20, [entry], 0, answers.append)
-        machine.turn.run()
-    while len(answers) < len(ids):  # the next journal may have to be prepared
-        await trio.sleep(0.01)
-    assert answers == [Status.EOK] * len(ids)
-
-
-async def check(bookie, ids, entry_bytes, size=SIZE):
-    for ledger_id, entry_id in ids:
-        status, entry = await bookie.read_entry(ledger_id, entry_id)
-        assert status is Status.EOK, (ledger_id, entry_id)
-        assert entry == entry_bytes(ledger_id, entry_id, payload_of(ledger_id, entry_id, size))
 
 
 def logs_of(machine):

@@ -1,44 +1,15 @@
 """Adopted journals whose checkpoint is gone or damaged, many entries, and rebuilds."""
 
-import random
-
 import pytest
 import trio
 
 from bookie.storage.index import MemoryIndex
-from wire.bookkeeper.status import Status
-
-LEDGERS = "/ledgers/current"
-JOURNALS = "/journal/current"
-SIZE = 1500
+from tests.bookie.storage.large_entries import JOURNALS, LEDGERS, add, check, payload_of
 
 
 @pytest.fixture
 def machine(machine_class):
     return machine_class(1, journal_kept_entry_min_bytes=1000, journal_size_bytes=12 * 1024)
-
-
-def payload_of(ledger_id, entry_id, size=SIZE):
-    return random.Random(ledger_id << 20 | entry_id).randbytes(size)
-
-
-async def add(machine, bookie, ids, entry_bytes, size=SIZE):
-    answers = []
-    for ledger_id, entry_id in ids:
-        entry = entry_bytes(ledger_id, entry_id, payload_of(ledger_id, entry_id, size))
-        bookie.add_entry(ledger_id, entry_id, b"k" * 20, [entry], 0, answers.append)
-        machine.turn.run()
-    with trio.fail_after(60):
-        while len(answers) < len(ids):
-            await trio.sleep(0.01)
-    assert answers == [Status.EOK] * len(ids)
-
-
-async def check(bookie, ids, entry_bytes, size=SIZE):
-    for ledger_id, entry_id in ids:
-        status, entry = await bookie.read_entry(ledger_id, entry_id)
-        assert status is Status.EOK, (ledger_id, entry_id)
-        assert entry == entry_bytes(ledger_id, entry_id, payload_of(ledger_id, entry_id, size))
 
 
 @pytest.mark.parametrize("clean", [True, False])

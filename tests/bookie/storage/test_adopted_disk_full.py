@@ -1,7 +1,6 @@
 """Adopted journals on a disk that is full: nothing that was acknowledged is lost."""
 
 import errno
-import random
 
 import pytest
 import trio
@@ -11,40 +10,15 @@ from bookie.storage.adopted import AdoptedJournals
 from bookie.storage.entry_log import EntryLogs
 from bookie.storage.log_scan import LogScanner
 from runtime.sim_disk import SimDisk
+from tests.bookie.storage.large_entries import JOURNALS, LEDGERS, SIZE, add, check, payload_of
 from wire.bookkeeper.status import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, Status
 
-LEDGERS = "/ledgers/current"
-JOURNALS = "/journal/current"
-SIZE = 1500
 RECOVERY = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY
 
 
 @pytest.fixture
 def machine(machine_class):
     return machine_class(1, journal_kept_entry_min_bytes=1000, journal_size_bytes=12 * 1024)
-
-
-def payload_of(ledger_id, entry_id, size=SIZE):
-    return random.Random(ledger_id << 20 | entry_id).randbytes(size)
-
-
-async def add(machine, bookie, ids, entry_bytes, size=SIZE, flags=0):
-    answers = []
-    for ledger_id, entry_id in ids:
-        entry = entry_bytes(ledger_id, entry_id, payload_of(ledger_id, entry_id, size))
-        bookie.add_entry(ledger_id, entry_id, b"k" * 20, [entry], flags, answers.append)
-        machine.turn.run()
-    with trio.fail_after(60):
-        while len(answers) < len(ids):
-            await trio.sleep(0.01)
-    assert answers == [Status.EOK] * len(ids)
-
-
-async def check(bookie, ids, entry_bytes, size=SIZE):
-    for ledger_id, entry_id in ids:
-        status, entry = await bookie.read_entry(ledger_id, entry_id)
-        assert status is Status.EOK, (ledger_id, entry_id)
-        assert entry == entry_bytes(ledger_id, entry_id, payload_of(ledger_id, entry_id, size))
 
 
 def fill(machine, free_bytes=0):

@@ -17,9 +17,8 @@ from bookie.storage.checkpoint import AdoptedJournal, Checkpoint, read_checkpoin
 from bookie.storage.index import MemoryIndex
 from bookie.storage.kept_runs import KeptRuns
 from runtime.sim_disk import SimDisk
+from tests.bookie.storage.large_entries import LEDGERS, add
 from wire.bookkeeper.status import Status
-
-LEDGERS = "/ledgers/current"
 
 
 @pytest.fixture
@@ -28,15 +27,7 @@ def machine(machine_class):
 
 
 async def add_and_flush(machine, bookie, ids, entry_bytes):
-    answers = []
-    for ledger_id, entry_id in ids:
-        entry = entry_bytes(ledger_id, entry_id, bytes(1500))
-        bookie.add_entry(ledger_id, entry_id, b"k" * 20, [entry], 0, answers.append)
-        machine.turn.run()
-    with trio.fail_after(60):
-        while len(answers) < len(ids):
-            await trio.sleep(0.01)
-    assert answers == [Status.EOK] * len(ids)
+    await add(machine, bookie, ids, entry_bytes)
     return await bookie.flush()
 
 
