@@ -164,10 +164,9 @@ def test_a_replay_that_forgets_is_found(monkeypatch):
     """No part of the code can tell this one: only the history can."""
     monkeypatch.setattr(ReplayTarget, "_apply_entry", lambda *_: True)
     shape = Shape(bookies=3, idempotent_producers=0, plain_producers=2, admins=0, witness=0)
-    result = run_seed(1, plan=SLOW_BLACKOUT, shape=shape)
+    result = run_seed(3, plan=SLOW_BLACKOUT, shape=shape)
     assert result.outcome is Outcome.CORRECTNESS, explain(result)
-    # Told by a reader that was further on than the log is now, or by what it finds.
-    assert result.error.kind in ("lost", "diverging", "backwards")
+    assert result.error.kind in ("lost", "diverging")
 
 
 def test_the_canarys_faults_do_no_harm():

@@ -67,7 +67,8 @@ real_bookie_config = standalone.bookie_config
 
 
 def produce(address):
-    servers = {"bootstrap.servers": address, "log_level": 0}
+    # Whoever asks for telemetry is given an id, and the topic's would depend on who is first.
+    servers = {"bootstrap.servers": address, "log_level": 0, "enable.metrics.push": False}
     topic = NewTopic("orders", num_partitions=1, replication_factor=1)
     admin = AdminClient(servers)
     admin.create_topics([topic])["orders"].result(TIMEOUT_SECONDS)
@@ -126,10 +127,6 @@ def test_the_section_is_current():
     found = re.search(rf"^{TITLE}\n.*?(?=^## |\Z)", text, re.M | re.S)
     how = "python tests/quire/tools/dump/test_command_docs.py prints it"
     assert found, f"docs/formats.md has no section «{TITLE}»: {how}"
-    # On a busy machine what draws from the generator may do so in another order: then ids differ.
-    for _ in range(2):
-        if found.group().strip() == section().strip():
-            return
     assert found.group().strip() == section().strip(), how
 
 
