@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from harness import figures, servers
+from harness.children import children_of, is_gone, wait_for
 from harness.history import Watcher, Writer, check, read_all
 
 pytestmark = [
@@ -39,16 +40,7 @@ class ClusterServer(servers.QuireServer):
 
     def bookie_pids(self):
         """By bookie id: the children that run now."""
-        pids = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (folder / "cmdline").read_text().split("\0")
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            if parent == self.process.pid and "--child-of" in words:
-                pids[Path(words[words.index("--config") + 1]).parent.name] = int(folder.name)
-        return pids
+        return children_of(self.process.pid)
 
     def writable_count(self):
         return self.writable_counts()[-1]
@@ -57,21 +49,6 @@ class ClusterServer(servers.QuireServer):
         """As they changed since the start."""
         found = re.findall(r"event=bookies writable=(\d+)", self.log_since_start())
         return [int(count) for count in found]
-
-
-def wait_for(condition, timeout_s, what):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
-def is_gone(pid):
-    """A zombie counts: in a container nobody may reap an orphan."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 def rss_kb(pid):

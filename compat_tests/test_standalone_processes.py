@@ -11,12 +11,12 @@ import subprocess
 import time
 import urllib.request
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import figures, paths, servers
+from harness.children import children_of, is_gone, wait_for
 from harness.history import Watcher, Writer, check, read_all
 
 pytestmark = [
@@ -55,16 +55,7 @@ class ProcessesServer(servers.QuireServer):
 
     def child_pids(self):
         """By name: the brokers that run now."""
-        pids = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (folder / "cmdline").read_text().split("\0")
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            if parent == self.process.pid and "--child-of" in words:
-                pids[Path(words[words.index("--config") + 1]).parent.name] = int(folder.name)
-        return pids
+        return children_of(self.process.pid)
 
     def restart(self, processes):
         self.processes = processes
@@ -80,21 +71,6 @@ class SecuredServer(ProcessesServer):
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         return command
-
-
-def wait_for(condition, timeout_s, what):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
-def is_gone(pid):
-    """A zombie counts: in a container nobody may reap an orphan."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 @pytest.fixture

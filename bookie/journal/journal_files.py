@@ -40,8 +40,8 @@ UNFINISHED_NAME = "unfinished"
 ALLOCATE_SLICE_SIZE_BYTES = 1024 * 1024
 FULL_RETRY_SECONDS = 1.0
 #: A new journal that will be an entry log is allocated and not written ahead, if a sync has this
-#: much on average. A sync takes half as much again there for 64 KiB (0.22 ms, not 0.14), and for
-#: 1 MiB 0.74 ms, not 0.41; but writing ahead is writing all of it twice.
+#: much on average: a sync takes up to twice as long there (`python -m bench.journal_files`), but
+#: writing ahead is writing all of it twice.
 UNWRITTEN_SYNC_MIN_BYTES = 512 << 10
 
 
