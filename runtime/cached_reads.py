@@ -15,11 +15,12 @@ import os
 
 from runtime.spare_memory import SpareMemory
 
-#: Smaller ones are made and thrown away.
-POOLED_SIZE_MIN_BYTES = 16 << 10
-#: Memory that is kept for each of the sizes, which are powers of four.
-KEPT_BYTES_MAX = 8 << 20
-POOLED_SIZE_MAX_BYTES = 1 << 20
+#: Memory of these sizes is kept; smaller and larger pieces are made and thrown away. The last holds
+#: what a fetch of 1 MiB needs, with the headers of its entries.
+POOLED_SIZES = tuple(kib << 10 for kib in (16, 32, 72, 160, 352, 640, 1088))
+LARGEST_POOLED_BYTES = POOLED_SIZES[-1]
+#: Of each of the sizes.
+KEPT_BYTES_MAX = 6 << 20
 
 _EMPTY = memoryview(b"")
 _NOWAIT_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
@@ -48,11 +49,9 @@ class CachedReads:
         return view[:count].toreadonly()
 
     def _memory(self, size: int) -> bytearray:
-        if not POOLED_SIZE_MIN_BYTES <= size <= POOLED_SIZE_MAX_BYTES:
+        if not POOLED_SIZES[0] <= size <= LARGEST_POOLED_BYTES:
             return bytearray(size)
-        pooled_size = POOLED_SIZE_MIN_BYTES
-        while pooled_size < size:
-            pooled_size *= 4
+        pooled_size = next(pooled for pooled in POOLED_SIZES if size <= pooled)
         pool = self._pools.get(pooled_size)
         if pool is None:
             pool = self._pools[pooled_size] = SpareMemory(KEPT_BYTES_MAX)

@@ -19,12 +19,18 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.errors import DamagedRecordError
 from bookie.storage.cold_reads import ColdReads
-from bookie.storage.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
+from bookie.storage.entry_log_format import (
+    LENGTH_SIZE,
+    MAP_ENTRY_ID,
+    MAP_LEDGER_ID,
+    RECORD_START_SIZE,
+)
 from bookie.storage.verified_ranges import VerifiedRanges
+from runtime.cached_reads import LARGEST_POOLED_BYTES
 from runtime.histogram import LatencyHistogram
 from wire.bookkeeper.entry import crc32c_matches
 
@@ -38,11 +44,16 @@ if TYPE_CHECKING:
 
 _unpack_record = struct.Struct(">iqq").unpack_from
 ENTRY_SIZE_MIN = 32
-#: Positions right behind what was read last, by the entry that is expected there.
-HINTS_MAX = 4096
-#: A run is looked at in windows: the first, and those behind it; and if it is one entry.
-WINDOW_SIZE_MIN_BYTES = 64 * 1024
-WINDOW_SIZE_MAX_BYTES = 1024 * 1024
+#: Positions of what was read last and right behind it, by the entry that is expected there.
+HINTS_MAX = 8192
+#: A run is looked at in windows: the first, and those behind it, each so many times as large up to
+#: a size, and twice from there on; and if it is one entry.
+WINDOW_SIZE_MIN_BYTES = 16 * 1024
+WINDOW_GROWTH = 8
+WINDOW_SIZE_GROWN_BYTES = 128 * 1024
+WINDOW_SIZE_MAX_BYTES = LARGEST_POOLED_BYTES
+#: Behind one large record: a filler of a journal (adopted.py), and how the next record begins.
+BEHIND_BYTES = 4096 + 2 * RECORD_START_SIZE
 SINGLE_SIZE_MIN_BYTES = 2048
 SINGLE_SIZE_MAX_BYTES = 256 * 1024
 #: Entries that are less than this part of what was looked at are copied out of it: who keeps them
@@ -64,10 +75,23 @@ class ReadStatistics:
     verified_entries: int = 0
 
 
+class _Hint(NamedTuple):
+    """Where an entry's record is, and how many bytes there are to be looked at: for all that is
+    wanted at most, and for this record."""
+
+    log_id: int
+    position: int
+    window: int
+    least: int
+
+
 class _Run:
     """Consecutive entries found in one log, from `position` (of a record's length)."""
 
-    __slots__ = ("entries", "intact_count", "is_followed", "missing", "position", "size")
+    __slots__ = (
+        "end", "entries", "intact_count", "is_followed", "last_position", "missing", "next_size",
+        "next_window", "position", "size",
+    )  # fmt: skip
 
     def __init__(self, position: int) -> None:
         self.entries: list[memoryview] = []
@@ -75,10 +99,14 @@ class _Run:
         self.intact_count = -1
         self.size = 0
         self.position = position
+        #: Of the last entry's record, and where that ends.
+        self.last_position = self.end = position
         #: The window ended inside the next record: how large it has to be to hold that too.
         self.missing = 0
-        #: At `position` is the next entry of the ledger.
+        #: At `position` is the next entry of the ledger, of this size, and this much is looked at
+        #: from there, if it is wanted.
         self.is_followed = False
+        self.next_size = self.next_window = 0
 
 
 def _count_intact(entries: list[memoryview]) -> int:
@@ -124,7 +152,7 @@ class Reader:
         self._index = index
         self._cold_reads = ColdReads()
         self._single_size = SINGLE_SIZE_MIN_BYTES
-        self._hints: dict[tuple[int, int], tuple[int, int]] = {}
+        self._hints: dict[tuple[int, int], _Hint] = {}
         self.statistics = ReadStatistics()
 
     def last_entry_id(self, ledger_id: int) -> int:
@@ -180,6 +208,8 @@ class Reader:
             entries += run.entries
             size += run.size
             statistics.log_entries += len(run.entries)
+            if size + run.next_size > size_max:
+                break
         statistics.entry_bytes += size
         return entries
 
@@ -232,7 +262,7 @@ class Reader:
             self._cut_at_damage(log, run, position, ledger_id, first_entry_id)
         finally:
             self._logs.release(log)
-        self._remember(ledger_id, first_entry_id, log, run)
+        self._remember(ledger_id, first_entry_id, log, run, count_max)
         self.statistics.log_entries += len(run.entries)
         self.statistics.entry_bytes += run.size
         return run.entries
@@ -272,7 +302,7 @@ class Reader:
             position += LENGTH_SIZE + len(entry)
         else:
             if run.intact_count >= 0:
-                self._verified.add(log.log_id, origin, position)
+                self._verified.add(log.log_id, origin, run.position)
             return
         self._damages.cut_reads_at(log.log_id, position)
         if index == 0:
@@ -283,50 +313,52 @@ class Reader:
             )
         run.size -= sum(map(len, run.entries[index:]))
         del run.entries[index:]
-        run.position = position
+        run.position = run.last_position = run.end = position
         run.is_followed = False
+        run.next_size = run.next_window = 0
 
     def _read_log_nowait(
         self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int, always: bool
     ) -> _Run | None:
         """None if it would have to wait. `always`: the first goes even if it is too large."""
-        is_hinted = (ledger_id, first_entry_id) in self._hints
+        hint = self._hints.get((ledger_id, first_entry_id))
         located = self._locate(ledger_id, first_entry_id)
         if located is None:
             return _Run(0)
         log, position = located
         file = self._logs.file(log)
         rest = log.size_bytes - position
-        size = min(self._window(count_max, size_max, is_hinted), rest)
+        size = min(self._window(count_max, size_max, hint), rest)
         while True:
             try:
                 window = file.read_cached(size, position)
             except OSError:
-                if not is_hinted:
+                if hint is None:
                     raise
                 return None  # the entry may have been written again, elsewhere: the index knows
             if len(window) < RECORD_START_SIZE:
                 return None
             run = _Run(position)
+            run.next_window = 0 if hint is None else hint.window
             self._follow(window, log, run, ledger_id, first_entry_id, count_max, size_max, always)
             if run.entries or not run.missing:
                 if run.size < len(window) // PINNED_SHARE_MIN:
                     run.entries = [memoryview(bytes(entry)) for entry in run.entries]
-                if self._verify_digest and not self._verified.covers(
-                    log.log_id, position, run.position
-                ):
+                if self._verify_digest and not self._verified.covers(log.log_id, position, run.end):
                     run.intact_count = _count_intact(run.entries)
                 if run.intact_count >= 0 or self._damages.has_cuts:
                     self._cut_at_damage(log, run, position, ledger_id, first_entry_id)
-                self._remember(ledger_id, first_entry_id, log, run)
+                self._remember(ledger_id, first_entry_id, log, run, count_max)
                 return run
             if len(window) < size:
                 return None  # the rest of the record is not in memory
             size = run.missing
             if count_max == 1:
                 self._single_size = min(size + size // 8, SINGLE_SIZE_MAX_BYTES)
+            else:
+                size = min(size + BEHIND_BYTES, rest)
 
-    def _window(self, count_max: int, size_max: int, is_hinted: bool) -> int:
+    def _window(self, count_max: int, size_max: int, hint: _Hint | None) -> int:
         """How much to look at first. What is looked at is copied, so a reader that is not known
         to go on in this log gets little; the next window of its run is larger."""
         if count_max == 1:
@@ -335,7 +367,9 @@ class Reader:
             self._single_size = max(size - size // 256, SINGLE_SIZE_MIN_BYTES)
             return size
         wanted = max(size_max + RECORD_START_SIZE, SINGLE_SIZE_MIN_BYTES)
-        return min(wanted, WINDOW_SIZE_MAX_BYTES if is_hinted else WINDOW_SIZE_MIN_BYTES)
+        if hint is None:
+            return min(wanted, WINDOW_SIZE_MIN_BYTES)
+        return max(min(wanted, hint.window, WINDOW_SIZE_MAX_BYTES), hint.least)
 
     def _locate(self, ledger_id: int, entry_id: int) -> tuple[EntryLog, int] | None:
         """The log and the position of the record, its length included; None if there is none."""
@@ -368,12 +402,26 @@ class Reader:
             )
         return log, position
 
-    def _remember(self, ledger_id: int, first_entry_id: int, log: EntryLog, run: _Run) -> None:
+    def _remember(
+        self, ledger_id: int, first_entry_id: int, log: EntryLog, run: _Run, count_max: int
+    ) -> None:
+        """Where a reader may go on: behind the run, and, of a broker, at its last entry, of which
+        it may not have taken all."""
+        count = len(run.entries)
+        behind = run.next_window if run.is_followed else 0
+        if count and count_max > 1:
+            least = run.end - run.last_position + BEHIND_BYTES
+            hint = _Hint(log.log_id, run.last_position, least + behind, least)
+            self._hint(ledger_id, first_entry_id + count - 1, hint)
         if run.is_followed:
-            hints = self._hints
-            if len(hints) >= HINTS_MAX:
-                del hints[next(iter(hints))]
-            hints[ledger_id, first_entry_id + len(run.entries)] = (log.log_id, run.position)
+            hint = _Hint(log.log_id, run.position, behind, run.next_size + BEHIND_BYTES)
+            self._hint(ledger_id, first_entry_id + count, hint)
+
+    def _hint(self, ledger_id: int, entry_id: int, hint: _Hint) -> None:
+        hints = self._hints
+        if len(hints) >= HINTS_MAX:
+            del hints[next(iter(hints))]
+        hints[ledger_id, entry_id] = hint
 
     def _follow(
         self,
@@ -395,27 +443,38 @@ class Reader:
         at = total = 0
         end = len(window)
         window = window.toreadonly()
+        is_passed = False
         while at + RECORD_START_SIZE <= end:
             size, found_ledger_id, found_entry_id = _unpack_record(window, at)
             start = at + LENGTH_SIZE
             record_end = start + size
-            if (
-                found_ledger_id != ledger_id
-                or found_entry_id != entry_id
-                or size < ENTRY_SIZE_MIN
-                or origin + record_end > log.size_bytes
-            ):
+            if origin + record_end > log.size_bytes:
+                break
+            if found_ledger_id == MAP_LEDGER_ID and found_entry_id == MAP_ENTRY_ID and entries:
+                # Between the groups of a journal. What is behind it is another run.
+                if size < RECORD_START_SIZE - LENGTH_SIZE:
+                    break
+                is_passed = True
+                at = record_end
+                continue
+            if found_ledger_id != ledger_id or found_entry_id != entry_id or size < ENTRY_SIZE_MIN:
                 break
             # From here on the record is the next entry, whether it is taken or not.
-            if record_end > end or len(entries) >= count_max:
+            is_too_large = total + size > size_max and (entries or not always)
+            if is_too_large or is_passed or record_end > end or len(entries) >= count_max:
                 run.is_followed = True
-                run.missing = record_end
-                break
-            if total + size > size_max and (entries or not always):
-                run.is_followed = True
+                run.next_size = size
+                run.missing = 0 if is_too_large or entries else record_end
+                is_first = not run.next_window and at > WINDOW_SIZE_MIN_BYTES
+                is_short = is_passed or (is_first and len(entries) == 1)
+                window_before = run.next_window if is_too_large and not is_passed else 0
+                next_window = _next_window(at, record_end - at, is_short=is_short)
+                run.next_window = max(window_before, next_window)
                 break
             entries.append(window[start:record_end])
+            run.last_position = origin + at
             at = record_end
+            run.end = origin + at
             total += size
             entry_id += 1
         if not entries and not run.is_followed:
@@ -427,3 +486,15 @@ class Reader:
             )
         run.size = total
         run.position = origin + at
+
+
+def _next_window(consumed: int, record_size: int, *, is_short: bool) -> int:
+    """What to look at behind a run of so many bytes, for a record of that size and those behind it.
+    `is_short`: it ended at the end of a journal's group, or is the first and one large entry, which
+    is no sign that many follow. (That a reader wants no more is no sign of a shorter run.)"""
+    needed = record_size + BEHIND_BYTES
+    if is_short:
+        return max(consumed, needed)
+    grown = max(2 * consumed, min(WINDOW_GROWTH * consumed, WINDOW_SIZE_GROWN_BYTES))
+    # Of entries of one size as many fit, and how the next one begins.
+    return max(grown + RECORD_START_SIZE, needed, WINDOW_SIZE_MIN_BYTES)

@@ -52,6 +52,11 @@ class ReadResult:
     #: Else there are batches that compaction emptied, at most.
     has_records: bool = False
 
+    def is_nearly(self, size_max: int) -> bool:
+        """Whether so little is left of it that a whole entry, of up to 1 MB, would be read for a
+        part of it, and again for the next fetch."""
+        return 4 * self.size_bytes >= 3 * size_max
+
     def add(self, got: Collected) -> None:
         """What was found next, if anything."""
         self.parts += got.parts
@@ -110,7 +115,7 @@ class PartitionReader:
                 if got is None or got.is_cut:
                     return result if result.has_records else None  # `read` goes on
                 result.add(got)
-                if got.full or (result.size_bytes >= size_max and result.has_records):
+                if got.full or (result.has_records and result.is_nearly(size_max)):
                     break
                 last = log.segments[position].info.last_offset
                 if last is not None and (got.next_offset < 0 or got.next_offset > last):

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CURSORS_MAX = 64
+#: Of the entries of one read, some sixty: fewer bytes of many small ones are given.
+HEADERS_BYTES = 4096
 #: Records, and their bytes, of one step.
 RECORDS_PER_STEP = 256
 BYTES_PER_STEP = 256 << 10
@@ -137,8 +139,7 @@ class Segment:
         reader, index = self.reader, self.index
         if reader is None or index is None:
             return None
-        entry_id = self._start_entry(offset, index)
-        wanted = size_max + self._settings.read_slack_bytes
+        entry_id, wanted = self._start(offset, index, size_max)
         # From `entry_id` on: the entries of a batch of which not all were read yet, as there are
         # too many, the ensemble changes within it, or the next one's copy is damaged.
         payloads: list[memoryview] = []
@@ -169,8 +170,7 @@ class Segment:
         reader, index = self.reader, self.index
         assert reader is not None
         assert index is not None
-        entry_id = self._start_entry(offset, index)
-        wanted = size_max + self._settings.read_slack_bytes
+        entry_id, wanted = self._start(offset, index, size_max)
         payloads: list[memoryview] = []
         while entry_id + len(payloads) <= reader.last_add_confirmed:
             payloads += await reader.read(
@@ -188,9 +188,14 @@ class Segment:
             del payloads[: got.entries_used]
         return Collected()
 
-    def _start_entry(self, offset: int, index: OffsetIndex) -> int:
+    def _start(self, offset: int, index: OffsetIndex, size_max: int) -> tuple[int, int]:
+        """The entry to read from, and how many bytes of entries to ask for: what a reader that goes
+        on does not get is read again, so it is asked for little more than it wants."""
+        slack = self._settings.read_slack_bytes
         entry_id = self._cursors.get(offset)
-        return index.entry_for_offset(offset) if entry_id is None else entry_id
+        if entry_id is None:
+            return index.entry_for_offset(offset), size_max + slack
+        return entry_id, size_max + min(slack, HEADERS_BYTES)
 
     def _remember(self, next_offset: int, entry_id: int) -> None:
         if next_offset < 0:
