@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Set
 
     from bookie.journal.journal import Group
     from bookie.ledger_lac import LedgerLac
@@ -134,6 +134,11 @@ class LedgerTable:
 
     def ids(self) -> list[int]:
         return list(self._ledgers)
+
+    @property
+    def known_ids(self) -> Set[int]:
+        """A view, which changes with the table."""
+        return self._ledgers.keys()
 
     def __len__(self) -> int:
         return len(self._ledgers)

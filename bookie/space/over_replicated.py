@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 #: Ledgers that the index is asked for in one turn of the loop.
 LEDGERS_PER_TURN = 200
+#: Ledgers that are forgotten in the maps after one look, the others after the next.
+FORGOTTEN_MAX = 100_000
 
 
 class OverReplicatedLedgers:
@@ -119,6 +121,7 @@ class OverReplicatedLedgers:
     async def _forget_in_maps(self, had: set[int]) -> None:
         """The maps on disk, which a start reads, still have what was given up in an earlier life.
         `had`: ledgers that had entries a round ago."""
-        empty = await self._logs.ledgers_without(had.__contains__)
+        found = await self._logs.walk.unknown(had.__contains__, FORGOTTEN_MAX)
+        empty = iter(found)
         while some := list(islice(empty, LEDGERS_PER_TURN)):
             await self._checkpointer.forget_empty(some)
