@@ -142,8 +142,7 @@ async def rounds(bookie, known, args):
 
         async def work():
             report = await bookie.collect_garbage()
-            while bookie._logs._unlinked or bookie._logs._removed_in:
-                await trio.sleep(0.01)  # their space is freed
+            await bookie._logs.close_removed()  # their space is freed
             return report
 
         report = await measured(f"round that {name} {count}", work)

@@ -56,6 +56,8 @@ logger = logging.getLogger(__name__)
 #: remove a log, in those.
 DROPPED_PER_TURN = 10_000
 REMOVAL_UNITS = 1000
+#: What it costs to look whether a log is dead, in those.
+LOG_UNITS = 4
 #: Ledgers that are written into a map in one turn.
 MAP_ITEMS_PER_TURN = 2000
 
@@ -484,12 +486,13 @@ class EntryLogs:
 
         In slices: thousands of logs have thousands of them each."""
         dropped = dict.fromkeys(ledger_ids)
-        self.walk.drop(dropped)
+        await self.walk.drop(dropped)
         slices = Slices(DROPPED_PER_TURN)
         for log in list(self._logs.values()):
             if slices.due():
                 await slices.turn()
-            await self._forget(log, dropped, slices)
+            if log.ledgers:
+                await self._forget(log, dropped, slices)
         await self.walk.after_drop(at_once=at_once)
         return await self._remove_dead()
 
@@ -506,7 +509,7 @@ class EntryLogs:
         removed = 0
         slices = Slices(DROPPED_PER_TURN)
         for log in list(self._logs.values()):
-            if slices.due(REMOVAL_UNITS if log.is_dead else 1):
+            if slices.due(REMOVAL_UNITS if log.is_dead else LOG_UNITS):
                 await slices.turn()
             if log.is_dead and self._logs.get(log.log_id) is log:
                 self.deleted_bytes += log.size_bytes

@@ -31,7 +31,7 @@ from bookie.storage.entry_log_format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Set
+    from collections.abc import Iterable, Sequence, Set
 
     from runtime.disk import File
 
@@ -107,16 +107,19 @@ class LedgersMap:
         gone = self._forgotten
         return gone is not None and bool(gone[position >> 3] & 1 << (position & 7))
 
-    def forget(self, position: int, size: int) -> None:
-        """The ledger at this position in the map does not count any more, nor its bytes. Nothing
-        happens if that is so already."""
-        if self.is_forgotten(position):
-            return
-        if self._forgotten is None:
-            self._forgotten = bytearray((self.count + 7) // 8)
-        self._forgotten[position >> 3] |= 1 << (position & 7)
-        self.live_count -= 1
-        self.live_bytes -= size
+    def forget(self, first: int, numbers: Iterable[int], sizes: Sequence[int]) -> None:
+        """These of a batch, whose first ledger is at `first`, do not count any more, nor their
+        bytes of the batch's `sizes`. Nothing happens to one of which that is so already."""
+        gone = self._forgotten
+        if gone is None:
+            gone = self._forgotten = bytearray((self.count + 7) // 8)
+        for number in numbers:
+            position = first + number
+            bit = 1 << (position & 7)
+            if not gone[position >> 3] & bit:
+                gone[position >> 3] |= bit
+                self.live_count -= 1
+                self.live_bytes -= sizes[number]
         assert self.live_count >= 0
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from bookie.errors import CorruptionError
+from bookie.errors import CorruptionError, IndexReadError
 from runtime.slices import Slices
 
 if TYPE_CHECKING:
@@ -47,10 +47,13 @@ logger = logging.getLogger(__name__)
 #: them, in those: its file may have to be opened, and the disk to seek.
 WALKED_PER_TURN = 10_000
 LOG_UNITS = 5000
+#: What it costs to see that a log needs no look.
+LOOK_UNITS = 4
 #: A walk that costs no more is made at once: 100 logs, or 33 of 10,000 ledgers each, 0.1 s.
 AT_ONCE_UNITS = 500_000
 #: Dropped ledgers that wait for a walk, some 100 bytes each.
 PENDING_MAX = 100_000
+ID_MAX = (1 << 63) - 1
 #: Ledgers that the index is asked for in one turn.
 ASKED_PER_TURN = 200
 
@@ -71,14 +74,15 @@ class Batch(NamedTuple):
 
 
 class MapWalk:
-    __slots__ = ("_disk", "_drop_number", "_logs", "_pending")
+    __slots__ = ("_disk", "_drop_number", "_high", "_logs", "_low", "_pending")
 
     def __init__(self, logs: EntryLogs, disk: Disk) -> None:
         self._logs = logs
         self._disk = disk
         self._drop_number = 0
-        #: Dropped ledgers, with the number of the dropping.
+        #: Dropped ledgers, with the number of the dropping; their lowest and highest id.
         self._pending: dict[int, int] = {}
+        self._low, self._high = ID_MAX, -1
 
     # Logs that are complete.
 
@@ -89,9 +93,13 @@ class MapWalk:
         if live is None or written is None:
             return
         written.drop_number = self._drop_number
+
+        def are_gone(ledger_ids: array[int]) -> list[int]:
+            return [i for i, ledger_id in enumerate(ledger_ids) if ledger_id not in live]
+
         if len(live) < written.count:
             try:
-                await self._forget_where(log, written, lambda ledger_id: ledger_id not in live)
+                await self._forget_where(log, written, are_gone)
             except (CorruptionError, OSError) as error:
                 logger.error("ledgers map kept in memory: %s", error)
                 log.map = None
@@ -100,27 +108,30 @@ class MapWalk:
 
     # Dropping.
 
-    def drop(self, ledger_ids: Iterable[int]) -> int:
-        """These are deleted, or have no entries any more: pending from now on; the number of this
-        dropping. Those who write logs are told by the caller."""
+    async def drop(self, ledger_ids: Iterable[int]) -> None:
+        """These are deleted, or have no entries any more: pending from now on. The logs that are
+        written are the caller's, who tells them next."""
         self._drop_number += 1
-        self._pending.update(dict.fromkeys(ledger_ids, self._drop_number))
-        return self._drop_number
+        number = self._drop_number
+        dropped = iter(ledger_ids)
+        while some := list(islice(dropped, WALKED_PER_TURN)):
+            self._pending.update(dict.fromkeys(some, number))
+            self._low, self._high = min(self._low, min(some)), max(self._high, max(some))
+            if len(some) == WALKED_PER_TURN:
+                await trio.lowlevel.checkpoint()
 
     async def after_drop(self, *, at_once: bool) -> None:
         """The walk, if it is short or must be `at_once`. Else there is a bound to what waits."""
         if at_once or self._cost() <= AT_ONCE_UNITS:
             await self.work_off()
         elif len(self._pending) > PENDING_MAX:
-            self._pending.clear()
+            self._clear()
             for log in self._logs.all():
                 if log.map is not None:
                     log.map.is_looked_at = False
 
     def _cost(self) -> int:
-        if not self._pending:
-            return 0
-        low, high = min(self._pending), max(self._pending)
+        low, high = self._low, self._high
         return sum(
             LOG_UNITS + log.map.count
             for log in self._logs.all()
@@ -129,10 +140,11 @@ class MapWalk:
 
     async def work_off(self) -> None:
         """Forgets what is pending. Who calls it removes the logs that are dead then."""
-        pending, self._pending = self._pending, {}
+        pending, low, high = self._pending, self._low, self._high
         if not pending:
             return
-        low, high, number = min(pending), max(pending), max(pending.values())
+        number = self._drop_number
+        self._clear()
         slices = Slices(WALKED_PER_TURN)
         try:
             for log in self._logs.all():
@@ -146,16 +158,25 @@ class MapWalk:
                 await self._forget_dropped(log, found, pending)
         except BaseException:
             self._pending = pending | self._pending
+            self._low, self._high = min(low, self._low), max(high, self._high)
             raise
+
+    def _clear(self) -> None:
+        self._pending = {}
+        self._low, self._high = ID_MAX, -1
 
     async def _forget_dropped(
         self, log: EntryLog, found: LedgersMap, pending: dict[int, int]
     ) -> None:
-        def is_dropped(ledger_id: int) -> bool:
-            return pending[ledger_id] > found.drop_number
+        number = found.drop_number
+
+        def are_dropped(ledger_ids: array[int]) -> list[int]:
+            return [
+                i for i, each in enumerate(ledger_ids) if each in pending and pending[each] > number
+            ]
 
         try:
-            await self._forget_where(log, found, is_dropped, among=pending)
+            await self._forget_where(log, found, are_dropped)
         except CorruptionError as error:
             self._doubt(log, found, error)
         except OSError as error:
@@ -170,7 +191,7 @@ class MapWalk:
         for log in self._logs.all():
             if log.is_written and log.journal_id < 0:
                 continue  # its flush counts what it has not told the index of yet
-            if slices.due():
+            if slices.due(LOOK_UNITS):
                 await slices.turn()
             if log.ledgers is not None:
                 await self._look_in_memory(log, is_known, with_entries)
@@ -187,6 +208,10 @@ class MapWalk:
             is_done = await self._forget_unknown(log, found, is_known, with_entries)
         except CorruptionError as error:
             self._doubt(log, found, error)
+        except IndexReadError:
+            raise
+        except OSError as error:
+            self._is_not_read(log, found, error)
         finally:
             found.is_looked_at = found.is_looked_at and is_done
 
@@ -204,12 +229,12 @@ class MapWalk:
             while some := list(islice(unknown, ASKED_PER_TURN)):
                 # Believe the table only if the index agrees.
                 alive = frozenset(with_entries(sorted(ledger_ids[i] for i in some)))
-                for i in some:
-                    # Nothing has run since the index was asked.
-                    if ledger_ids[i] in alive or is_known(ledger_ids[i]):
-                        is_done = False
-                    else:
-                        found.forget(batch.position + i, batch.sizes[i])
+                # Nothing has run since the index was asked.
+                gone = [
+                    i for i in some if ledger_ids[i] not in alive and not is_known(ledger_ids[i])
+                ]
+                found.forget(batch.position, gone, batch.sizes)
+                is_done = is_done and len(gone) == len(some)
                 await trio.lowlevel.checkpoint()
         return is_done
 
@@ -281,19 +306,15 @@ class MapWalk:
         return live
 
     async def _forget_where(
-        self,
-        log: EntryLog,
-        found: LedgersMap,
-        is_gone: Callable[[int], bool],
-        among: dict[int, int] | None = None,
+        self, log: EntryLog, found: LedgersMap, are_gone: Callable[[array[int]], list[int]]
     ) -> None:
+        """`are_gone`: where in a batch's ledgers those are that are to be forgotten."""
         for number in range(found.batch_count):
             batch = await self._read(log, found, number)
             if batch is None:
                 return
-            for i, ledger_id in enumerate(batch.ledger_ids):
-                if (among is None or ledger_id in among) and is_gone(ledger_id):
-                    found.forget(batch.position + i, batch.sizes[i])
+            if gone := are_gone(batch.ledger_ids):
+                found.forget(batch.position, gone, batch.sizes)
 
     async def _read(self, log: EntryLog, found: LedgersMap, number: int) -> Batch | None:
         """A batch of the map; None if the log is gone, or what is in it is told by something else
