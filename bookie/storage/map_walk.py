@@ -323,11 +323,28 @@ class MapWalk:
             return None
         log.readers += 1
         try:
-            ledger_ids, sizes = await self._disk.run(found.read, self._logs.file(log), number)
+            if log.file is not None:
+                ledger_ids, sizes = await self._disk.run(found.read, log.file, number)
+            else:
+                # Not by `EntryLogs.file`: those that readers have open would be closed for it.
+                ledger_ids, sizes = await self._disk.run(self._open_and_read, log, found, number)
+        except (CorruptionError, OSError):
+            if self._logs.get(log.log_id) is not log:
+                return None
+            raise
         finally:
             self._logs.release(log)
         first, _ = found.place_of(number)
         return Batch(first, ledger_ids, sizes)
+
+    def _open_and_read(
+        self, log: EntryLog, found: LedgersMap, number: int
+    ) -> tuple[array[int], array[int]]:
+        file = self._disk.open(log.path)
+        try:
+            return found.read(file, number)
+        finally:
+            file.close()
 
     def _doubt(self, log: EntryLog, found: LedgersMap, error: CorruptionError) -> None:
         """The collector looks at all of it. Nothing may be concluded from what was read."""
