@@ -193,7 +193,7 @@ class Bookie:
         await self._cache.allocate()
         await disk.run(open_index, disk, self._index, ledger_directory(config), at_start)
         await load_table(disk, self._index, self._table, ledger_directory(config))
-        await self._logs.load(at_start.log_id)
+        await self._logs.load(at_start.log_id, self._table.known_ids)
         self.gc.start_log_ids = at_start.log_ids
         check_logs(self._logs, at_start)
         await self._space.reserve.with_room(self._writer.start_log)

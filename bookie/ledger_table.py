@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Set
 
     from bookie.journal.journal import Group
     from bookie.ledger_lac import LedgerLac
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Deleted ledgers that are remembered, to refuse a writer that has not heard of it yet: of each of
 #: two ages so many (`age_tombstones`). In memory only: see bookie/space/garbage_collector.py.
 TOMBSTONES_MAX = 50_000
+#: Master keys that are told apart while ledgers are loaded.
+KEYS_MAX = 1000
 
 
 class LedgerState:
@@ -115,10 +117,20 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 class LedgerTable:
-    __slots__ = ("_dirty", "_dying", "_ledgers", "_old_tombstones", "_tombstones", "get")
+    __slots__ = (
+        "_dirty",
+        "_dying",
+        "_keys",
+        "_ledgers",
+        "_old_tombstones",
+        "_tombstones",
+        "get",
+    )
 
     def __init__(self) -> None:
         self._ledgers: dict[int, LedgerState] = {}
+        #: Master keys that were loaded, each once.
+        self._keys: dict[bytes, bytes] = {}
         self._dirty: dict[int, LedgerState] = {}
         #: Deleted before they were stored.
         self._dying: dict[int, LedgerState] = {}
@@ -130,10 +142,20 @@ class LedgerTable:
     def load(self, stored: Iterable[tuple[int, bytes]]) -> None:
         """ValueError names the ledger that cannot be read."""
         for ledger_id, data in stored:
-            self._ledgers[ledger_id] = decode_ledger_state(ledger_id, data)
+            state = self._ledgers[ledger_id] = decode_ledger_state(ledger_id, data)
+            if (key := state.master_key) is not None:
+                # Most ledgers have the same: 53 bytes each.
+                if len(self._keys) >= KEYS_MAX:
+                    self._keys.clear()
+                state.master_key = self._keys.setdefault(key, key)
 
     def ids(self) -> list[int]:
         return list(self._ledgers)
+
+    @property
+    def known_ids(self) -> Set[int]:
+        """A view, which changes with the table."""
+        return self._ledgers.keys()
 
     def __len__(self) -> int:
         return len(self._ledgers)

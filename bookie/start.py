@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -45,9 +44,7 @@ logger = logging.getLogger(__name__)
 #: An index that is being made anew; with this file in it, it is whole and is about to be the index.
 REBUILD_DIRECTORY = "index-rebuilding"
 REBUILD_COMPLETE = "complete"
-#: In one turn of the loop: ledgers that the index is asked for, records that are settled, ledgers'
-#: states that are loaded.
-UNKNOWN_PER_TURN = 200
+#: In one turn of the loop: records that are settled, ledgers' states that are loaded.
 SETTLED_PER_TURN = 200
 LOADED_PER_TURN = 500
 #: As Apache BookKeeper names the directory in each of the configured ones that has the files.
@@ -255,7 +252,7 @@ async def settle_logs(
     _settle_adopted(logs, at_start)
     for log in logs.incomplete():
         await _settle_log(logs, index, log, at_start)
-    await drop_dead_ledgers(logs, index, lambda ledger_id: table.get(ledger_id) is not None)
+    await logs.remove_dead(lambda ledger_id: table.get(ledger_id) is not None, index.with_entries)
     await logs.close_removed_later()
 
 
@@ -264,7 +261,7 @@ def _settle_adopted(logs: EntryLogs, at_start: Checkpoint) -> None:
     known = {each.log_id: each for each in at_start.adopted}
     for each in at_start.adopted:
         log = logs.get(each.log_id)
-        if log is not None and log.ledgers is None and log.journal_id < 0:
+        if log is not None and not log.is_known and log.journal_id < 0:
             # The crash came while the entry log's header took the place of the journal's.
             logs.take_for_adopted(log, each.journal_id)
     for log in [log for log in logs.all() if log.journal_id >= 0]:
@@ -277,22 +274,6 @@ def _settle_adopted(logs: EntryLogs, at_start: Checkpoint) -> None:
             log.is_doubtful = True
         else:
             logs.disown(log)
-
-
-async def drop_dead_ledgers(
-    logs: EntryLogs, index: EntryIndex, is_known: Callable[[int], bool]
-) -> int:
-    """Forgets the ledgers that are in the logs' maps and nowhere else: a map on disk still has
-    what was deleted later. Removes the logs that have no others; how many."""
-    unknown = await logs.ledgers_without(is_known)
-    dead: list[int] = []
-    while some := list(islice(unknown, UNKNOWN_PER_TURN)):
-        # Believe the table only if the index agrees.
-        alive = frozenset(index.with_entries(some))
-        dead += [ledger_id for ledger_id in some if ledger_id not in alive]
-        await trio.lowlevel.checkpoint()
-    # One that a writer brought back meanwhile may be in the log that is being written.
-    return await logs.drop_ledgers(dead, lambda ledger_id: not is_known(ledger_id))
 
 
 async def _settle_log(

@@ -147,8 +147,8 @@ async def check_space(
     require(on_disk == known, "space", f"logs {sorted(on_disk ^ known)} are on disk or known only")
     for log in logs:
         require(not log.is_compacting, "space", f"{log.path} is left")
-        require(log.ledgers is not None, "space", f"{log.path}: nobody knows what is in it")
-        gone = sorted(set(log.ledgers or ()) - expected.ledgers)
+        require(log.is_known, "space", f"{log.path}: nobody knows what is in it")
+        gone = sorted(set(await bookie._logs.walk.live_ledgers(log)) - expected.ledgers)
         require(not gone, "space", f"{log.path} still counts ledgers {gone}")
         if not log.is_written and log.log_id not in bookie._checkpointer.checkpoint_log_ids:
             usage = bookie.gc.usage(log)

@@ -32,7 +32,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("gc: examined log", ("LogExaminer.examine",), ()),
     ("settle", ("settle_logs",), ()),
     ("unfinished copy", ("EntryLogs.load",), ()),
-    ("gc: dead log", ("EntryLogs.remove", "EntryLogs.drop_ledgers"), ()),
+    ("gc: dead log", ("EntryLogs.remove", "EntryLogs._remove_dead"), ()),
     ("gc: dead log", ("EntryLogs.close_removed",), ()),
     ("gc: range delete", ("Checkpointer.store_ledgers",), ("index delete",)),
     ("checkpoint: ledgers", ("Checkpointer.store_ledgers",), ()),

@@ -40,6 +40,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ABSENT_SECONDS_MIN = 60.0
+#: Ledgers that are compared before the loop gets its turn.
+COMPARED_PER_TURN = 20_000
+
+
+async def _without(ledger_ids: Sequence[int], others: Sequence[int]) -> dict[int, None]:
+    """`ledger_ids`, in their order, that are none of the others. In slices, and with one table:
+    there may be a million of each."""
+    left: dict[int, None] = {}
+    for start in range(0, len(ledger_ids), COMPARED_PER_TURN):
+        left.update(dict.fromkeys(ledger_ids[start : start + COMPARED_PER_TURN]))
+        await trio.lowlevel.checkpoint()
+    for start in range(0, len(others), COMPARED_PER_TURN):
+        for ledger_id in others[start : start + COMPARED_PER_TURN]:
+            left.pop(ledger_id, None)
+        await trio.lowlevel.checkpoint()
+    return left
 
 
 class MetadataLedgers:
@@ -76,16 +92,15 @@ class MetadataLedgers:
         try:
             # A ledger is in the metadata before anything of it is at a bookie, so a listing that
             # is younger than `ledger_ids` has each that lives.
-            listed = set(await self._manager.ledger_ids())
+            listed = await self._manager.ledger_ids()
         except (LedgerError, MetadataError) as error:
             raise CollectionRefusedError(f"ledgers cannot be listed: {error}") from error
-        had = set(ledger_ids)
-        for ledger_id in [i for i in self._absent_since if i in listed or i not in had]:
+        missing = await _without(ledger_ids, listed)
+        for ledger_id in [i for i in self._absent_since if i not in missing]:
             del self._absent_since[ledger_id]
         found = await self._confirm()
         looked_at = {*self._absent_since, *found}
-        missing = [i for i in ledger_ids if i not in listed and i not in looked_at]
-        await self._look(missing)
+        await self._look([i for i in missing if i not in looked_at])
         return found
 
     async def confirmed(self) -> list[int]:

@@ -67,6 +67,7 @@ from bookie.storage.entry_log_format import (
     read_adopted_journal_id,
     read_ledgers_map,
 )
+from bookie.storage.ledgers_map import outline_map
 from bookie.storage.rocks_database import read_ledgers
 from bookie.storage.rocks_index import RocksIndex
 
@@ -115,10 +116,12 @@ class _Log:
     log_id: int
     path: str
     file: File
-    #: Bytes by ledger as its map says; None: there is no map that can be believed.
-    ledgers: dict[int, int] | None
+    #: There is a map that can be believed.
+    has_map: bool
     #: It ought to have a map: then what cannot be read of it is damage, and no torn tail.
     is_complete: bool
+    #: Bytes by ledger as its map says, while the log is looked at; None if it has none.
+    ledgers: dict[int, int] | None = None
 
 
 def _no_progress(count: int) -> None:
@@ -218,9 +221,11 @@ class IndexRebuild:
             index.begin_stamps(self._checkpoint.index_stamps)
             for log in self._logs():
                 try:
+                    self._read_map(log)
                     self._add_log(index, log, None if states is None else set(states), on_progress)
                 finally:
                     log.file.close()
+                    log.ledgers = None
             if states is None:
                 states = self._recovered_states()
             self._mark_limbo(states)
@@ -249,10 +254,9 @@ class IndexRebuild:
                     continue
                 path = f"{directory}/{name}"
                 file = self._disk.open(path)
-                ledgers, is_complete = None, True
+                has_map, is_complete = False, True
                 try:
-                    ledgers = read_ledgers_map(file)
-                    is_complete = ledgers is not None
+                    has_map = is_complete = outline_map(file) is not None
                 except CorruptionError as error:
                     is_complete = file.size() > HEADER_SIZE
                     self._report.notes.append(f"no map to compare with: {error}")
@@ -262,13 +266,23 @@ class IndexRebuild:
                     and log_id not in self._adopted
                     and log_id not in self._doubtful
                 )
-                if ledgers is None and (name.endswith(COMPACTING_SUFFIX) or is_unknown):
+                if not has_map and (name.endswith(COMPACTING_SUFFIX) or is_unknown):
                     # The index was never told of it, or what it was told of is in the journal.
                     file.close()
                     continue
-                logs.append(_Log(log_id, path, file, ledgers, is_complete))
+                logs.append(_Log(log_id, path, file, has_map, is_complete))
         logs.sort(key=lambda log: (not log.path.endswith(COMPACTING_SUFFIX), log.log_id))
         return logs
+
+    def _read_map(self, log: _Log) -> None:
+        """For as long as this log is looked at: all maps together are gigabytes."""
+        if not log.has_map:
+            return
+        try:
+            log.ledgers = read_ledgers_map(log.file)
+        except CorruptionError as error:
+            log.has_map = False
+            self._report.notes.append(f"no map to compare with: {error}")
 
     def _add_log(
         self,
@@ -324,7 +338,7 @@ class IndexRebuild:
 
     def _end_at_checkpoint(self, log: _Log) -> int | None:
         """Of a log that was being written at the checkpoint, and got no map since."""
-        if log.ledgers is not None:
+        if log.has_map:
             return None
         if log.log_id == self._checkpoint.log_id:
             return self._checkpoint.log_end

@@ -171,7 +171,7 @@ class EntryLogCompactor:
                 if not await may_go_on():
                     break
                 self._check_running()
-                if self._logs.get(log.log_id) is log and log.ledgers is not None:
+                if self._logs.get(log.log_id) is log and log.is_known:
                     await self._compact_log(log)
             await self._finish()
         except OSError as error:
@@ -210,7 +210,7 @@ class EntryLogCompactor:
         """With the map, and as much as others need before this is done. If that does not fit
         anyway it waits for what is gained here."""
         _, free = self._logs.roomiest_directory()
-        needed = log.live_bytes + 40 * len(log.ledgers or ()) + HEADER_SIZE
+        needed = log.live_bytes + 40 * log.live_count + HEADER_SIZE
         if self._target is not None:
             needed += self._target.buffered  # it is not written yet
         of_others = self._owed_bytes() + self._margin_bytes
@@ -266,14 +266,14 @@ class EntryLogCompactor:
         DamagedRecordError if that cannot be read."""
         offsets: set[int] = set()
         try:
-            for ledger_id in list(log.ledgers or ()):
+            for ledger_id in await self._logs.walk.live_ledgers(log):
                 after = -1
                 while entry_ids := self._index.entry_ids(ledger_id, after, SLICE_COUNT):
                     after = entry_ids[-1]
                     found = self._index.get_many([(ledger_id, entry_id) for entry_id in entry_ids])
                     offsets.update(at & OFFSET_MASK for at in found if at >> 32 == log.log_id)
                     await trio.lowlevel.checkpoint()
-        except IndexReadError as error:
+        except (CorruptionError, IndexReadError) as error:
             raise DamagedRecordError(log.path, 0, str(error)) from error
         return offsets
 
@@ -400,9 +400,11 @@ class EntryLogCompactor:
             await self._logs.publish(log)
         except OSError:
             # If it was for want of space, it is like after a crash: see the collector.
-            log.ledgers, log.is_doubtful, log.is_written = None, True, False
+            log.doubt()
+            log.is_written = False
             raise
         log.ledgers = moved
+        await self._logs.walk.settle(log)
         log.is_written = False
         self._report.copied_bytes += log.size_bytes
         self._report.copied_entries += target.pending

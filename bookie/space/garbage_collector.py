@@ -40,7 +40,6 @@ from bookie.space.compactor import EntryLogCompactor
 from bookie.space.gc_report import GcReport, GcStatistics, GcStatus, Phase
 from bookie.space.log_examiner import LogExaminer
 from bookie.space.over_replicated import OverReplicatedLedgers
-from bookie.start import drop_dead_ledgers
 from runtime.disk import is_full
 from runtime.throttle import Throttle
 
@@ -169,7 +168,7 @@ class GarbageCollector:
         config = self._config
         buckets = [0] * BUCKETS
         for log in self._logs.all():
-            if log.ledgers is not None and not log.is_written:
+            if log.is_known and not log.is_written:
                 buckets[min(int(self.usage(log) * BUCKETS), BUCKETS - 1)] += 1
         minor = config.minor_interval_ms if config.minor_enabled else 0
         major = config.major_interval_ms if config.major_enabled else 0
@@ -298,7 +297,10 @@ class GarbageCollector:
             await self._checkpointer.flush()
         await self._examine(report)
         report.removed_logs += await self._drop_dead()
-        await self._logs.close_removed()
+        if is_forced:
+            await self._logs.close_removed()  # who asks may wait for the space
+        else:
+            await self._logs.close_removed_later()
         self._damages.forget_logs_but(lambda log_id: self._logs.get(log_id) is not None)
         now = trio.current_time()
         config = self._config
@@ -365,7 +367,7 @@ class GarbageCollector:
         return self._table.get(ledger_id) is not None or ledger_id in self._checkpointer.deletions
 
     async def _drop_dead(self) -> int:
-        return await drop_dead_ledgers(self._logs, self._index, self._is_known)
+        return await self._logs.remove_dead(self._is_known, self._index.with_entries)
 
     # Logs.
 
@@ -452,7 +454,7 @@ class GarbageCollector:
         candidates = [
             log
             for log in self._logs.all()
-            if log.ledgers is not None
+            if log.is_known
             and not log.is_written
             and log.log_id not in self._unreadable
             and log.log_id not in protected

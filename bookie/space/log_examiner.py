@@ -124,6 +124,7 @@ class LogExaminer:
             # It is known, though only in this life.
             self._logs.file(log).truncate(size)
             log.size_bytes = size
+        await self._logs.walk.settle(log)
         if log.is_compacting:
             await self._logs.publish(log)
         log.is_written = log.is_doubtful = False

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from bookie.known_ledgers import CollectionRefusedError
+from bookie.storage.sorting import sort_in_slices
 
 if TYPE_CHECKING:
     from bookie.known_ledgers import KnownLedgers
@@ -47,6 +48,11 @@ logger = logging.getLogger(__name__)
 
 #: Ledgers that the index is asked for in one turn of the loop.
 LEDGERS_PER_TURN = 200
+#: Ledgers that are looked at together, some 100 bytes each for two rounds; the others follow.
+CANDIDATES_MAX = 100_000
+ID_MAX = (1 << 63) - 1
+#: Ledgers that are forgotten in the maps after one look, the others after the next.
+FORGOTTEN_MAX = 100_000
 
 
 class OverReplicatedLedgers:
@@ -69,8 +75,11 @@ class OverReplicatedLedgers:
         self._checkpointer = checkpointer
         self._known = known
         self._last_look = 0.0
+        # Of the part of the ledgers that is looked at: ids above the one, up to the other; -1 if
+        # all are done, or none is.
+        self._after_id = self._last_id = -1
         #: Ledgers that had entries at the last round: this one gives up those that got no more.
-        self._candidates: list[int] = []
+        self._candidates: list[int] | None = None
         self._emptied = 0
 
     def start(self) -> None:
@@ -82,28 +91,40 @@ class OverReplicatedLedgers:
         if self._known is None or self._wait_seconds <= 0:
             return 0
         self._emptied = 0
-        if self._candidates:
-            await self._give_up(self._known)
-        elif trio.current_time() - self._last_look >= self._wait_seconds:
-            self._last_look = trio.current_time()
+        if self._candidates is not None:
+            await self._give_up(self._known, self._candidates)
+        elif self._last_id >= 0 or self._is_due():
             self._candidates = await self._with_entries()
             self._checkpointer.watch_quiet(self._candidates)
         return self._emptied
 
+    def _is_due(self) -> bool:
+        if trio.current_time() - self._last_look < self._wait_seconds:
+            return False
+        self._last_look = trio.current_time()
+        return True
+
     async def _with_entries(self) -> list[int]:
-        ledger_ids = iter(sorted(self._table.ids()))
+        """The next part of all ledgers, in the order of their ids."""
+        self._after_id, self._last_id = self._last_id, -1
+        ledger_ids = await sort_in_slices(self._table.ids())
         found: list[int] = []
         while some := list(islice(ledger_ids, LEDGERS_PER_TURN)):
-            found += self._index.with_entries(some)
+            if some[-1] > self._after_id:
+                found += self._index.with_entries([i for i in some if i > self._after_id])
+            if len(found) >= CANDIDATES_MAX:
+                self._last_id = some[-1]
+                break
             await trio.lowlevel.checkpoint()
         return found
 
-    async def _give_up(self, known: KnownLedgers) -> None:
-        candidates, self._candidates = self._candidates, []
+    async def _give_up(self, known: KnownLedgers, candidates: list[int]) -> None:
+        self._candidates = None
         table, is_quiet = self._table, self._checkpointer.is_quiet
         quiet = [each for each in candidates if table.get(each) is not None and is_quiet(each)]
         try:
-            await known.over_replicated(quiet, self._empty)
+            if candidates:
+                await known.over_replicated(quiet, self._empty)
         except CollectionRefusedError as error:
             logger.warning("superfluous copies are kept for now: %s", error)
         finally:
@@ -118,7 +139,13 @@ class OverReplicatedLedgers:
 
     async def _forget_in_maps(self, had: set[int]) -> None:
         """The maps on disk, which a start reads, still have what was given up in an earlier life.
-        `had`: ledgers that had entries a round ago."""
-        empty = await self._logs.ledgers_without(had.__contains__)
+        `had`: ledgers of this part that had entries a round ago."""
+        first, last = self._after_id, self._last_id if self._last_id >= 0 else ID_MAX
+
+        def is_known(ledger_id: int) -> bool:
+            return ledger_id in had or not first < ledger_id <= last
+
+        found = await self._logs.walk.unknown(is_known, FORGOTTEN_MAX)
+        empty = iter(found)
         while some := list(islice(empty, LEDGERS_PER_TURN)):
             await self._checkpointer.forget_empty(some)

@@ -143,12 +143,13 @@ class AdoptedJournals:
                 self._logs.file(log).truncate(log.records_end)
                 log.size_bytes = log.records_end
                 await self._logs.write_map(log)
+                await self._logs.walk.settle(log)
                 self._writer.are_cached(log.log_id, 0, log.size_bytes)
                 self._logs.adopted_count += 1
             log.is_written = False
             log.journal_id = -1
             del self._logs.adopted[journal_id]
-            if log.ledgers == {}:
+            if log.is_dead:
                 self._logs.remove(log)
                 removed = True
         if removed:

@@ -214,7 +214,8 @@ class Checkpointer:
         assert log is not None
         log.forget(ledger_ids)
         for adopted in self._logs.adopted.values():
-            adopted.forget(ledger_ids)
+            if adopted.ledgers is not None:
+                adopted.forget(ledger_ids)
         await self._move_mark(self._checkpoint.mark)
         await self._logs.drop_ledgers(ledger_ids)
         await self._logs.close_removed_later()
@@ -343,7 +344,7 @@ class Checkpointer:
         """What is certainly dead goes before the checkpoint that finds no space: logs at once, and
         if there is room for that it is dead in the index, too, for the compaction."""
         deletions = await self._durable_deletions()
-        if await self._logs.drop_ledgers(deletions):
+        if await self._logs.drop_ledgers(deletions, at_once=True):
             await self._logs.close_removed()
             logger.info("entry logs removed before the checkpoint that needs their space")
         with suppress_full():

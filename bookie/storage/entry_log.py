@@ -28,21 +28,23 @@ from bookie.storage.entry_log_format import (
     MAP_LEDGER_ID,
     RECORD_START,
     RECORD_START_SIZE,
+    MapBatch,
     log_id_of,
     log_name,
     pack_header,
     pack_map_batch,
     pack_map_items,
     read_adopted_journal_id,
-    read_ledgers_map,
-    read_map_offset,
+    unpack_map_batch,
 )
+from bookie.storage.ledgers_map import LedgersMap, outline_map
+from bookie.storage.map_walk import MapWalk
 from bookie.storage.sorting import sort_in_slices
 from runtime.disk import is_full
 from runtime.slices import Slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
     from bookie.config import BookieConfig
     from bookie.storage.ledger_directories import LedgerDirectories
@@ -54,6 +56,8 @@ logger = logging.getLogger(__name__)
 #: remove a log, in those.
 DROPPED_PER_TURN = 10_000
 REMOVAL_UNITS = 1000
+#: What it costs to look whether a log is dead, in those.
+LOG_UNITS = 4
 #: Ledgers that are written into a map in one turn.
 MAP_ITEMS_PER_TURN = 2000
 
@@ -67,6 +71,7 @@ class EntryLog:
         "is_written",
         "journal_id",
         "log_id",
+        "map",
         "path",
         "readers",
         "records_end",
@@ -88,6 +93,8 @@ class EntryLog:
         #: What is written, the header included; reads go no further.
         self.size_bytes = size_bytes
         self._ledgers = ledgers
+        #: Of a log whose ledgers are not in memory: where its map is on disk.
+        self.map: LedgersMap | None = None
         #: None: not summed up since it changed.
         self._live_bytes: int | None = None
         #: It has a writer, so it grows, and is neither closed nor removed.
@@ -105,14 +112,37 @@ class EntryLog:
 
     @property
     def ledgers(self) -> dict[int, int] | None:
-        """Bytes by ledger, lengths included. None: not known, so the log is kept. Only its writer
-        changes what it holds, and only while `is_written`; all others `forget`."""
+        """Bytes by ledger, lengths included, of a log that is being written, or of which no map
+        could be written. None: they are in the `map`; or not known, so the log is kept. Only its
+        writer changes what it holds, and only while `is_written`; all others `forget`."""
         return self._ledgers
 
     @ledgers.setter
     def ledgers(self, ledgers: dict[int, int] | None) -> None:
         self._ledgers = ledgers
         self._live_bytes = None
+
+    @property
+    def is_known(self) -> bool:
+        """It is known what is in it. If not, the log is kept."""
+        return self._ledgers is not None or self.map is not None
+
+    @property
+    def live_count(self) -> int:
+        """Ledgers in it that are not deleted, as far as that is known."""
+        if self._ledgers is not None:
+            return len(self._ledgers)
+        return self.map.live_count if self.map is not None else 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Nothing in it is alive, and nobody writes it."""
+        return self.is_known and not self.live_count and not self.is_written
+
+    def doubt(self) -> None:
+        """What is in it must be found by looking at all of it."""
+        self.ledgers = self.map = None
+        self.is_doubtful = True
 
     @property
     def is_compacting(self) -> bool:
@@ -127,8 +157,10 @@ class EntryLog:
     def live_bytes(self) -> int:
         """Of the records of ledgers that are not deleted, as far as the map knows. Summed up once
         for a log that nobody writes: who asks about thousands of logs holds the loop."""
+        if self._ledgers is None:
+            return self.map.live_bytes if self.map is not None else 0
         if self.is_written or self._live_bytes is None:
-            self._live_bytes = sum(self._ledgers.values()) if self._ledgers else 0
+            self._live_bytes = sum(self._ledgers.values())
         live_bytes = self._live_bytes
         if self.is_written:
             self._live_bytes = None
@@ -159,6 +191,7 @@ class EntryLogs:
         "adopted",
         "adopted_count",
         "deleted_bytes",
+        "walk",
     )
 
     def __init__(
@@ -177,6 +210,8 @@ class EntryLogs:
         #: Logs with an open file, the one used last at the end.
         self._open: OrderedDict[int, EntryLog] = OrderedDict()
         self._last_log_id = -1
+        #: Forgets ledgers in the logs whose maps are on disk.
+        self.walk = MapWalk(self, disk)
         #: By their journals' ids, those that are journals still. What is in them is not known
         #: before the start has looked into the checkpoint.
         self.adopted: dict[int, EntryLog] = {}
@@ -191,9 +226,10 @@ class EntryLogs:
 
     # Start.
 
-    async def load(self, last_log_id: int) -> None:
-        """Finds the logs of earlier lives and reads their ledgers maps. New logs get ids above
-        theirs and above `last_log_id`, which the checkpoint knows: no id is used twice."""
+    async def load(self, last_log_id: int, known: Set[int] = frozenset()) -> None:
+        """Finds the logs of earlier lives and reads their ledgers maps; the collector need not look
+        at those that have none but `known` ledgers. New logs get ids above theirs and above
+        `last_log_id`, which the checkpoint knows: no id is used twice."""
         self._last_log_id = last_log_id
         directories = self._directories.paths if self._directories else (self._directory,)
         found = [
@@ -205,37 +241,37 @@ class EntryLogs:
         for log_id, path in found:
             if log_id in self._logs:
                 raise BookieStartError(f"{path} and {self._logs[log_id].path} have the same id")
-            log = await self._disk.run(self._load_log, log_id, path)
+            log = await self._disk.run(self._load_log, log_id, path, known)
             self._last_log_id = max(self._last_log_id, log_id)
             if log.journal_id >= 0:
                 self.adopted[log.journal_id] = log
-            if log.is_compacting and log.ledgers is None and not log.is_doubtful:
+            if log.is_compacting and not log.is_known and not log.is_doubtful:
                 # Its compaction did not come as far as telling the index of it.
                 assert log.file is not None
                 log.file.close()
                 self._disk.remove(path)
                 continue
             if log.is_compacting:
-                log.ledgers, log.is_doubtful = None, True
+                log.doubt()
             self._logs[log_id] = log
             self._opened(log)
 
-    def _load_log(self, log_id: int, path: str) -> EntryLog:
+    def _load_log(self, log_id: int, path: str, known: Set[int]) -> EntryLog:
         """On a worker thread: there are thousands, with maps of thousands of ledgers each."""
         file = self._disk.open(path)
         log = EntryLog(log_id, path, file.size(), None, file=file)
         try:
-            log.ledgers = read_ledgers_map(file)
+            log.map = outline_map(file, known)
         except CorruptionError as error:
             # A log that has no more than a torn header was being made when the crash came.
             log.is_doubtful = log.size_bytes > HEADER_SIZE
             logger.warning("entry log without a readable map: %s", error)
         else:
-            log.records_end = read_map_offset(file)
-            if log.ledgers is None:
+            if log.map is not None:
+                log.records_end = log.map.offset
+            else:
                 log.journal_id = read_adopted_journal_id(file)
                 log.is_written = log.journal_id >= 0
-            assert log.live_bytes >= 0  # summed up here, and not on the loop
         return log
 
     def incomplete(self) -> list[EntryLog]:
@@ -247,7 +283,7 @@ class EntryLogs:
         return [
             log
             for log_id, log in sorted(self._logs.items())
-            if log.ledgers is None and not log.is_written
+            if not log.is_known and not log.is_written
         ]
 
     def all(self) -> list[EntryLog]:
@@ -281,6 +317,7 @@ class EntryLogs:
         except OSError:
             log.ledgers = None  # still incomplete, should it be tried again
             raise
+        await self.walk.settle(log)
 
     # Making logs: for their writers.
 
@@ -358,14 +395,18 @@ class EntryLogs:
         self._removed_in.add(log.path.rpartition("/")[0])
 
     async def write_map(self, log: EntryLog) -> None:
-        """Ends a log: its ledgers map, then the header that points at it; durable. OSError."""
+        """Ends a log: its ledgers map, then the header that points at it; durable. OSError.
+
+        The log is complete, and its ledgers need not be in memory, when the caller has it
+        `walk.settle`d."""
         assert log.ledgers is not None
         file = self.file(log)
         offset = log.size_bytes
         ledgers = dict(log.ledgers)  # deletions go on meanwhile
-        records = await self._pack_map(ledgers)
-        if not records:
+        batches = await self._pack_batches(ledgers)
+        if not batches:
             return
+        records = b"".join(batches)
         await self._disk.run(file.pwrite, [records], offset)
         log.size_bytes += len(records)
         log.records_end = offset
@@ -373,8 +414,13 @@ class EntryLogs:
         await file.wait_synced()
         file.pwrite([pack_header(offset, len(ledgers), records)], 0)
         await file.wait_synced()
+        written = LedgersMap(offset)
+        for record in batches:
+            written.add(MapBatch(*unpack_map_batch(record), record))
+            await trio.lowlevel.checkpoint()
+        log.map = written
 
-    async def _pack_map(self, ledgers: dict[int, int]) -> bytes:
+    async def _pack_batches(self, ledgers: dict[int, int]) -> list[bytes]:
         slices = Slices(MAP_ITEMS_PER_TURN)
         batches: list[bytes] = []
         parts: list[bytes] = []
@@ -388,7 +434,7 @@ class EntryLogs:
                 parts = []
         if parts:
             batches.append(pack_map_batch(parts))
-        return b"".join(batches)
+        return batches
 
     async def publish(self, log: EntryLog) -> None:
         """Gives a log of compaction the name of an entry log, durably. OSError."""
@@ -434,36 +480,44 @@ class EntryLogs:
 
     # Deleting.
 
-    async def drop_ledgers(
-        self, ledger_ids: Iterable[int], is_gone: Callable[[int], bool] | None = None
-    ) -> int:
-        """Forgets deleted ledgers, removes the logs that have no other; returns how many.
+    async def drop_ledgers(self, ledger_ids: Iterable[int], *, at_once: bool = False) -> int:
+        """Forgets deleted ledgers, removes the logs that have no other; returns how many. If maps
+        of many logs are to be read for it, that is left to `remove_dead`, unless `at_once`.
 
-        In slices: thousands of logs have thousands of them each. `is_gone` is asked when a ledger
-        is forgotten, of those that may come back meanwhile."""
+        In slices: thousands of logs have thousands of them each."""
         dropped = dict.fromkeys(ledger_ids)
-        removed = 0
+        await self.walk.drop(dropped)
         slices = Slices(DROPPED_PER_TURN)
         for log in list(self._logs.values()):
             if slices.due():
                 await slices.turn()
-            await self._forget(log, dropped, is_gone, slices)
-            is_dead = log.ledgers is not None and not log.ledgers and not log.is_written
-            if is_dead and self._logs.get(log.log_id) is log:
+            if log.ledgers:
+                await self._forget(log, dropped, slices)
+        await self.walk.after_drop(at_once=at_once)
+        return await self._remove_dead()
+
+    async def remove_dead(
+        self, is_known: Callable[[int], bool], with_entries: Callable[[Sequence[int]], list[int]]
+    ) -> int:
+        """What `drop_ledgers` left to be done, and what logs have that is neither known nor has an
+        entry in the index: a map on disk still has what was deleted later. How many logs went."""
+        await self.walk.work_off()
+        await self.walk.forget_unknown(is_known, with_entries)
+        return await self._remove_dead()
+
+    async def _remove_dead(self) -> int:
+        removed = 0
+        slices = Slices(DROPPED_PER_TURN)
+        for log in list(self._logs.values()):
+            if slices.due(REMOVAL_UNITS if log.is_dead else LOG_UNITS):
+                await slices.turn()
+            if log.is_dead and self._logs.get(log.log_id) is log:
                 self.deleted_bytes += log.size_bytes
                 self.remove(log)
                 removed += 1
-                if slices.due(REMOVAL_UNITS):
-                    await slices.turn()
         return removed
 
-    async def _forget(
-        self,
-        log: EntryLog,
-        dropped: dict[int, None],
-        is_gone: Callable[[int], bool] | None,
-        slices: Slices,
-    ) -> None:
+    async def _forget(self, log: EntryLog, dropped: dict[int, None], slices: Slices) -> None:
         ledgers = log.ledgers or {}
         shorter = list(ledgers if len(ledgers) < len(dropped) else dropped)
         for start in range(0, len(shorter), DROPPED_PER_TURN):
@@ -472,21 +526,7 @@ class EntryLogs:
                 await slices.turn()
             if log.ledgers is None:
                 return
-            both = (i for i in some if i in dropped)
-            log.forget(both if is_gone is None else filter(is_gone, both))
-
-    async def ledgers_without(self, is_known: Callable[[int], bool]) -> Iterator[int]:
-        """Ledgers that complete logs have bytes of and that are not known, ascending."""
-        unknown: dict[int, None] = {}
-        slices = Slices(DROPPED_PER_TURN)
-        for log in list(self._logs.values()):
-            ledger_ids = list(log.ledgers or ())
-            for start in range(0, len(ledger_ids) or 1, DROPPED_PER_TURN):
-                some = ledger_ids[start : start + DROPPED_PER_TURN]
-                if slices.due(len(some) + 1):
-                    await slices.turn()
-                unknown.update(dict.fromkeys(i for i in some if not is_known(i)))
-        return await sort_in_slices(unknown)
+            log.forget(i for i in some if i in dropped)
 
     def remove(self, log: EntryLog) -> None:
         """Unlinks a log; views into it stay valid. Should a crash undo it, the next start finds

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import errno
 import struct
-from typing import TYPE_CHECKING
+import sys
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
@@ -17,9 +19,10 @@ from bookie.errors import CorruptionError
 from bookie.journal.journal_format import FILE_HEADER_SIZE, parse_file_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from runtime.disk import File
+    from wire.buffers import Buffer
 
 HEADER_SIZE = 1024
 MAGIC = b"BKLO"
@@ -67,13 +70,6 @@ def pack_header(map_offset: int, ledger_count: int, ledgers_map: bytes = b"") ->
     return header.ljust(HEADER_SIZE, b"\0")
 
 
-def read_map_offset(file: File) -> int:
-    """Where the ledgers map is said to be; 0 if there is none."""
-    header = file.pread(_HEADER.size, 0)
-    is_whole = len(header) == _HEADER.size and header[:4] == MAGIC
-    return int(_HEADER.unpack(header)[2]) if is_whole else 0
-
-
 def read_adopted_journal_id(file: File) -> int:
     """Of a journal that is to be an entry log the journal's id; -1 if it is none."""
     try:
@@ -107,20 +103,45 @@ def pack_map_batch(parts: Sequence[bytes]) -> bytes:
     return b"".join([_MAP_START.pack(length, MAP_LEDGER_ID, MAP_ENTRY_ID, count), *parts])
 
 
+class MapPlace(NamedTuple):
+    """Where the header says that a log's map is."""
+
+    offset: int
+    ledger_count: int
+    #: CRC32C of the header's start, with which that of the map begins, and what it should be at the
+    #: end; -1 in logs of BookKeeper.
+    check: int
+    expected: int
+
+
+class MapBatch(NamedTuple):
+    """One record of the map, in columns."""
+
+    ledger_ids: array[int]
+    sizes: array[int]
+    #: The record as it stands in the log.
+    record: bytes
+
+
 def read_ledgers_map(file: File) -> dict[int, int] | None:
     """Bytes by ledger id; None if the log has no map (it was not completed). CorruptionError if it
     should have one and it cannot be read, for whatever reason: then nobody may conclude that a
-    ledger is not in it."""
+    ledger is not in it. All of it is in memory, some 94 bytes a ledger: for one log at a time."""
     try:
         return _read_map(file)
     except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        # A sector that is lost is damage of this log, and no reason to end for who serves others.
-        raise CorruptionError(file.path, 0, f"header or map cannot be read: {error}") from error
+        raise lost_sector(file, error) from error
 
 
-def _read_map(file: File) -> dict[int, int] | None:
+def lost_sector(file: File, error: OSError) -> Exception:
+    """A sector that is lost is damage of this log, and no reason to end for who serves others."""
+    if error.errno != errno.EIO:
+        return error
+    return CorruptionError(file.path, 0, f"header or map cannot be read: {error}")
+
+
+def read_map_place(file: File) -> MapPlace | None:
+    """None if the log has no map. CorruptionError if that cannot be told. OSError."""
     header = file.pread(HEADER_SIZE, 0)
     if header[:4] == ADOPTED_MAGIC and read_adopted_journal_id(file) >= 0:
         return None
@@ -131,29 +152,70 @@ def _read_map(file: File) -> dict[int, int] | None:
         raise CorruptionError(file.path, 4, f"entry log version {version}, known is {VERSION}")
     if offset == 0:
         return None
-    size = file.size()
     tag, expected = _CHECK.unpack_from(header, _HEADER.size)
     check = crc32c(header[: _HEADER.size])
-    map_offset = offset
-    ledgers: dict[int, int] = {}
-    while len(ledgers) < count and HEADER_SIZE <= offset <= size - _MAP_START.size:
+    return MapPlace(offset, count, check, expected if tag == CHECK_TAG else -1)
+
+
+def read_map_batches(file: File, place: MapPlace) -> Iterator[MapBatch]:
+    """The map's records, one in memory at a time. CorruptionError at the end if it is not what the
+    header says: what came before is not to be believed then. OSError."""
+    offset, left, check = place.offset, place.ledger_count, place.check
+    size = file.size()
+    while left > 0 and HEADER_SIZE <= offset <= size - _MAP_START.size:
         start = file.pread(_MAP_START.size, offset)
-        length, ledger_id, entry_id, batch_count = _MAP_START.unpack(start)
-        items_size = batch_count * _MAP_ITEM.size
-        if (ledger_id, entry_id) != (MAP_LEDGER_ID, MAP_ENTRY_ID) or batch_count <= 0:
+        length, ledger_id, entry_id, count = _MAP_START.unpack(start)
+        items_size = count * _MAP_ITEM.size
+        if (ledger_id, entry_id) != (MAP_LEDGER_ID, MAP_ENTRY_ID) or not 0 < count <= left:
+            break
+        if items_size > size - offset:
             break
         items = file.pread(items_size, offset + _MAP_START.size)
         if len(items) != items_size or length != _MAP_START.size - LENGTH_SIZE + items_size:
             break
-        ledgers.update(_MAP_ITEM.iter_unpack(items))
-        check = crc32c(items, crc32c(start, check))
+        record = start + items
+        yield MapBatch(*unpack_map_items(items), record)
+        check = crc32c(record, check)
         offset += LENGTH_SIZE + length
+        left -= count
     # A map is never empty: no ledgers next to an offset is a header that a crash tore, and
     # believing it would delete what is in the log (bookkeeper PR 4607).
-    if len(ledgers) != count or count <= 0:
+    if left or place.ledger_count <= 0:
+        words = f"{place.ledger_count - left} readable ledgers of {place.ledger_count}"
+        raise CorruptionError(file.path, offset, f"the ledgers map has {words}")
+    if place.expected not in (-1, check):
         raise CorruptionError(
-            file.path, offset, f"the ledgers map has {len(ledgers)} readable ledgers of {count}"
+            file.path, place.offset, "the ledgers map does not match its checksum"
         )
-    if tag == CHECK_TAG and check != expected:
-        raise CorruptionError(file.path, map_offset, "the ledgers map does not match its checksum")
+
+
+def unpack_map_items(items: Buffer) -> tuple[array[int], array[int]]:
+    """Ledger ids, and their bytes."""
+    both = array("q")
+    both.frombytes(items)
+    if sys.byteorder == "little":
+        both.byteswap()
+    return both[0::2], both[1::2]
+
+
+def map_batch_size(count: int) -> int:
+    """Bytes of a record of the map with so many ledgers."""
+    return _MAP_START.size + count * _MAP_ITEM.size
+
+
+def unpack_map_batch(record: Buffer) -> tuple[array[int], array[int]]:
+    """Of a whole record of the map, which was checked."""
+    return unpack_map_items(memoryview(record)[_MAP_START.size :])
+
+
+def _read_map(file: File) -> dict[int, int] | None:
+    place = read_map_place(file)
+    if place is None:
+        return None
+    ledgers: dict[int, int] = {}
+    for batch in read_map_batches(file, place):
+        ledgers.update(zip(batch.ledger_ids, batch.sizes, strict=True))
+    if len(ledgers) != place.ledger_count:
+        words = f"{len(ledgers)} readable ledgers of {place.ledger_count}"
+        raise CorruptionError(file.path, place.offset, f"the ledgers map has {words}")
     return ledgers

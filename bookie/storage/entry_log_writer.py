@@ -67,8 +67,9 @@ class EntryLogWriter:
             return
         if log.ledgers:
             await self._logs.write_map(log)
+            await self._logs.walk.settle(log)
         log.is_written = False
-        if not log.ledgers:
+        if log.is_dead:
             self._logs.remove(log)
             await self._logs.close_removed()
 

@@ -18,6 +18,7 @@ from bookie.journal.journal import Journal
 from bookie.journal.journal_format import LEDGER_DELETED
 from bookie.space.compactor import EntryLogCompactor
 from bookie.start import ReplayTarget
+from bookie.storage import map_walk
 from bookie.storage.checkpointer import Checkpointer
 from checks.crash_disk import CrashIndex, call_names
 from checks.crash_points import Enumeration, Table, crash_everywhere, make_deterministic, record
@@ -81,6 +82,17 @@ async def test_a_crash_at_every_operation(scenario, autojump_clock):
     assert [step for step in required if step not in table.rows] == []
     points, _ = await record(scenario)
     assert total.points >= len(points) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", [LONG, ADOPTED], ids=lambda each: each.name)
+async def test_a_crash_while_deleted_ledgers_wait_for_a_walk(scenario, monkeypatch, autojump_clock):
+    """As with thousands of logs: a dead one goes with the collector's round, not the checkpoint."""
+    monkeypatch.setattr(map_walk, "AT_ONCE_UNITS", 0)
+    table = await crash_everywhere(scenario, thorough=False)
+    assert table.stories == []
+    assert table.total().points > 100
+    assert [step for step in table.rows if OTHER in step] == []
 
 
 @pytest.mark.slow

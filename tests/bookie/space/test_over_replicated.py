@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from bookie.known_ledgers import CollectionRefusedError
+from bookie.space import over_replicated
 from bookie.space.gc_config import GcConfig
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
@@ -103,6 +104,36 @@ async def test_entries_go_and_their_space_comes_back(machine, adds_class):
         assert (await bookie.read_entry(2, 0))[0] is Status.EOK
         assert await collect(bookie) == 0
         assert known.asked == [[1, 2], [2]], "one without entries is not asked for again"
+
+
+@pytest.mark.parametrize("wait_ms", [1, 1_000_000])
+async def test_many_ledgers_are_looked_at_in_parts(
+    machine_class, adds_class, monkeypatch, wait_ms, autojump_clock
+):
+    """Two rounds for each part; the last one ends the look."""
+    monkeypatch.setattr(over_replicated, "CANDIDATES_MAX", 2)
+    monkeypatch.setattr(over_replicated, "LEDGERS_PER_TURN", 2)
+    machine = new_machine(machine_class, wait_ms=wait_ms)
+    known = machine.known_ledgers
+    async with machine.running() as bookie:
+        for ledger_id in range(1, 6):
+            await fill(bookie, adds_class, ledger_id)
+        await bookie.flush()
+        known.elsewhere = {1, 3, 5}
+        await trio.sleep(wait_ms / 1000 + 0.005)
+        emptied = [(await bookie.collect_garbage()).emptied_ledgers for _ in range(6)]
+        assert known.asked == [[1, 2], [3, 4], [5]]
+        assert emptied == [0, 1, 0, 1, 0, 1]
+        assert {each[0] for each in machine.index.locations()} == {2, 4}
+    # What a start finds in the maps is forgotten part by part, too.
+    async with machine.running() as bookie:
+        await bookie.flush()
+        await trio.sleep(wait_ms / 1000 + 0.005)
+        for _ in range(6):
+            await bookie.collect_garbage()
+        for log in bookie._logs.all():
+            found = await bookie._logs.walk.live_ledgers(log)
+            assert not known.elsewhere & found.keys()
 
 
 async def test_the_scrub_does_not_miss_what_was_given_up(machine, adds_class):
