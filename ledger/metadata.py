@@ -92,8 +92,12 @@ class LedgerManager:
         self.writer_marks = WriterMarks(store, env, root)
 
     @property
+    def store(self) -> MetadataStore:
+        return self._store
+
+    @property
     def root(self) -> str:
-        """Where the ledgers' metadata are."""
+        """Where in the store the ledgers' metadata are."""
         return self._root
 
     async def ensure_layout(self) -> None:
@@ -267,33 +271,6 @@ class LedgerManager:
             except (NotEmptyError, NoNodeError, BadVersionError):
                 return
             parent = parent.rpartition("/")[0]
-
-    async def ledger_ids(self) -> list[int]:
-        """All ledgers, ascending; not one instant's picture. LedgerMetadataError if there is no
-        tree: that is not the same as no ledgers."""
-        found: list[int] = []
-        try:
-            tops = await self._store.children(self._root)
-        except NoNodeError as error:
-            raise LedgerMetadataError(-1, f"{self._root} is missing") from error
-        for top in tops:
-            if top.isdigit() and len(top) in (2, 3):
-                await self._collect(f"{self._root}/{top}", top, found)
-        return sorted(found)
-
-    async def _collect(self, path: str, digits: str, found: list[int]) -> None:
-        for name in await self._children(path):
-            if name.startswith("L"):
-                found.append(int(digits + name[1:]))
-            else:
-                await self._collect(f"{path}/{name}", digits + name, found)
-
-    async def _children(self, path: str) -> list[str]:
-        """None if the last ledger below it was deleted meanwhile."""
-        try:
-            return await self._store.children(path)
-        except NoNodeError:
-            return []
 
     async def mark_under_replicated(self, ledger_id: int, bookies: Collection[str]) -> bool:
         """Has auto-recovery look at the copies on these bookies, as they are now. False, and

@@ -10,6 +10,7 @@ import trio.testing
 from broker.log import manager as manager_module
 from broker.log.life import keeper as keeper_module
 from broker.log.partition import State
+from tests.ledger_ids import ledger_ids
 from wire.kafka.errors import ErrorCode, KafkaError
 
 
@@ -379,7 +380,7 @@ async def test_a_topic_made_elsewhere_is_held_here_once_it_is_assigned(
         cluster.one.manager.get_by_id(topic.id, 0)
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
     assert not await cluster.one.store.exists(f"/quire/deleted/{topic.id}")
-    assert await cluster.one.ledgers.manager.ledger_ids() == []
+    assert await ledger_ids(cluster.one.ledgers.manager) == []
 
 
 async def test_a_ledger_that_goes_on_without_a_bookie_is_rolled_when_that_is_gone(
