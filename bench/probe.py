@@ -19,7 +19,7 @@ CHUNK = 25
 #: A broker is asked again so long after it answered, and at least five times as long as it took:
 #: asking is not to be what it is busy with. There is a limit: it may have parked some for long.
 PAUSE_SECONDS = 0.01
-PAUSE_SECONDS_MAX = 0.5
+PAUSE_SECONDS_MAX = 2.0
 #: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS
 #: (and after append): what a broker may say while partitions move.
 NOT_YET = {6, 3, 5, 19, 20}

@@ -13,8 +13,8 @@ looks for a leader whose broker is gone once a second or less.
 
 With --no-client each partition has one record, of raw requests, and nobody writes when the broker
 goes: for very many partitions a client library has more to do than the servers. «CPU» is that of
-the brokers that are left, from the kill to the last partition's acknowledgement; what the probe
-asks of them meanwhile is in it.
+the brokers that are left, from the session's end to the last partition's acknowledgement; what the
+probe asks of them meanwhile is in it.
 
 Metadata writes are ZooKeeper's transactions or records of KRaft's log (two a second of which mean
 nothing), requests what ZooKeeper received; both up to the last partition's acknowledgement.
@@ -124,7 +124,7 @@ def measure_kill(count: int, timeout: float, *, has_client: bool) -> Measure:
             else written(cluster, topic, count, timeout)
         )
         with has_records as client:
-            before, cpu = cluster.operations(), brokers_cpu(cluster)
+            before = cluster.operations()
             killed = time.time()
             cluster.kill(VICTIM)
             asked = start_probe(cluster, topic, count)
@@ -133,7 +133,7 @@ def measure_kill(count: int, timeout: float, *, has_client: bool) -> Measure:
                 return [end for end in cluster.session_ends() if end > killed]
 
             clusters.wait_until(lambda: bool(ends()), f"{cluster.name}: the session's end")
-            ended = ends()[0]
+            ended, cpu = ends()[0], brokers_cpu(cluster)
             asked.finish(timeout)
             done = cluster.operations().since(before)
             cpu = brokers_cpu(cluster) - cpu

@@ -25,6 +25,7 @@ from ledger.errors import (
 from ledger.ledger_ids import LedgerIds
 from ledger.underreplication import UnderReplication
 from ledger.writer_marks import WriterMarks
+from metadata.shared_writes import SharedWrites
 from metadata.store import (
     BadVersionError,
     CreateOp,
@@ -83,6 +84,8 @@ Place = Callable[[int, CreateOp], Awaitable[None]]
 class LedgerManager:
     def __init__(self, store: MetadataStore, env: Env, root: str = "/ledgers") -> None:
         self._store = store
+        #: Of ledgers that there are: a broker's partitions close theirs at the same time.
+        self._writes = SharedWrites(store)
         self._env = env
         self._root = root
         self._ids = LedgerIds(store, root)
@@ -241,7 +244,7 @@ class LedgerManager:
             # As BookKeeper does: the token has served once the ledger was created.
             wanted = replace(wanted, ctoken=0)
             try:
-                version = await self._store.put(path, serialize(wanted), current.version)
+                version = await self._writes.put(path, serialize(wanted), current.version)
             except NoNodeError as error:
                 raise NoSuchLedgerError(ledger_id, "was deleted") from error
             except (BadVersionError, MetadataUnknownOutcomeError):
