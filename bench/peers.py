@@ -21,6 +21,7 @@ from harness.bookkeeper import (  # noqa: E402
 from harness.brokers import BrokerCluster  # noqa: E402
 from harness.servers import HOST, QuireServer, free_port  # noqa: E402
 from harness.spark_session import running_spark  # noqa: E402
+from harness.zookeeper import ZooKeeper  # noqa: E402
 
 __all__ = [
     "HOST",
@@ -32,6 +33,7 @@ __all__ = [
     "QuireAutoRecovery",
     "QuireBookie",
     "QuireServer",
+    "ZooKeeper",
     "free_port",
     "running_spark",
     "wait_for",

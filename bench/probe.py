@@ -17,8 +17,9 @@ from bench import frames, load
 #: Partitions in a request: all of them are answered together.
 CHUNK = 25
 #: A broker is asked again so long after it answered, and at least five times as long as it took:
-#: asking is not to be what it is busy with.
+#: asking is not to be what it is busy with. There is a limit: it may have parked some for long.
 PAUSE_SECONDS = 0.01
+PAUSE_SECONDS_MAX = 2.0
 #: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS
 #: (and after append): what a broker may say while partitions move.
 NOT_YET = {6, 3, 5, 19, 20}
@@ -93,7 +94,8 @@ class Probe(threading.Thread):
         del data[:at]
         if not asked.outstanding:
             now = time.monotonic()
-            asked.due_at = now + max(PAUSE_SECONDS, 5 * (now - asked.sent_at))
+            took = now - asked.sent_at
+            asked.due_at = now + min(max(PAUSE_SECONDS, 5 * took), PAUSE_SECONDS_MAX)
 
     def _note(self, answers: list[tuple[int, int]]) -> None:
         now = time.time()

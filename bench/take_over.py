@@ -1,6 +1,7 @@
 """How long partitions stand still when their broker is killed, and when it is stopped.
 
     python -m bench.take_over [--partitions 1,100,1000] [--rounds 1] [--servers kafka,quire]
+        [--only kill] [--no-client] [--timeout 120]
 
 Three brokers of ours on three bookies beside three of Kafka's (bench.clusters); one broker leads
 all partitions of a topic, and a producer writes 500 records a second to them (200 for one
@@ -9,6 +10,11 @@ the broker; quire: another broker sees its node gone), or from SIGTERM, to each 
 acknowledgement by another broker, as bench.probe sees it. The session time-out is the same for
 both. «client» is what the producer sees (librdkafka, acks=all, retrying every 20 to 50 ms): it
 looks for a leader whose broker is gone once a second or less.
+
+With --no-client each partition has one record, of raw requests, and nobody writes when the broker
+goes: for very many partitions a client library has more to do than the servers. «CPU» is that of
+the brokers that are left, from the session's end to the last partition's acknowledgement; what the
+probe asks of them meanwhile is in it.
 
 Metadata writes are ZooKeeper's transactions or records of KRaft's log (two a second of which mean
 nothing), requests what ZooKeeper received; both up to the last partition's acknowledgement.
@@ -23,6 +29,7 @@ from bench import clusters, pacer, probe, rounds
 from bench.clients import TIMEOUT_SECONDS
 from bench.clusters import NODES, Members, Operations
 from bench.rounds import Figure, Measure
+from bench.servers import cpu_seconds_of
 
 #: All partitions of the topic are led by it. It is quire's controller too if it was never away.
 VICTIM = 1
@@ -54,12 +61,33 @@ def producing(cluster: Members, topic: str, count: int) -> Iterator[pacer.Pacer]
         raise RuntimeError(f"{len(client.errors)} records failed: {client.errors[0]}")
 
 
-def give_back(cluster: Members, topic: str, client: pacer.Pacer) -> None:
-    client.finish()
+def give_back(cluster: Members, topic: str, client: pacer.Pacer | None) -> None:
+    if client is not None:
+        client.finish()
     if cluster.broker_pid(VICTIM) is None:
         cluster.restart(VICTIM)
     cluster.wait_until_whole()
     cluster.delete_topic(topic)
+
+
+@contextlib.contextmanager
+def written(cluster: Members, topic: str, count: int, timeout: float) -> Iterator[None]:
+    """Each partition of a new topic has a record; then as `producing`."""
+    cluster.create_topic(topic, count, first=(VICTIM,))
+    writer = probe.Probe([cluster.address(VICTIM)], topic, count)
+    writer.start()
+    try:
+        writer.finish(timeout)
+        time.sleep(SETTLE_SECONDS)
+        yield
+    finally:
+        give_back(cluster, topic, None)
+
+
+def brokers_cpu(cluster: Members) -> float:
+    """Of those that may be left."""
+    pids = [cluster.broker_pid(node) for node in NODES if node != VICTIM]
+    return sum(cpu_seconds_of(pid) for pid in pids if pid is not None)
 
 
 def work(what: str, done: Operations) -> Iterator[Figure]:
@@ -85,12 +113,17 @@ def spread(what: str, times: list[float]) -> Iterator[Figure]:
         yield f"{what}, last partition", "s", times[-1]
 
 
-def measure_kill(count: int) -> Measure:
+def measure_kill(count: int, timeout: float, *, has_client: bool) -> Measure:
     what = f"SIGKILL, {count:,} partition{'s' * (count > 1)}"
 
     def measure(cluster: Members, number: int) -> Iterator[Figure]:
         topic = f"kill-{time.monotonic_ns()}"
-        with producing(cluster, topic, count) as client:
+        has_records = (
+            producing(cluster, topic, count)
+            if has_client
+            else written(cluster, topic, count, timeout)
+        )
+        with has_records as client:
             before = cluster.operations()
             killed = time.time()
             cluster.kill(VICTIM)
@@ -100,14 +133,18 @@ def measure_kill(count: int) -> Measure:
                 return [end for end in cluster.session_ends() if end > killed]
 
             clusters.wait_until(lambda: bool(ends()), f"{cluster.name}: the session's end")
-            ended = ends()[0]
-            asked.finish(TIMEOUT_SECONDS)
+            ended, cpu = ends()[0], brokers_cpu(cluster)
+            asked.finish(timeout)
             done = cluster.operations().since(before)
-            client.wait_for_acks(ended)
+            cpu = brokers_cpu(cluster) - cpu
+            if client is not None:
+                client.wait_for_acks(ended)
         yield f"{what}: kill to session's end", "s", ended - killed
         yield from spread(f"{what}: session's end to first ack", asked.since(ended))
-        latest = client.first_acks(ended)[-1] + ended - killed
-        yield f"{what}: kill to the client's last partition", "s", latest
+        if client is not None:
+            latest = client.first_acks(ended)[-1] + ended - killed
+            yield f"{what}: kill to the client's last partition", "s", latest
+        yield f"{what}: CPU of the brokers that are left", "s", cpu
         yield from work(what, done)
 
     return measure
@@ -139,11 +176,14 @@ def main() -> None:
     parser = clusters.options_of(__doc__, session_ms=6000, count=1)
     parser.add_argument("--partitions", default="1,100,1000")
     parser.add_argument("--only", default="", help="kill or stop")
+    parser.add_argument("--no-client", action="store_true", help="raw requests alone")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, help="s, of a kill")
     options = parser.parse_args()
     kinds = clusters.chosen(parser, options)
     cases: dict[str, Measure] = {}
     for count in map(int, options.partitions.split(",")):
-        cases |= {f"kill {count}": measure_kill(count), f"stop {count}": measure_stop(count)}
+        kill = measure_kill(count, options.timeout, has_client=not options.no_client)
+        cases |= {f"kill {count}": kill, f"stop {count}": measure_stop(count)}
     cases = {name: measure for name, measure in cases.items() if options.only in name}
     rounds.side_by_side("take-over", kinds, lambda each: each.start(), (cases, options.rounds))
 

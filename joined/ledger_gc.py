@@ -18,6 +18,8 @@ What was missing is remembered in memory only: after a restart a ledger is looke
 from __future__ import annotations
 
 import logging
+from array import array
+from contextlib import aclosing
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -25,8 +27,10 @@ import trio
 
 from bookie.known_ledgers import CollectionRefusedError
 from ledger.errors import LedgerError, NoSuchLedgerError
+from ledger.ledger_walk import FOLDER_SIZE, walk_ledger_ids
 from metadata.store import MetadataError
 from runtime.logs import kv
+from runtime.slices import Slices
 from runtime.throttle import Throttle
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.ledger_metadata import MetadataFormatError
@@ -40,22 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ABSENT_SECONDS_MIN = 60.0
-#: Ledgers that are compared before the loop gets its turn.
-COMPARED_PER_TURN = 20_000
-
-
-async def _without(ledger_ids: Sequence[int], others: Sequence[int]) -> dict[int, None]:
-    """`ledger_ids`, in their order, that are none of the others. In slices, and with one table:
-    there may be a million of each."""
-    left: dict[int, None] = {}
-    for start in range(0, len(ledger_ids), COMPARED_PER_TURN):
-        left.update(dict.fromkeys(ledger_ids[start : start + COMPARED_PER_TURN]))
-        await trio.lowlevel.checkpoint()
-    for start in range(0, len(others), COMPARED_PER_TURN):
-        for ledger_id in others[start : start + COMPARED_PER_TURN]:
-            left.pop(ledger_id, None)
-        await trio.lowlevel.checkpoint()
-    return left
+#: Of a bookie's, before others have the loop: 1 ms.
+LEDGERS_PER_TURN = 5000
 
 
 class MetadataLedgers:
@@ -90,18 +80,45 @@ class MetadataLedgers:
     async def gone(self, ledger_ids: Sequence[int]) -> list[int]:
         await self._catch_up()
         try:
-            # A ledger is in the metadata before anything of it is at a bookie, so a listing that
-            # is younger than `ledger_ids` has each that lives.
-            listed = await self._manager.ledger_ids()
+            missing = await self._missing(ledger_ids)
         except (LedgerError, MetadataError) as error:
             raise CollectionRefusedError(f"ledgers cannot be listed: {error}") from error
-        missing = await _without(ledger_ids, listed)
         for ledger_id in [i for i in self._absent_since if i not in missing]:
             del self._absent_since[ledger_id]
         found = await self._confirm()
-        looked_at = {*self._absent_since, *found}
-        await self._look([i for i in missing if i not in looked_at])
+        await self._look(missing.difference(self._absent_since, found))
         return found
+
+    async def _missing(self, ledger_ids: Sequence[int]) -> set[int]:
+        """Those of the bookie's that the metadata does not list. All that is listed would be too
+        much to remember: a folder's ledgers are compared with the bookie's of the same folder.
+
+        A ledger is in the metadata before anything of it is at a bookie, so a listing that is
+        younger than `ledger_ids` has each that lives. LedgerError, MetadataError."""
+        folders: dict[int, array[int]] = {}
+        slices = Slices(LEDGERS_PER_TURN)
+        for start in range(0, len(ledger_ids), LEDGERS_PER_TURN):
+            some = ledger_ids[start : start + LEDGERS_PER_TURN]
+            if slices.due(len(some)):
+                await slices.turn()
+            for ledger_id in some:
+                folder = folders.get(ledger_id // FOLDER_SIZE)
+                if folder is None:
+                    folder = folders[ledger_id // FOLDER_SIZE] = array("q")
+                folder.append(ledger_id)
+        async with aclosing(walk_ledger_ids(self._manager.store, self._manager.root)) as portions:
+            async for listed in portions:
+                number = listed[0] // FOLDER_SIZE
+                # Where short ids end and long ones begin two folders have one number.
+                left = set(folders.pop(number, ())).difference(listed)
+                if left:
+                    folders[number] = array("q", left)
+                await trio.lowlevel.checkpoint()
+        missing: set[int] = set()
+        for had in folders.values():
+            missing.update(had)
+            await trio.lowlevel.checkpoint()
+        return missing
 
     async def confirmed(self) -> list[int]:
         await self._catch_up()
@@ -133,7 +150,7 @@ class MetadataLedgers:
 
     async def _look(self, ledger_ids: Iterable[int]) -> None:
         """The first look."""
-        for ledger_id in ledger_ids:
+        for ledger_id in sorted(ledger_ids):
             if await self._is_gone(ledger_id):
                 self._absent_since[ledger_id] = trio.current_time()
 

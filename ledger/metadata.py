@@ -25,6 +25,7 @@ from ledger.errors import (
 from ledger.ledger_ids import LedgerIds
 from ledger.underreplication import UnderReplication
 from ledger.writer_marks import WriterMarks
+from metadata.shared_writes import SharedWrites
 from metadata.store import (
     BadVersionError,
     CreateOp,
@@ -83,6 +84,8 @@ Place = Callable[[int, CreateOp], Awaitable[None]]
 class LedgerManager:
     def __init__(self, store: MetadataStore, env: Env, root: str = "/ledgers") -> None:
         self._store = store
+        #: Of ledgers that there are: a broker's partitions close theirs at the same time.
+        self._writes = SharedWrites(store)
         self._env = env
         self._root = root
         self._ids = LedgerIds(store, root)
@@ -92,8 +95,12 @@ class LedgerManager:
         self.writer_marks = WriterMarks(store, env, root)
 
     @property
+    def store(self) -> MetadataStore:
+        return self._store
+
+    @property
     def root(self) -> str:
-        """Where the ledgers' metadata are."""
+        """Where in the store the ledgers' metadata are."""
         return self._root
 
     async def ensure_layout(self) -> None:
@@ -237,7 +244,7 @@ class LedgerManager:
             # As BookKeeper does: the token has served once the ledger was created.
             wanted = replace(wanted, ctoken=0)
             try:
-                version = await self._store.put(path, serialize(wanted), current.version)
+                version = await self._writes.put(path, serialize(wanted), current.version)
             except NoNodeError as error:
                 raise NoSuchLedgerError(ledger_id, "was deleted") from error
             except (BadVersionError, MetadataUnknownOutcomeError):
@@ -267,33 +274,6 @@ class LedgerManager:
             except (NotEmptyError, NoNodeError, BadVersionError):
                 return
             parent = parent.rpartition("/")[0]
-
-    async def ledger_ids(self) -> list[int]:
-        """All ledgers, ascending; not one instant's picture. LedgerMetadataError if there is no
-        tree: that is not the same as no ledgers."""
-        found: list[int] = []
-        try:
-            tops = await self._store.children(self._root)
-        except NoNodeError as error:
-            raise LedgerMetadataError(-1, f"{self._root} is missing") from error
-        for top in tops:
-            if top.isdigit() and len(top) in (2, 3):
-                await self._collect(f"{self._root}/{top}", top, found)
-        return sorted(found)
-
-    async def _collect(self, path: str, digits: str, found: list[int]) -> None:
-        for name in await self._children(path):
-            if name.startswith("L"):
-                found.append(int(digits + name[1:]))
-            else:
-                await self._collect(f"{path}/{name}", digits + name, found)
-
-    async def _children(self, path: str) -> list[str]:
-        """None if the last ledger below it was deleted meanwhile."""
-        try:
-            return await self._store.children(path)
-        except NoNodeError:
-            return []
 
     async def mark_under_replicated(self, ledger_id: int, bookies: Collection[str]) -> bool:
         """Has auto-recovery look at the copies on these bookies, as they are now. False, and

@@ -69,7 +69,7 @@ HANDOVER_SECONDS = 4.0
 STOP_SECONDS = 20.0
 #: Of which each gets a task, or an end: 1 to 2 ms.
 PARTITIONS_PER_TURN = 75
-TAKEOVERS_MAX = 64
+TAKEOVERS_MAX = 128
 #: First ledgers that are opened at a time.
 OPENINGS_MAX = 256
 PUBLISH_RETRY_SECONDS = 1.0

@@ -31,6 +31,8 @@ LOOK_SECONDS = 5.0
 TOLD_SECONDS = 10.0
 #: A look at one is about a microsecond.
 PARTITIONS_PER_TURN = 500
+#: Partitions that a look tells of by name: where a cluster stands still, thousands wait.
+LINES_MAX = 20
 
 
 class UnansweredWatch:
@@ -52,6 +54,7 @@ class UnansweredWatch:
         now = trio.current_time()
         before, self._seen = self._seen, {}
         slices = Slices(PARTITIONS_PER_TURN)
+        told = 0
         for log in list(self._logs()):
             if slices.due():
                 await slices.turn()
@@ -65,8 +68,12 @@ class UnansweredWatch:
             since, told_after = seen[1:]
             if now - since >= told_after:
                 told_after *= 2
-                logger.warning(
-                    "batches_unanswered",
-                    kv(partition=log.name, seconds=f"{now - since:.0f}", waits_for=what),
-                )
+                told += 1
+                if told <= LINES_MAX:
+                    logger.warning(
+                        "batches_unanswered",
+                        kv(partition=log.name, seconds=f"{now - since:.0f}", waits_for=what),
+                    )
             self._seen[log] = append, since, told_after
+        if told > LINES_MAX:
+            logger.warning("batches_unanswered", kv(more_partitions=told - LINES_MAX))

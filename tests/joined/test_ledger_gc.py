@@ -9,7 +9,7 @@ import trio
 
 from bookie.known_ledgers import CollectionRefusedError
 from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
-from ledger.metadata import LedgerManager, ledger_path
+from ledger.metadata import LONG_ID_MIN, LedgerManager, ledger_path
 from metadata.faulty import FaultyStore, StoreFaults
 from metadata.memory import MemoryStore, MemoryTree
 from runtime.env import Env
@@ -165,3 +165,29 @@ async def test_a_look_that_fails_is_no_look(parts, autojump_clock, monkeypatch):
     assert await known.gone([1, 2, 3]) == []
     await trio.sleep(known.seconds_to_confirm)
     assert await known.confirmed() == [1]
+
+
+async def test_ledgers_of_many_folders(parts, autojump_clock):
+    """A folder's ledgers are compared with the bookie's of the same folder: no other's is missing
+    for that, and what is missing may be in a folder that is gone."""
+    rng = random.Random(3)
+    starts = (0, 10_000, 990_000, LONG_ID_MIN - 20, LONG_ID_MIN, 2**40)
+    every = sorted({start + rng.randrange(20) for start in starts for _ in range(20)} | {1, 2, 3})
+    listed = set(every[::2]) | {1, 2, 3}
+    for ledger_id in sorted(listed - {1, 2, 3}):
+        await parts.leader.create(ledger_path("/ledgers", ledger_id), b"", make_parents=True)
+    had = [*every, 70_000_000]
+    rng.shuffle(had)
+    assert await parts.known.gone(had) == []
+    await trio.sleep(2 * ABSENT_SECONDS_MIN)
+    assert set(await parts.known.gone(had)) == set(had) - listed
+
+
+async def test_only_what_is_not_listed_is_looked_up(parts, autojump_clock, monkeypatch):
+    read = []
+    manager = parts.known._manager
+    monkeypatch.setattr(
+        manager, "read", lambda each: read.append(each) or LedgerManager.read(manager, each)
+    )
+    assert await parts.known.gone([1, 2, 3, 50_000, 60_000]) == []
+    assert read == [50_000, 60_000]

@@ -6,6 +6,7 @@ from metadata.store import MetadataError
 from sim.plan import Fault
 from sim.runner import Outcome, run_seed
 from sim.shape import Shape
+from tests.ledger_ids import ledger_ids
 
 #: The first bookie reads from a server that is up to 4.5 s behind, for as long as the run goes on;
 #: a clock that is wrong by nothing keeps it going.
@@ -21,13 +22,13 @@ def run(seed):
     return run_seed(seed, plan=BEHIND, shape=SHAPE)
 
 
-async def _gone_at_one_look(self, ledger_ids):
+async def _gone_at_one_look(self, had):
     """As it was: what is listed is not asked how old it is, and one look is enough."""
     try:
-        listed = set(await self._manager.ledger_ids())
+        listed = set(await ledger_ids(self._manager))
     except (LedgerError, MetadataError):
         return []
-    return [i for i in ledger_ids if i not in listed and await self._is_gone(i)]
+    return [i for i in had if i not in listed and await self._is_gone(i)]
 
 
 def test_collection_by_a_bookie_whose_metadata_are_behind():

@@ -7,7 +7,7 @@ neither its size (ZooKeeper takes no more than 1 MiB) nor the work of a roll gro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -47,6 +47,16 @@ ARCHIVES_PER_WRITE_MAX = 1000
 READ_COUNT_MAX = 128
 
 
+class Documents(Protocol):
+    """A `MetadataStore`, or its `SharedWrites`."""
+
+    async def get(self, path: str) -> Node: ...
+
+    async def put(self, path: str, data: bytes, version: int) -> int: ...
+
+    async def multi(self, ops: Sequence[Op]) -> None: ...
+
+
 async def read_chain(
     store: MetadataStore, path: str, node: Node | None = None
 ) -> tuple[Chain, int]:
@@ -74,7 +84,7 @@ async def read_chain(
 
 
 async def write_chain(
-    store: MetadataStore,
+    store: Documents,
     path: str,
     before: Chain,
     chain: Chain,
@@ -113,7 +123,7 @@ async def write_chain(
 
 
 async def put_document(
-    store: MetadataStore, path: str, data: bytes, version: int, also: Sequence[Op] = ()
+    store: Documents, path: str, data: bytes, version: int, also: Sequence[Op] = ()
 ) -> int:
     """As `MetadataStore.put`, but a lost answer is looked up: the new version if the document is
     ours, and sent again if it never arrived. Only for bytes that no rival writes: a document names

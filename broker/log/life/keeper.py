@@ -644,7 +644,7 @@ class Keeper:
         while True:
             try:
                 chain, self._version = await write_chain(
-                    self._store,
+                    self._stores.writes,
                     self._path,
                     self._log.chain,
                     chain,

@@ -19,9 +19,13 @@ same bookies).
 from __future__ import annotations
 
 import logging
+from array import array
+from bisect import bisect_left
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
+
+import trio
 
 from broker.cluster.topic import PARTITIONS_PATH
 from broker.log.life.chain import ChainFormatError
@@ -79,21 +83,43 @@ def _maker(metadata: LedgerMetadata) -> _Maker | None:
     return _Maker(str(topic_id), partition, epoch)
 
 
+class _NamedLedgers:
+    """Of each partition the ledgers that its document named when this look read it. Without it
+    every few ledgers of the walk would have their partitions' chains read anew, and a chain is as
+    long as its partition is old. 8 bytes a ledger.
+
+    It may be as old as the look: what was named once is the partition's own to delete."""
+
+    def __init__(self) -> None:
+        #: By the documents' paths; ascending.
+        self._ids: dict[str, array[int]] = {}
+
+    def note(self, path: str, chain: Chain) -> None:
+        ids = {info.ledger_id for info in chain.ledgers}
+        self._ids[path] = array("q", sorted(ids.union(chain.all_deleting)))
+
+    def has(self, path: str, ledger_id: int) -> bool:
+        ids = self._ids.get(path, ())
+        place = bisect_left(ids, ledger_id)
+        return place < len(ids) and ids[place] == ledger_id
+
+
 async def sweep_orphans(store: MetadataStore, ledgers: LedgerClient) -> int:
     """Deletes them; how many there were. What fails is logged, and left to the next time."""
     deleted = 0
+    named = _NamedLedgers()
     try:
         marks = await read_marks(store)
         candidates: dict[int, _Maker] = {}
         async with aclosing(walk_ledgers(store, ledgers.manager.root)) as found:
             async for ledger_id, metadata in found:
                 maker = None if isinstance(metadata, str) else _maker(metadata)
-                if maker is not None:
+                if maker is not None and not named.has(maker.path, ledger_id):
                     candidates[ledger_id] = maker
                 if len(candidates) >= METADATA_BATCH:
-                    deleted += await _delete_orphans(store, ledgers, candidates)
+                    deleted += await _delete_orphans(store, ledgers, candidates, named)
                     candidates = {}
-        deleted += await _delete_orphans(store, ledgers, candidates)
+        deleted += await _delete_orphans(store, ledgers, candidates, named)
         await count_look(store, marks)
     except (MetadataError, LedgerError) as error:
         logger.warning("orphans_not_swept", kv(error=error))
@@ -101,31 +127,40 @@ async def sweep_orphans(store: MetadataStore, ledgers: LedgerClient) -> int:
 
 
 async def _delete_orphans(
-    store: MetadataStore, ledgers: LedgerClient, candidates: dict[int, _Maker]
+    store: MetadataStore,
+    ledgers: LedgerClient,
+    candidates: dict[int, _Maker],
+    named: _NamedLedgers,
 ) -> int:
     """The documents are read after the ledgers: a ledger that was added before is seen in them, and
     a document that is not there was deleted, as it is older than the ledgers that are made for it.
     """
-    paths = list(dict.fromkeys(maker.path for maker in candidates.values()))
+    # Documents that were read since the ledger was found may name it.
+    unnamed = {
+        ledger_id: maker
+        for ledger_id, maker in candidates.items()
+        if not named.has(maker.path, ledger_id)
+    }
+    paths = list(dict.fromkeys(maker.path for maker in unnamed.values()))
     nodes = dict(zip(paths, await store.get_many(paths), strict=True))
-    chains: dict[str, tuple[Chain, set[int]]] = {}
+    epochs: dict[str, int] = {}
     for path, node in nodes.items():
         try:
             if node is not None:
                 chain, _ = await read_chain(store, path, node)
-                ids = {info.ledger_id for info in chain.ledgers}
-                chains[path] = chain, ids.union(chain.all_deleting)
+                named.note(path, chain)
+                epochs[path] = chain.leader_epoch
+                await trio.lowlevel.checkpoint()
         except NoNodeError:
             continue  # its topic was deleted meanwhile
         except ChainFormatError as error:
             logger.warning("orphans_not_swept", kv(document=path, error=error))
-    missing = [maker.topic_id for maker in candidates.values() if nodes[maker.path] is None]
+    missing = [maker.topic_id for maker in unnamed.values() if nodes[maker.path] is None]
     swept = await swept_among(store, missing) if missing else set()
     deleted = 0
-    for ledger_id, maker in candidates.items():
-        if maker.path in chains:
-            chain, named = chains[maker.path]
-            if chain.leader_epoch <= maker.leader_epoch or ledger_id in named:
+    for ledger_id, maker in unnamed.items():
+        if maker.path in epochs:
+            if epochs[maker.path] <= maker.leader_epoch or named.has(maker.path, ledger_id):
                 continue
         elif nodes[maker.path] is not None or maker.topic_id not in swept:
             continue

@@ -18,7 +18,7 @@ is either on the ledger that is fenced here, or waits for a compare-and-set that
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -38,6 +38,7 @@ from broker.log.read.scan import BATCHES_PER_TURN, ScannedFact, scan
 from broker.log.read.segment import Segment
 from broker.log.transactions.aborted_scan import AbortedScan
 from broker.log.transactions.markers import marker_of
+from metadata.shared_writes import SharedWrites
 from runtime.logs import kv
 from runtime.slices import Slices
 from wire.kafka.errors import WireError
@@ -75,6 +76,11 @@ class ChainStores:
     store: MetadataStore
     ledgers: LedgerClient
     settings: LogSettings
+    #: What documents are written by.
+    writes: SharedWrites = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "writes", SharedWrites(self.store))  # it is frozen
 
 
 class TakenOver:
@@ -123,7 +129,7 @@ async def take_over(
     while producers.expire(now_ms, settings.producer_expiration_ms) >= STEP_PRODUCERS:
         await trio.lowlevel.checkpoint()
     chain = chain.with_epoch(max(chain.leader_epoch + 1, epoch_min), claim.incarnation)
-    chain, version = await write_chain(stores.store, claim.path, before, chain, version, settings)
+    chain, version = await write_chain(stores.writes, claim.path, before, chain, version, settings)
     segments = []
     slices = Slices(SEGMENTS_PER_TURN)
     for info in chain.ledgers:

@@ -10,6 +10,7 @@ import trio.testing
 from broker.log import manager as manager_module
 from broker.log.life import keeper as keeper_module
 from broker.log.partition import State
+from tests.ledger_ids import ledger_ids
 from wire.kafka.errors import ErrorCode, KafkaError
 
 
@@ -379,7 +380,7 @@ async def test_a_topic_made_elsewhere_is_held_here_once_it_is_assigned(
         cluster.one.manager.get_by_id(topic.id, 0)
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
     assert not await cluster.one.store.exists(f"/quire/deleted/{topic.id}")
-    assert await cluster.one.ledgers.manager.ledger_ids() == []
+    assert await ledger_ids(cluster.one.ledgers.manager) == []
 
 
 async def test_a_ledger_that_goes_on_without_a_bookie_is_rolled_when_that_is_gone(
@@ -601,3 +602,44 @@ async def test_first_ledgers_are_opened_some_at_a_time(autojump_clock, sim, nurs
     assert max(seen) == 3
     assert seen.total() == 19
     await one.kill()
+
+
+async def test_partitions_that_are_taken_over_at_once_share_their_changes(
+    autojump_clock, sim, nursery, monkeypatch
+):
+    """Each makes four: its ledger's recovery begins, ends, the document has a new owner, and
+    another ledger. One by one they were 4.2 requests to metadata for each partition."""
+    cluster = sim.Cluster(delay_s=0.01)
+    one = await cluster.start(nursery, 1)
+    two = await cluster.start(nursery, 2)
+    topic = await cluster.create_topic(one, 40)
+    for partition in range(40):
+        cluster.assignments.assign(topic.id, partition, 1)
+    for partition in range(40):
+        await (await online(one, partition)).append(sim.batch(b"1"))
+    await one.kill()
+    changes = Counter()
+
+    def counted(name):
+        call = getattr(two.store, name)
+
+        async def count(*arguments, **options):
+            changes[name] += 1
+            await trio.sleep(0.1)  # it is what takes long
+            return await call(*arguments, **options)
+
+        return count
+
+    for name in ("create", "put", "multi"):
+        monkeypatch.setattr(two.store, name, counted(name))
+    for partition in range(40):
+        cluster.assignments.assign(topic.id, partition, 2)
+    async with trio.open_nursery() as appending:
+        for partition in range(40):
+            appending.start_soon((await online(two, partition)).append, sim.batch(b"2"))
+    for partition in range(40):
+        log = two.log(partition)
+        assert [value for _, value in await sim.read_all(log)] == [b"1", b"2"]
+    assert changes["create"] == 0
+    assert changes.total() <= 40
+    await two.kill()

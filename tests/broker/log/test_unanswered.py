@@ -4,7 +4,8 @@ import pytest
 import trio
 
 from broker.log.append.queue import CallbackAppend
-from broker.log.unanswered import LOOK_SECONDS, TOLD_SECONDS, UnansweredWatch
+from broker.log.unanswered import LINES_MAX, LOOK_SECONDS, TOLD_SECONDS, UnansweredWatch
+from runtime.logs import kv
 
 
 class Waiting:
@@ -59,3 +60,13 @@ async def test_nothing_is_not(autojump_clock, watched, caplog):
     watched.waiting = batch(), "a ledger"
     await trio.sleep(1.5 * LOOK_SECONDS)
     assert not told(caplog)
+
+
+async def test_of_very_many_some_are_named_and_all_are_counted(autojump_clock, nursery, caplog):
+    """A line for each of 10,000 would hold the loop, and tell nobody more."""
+    logs = [Waiting(batch(), "a ledger") for _ in range(LINES_MAX + 30)]
+    nursery.start_soon(UnansweredWatch(lambda: logs).run)
+    await trio.sleep(LOOK_SECONDS + TOLD_SECONDS + 1)
+    lines = told(caplog)
+    assert len(lines) == LINES_MAX + 1
+    assert caplog.records[-1].args == kv(more_partitions=30)

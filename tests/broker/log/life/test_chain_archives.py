@@ -25,6 +25,7 @@ from broker.log.settings import LogSettings
 from metadata.memory import MemoryStore
 from metadata.store import BadVersionError, MetadataUnknownOutcomeError
 from tests.broker.log.test_partition import PATH, World
+from tests.ledger_ids import ledger_ids
 
 
 class Store(MemoryStore):
@@ -258,7 +259,7 @@ async def test_a_partition_with_thousands_of_ledgers_rolls_on(tmp_path, nursery)
     start = world.log.log_start_offset
     assert await world.values() == model[start:]
     kept = {each.ledger_id for each in world.log.chain.ledgers}
-    assert set(await world.ledgers.manager.ledger_ids()) - kept <= {
+    assert set(await ledger_ids(world.ledgers.manager)) - kept <= {
         world.keeper._spare._writer and world.keeper._spare._writer.ledger_id
     }
     await world.crash()

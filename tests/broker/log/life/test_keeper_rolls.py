@@ -11,6 +11,7 @@ from broker.log.settings import LogSettings
 from metadata.memory import MemoryStore
 from metadata.store import MetadataUnavailableError
 from tests.broker.log.test_partition import PATH, World, batch
+from tests.ledger_ids import ledger_ids
 
 SEGMENT_BYTES = 100_000
 EXCESS_BYTES = 20_000
@@ -163,8 +164,8 @@ async def test_what_waits_is_refused_when_the_partition_goes(world):
     assert len(answers) == 1000
 
 
-async def ledger_ids(world):
-    return set(await world.ledgers.manager.ledger_ids())
+async def ids_of(world):
+    return set(await ledger_ids(world.ledgers.manager))
 
 
 async def test_a_spare_ledger_that_is_not_used_is_deleted(world):
@@ -172,9 +173,9 @@ async def test_a_spare_ledger_that_is_not_used_is_deleted(world):
         await world.append(bytes([number]) * VALUE_BYTES)
     await until(lambda: world.keeper._spare._writer is not None)
     named = {info.ledger_id for info in world.log.chain.ledgers}
-    assert len(await ledger_ids(world) - named) == 1
+    assert len(await ids_of(world) - named) == 1
     await world.keeper.close()
-    assert await ledger_ids(world) == named
+    assert await ids_of(world) == named
 
 
 async def test_a_spare_ledger_is_made_anew_when_bookies_changed(world):
@@ -188,7 +189,7 @@ async def test_a_spare_ledger_is_made_anew_when_bookies_changed(world):
     for number in range(70, 130):
         await world.append(bytes([number]) * VALUE_BYTES)
     assert spare not in {info.ledger_id for info in world.log.chain.ledgers}
-    assert spare not in await ledger_ids(world)
+    assert spare not in await ids_of(world)
     assert len(await world.values()) == 130
 
 
@@ -227,7 +228,7 @@ async def test_the_spare_ledger_of_a_dead_broker_is_an_orphan_and_a_live_ones_is
     own = two.manager._find("t", 0).keeper._spare
     await until(lambda: own._writer is not None)
     assert await sweep_orphans(two.store, two.ledgers) == 1
-    ids = await two.ledgers.manager.ledger_ids()
+    ids = await ledger_ids(two.ledgers.manager)
     assert spare._writer.ledger_id not in ids
     assert own._writer.ledger_id in ids
     assert [value for _, value in await sim.read_all(two.log())] == [b"1", b"2", b"3", b"4"]
@@ -245,4 +246,4 @@ async def test_a_spare_ledger_is_given_out_once(world):
     await until(lambda: world.log.chain.ledgers[-1].ledger_id == number)
     assert spare.take() is None
     await spare.discard()
-    assert number in await world.ledgers.manager.ledger_ids()
+    assert number in await ledger_ids(world.ledgers.manager)

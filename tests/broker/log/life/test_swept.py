@@ -9,6 +9,7 @@ from broker.log.life.orphans import sweep_orphans
 from broker.log.life.swept import mark_path, mark_swept, read_marks
 from broker.log.partition import State
 from broker.log.settings import LogSettings
+from tests.ledger_ids import ledger_ids
 
 ANOTHER_TOPIC = "00000000-0000-4000-8000-000000000000"
 
@@ -37,10 +38,6 @@ async def cluster(sim, nursery, autojump_clock):
     await cluster.two.kill()
 
 
-async def ledger_ids(broker):
-    return await broker.ledgers.manager.ledger_ids()
-
-
 async def delete_topic(cluster):
     """And all that its documents name."""
     two = cluster.two
@@ -55,9 +52,9 @@ async def test_the_spare_ledger_of_a_broker_that_died_before_its_topic_was_delet
 ):
     await cluster.one.kill()
     await delete_topic(cluster)
-    assert await ledger_ids(cluster.two) == [cluster.spare]
+    assert await ledger_ids(cluster.two.ledgers.manager) == [cluster.spare]
     assert await sweep_orphans(cluster.two.store, cluster.two.ledgers) == 1
-    assert await ledger_ids(cluster.two) == []
+    assert await ledger_ids(cluster.two.ledgers.manager) == []
 
 
 async def test_two_whole_looks_at_all_ledgers_end_the_memory_of_a_deleted_topic(
@@ -74,9 +71,9 @@ async def test_two_whole_looks_at_all_ledgers_end_the_memory_of_a_deleted_topic(
     assert await read_marks(two.store) == {mark: 1}
     # A broker that had not heard of the deletion: its ledger is there after the first look.
     late = await two.ledgers.create_ledger(custom_metadata=stamps(str(cluster.topic.id)))
-    assert await ledger_ids(two) == [late.ledger_id]
+    assert await ledger_ids(two.ledgers.manager) == [late.ledger_id]
     assert await sweep_orphans(two.store, two.ledgers) == 1
-    assert await ledger_ids(two) == []
+    assert await ledger_ids(two.ledgers.manager) == []
     assert await read_marks(two.store) == {}
 
 
@@ -96,7 +93,7 @@ async def test_a_look_that_did_not_see_all_ledgers_does_not_count(
     assert await sweep_orphans(two.store, two.ledgers) == 0
     two.store.away = False
     assert await read_marks(two.store) == {mark: 0}
-    assert await ledger_ids(two) == [cluster.spare]
+    assert await ledger_ids(two.ledgers.manager) == [cluster.spare]
 
 
 async def test_a_topic_that_is_not_known_to_be_deleted_keeps_its_ledgers(
@@ -108,21 +105,21 @@ async def test_a_topic_that_is_not_known_to_be_deleted_keeps_its_ledgers(
     await cluster.one.kill()
     await two.ledgers.create_ledger(custom_metadata=stamps(ANOTHER_TOPIC))
     await mark_swept(two.store, str(UUID(int=1)))
-    before = await ledger_ids(two)
+    before = await ledger_ids(two.ledgers.manager)
     assert cluster.spare in before
     assert await sweep_orphans(two.store, two.ledgers) == 0
     await two.store.delete(document)
     assert await sweep_orphans(two.store, two.ledgers) == 0
-    assert await ledger_ids(two) == before
+    assert await ledger_ids(two.ledgers.manager) == before
 
 
 async def test_a_document_that_is_there_outweighs_the_mark(autojump_clock, cluster):
     """No crash leads to this; whoever restores a part of the metadata may have both."""
     two = cluster.two
     await mark_swept(two.store, str(cluster.topic.id))
-    before = await ledger_ids(two)
+    before = await ledger_ids(two.ledgers.manager)
     assert await sweep_orphans(two.store, two.ledgers) == 0
-    assert await ledger_ids(two) == before
+    assert await ledger_ids(two.ledgers.manager) == before
 
 
 async def test_ledgers_of_other_software_are_kept_whatever_topic_they_name(autojump_clock, cluster):
@@ -141,7 +138,7 @@ async def test_ledgers_of_other_software_are_kept_whatever_topic_they_name(autoj
         (await two.ledgers.create_ledger(custom_metadata=custom)).ledger_id for custom in strangers
     ]
     assert await sweep_orphans(two.store, two.ledgers) == 1
-    assert await ledger_ids(two) == kept
+    assert await ledger_ids(two.ledgers.manager) == kept
 
 
 def stamps(topic_id):
