@@ -103,6 +103,8 @@ class Checkpointer:
         #: Deleted ledgers, with the journal's group that says so: to be done in the index once that
         #: is durable, and before the mark moves past it.
         self.deletions: dict[int, Group] = {}
+        #: Those of them that logs were given up for already, while the disk is full.
+        self._given: dict[int, Group] = {}
         self._one_at_a_time = trio.Lock()
         self._wanted = trio.Event()
         self._started_count = 0
@@ -285,6 +287,7 @@ class Checkpointer:
             if self._scope.cancel_called:
                 return
             self.is_full = False
+            self._given = {}
             self._disks.clear_reason(Reason.FLUSH)
             if self._disks.is_read_only:
                 self._disks.check()
@@ -344,13 +347,27 @@ class Checkpointer:
         """What is certainly dead goes before the checkpoint that finds no space: logs at once, and
         if there is room for that it is dead in the index, too, for the compaction."""
         deletions = await self._durable_deletions()
-        if await self._logs.drop_ledgers(deletions, at_once=True):
+        if await self._logs.drop_ledgers(await self._not_given(deletions), at_once=True):
             await self._logs.close_removed()
             logger.info("entry logs removed before the checkpoint that needs their space")
         with suppress_full():
             await self.store_ledgers(deletions)
             await self._forget_deletions(deletions)
         await self._give_up_log()
+
+    async def _not_given(self, deletions: dict[int, Group]) -> list[int]:
+        """Those that the tries before this one have not had: a walk over all maps takes seconds,
+        and a full disk is tried each second. What comes of a log meanwhile, as by a compaction, is
+        dropped with the checkpoint that finds space."""
+        new: list[int] = []
+        slices = Slices(DELETIONS_PER_TURN)
+        for ledger_id, group in deletions.items():
+            if slices.due():
+                await slices.turn()
+            if self._given.get(ledger_id) is not group:
+                new.append(ledger_id)
+        self._given = deletions
+        return new
 
     async def _durable_deletions(self) -> dict[int, Group]:
         durable: dict[int, Group] = {}

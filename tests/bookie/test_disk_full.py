@@ -430,3 +430,15 @@ async def test_filling_and_crashing_loses_nothing(
                 status, entry = await bookie.read_entry(ledger_id, entry_id)
                 assert (status, bytes(entry)) == (Status.EOK, acked[ledger_id, entry_id])
     assert len(acked) > 20
+
+
+async def test_what_logs_were_given_up_for_is_not_looked_for_each_second(machine):
+    """The maps of all logs are read for it."""
+    async with machine.running() as bookie:
+        checkpointer = bookie._checkpointer
+        one, two = object(), object()
+        assert await checkpointer._not_given({1: one, 2: one}) == [1, 2]
+        assert await checkpointer._not_given({1: one, 2: one, 3: two}) == [3]
+        assert await checkpointer._not_given({1: two, 3: two}) == [1], "deleted once more"
+        await bookie.flush()
+        assert await checkpointer._not_given({1: two}) == [1], "there was space meanwhile"
