@@ -50,8 +50,8 @@ from bookie.start import (
 )
 from bookie.statistics import BookieStatistics, gather
 from bookie.storage.checkpointer import Checkpointer
-from bookie.storage.entry_log import EntryLogs
 from bookie.storage.entry_log_writer import EntryLogWriter
+from bookie.storage.entry_logs import EntryLogs
 from bookie.storage.ledger_directories import LedgerDirectories
 from bookie.storage.reader import Reader
 from bookie.storage.write_cache import WriteCache

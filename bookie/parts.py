@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from bookie.journal.journal import Journal
     from bookie.journal.journal_files import JournalFiles
     from bookie.ledger_table import LedgerTable
-    from bookie.storage.entry_log import EntryLogs
     from bookie.storage.entry_log_writer import EntryLogWriter
+    from bookie.storage.entry_logs import EntryLogs
     from bookie.storage.index import EntryIndex
     from bookie.storage.write_cache import WriteCache
     from runtime.env import Env

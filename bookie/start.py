@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from bookie.config import BookieConfig
     from bookie.ledger_table import LedgerTable
-    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.entry_log import EntryLog
+    from bookie.storage.entry_logs import EntryLogs
     from bookie.storage.index import EntryIndex
     from bookie.storage.write_cache import WriteCache
     from runtime.disk import Disk

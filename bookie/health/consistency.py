@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from bookie.health.damage import DamageReports
-    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.entry_log import EntryLog
+    from bookie.storage.entry_logs import EntryLogs
     from bookie.storage.index import EntryIndex
     from runtime.disk import Disk, File
     from runtime.throttle import Throttle

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.health.record_check import RecordCheck
-    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.entry_log import EntryLog
+    from bookie.storage.entry_logs import EntryLogs
     from bookie.storage.index import EntryIndex
     from runtime.disk import Disk
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from bookie.ledger_operations import LedgerOperations
     from bookie.ledger_table import LedgerTable
     from bookie.storage.checkpointer import Checkpointer
-    from bookie.storage.entry_log import EntryLogs
+    from bookie.storage.entry_logs import EntryLogs
     from bookie.storage.index import EntryIndex
 
 logger = logging.getLogger(__name__)

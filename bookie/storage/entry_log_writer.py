@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
-    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.entry_log import EntryLog
+    from bookie.storage.entry_logs import EntryLogs
     from runtime.disk import Disk
     from wire.buffers import Buffers
 

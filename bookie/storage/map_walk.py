@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Iterable, Sequence
 
-    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.entry_log import EntryLog
     from bookie.storage.ledgers_map import LedgersMap
     from runtime.disk import Disk
 
@@ -51,13 +51,23 @@ LOG_UNITS = 5000
 LOOK_UNITS = 4
 #: A walk that costs no more is made at once: 100 logs, or 33 of 10,000 ledgers each, 0.1 s.
 AT_ONCE_UNITS = 500_000
-#: Dropped ledgers that wait for a walk, some 100 bytes each. Of more all logs are looked at anew, and
-#: the index is asked: seven times as much work for 300,000 of 40 logs.
+#: Dropped ledgers that wait for a walk, some 100 bytes each. If there are more all logs are looked
+#: at anew and the index is asked: seven times as much work for 300,000 of 40 logs.
 PENDING_MAX = 500_000
 ID_MAX = (1 << 63) - 1
-#: Ledgers that the index is asked for in one turn: beside very many that were just deleted each takes
-#: it 0.1 ms and more.
+#: Ledgers that the index is asked for in one turn: beside very many that were just deleted each
+#: takes it 0.1 ms and more.
 ASKED_PER_TURN = 25
+
+
+class Logs(Protocol):
+    """All entry logs (entry_logs.py), as far as a walk needs them."""
+
+    def get(self, log_id: int) -> EntryLog | None: ...
+
+    def all(self) -> list[EntryLog]: ...
+
+    def release(self, log: EntryLog) -> None: ...
 
 
 class Batch(NamedTuple):
@@ -78,7 +88,7 @@ class Batch(NamedTuple):
 class MapWalk:
     __slots__ = ("_disk", "_drop_number", "_high", "_logs", "_low", "_pending")
 
-    def __init__(self, logs: EntryLogs, disk: Disk) -> None:
+    def __init__(self, logs: Logs, disk: Disk) -> None:
         self._logs = logs
         self._disk = disk
         self._drop_number = 0

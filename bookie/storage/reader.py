@@ -37,7 +37,8 @@ from wire.bookkeeper.entry import crc32c_matches
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
     from bookie.health.damage import DamageReports
-    from bookie.storage.entry_log import EntryLog, EntryLogs
+    from bookie.storage.entry_log import EntryLog
+    from bookie.storage.entry_logs import EntryLogs
     from bookie.storage.index import EntryIndex
     from bookie.storage.write_cache import WriteCache
     from runtime.disk import Disk, File

@@ -12,8 +12,9 @@ import trio
 from bookie.reads import ENTRIES_PER_READ_MAX
 from bookie.server.long_polls import ANSWERED_PER_TURN, LongPolls
 from bookie.server.request_limits import BATCHED_PER_TURN, BatchPace
-from bookie.storage.entry_log import EntryLog, EntryLogs
+from bookie.storage.entry_log import EntryLog
 from bookie.storage.entry_log_format import pack_ledgers_map
+from bookie.storage.entry_logs import EntryLogs
 from bookie.storage.index import MemoryIndex
 from bookie.storage.rocks_index import RocksIndex
 from bookie.storage.sorting import sort_in_slices

@@ -7,7 +7,7 @@ import trio
 
 from bookie.journal.journal_format import file_name
 from bookie.storage.adopted import AdoptedJournals
-from bookie.storage.entry_log import EntryLogs
+from bookie.storage.entry_logs import EntryLogs
 from bookie.storage.log_scan import LogScanner
 from runtime.sim_disk import SimDisk
 from tests.bookie.storage.large_entries import JOURNALS, LEDGERS, SIZE, add, check, payload_of

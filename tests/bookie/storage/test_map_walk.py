@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from bookie.storage import map_walk
-from bookie.storage.entry_log import EntryLogs
+from bookie.storage.entry_logs import EntryLogs
 
 
 class World:

@@ -4,9 +4,9 @@ kept open and in memory, and damage through the bookie."""
 import pytest
 
 from bookie.errors import CorruptionError
-from bookie.storage.entry_log import EntryLogs
 from bookie.storage.entry_log_format import log_id_of, log_name, pack_header, pack_ledgers_map
 from bookie.storage.entry_log_writer import EntryLogWriter
+from bookie.storage.entry_logs import EntryLogs
 from runtime.real_disk import RealDisk
 from wire.bookkeeper.status import Status
 
