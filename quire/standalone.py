@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,7 @@ from runtime.logs import kv
 from runtime.real_disk import RealDisk
 from runtime.real_net import RealNet
 from runtime.running import running, serve_until_cancelled
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -18,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 import trio
 
 from runtime.http_client import HttpGetError, HttpTarget, get
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     import ssl

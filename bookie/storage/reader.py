@@ -18,7 +18,7 @@ Owner: the event loop's thread.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from bookie.errors import DamagedRecordError
@@ -27,6 +27,7 @@ from bookie.storage.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
 from bookie.storage.verified_ranges import VerifiedRanges
 from runtime.histogram import LatencyHistogram
 from wire.bookkeeper.entry import crc32c_matches
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -40,6 +39,7 @@ from broker.log.unanswered import UnansweredWatch
 from metadata.store import MetadataError, SessionState
 from runtime.logs import kv
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

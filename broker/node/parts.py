@@ -6,7 +6,7 @@ Below it are a metadata store and a ledger client, whatever they are made of.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ from broker.transactions.verifier import CoordinatorVerifier
 from runtime.logs import kv
 from runtime.running import running
 from runtime.timers import Timers
+from wire.dataclass import dataclass
 from wire.kafka.errors import KafkaError
 from wire.kafka.records.walk import IS_COMPILED
 

@@ -18,7 +18,7 @@ is either on the ledger that is fenced here, or waits for a compare-and-set that
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -40,6 +40,7 @@ from broker.log.transactions.aborted_scan import AbortedScan
 from broker.log.transactions.markers import marker_of
 from runtime.logs import kv
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 from wire.kafka.errors import WireError
 from wire.kafka.records.batch import TimestampType
 
