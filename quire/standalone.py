@@ -49,8 +49,6 @@ from metadata.served import MetadataServer
 from metadata.sqlite import SqliteStore
 from quire import role_defaults
 from quire.administrator import ensure_administrator
-from quire.autorecovery_node import standalone_config, start_autorecovery
-from quire.bookie_listener import BookieListener, start_listener
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
 from quire.broker_processes import (
     BOOKIE_SOCKET_NAME,
@@ -236,6 +234,8 @@ async def _start_local(
     if listen_at is None and options.processes > 1:
         listen_at = (os.path.join(directory, BOOKIE_SOCKET_NAME), 0)
     if listen_at is not None:
+        from quire.bookie_listener import BookieListener, start_listener  # its server is not small
+
         listener = BookieListener(listen_at, directory, BOOKIE_ID, settings.ledger_directory)
         server = await start_listener(listener, bookie, store, env, stack)
     bookies = LocalBookieClient({BOOKIE_ID: bookie})
@@ -263,6 +263,9 @@ async def _start_processes(
     stack: AsyncExitStack,
 ) -> _Storage:
     """Several bookies, each a process, on this one's metadata."""
+    # Not small, and of no use to a bookie in this process.
+    from quire.autorecovery_node import standalone_config, start_autorecovery
+
     await LedgerManager(store, env).ensure_layout()
     processes_config = BookieProcessesConfig(
         _data_directory(options),
