@@ -57,8 +57,6 @@ from quire.broker_processes import (
     check_ports,
 )
 from quire.options import DEFAULT_LISTEN
-from quire.tools.admin.credentials import read_credentials
-from quire.tools.admin.token_note import token_note
 from runtime.config import ConfigError, parse_properties
 from runtime.env import Env, real_env
 from runtime.logs import kv
@@ -380,6 +378,10 @@ async def _start_metrics(
     stack: AsyncExitStack,
 ) -> None:
     pages = pages_config(config.bookie_values)
+    if pages == PagesConfig() and options.metrics is None:
+        return  # no setting of theirs is set, so none can be wrong
+    from quire.tools.admin.credentials import read_credentials  # and with it the server of pages
+
     credentials = read_credentials(pages)
     if storage.local is None:
         pages = PagesConfig()
@@ -391,6 +393,7 @@ async def _start_metrics(
     from quire.tools.admin.broker import serve_broker_pages
     from quire.tools.admin.broker_pages import BrokerPages
     from quire.tools.admin.serve import AdminParts, serve_admin
+    from quire.tools.admin.token_note import token_note
 
     metrics = _metrics(storage, broker)
     broker_pages = BrokerPages(broker.logs, broker.cleaner, broker.groups)
