@@ -17,6 +17,10 @@ TURNS := tests/broker/test_loop_turns.py tests/broker/handlers/test_fetch_turns.
   tests/broker/transactions/test_coordinator_turns.py \
   tests/bookie/test_long_turns.py tests/broker/security/tls \
   tests/broker/security/sasl tests/broker/test_regex.py
+# Rooms that use a module in C where it was built: their tests run once more without.
+PURE := tests/wire/test_compiled.py tests/wire/kafka/records tests/wire/kafka/test_plain_produce.py \
+  $(wildcard tests/broker/handlers/test_produce*.py) tests/broker/log/append \
+  $(wildcard tests/broker/log/compact/test_compaction*.py) tests/broker/log/compact/test_cleaning.py
 # Arguments of `make run`, `make bench`, `make soak`, `make sim`, `make unit` and others.
 ARGS ?=
 # How long `make soak` and `make chaos` go on, and how long `make test` tries fresh seeds of the simulation.
@@ -99,6 +103,8 @@ peers: setup ## Fetch other projects' programs and jars that tests and benchmark
 test: setup peers lint ## Everything: checks, all tests, other people's clients and suites.
 	$(BIN)/python -m pytest --hypothesis-profile=thorough -n 2 --dist worksteal -m "not turns"
 	$(BIN)/python -m pytest -m turns $(TURNS)
+	@echo "once more without the modules in C: QUIRE_PURE_PYTHON=1"
+	QUIRE_PURE_PYTHON=1 $(BIN)/python -m pytest --hypothesis-profile=fast -n 2 -m "not turns" $(PURE)
 	$(BIN)/python -m sim --seed code --minutes $(SIM_MINUTES) --jobs 2 --quiet
 	cd compat_tests && ../$(BIN)/python -m pytest -v -n 2 --dist loadfile
 

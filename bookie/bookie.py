@@ -24,7 +24,7 @@ from bookie.errors import BookieStartError
 from bookie.health.damage import DamageReports
 from bookie.health.scrub import Scrubber
 from bookie.journal.journal import Journal
-from bookie.journal.journal_files import JournalFiles
+from bookie.journal.journal_files import FIRST_SLICE_SIZE_BYTES, JournalFiles
 from bookie.journal.journal_replay import JournalReplay
 from bookie.lac import LedgerLacs
 from bookie.ledger_operations import LedgerOperations
@@ -232,8 +232,9 @@ class Bookie:
     async def _prepare_first_journal(self, replay: JournalReplay) -> int | None:
         """If there is no space for one, the last one goes on: at the offset that is returned.
         BookieStartError if that cannot be."""
+        prepare = partial(self._files.prepare, FIRST_SLICE_SIZE_BYTES)
         try:
-            await self._space.reserve.with_room(self._files.prepare)
+            await self._space.reserve.with_room(prepare)
             return None
         except OSError as error:
             if not is_full(error):

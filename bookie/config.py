@@ -7,7 +7,7 @@ are no settings have a default of their own; tests and the simulation give them 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from bookie.journal.journal_format import first_group_offset, group_space_max
 from bookie.space.gc_config import GcConfig
@@ -21,6 +21,7 @@ from runtime.config import (
     either,
 )
 from runtime.settings import declared, from_mebibytes, from_seconds, made_of, setting
+from wire.dataclass import dataclass
 
 INT, LONG, DOUBLE = ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE
 STRING, LIST, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN

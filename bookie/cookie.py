@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bookie.errors import BookieStartError
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection

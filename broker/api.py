@@ -26,7 +26,6 @@ escape is a bug: dispatch logs it with the request id and answers UNKNOWN_SERVER
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
@@ -34,6 +33,7 @@ import trio
 from broker.authorised import AUTHORISED
 from broker.security.principal import ANONYMOUS, Principal
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 from wire.kafka.codec import request_class
 from wire.kafka.message import Array, Message, fields_of
 from wire.kafka.structs import Struct

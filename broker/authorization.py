@@ -7,10 +7,11 @@ is broker/guards/; tests compare what it asks with the needs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, IntEnum, auto
 from typing import TYPE_CHECKING, Any
 
+from wire.dataclass import dataclass
 from wire.kafka.message import ZERO_UUID, Array, fields_of
 from wire.kafka.structs import Struct
 

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from broker.api import FREED_PER_TURN, Steps
 from broker.security.principal import ANONYMOUS
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

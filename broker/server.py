@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +26,7 @@ from broker.security.listener import ListenerSecurity
 from runtime.logs import kv
 from runtime.receive import ReceiveChunks
 from runtime.request_memory import RequestMemory
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from broker.dispatch import Dispatcher

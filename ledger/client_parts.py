@@ -6,8 +6,9 @@ what it needs of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ledger.bookie_client import BookieClient

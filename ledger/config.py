@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.config import ConfigKey, ConfigType, at_least
 from runtime.settings import from_mebibytes, from_seconds, setting
+from wire.dataclass import dataclass
 
 INT, BOOLEAN = ConfigType.INT, ConfigType.BOOLEAN
 

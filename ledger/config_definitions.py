@@ -7,7 +7,7 @@ What is not set stays as whoever composes the client has it.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ledger.config import LedgerClientConfig
@@ -18,6 +18,7 @@ from ledger.placement.candidates import BOOKIE_INFO_INTERVAL_SECONDS, BOOKIE_INF
 from ledger.placement.spread import SpreadRules
 from runtime.config import ConfigError, ConfigType, ConfigValue, at_least
 from runtime.settings import field_values, keys_of, setting
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

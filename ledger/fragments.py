@@ -6,11 +6,12 @@ is closed when that is final: another segment follows, or the ledger is closed (
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger.distribution import Schedule
 from ledger.errors import MetadataConflictError
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

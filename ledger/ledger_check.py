@@ -7,7 +7,7 @@ all bookies of the ensemble at once, so memory holds a portion's answers and the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -16,6 +16,7 @@ from ledger.errors import LedgerMetadataError
 from ledger.fragments import fragments, schedule_of
 from wire.bookkeeper.entry import Digest, DigestMismatchError
 from wire.bookkeeper.status import Status
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

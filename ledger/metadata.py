@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger.errors import (
@@ -42,6 +42,7 @@ from wire.bookkeeper.ledger_metadata import (
     serialize,
 )
 from wire.bookkeeper.records import parse_instance_id
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -21,7 +21,6 @@ In memory are two batches at most. Whoever wants this slower sets the rates of R
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,6 +40,7 @@ from runtime.logs import kv
 from runtime.throttle import Throttle
 from wire.bookkeeper.entry import Digest, DigestMismatchError, master_key
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 from weakref import WeakSet
 
 from runtime.histogram import LatencyHistogram
+from wire.dataclass import dataclass
 
 
 class Appending(Protocol):

@@ -13,7 +13,6 @@ session that was cut off for longer (`expire`). After `die` nothing of this life
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -31,6 +30,7 @@ from metadata.store import (
     Op,
     SessionState,
 )
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

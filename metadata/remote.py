@@ -13,7 +13,6 @@ One task (`run`) connects and shows that we live; answers are handled as they ar
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -50,6 +49,7 @@ from metadata.store import (
 from metadata.watches import Listeners, LocalWatch
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, ReceiveChunks
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

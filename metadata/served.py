@@ -16,7 +16,6 @@ client does not fetch. A client that breaks the protocol is cut off.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -37,6 +36,7 @@ from metadata.served_calls import encode_answer, run_call
 from metadata.store import MetadataError, MetadataUnavailableError
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, ReceiveChunks
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ ledgers' tree and not a chroot: Java clients and ours see the same absolute path
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from wire.dataclass import dataclass
 
 DEFAULT_PORT = 2181
 DEFAULT_ROOT = "/ledgers"

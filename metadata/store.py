@@ -12,9 +12,10 @@ may not have happened: the caller re-reads before it decides (invariants W8, W9)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,12 +5,12 @@ properties, which a Java process has to be given beside its configuration).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from metadata.zookeeper_tls import ZooKeeperTls
 from runtime.config import ConfigError, ConfigType
 from runtime.settings import of_values, setting
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

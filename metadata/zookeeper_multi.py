@@ -6,13 +6,13 @@ refused, and planned anew (`Plan.is_stale`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kazoo import exceptions as kazoo_errors  # type: ignore[import-untyped]
 
 from metadata.rules import ROOT, split_path
 from metadata.store import CheckOp, CreateOp, DeleteOp, PutOp
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,6 @@ outstanding is bounded.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE  # type: ignore[impo
 
 from metadata.store import MetadataClosedError, MetadataUnavailableError, SessionState
 from metadata.zookeeper_handler import Handler, Inbox, Result
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

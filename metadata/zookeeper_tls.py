@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+
+from wire.dataclass import dataclass
 
 
 @dataclass(slots=True, frozen=True)

@@ -7,7 +7,7 @@ together with Java's. One of all is the auditor; all repair.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from runtime.config import load_tables
 from runtime.env import real_env
 from runtime.logs import kv
 from runtime.running import running, serve_until_cancelled
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

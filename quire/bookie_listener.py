@@ -19,7 +19,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from runtime.logs import kv
 from runtime.real_net import RealNet, is_unix
 from runtime.running import running
 from wire.bookkeeper.records import BookieServiceInfo, Endpoint
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack

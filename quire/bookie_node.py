@@ -7,7 +7,7 @@ one, so that nobody is sent to a bookie that does not serve.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from bookie.bookie import Bookie
@@ -37,6 +37,7 @@ from wire.bookkeeper.records import (
     Endpoint,
     parse_instance_id,
 )
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

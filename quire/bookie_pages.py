@@ -9,7 +9,6 @@ sanity check writes to this bookie and no other, as BookKeeper's.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from runtime.logs import kv
 from runtime.metrics import Metrics
 from runtime.real_disk import RealDisk
 from runtime.running import running
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bookie.errors import BookieStartError
@@ -30,6 +29,7 @@ from quire.kept_processes import (
 )
 from quire.role_defaults import GARBAGE
 from runtime.config import ConfigError, parse_properties
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -8,7 +8,7 @@ topic's `quire.ledger.ensemble.size`, `.write.quorum` and `.ack.quorum`.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from quire.tools.admin.credentials import PageCredentials, read_credentials
 from runtime.env import real_env
 from runtime.real_disk import RealDisk
 from runtime.running import running, serve_until_cancelled
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quire.kept_processes import (
@@ -26,6 +25,7 @@ from quire.kept_processes import (
     role_command,
 )
 from runtime.config import ConfigError
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

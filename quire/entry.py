@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 
 #: As `gc.set_threshold` takes it. What an import makes stays, and by default the collector goes
-#: through all of it ten times while a server starts: a twelfth of that time. A server sets its own
-#: thresholds once it serves (role.py).
-THRESHOLDS = (100_000, 50, 100)
+#: through all of it ten times while a server starts: a twelfth of that time. A start makes some
+#: 150,000 such objects: the first number is above that. A server sets its own thresholds once it
+#: serves (role.py).
+THRESHOLDS = (250_000, 50, 100)
 
 
 def main() -> None:

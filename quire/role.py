@@ -82,8 +82,10 @@ def _tune_garbage_collector() -> None:
 
     A request leaves no cycles behind, but allocates enough to have the collector look through
     everything that was ever made, again and again: what is there now is taken out of its sight,
-    and it looks less often."""
-    gc.collect()
+    and it looks less often.
+
+    That is not looked through before: it took a fifteenth of a start to find what keeps 0.4 MB from
+    being used again, most of it the classes that `dataclass` made anew with slots."""
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     trio.lowlevel.add_instrument(YoungObjects())

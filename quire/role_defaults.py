@@ -8,10 +8,10 @@ names: the roles take it from here, and docs/settings.md tells it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runtime.settings import field_values, keys_of
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

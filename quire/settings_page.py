@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bookie.config_definitions import BOOKIE_CONFIGS, BOOKIE_SETTINGS
@@ -21,6 +20,7 @@ from ledger.config_definitions import CLIENT_KEYS, CLIENT_SETTINGS
 from quire.role_defaults import ROLES
 from runtime.config import ConfigTable, Scope
 from runtime.settings import declarations, field_of
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

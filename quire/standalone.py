@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -49,8 +49,6 @@ from metadata.served import MetadataServer
 from metadata.sqlite import SqliteStore
 from quire import role_defaults
 from quire.administrator import ensure_administrator
-from quire.autorecovery_node import standalone_config, start_autorecovery
-from quire.bookie_listener import BookieListener, start_listener
 from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
 from quire.broker_processes import (
     BOOKIE_SOCKET_NAME,
@@ -59,14 +57,13 @@ from quire.broker_processes import (
     check_ports,
 )
 from quire.options import DEFAULT_LISTEN
-from quire.tools.admin.credentials import read_credentials
-from quire.tools.admin.token_note import token_note
 from runtime.config import ConfigError, parse_properties
 from runtime.env import Env, real_env
 from runtime.logs import kv
 from runtime.real_disk import RealDisk
 from runtime.real_net import RealNet
 from runtime.running import running, serve_until_cancelled
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,6 +232,8 @@ async def _start_local(
     if listen_at is None and options.processes > 1:
         listen_at = (os.path.join(directory, BOOKIE_SOCKET_NAME), 0)
     if listen_at is not None:
+        from quire.bookie_listener import BookieListener, start_listener  # its server is not small
+
         listener = BookieListener(listen_at, directory, BOOKIE_ID, settings.ledger_directory)
         server = await start_listener(listener, bookie, store, env, stack)
     bookies = LocalBookieClient({BOOKIE_ID: bookie})
@@ -262,6 +261,9 @@ async def _start_processes(
     stack: AsyncExitStack,
 ) -> _Storage:
     """Several bookies, each a process, on this one's metadata."""
+    # Not small, and of no use to a bookie in this process.
+    from quire.autorecovery_node import standalone_config, start_autorecovery
+
     await LedgerManager(store, env).ensure_layout()
     processes_config = BookieProcessesConfig(
         _data_directory(options),
@@ -376,6 +378,10 @@ async def _start_metrics(
     stack: AsyncExitStack,
 ) -> None:
     pages = pages_config(config.bookie_values)
+    if pages == PagesConfig() and options.metrics is None:
+        return  # no setting of theirs is set, so none can be wrong
+    from quire.tools.admin.credentials import read_credentials  # and with it the server of pages
+
     credentials = read_credentials(pages)
     if storage.local is None:
         pages = PagesConfig()
@@ -387,6 +393,7 @@ async def _start_metrics(
     from quire.tools.admin.broker import serve_broker_pages
     from quire.tools.admin.broker_pages import BrokerPages
     from quire.tools.admin.serve import AdminParts, serve_admin
+    from quire.tools.admin.token_note import token_note
 
     metrics = _metrics(storage, broker)
     broker_pages = BrokerPages(broker.logs, broker.cleaner, broker.groups)

@@ -17,8 +17,9 @@ import enum
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+
+from wire.dataclass import dataclass
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 Validator = Callable[[ConfigValue], str | None]

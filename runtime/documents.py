@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import trio
 
-from runtime.http_client import HttpGetError, HttpTarget, get
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     import ssl
@@ -82,6 +81,9 @@ def _is_loopback(host: str) -> bool:
 
 async def fetch(url: DocumentUrl, tls: ssl.SSLContext | None, *, bytes_max: int) -> bytes:
     """`tls` is needed for https:. DocumentError."""
+    # With h11 a sixtieth of a start's imports; the first document is read before the start ends.
+    from runtime.http_client import HttpGetError, HttpTarget, get
+
     try:
         if url.is_file:
             return await trio.to_thread.run_sync(

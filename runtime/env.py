@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from runtime.disk import Disk

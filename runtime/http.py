@@ -21,7 +21,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -31,6 +31,7 @@ import trio
 
 from runtime.logs import kv
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     import ssl

@@ -7,11 +7,12 @@ not decompressed, no proxy is asked, and no environment variable matters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import h11
 import trio
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     import ssl

@@ -13,10 +13,10 @@ refused: there are none here. Flags (required, ...) are checked and mean nothing
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runtime.config import ConfigError
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

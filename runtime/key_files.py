@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+
+from wire.dataclass import dataclass
 
 FILE_BYTES_MAX = 4 << 20
 

@@ -16,7 +16,6 @@ Blank lines and those that begin with # are nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runtime.config import (
@@ -30,6 +29,7 @@ from runtime.config import (
     list_of,
     one_of,
 )
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

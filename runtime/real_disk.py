@@ -27,7 +27,6 @@ import os
 import select
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -35,6 +34,7 @@ import trio
 from runtime.cached_reads import CachedReads
 from runtime.disk import sync_error
 from runtime.kernel_aio import KernelAio
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,10 +13,11 @@ their names. Settings that nothing reads have no field: `known_settings.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 from runtime.config import ConfigKey, ConfigType, Scope
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -95,10 +96,8 @@ def setting(
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings_part(cls: type[T]) -> type[T]:
     """Class decorator: fields for the frozen dataclass at the end of a chain of such parts, of
-    which alone there are objects. A part has no __init__, __repr__ or __eq__: each would be of all
-    fields before it, too."""
-    options = {"init": False, "repr": False, "eq": False}
-    return dataclass(slots=True, frozen=True, kw_only=True, **options)(cls)
+    which alone there are objects."""
+    return dataclass(slots=True, frozen=True, kw_only=True, init=False)(cls)
 
 
 def same_as(key: ConfigKey) -> FieldValue:

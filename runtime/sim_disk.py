@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from runtime.sim_disk_nodes import Change, NameChange, Node, absolute, parent_of
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

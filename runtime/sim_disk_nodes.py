@@ -6,9 +6,11 @@ Owner: the disk (runtime/sim_disk.py), which says what a crash does to it.
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from runtime.disk import SyncDone

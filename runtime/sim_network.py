@@ -7,13 +7,13 @@ entropy, every wait from the given Timers.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from runtime.sim_net import SimNet, SimTransport, net_error
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

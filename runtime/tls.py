@@ -29,11 +29,11 @@ import logging
 import ssl
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runtime.logs import kv
 from runtime.renewed_tls import RenewedTls
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

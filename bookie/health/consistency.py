@@ -12,13 +12,13 @@ Owner: the event loop's thread. What is Python runs there in slices, reads on wo
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from bookie.health.index_lookup import UNREADABLE, location_of
 from bookie.storage.entry_log_format import LENGTH_SIZE, RECORD_START_SIZE
 from bookie.storage.log_scan import RecordSlice
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

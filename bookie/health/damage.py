@@ -17,8 +17,9 @@ from __future__ import annotations
 import logging
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

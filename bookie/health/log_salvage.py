@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from bookie.storage.entry_log_format import (
@@ -24,6 +24,7 @@ from bookie.storage.entry_log_format import (
     MAP_LEDGER_ID,
     RECORD_START_SIZE,
 )
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

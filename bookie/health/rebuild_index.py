@@ -27,7 +27,7 @@ them is answered EUNKNOWNLEDGERSTATE and never «no such entry».
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from bookie.cookie import LOCK_NAME
@@ -70,6 +70,7 @@ from bookie.storage.entry_log_format import (
 from bookie.storage.ledgers_map import outline_map
 from bookie.storage.rocks_database import read_ledgers
 from bookie.storage.rocks_index import RocksIndex
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -23,7 +23,7 @@ Owner: the event loop's thread. One pass at a time.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import trio
@@ -39,6 +39,7 @@ from bookie.start import ledger_directory
 from bookie.storage.entry_log_format import HEADER_SIZE, LENGTH_SIZE, read_ledgers_map
 from bookie.storage.log_scan import LogScanner
 from runtime.throttle import Throttle
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -46,6 +46,7 @@ from bookie.journal.journal_format import (
 from runtime.env import RealClock
 from runtime.histogram import LatencyHistogram
 from wire.bookkeeper.status import Status
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,6 @@ Owner: the event loop's thread.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -32,6 +31,7 @@ from runtime.settings import setting
 from wire.bookkeeper.requests import AuthRequest
 from wire.bookkeeper.responses import AuthResponse, refusal
 from wire.bookkeeper.status import Status
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

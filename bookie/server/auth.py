@@ -16,7 +16,6 @@ from __future__ import annotations
 import base64
 import logging
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bookie.server.tls_config import TlsSettings
@@ -25,6 +24,7 @@ from runtime.jaas import JAAS_PATH_SETTING, digest_options
 from runtime.logs import kv
 from runtime.settings import of_values, setting
 from wire.bookkeeper.sasl_digest import PLUGIN_NAME, DigestError, DigestServer
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

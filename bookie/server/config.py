@@ -3,7 +3,7 @@ says it is, where its metadata is (ServerConfiguration.java)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from bookie.server.admission import AdmissionLimits
@@ -12,6 +12,7 @@ from bookie.server.request_limits import ProcessorSettings
 from bookie.server.tls_config import renewed_tls
 from runtime.config import ConfigError, ConfigType, ConfigValue, at_least, between
 from runtime.settings import of_values, setting
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

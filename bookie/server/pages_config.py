@@ -8,11 +8,12 @@ nothing else, so that it may be open where the administration must not be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from runtime.config import ConfigType, ConfigValue, at_least, between
 from runtime.settings import of_values, setting
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

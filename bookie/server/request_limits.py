@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
 
 from runtime.config import ConfigType, at_least
 from runtime.settings import setting
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from runtime.turn import Turn

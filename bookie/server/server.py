@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import trio
@@ -18,6 +18,7 @@ from runtime.spread import Spread
 from runtime.timers import Timers
 from runtime.tls import HANDSHAKE_TIMEOUT_MS, Tls
 from wire.bookkeeper.frames import FRAME_SIZE_MAX_BYTES, SIZE_BYTES
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     import ssl

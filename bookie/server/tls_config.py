@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from runtime.config import ConfigError, ConfigType, at_least
 from runtime.renewed_tls import RenewedTls
 from runtime.settings import of_values, setting
 from runtime.tls_context import server_context
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     import ssl

@@ -31,7 +31,7 @@ import errno
 import logging
 from array import array
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import trio
@@ -41,6 +41,7 @@ from bookie.storage.entry_log_format import HEADER_SIZE, LENGTH_SIZE, read_ledge
 from bookie.storage.log_scan import SLICE_COUNT, LogScanner
 from runtime.disk import is_full
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

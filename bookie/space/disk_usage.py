@@ -21,9 +21,10 @@ free, or else a small disk would refuse recoveries the moment it is read-only.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

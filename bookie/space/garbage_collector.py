@@ -27,7 +27,7 @@ Owner: the event loop's thread. All rounds run in `run`, one at a time.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ from bookie.space.log_examiner import LogExaminer
 from bookie.space.over_replicated import OverReplicatedLedgers
 from runtime.disk import is_full
 from runtime.throttle import Throttle
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,11 +6,12 @@ and as BookKeeper has them in its names (intervals of compaction in seconds).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runtime.config import ConfigKey, ConfigType, at_least
 from runtime.settings import field_values, setting
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,13 +10,13 @@ The mark never goes back (bk#4105): one task writes it, and it is asserted.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
 from bookie.errors import CorruptionError
 from bookie.journal.journal_format import UNKNOWN_SEQUENCE, Position
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from runtime.disk import Disk

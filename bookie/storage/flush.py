@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,6 +27,7 @@ from bookie.storage.sorting import sort_in_slices
 from runtime.disk import is_full
 from runtime.histogram import LatencyHistogram
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig

@@ -18,7 +18,7 @@ Owner: the event loop's thread.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.errors import DamagedRecordError
@@ -33,6 +33,7 @@ from bookie.storage.verified_ranges import VerifiedRanges
 from runtime.cached_reads import LARGEST_POOLED_BYTES
 from runtime.histogram import LatencyHistogram
 from wire.bookkeeper.entry import crc32c_matches
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig

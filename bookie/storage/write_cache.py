@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import struct
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -26,6 +25,7 @@ import trio
 from bookie.storage.sorting import sort_in_slices
 from runtime.slices import Slices
 from runtime.spare_memory import is_free_of_views
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 import itertools
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.cluster.assignment import Assigned
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

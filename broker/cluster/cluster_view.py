@@ -8,12 +8,12 @@ that others lead it says what the number of bookies that take writes says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.cluster.assignment import NO_LEADER
 from broker.cluster.durability import copies_of
 from broker.cluster.view import BrokerEndpoint, OwnEndpoints, PartitionState
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

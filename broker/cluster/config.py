@@ -15,7 +15,6 @@ are read by config_forms.py.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.cluster.config_acls import AclConfig
@@ -42,6 +41,7 @@ from runtime.config import (
 )
 from runtime.known_settings import read_known
 from runtime.settings import field_values, keys_of, same_as, setting
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,6 @@ A group's own value counts, else the broker's setting of the same meaning; the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.config import (
     INT_MAX,
     ConfigType,
@@ -17,6 +15,7 @@ from runtime.config import (
     one_of,
 )
 from runtime.settings import setting, settings_part
+from wire.dataclass import dataclass
 
 INT, LIST, STRING = ConfigType.INT, ConfigType.LIST, ConfigType.STRING
 

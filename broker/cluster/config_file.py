@@ -6,7 +6,7 @@ composes a node hands over the bookie's table of names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from broker.cluster.config import BROKER_CONFIGS, BrokerConfig
@@ -18,6 +18,7 @@ from broker.cluster.config_listener import (
 )
 from broker.cluster.config_refusals import check_refusals
 from runtime.config import ConfigTable, ConfigValue, load_tables, parse_properties
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

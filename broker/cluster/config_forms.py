@@ -8,9 +8,10 @@ what is wrong with it, or None.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from runtime.config import ConfigValue

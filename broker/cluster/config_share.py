@@ -7,12 +7,12 @@ A group's own value counts, else the broker's setting of the same meaning; the b
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.cluster.config_consumer import ConsumerGroupsConfig
 from runtime.config import ConfigType, Scope, at_least, between, list_of, one_of
 from runtime.settings import setting, settings_part
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from runtime.config import ConfigValue

@@ -10,11 +10,10 @@ changed are loaded anew without being told (`quire.ssl.reload.check.ms`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.cluster.config_sasl import SaslConfig
 from runtime.config import ConfigType, Scope, at_least, list_of, one_of
 from runtime.settings import setting, settings_part
+from wire.dataclass import dataclass
 
 STRING, PASSWORD, LIST = ConfigType.STRING, ConfigType.PASSWORD, ConfigType.LIST
 BOOLEAN, INT = ConfigType.BOOLEAN, ConfigType.INT

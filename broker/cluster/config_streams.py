@@ -6,11 +6,10 @@ A group's own value counts, else the broker's setting of the same meaning; the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.cluster.config_share import ShareGroupsConfig
 from runtime.config import INT_MAX, ConfigType, Scope, at_least
 from runtime.settings import setting, settings_part
+from wire.dataclass import dataclass
 
 INT = ConfigType.INT
 

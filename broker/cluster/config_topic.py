@@ -11,7 +11,7 @@ known_settings/topic.txt.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from runtime.config import (
 )
 from runtime.known_settings import read_known
 from runtime.settings import FieldValue, declared_by, field_values, keys_of, setting
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -33,6 +32,7 @@ from metadata.store import (
     NoNodeError,
 )
 from runtime.logs import kv
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,6 @@ are refused.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from broker.cluster.topic import (
     TRANSACTION_TOPIC,
 )
 from runtime.logs import kv
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ ledger let only one writer acknowledge anything, whatever two brokers believe.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,6 @@ import itertools
 import json
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -65,6 +64,7 @@ from runtime.config import (
     unknown_name,
 )
 from runtime.logs import kv
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping

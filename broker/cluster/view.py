@@ -8,11 +8,11 @@ broker/cluster/cluster_view.py. What both say of replicas is in broker/cluster/d
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from metadata.store import NodeExistsError, NoNodeError
 from runtime.config import ConfigError
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -8,9 +8,9 @@ producer, and so has a marker; they keep their place in the order of all.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode
 from wire.kafka.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.cluster.config import BrokerConfig
 from broker.groups.consumer.settings import ConsumerSettings
 from broker.groups.share.settings import ShareSettings
 from broker.groups.streams.settings import StreamsSettings
+from wire.dataclass import dataclass
 from wire.kafka.records.compression import Compression
 
 #: Of which nothing is set: its defaults are the declarations'.

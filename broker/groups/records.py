@@ -7,7 +7,6 @@ it keeps the last commit of every partition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.groups.classic.types import GroupSnapshot, MemberSnapshot
@@ -15,6 +14,7 @@ from broker.groups.consumer.records import parse_event
 from broker.groups.offsets.offsets_core import CommittedOffset
 from broker.groups.share.records import parse_event as parse_share_event
 from broker.groups.streams.records import parse_event as parse_streams_event
+from wire.dataclass import dataclass
 from wire.kafka.message import ZERO_UUID
 from wire.kafka.records.coordinator import (
     GroupMetadataKey,

@@ -12,7 +12,6 @@ offsets in the tables (KAFKA-17507).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from broker.coordinator.partition import PartitionState
 from broker.coordinator.units import Producer
 from broker.groups.records import StoredOffset, offset_record
 from broker.log.transactions.origin import IMPLICIT_ADD_VERSION, Origin
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@ its items, as Kafka's `getErrorResponse` makes it. In steps: a request may have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from broker.guards.tools import Refused, at_the_top, told_each, words
+from wire.dataclass import dataclass
 from wire.kafka.codec import response_class
 from wire.kafka.messages import (
     acls,

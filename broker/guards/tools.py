@@ -12,12 +12,13 @@ name that is asked about. It may take items out of the request, and gives
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.authorization import ResourceType, is_carried
+from wire.dataclass import dataclass
 from wire.kafka.codec import response_class
 from wire.kafka.errors import ErrorCode
 

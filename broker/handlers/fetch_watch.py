@@ -14,13 +14,13 @@ Owner: the event loop's thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
 from broker.api import FREED_PER_TURN, STEP_UNITS, Steps, in_slices
 from broker.log.partition import State
+from wire.dataclass import dataclass
 from wire.kafka.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ it is there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.api import Api, HandlerResult, Request, Steps, in_slices
+from wire.dataclass import dataclass
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.groups import (

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.api import Api, Request
@@ -29,6 +28,7 @@ from broker.cluster.durability import default_factor
 from broker.cluster.internal_topics import making_of
 from metadata.store import MetadataError
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.message import ZERO_UUID

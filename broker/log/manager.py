@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -37,9 +36,11 @@ from broker.log.life.takeover import ChainStores, Claim
 from broker.log.life.tenure import Effect, Event, Phase, Tenure
 from broker.log.partition import PartitionLog, SharedParts, State
 from broker.log.unanswered import UnansweredWatch
+from metadata.shared_writes import SharedWrites
 from metadata.store import MetadataError, SessionState
 from runtime.logs import kv
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class LogManager:
         self._documents = DocumentReader(store)
         self._slots = trio.CapacityLimiter(TAKEOVERS_MAX)
         self._keeper_parts = KeeperParts(
-            ChainStores(store, ledgers, settings),
+            ChainStores(store, ledgers, settings, SharedWrites(store)),
             env,
             lambda: self._is_metadata_away,
             trio.CapacityLimiter(OPENINGS_MAX),

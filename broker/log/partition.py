@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -50,6 +49,7 @@ from broker.log.transactions.origin import VERIFIED, Origin
 from broker.log.watchers import Watchers
 from runtime.logs import kv
 from runtime.turn import Gathered
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, parse_header, patch
 

@@ -1,7 +1,7 @@
 """Limits of the log layer; the composition fills them from the configuration, and changes those
 that Kafka lets be changed while a broker runs: every partition has the same object."""
 
-from dataclasses import dataclass
+from wire.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, AclOperation, ResourceType
@@ -14,6 +13,7 @@ from broker.security.acls.store import AclStore
 from broker.security.principal import ANONYMOUS
 from runtime.logs import kv
 from runtime.running import running
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from broker.security.tokens.token_core import Lifetimes
 from broker.security.users.secret import ensure_secret
 from broker.security.users.store import ScramUsers
 from runtime.running import running
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -31,6 +30,7 @@ from broker.log.partition import State
 from metadata.store import MetadataError
 from runtime.logs import kv
 from runtime.running import running
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack

@@ -6,7 +6,7 @@ Below it are a metadata store and a ledger client, whatever they are made of.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,8 @@ from broker.transactions.verifier import CoordinatorVerifier
 from runtime.logs import kv
 from runtime.running import running
 from runtime.timers import Timers
+from wire import compiled
+from wire.dataclass import dataclass
 from wire.kafka.errors import KafkaError
 from wire.kafka.records.walk import IS_COMPILED
 
@@ -312,7 +314,8 @@ async def _start_cleaner(
 def _note(catalog: TopicCatalog, *, is_cleaner_on: bool) -> None:
     """What an operator is to know of this process, once, and of each topic when it is made."""
     if not IS_COMPILED:
-        logger.warning("records_walked_in_python", kv(reason="no compiler when installed"))
+        reason = f"{compiled.VARIABLE}=1" if compiled.IS_REFUSED else "no compiler when installed"
+        logger.warning("records_walked_in_python", kv(reason=reason))
     note_at_start(catalog, is_cleaner_on=is_cleaner_on)
     catalog.subscribe(partial(note_event, catalog, is_cleaner_on=is_cleaner_on))
 

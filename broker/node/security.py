@@ -6,7 +6,6 @@ All of it is loaded before a listener opens: the users of SCRAM, the keys of tok
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.cluster.config_forms import parse_protocol_map
@@ -24,6 +23,7 @@ from broker.security.sasl.plain import PLAIN
 from broker.security.tls.composition import tls_server
 from broker.security.tls.server import TlsServer
 from runtime.logs import kv
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

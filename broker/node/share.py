@@ -4,7 +4,6 @@ and what the coordinator of groups needs to serve share groups.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.cluster.internal_topics import making_of
@@ -14,6 +13,7 @@ from broker.share.persister import CoordinatorPersister
 from broker.share.state.config import ShareStateConfig
 from broker.share.state.coordinator import ShareStateCoordinator
 from runtime.running import running
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack

@@ -12,7 +12,7 @@ controller counts: whichever broker is asked makes a topic.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from broker.quotas.entities import (
 from broker.quotas.meters import METERS_MAX, Meter, Meters
 from broker.quotas.rates import Windows
 from runtime.logs import kv
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

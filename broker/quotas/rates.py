@@ -15,7 +15,8 @@ All times are in seconds of a clock that never goes back.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+
+from wire.dataclass import dataclass
 
 
 @dataclass(slots=True, frozen=True)

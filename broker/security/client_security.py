@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import secrets
 import ssl
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.cluster.peer_login import LoginRefusedError
@@ -32,6 +31,7 @@ from runtime.config import ConfigError
 from runtime.jaas import parse_jaas_entry
 from runtime.key_files import read_key_file
 from runtime.tls_context import client_context_of
+from wire.dataclass import dataclass
 from wire.kafka.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ says, if there is one, and User:ANONYMOUS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

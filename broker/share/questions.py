@@ -7,10 +7,10 @@ one request are of one kind, of one group, and of different keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from broker.share.ports import ShareState, StateBatch
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages import share_state as wire
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import crc32c
@@ -20,6 +20,7 @@ from broker.cluster.registry import Room
 from broker.regex import Pattern
 from runtime.config import ConfigError
 from runtime.logs import kv
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ and the depth is that of the messages.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from struct import Struct, error
 from typing import TYPE_CHECKING
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

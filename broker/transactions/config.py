@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from broker.cluster.config import BrokerConfig
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from metadata.store import MetadataError
 from runtime.logs import kv
 from runtime.slices import Slices
 from runtime.spread import Spread
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.transactions import (
     WritableTxnMarker,

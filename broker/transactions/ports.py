@@ -6,10 +6,10 @@ into the partitions that this broker leads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from broker.coordinator.ports import Catalog
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

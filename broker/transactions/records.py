@@ -8,10 +8,10 @@ whoever loads it in the middle of a change of ids fences a producer that is aliv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from broker.transactions.types import NO_PARTITIONS, TopicPartition, TxnSnapshot, TxnState
+from wire.dataclass import dataclass
 from wire.kafka.errors import WireError
 from wire.kafka.records.coordinator import (
     PartitionsSchema,

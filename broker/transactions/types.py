@@ -15,9 +15,9 @@ passed. Outputs are effects, to be carried out by the shell in the order given:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode
 
 #: (topic, partition number).

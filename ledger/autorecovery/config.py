@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ledger.replication import ReplicationConfig
 from runtime.config import ConfigKey, ConfigTable, ConfigType, at_least, between
 from runtime.settings import field_values, keys_of, made_of, setting
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

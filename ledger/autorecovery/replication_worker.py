@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import trio
@@ -25,6 +25,7 @@ from ledger.autorecovery.session import RecordError, as_record_error, within_ses
 from metadata.store import MetadataError
 from runtime.logs import kv
 from wire.bookkeeper.ledger_metadata import MetadataFormatError
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

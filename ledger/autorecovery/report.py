@@ -7,11 +7,11 @@ which finds it anew from the metadata. Nothing of this is kept in the metadata.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from ledger.fragments import fragments, schedule_of
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.histogram import LatencyHistogram
+from wire.dataclass import dataclass
 
 
 @dataclass(slots=True)

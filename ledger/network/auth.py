@@ -6,12 +6,13 @@ and `password` of the JAAS file's section `BookKeeper` (`Auditor` for auto-recov
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from runtime.config import ConfigError, ConfigType
 from runtime.jaas import JAAS_PATH_SETTING, digest_options
 from runtime.settings import of_values, setting
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runtime.config import ConfigType, at_least
 from runtime.settings import from_seconds, setting
 from wire.bookkeeper.frames import FRAME_SIZE_MAX_BYTES, SIZE_BYTES
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     import ssl

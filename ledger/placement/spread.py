@@ -9,11 +9,11 @@ if wanted. A choice that leaves no way for the places behind it is taken back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.placement.policy import Candidate, TooFewBookiesError
 from ledger.placement.weights import pick, weights_of
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -8,8 +8,8 @@ from quire.role import _serve
 from runtime.loop_watch import watch_of_run
 
 
-async def test_the_garbage_collectors_look_at_the_start_is_not_warned_of(monkeypatch, caplog):
-    """It takes 40 ms and more, and nobody waits: only turns of a server that is ready count."""
+async def test_what_is_done_to_the_collector_at_the_start_is_not_warned_of(monkeypatch, caplog):
+    """Nobody waits for that turn: only turns of a server that is ready count."""
     now = [1.0]
     looks = []
     watch = watch_of_run()
@@ -25,8 +25,7 @@ async def test_the_garbage_collectors_look_at_the_start_is_not_warned_of(monkeyp
         begin_serving()
         serving.set()
 
-    monkeypatch.setattr(gc, "collect", look)
-    monkeypatch.setattr(gc, "freeze", lambda: None)
+    monkeypatch.setattr(gc, "freeze", look)
     monkeypatch.setattr(gc, "set_threshold", lambda *numbers: None)
     monkeypatch.setattr(type(watch), "begin_serving", lambda self: begun())
 

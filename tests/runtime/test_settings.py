@@ -1,6 +1,6 @@
 """A setting is declared by the field that has its value; those without effect are lines of text."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pytest
 
@@ -16,6 +16,7 @@ from runtime.settings import (
     setting,
     settings_part,
 )
+from wire.dataclass import dataclass
 
 INT, STRING, BOOLEAN = ConfigType.INT, ConfigType.STRING, ConfigType.BOOLEAN
 SHARED = ConfigKey("shared.count", INT, "3")

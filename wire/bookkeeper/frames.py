@@ -9,7 +9,7 @@ v3's is the tag of a field with a size in front.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from wire.bookkeeper import v2, v3
 from wire.bookkeeper.errors import FrameTooLargeError, WireError
 from wire.bookkeeper.responses import AddResponse
 from wire.bookkeeper.v3_entries import decode_plain_add
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

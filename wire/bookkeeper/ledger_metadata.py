@@ -9,7 +9,7 @@ The password is stored in clear, as BookKeeper does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from wire.bookkeeper.entry import INVALID_ENTRY_ID, DigestType
 from wire.bookkeeper.protobuf_schema import Message, message_classes
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ cannot be read raises MetadataFormatError, which says why.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -27,6 +27,7 @@ from google.protobuf.message import DecodeError
 
 from wire.bookkeeper.ledger_metadata import MetadataFormatError
 from wire.bookkeeper.protobuf_schema import Message, message_classes
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

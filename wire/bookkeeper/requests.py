@@ -9,11 +9,11 @@ EncodeError.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from wire.bookkeeper.status import BOOKIE_INFO_FREE_SPACE, BOOKIE_INFO_TOTAL_SPACE, Status
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from wire.buffers import Buffer, Buffers

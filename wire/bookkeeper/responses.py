@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
 from wire.bookkeeper.requests import (
@@ -20,6 +20,7 @@ from wire.bookkeeper.requests import (
     StartTlsRequest,
     WriteLacRequest,
 )
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from wire.bookkeeper.status import Status

@@ -10,10 +10,10 @@ Kafka 4.0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct as PackedStruct
 from typing import TYPE_CHECKING
 
+from wire.dataclass import dataclass
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.codec import (
     decode,

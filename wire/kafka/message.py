@@ -23,12 +23,12 @@ Nothing here runs per message: `wire.kafka.codec` compiles each (class, version)
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID as UUIDValue
 
 from wire.buffers import Buffer, Buffers
+from wire.dataclass import dataclass
 from wire.kafka.structs import Struct
 
 if TYPE_CHECKING:

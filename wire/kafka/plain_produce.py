@@ -7,8 +7,9 @@ all of that is, without an object for each part of the message. Everything else 
 is malformed: the declared message (wire/kafka/messages/produce.py) tells them apart, and says of an
 ordinary one the same (tests/wire/kafka/test_plain_produce.py).
 
-`_produce.c` does it, where there was a compiler when the package was installed; else
-`plain_produce` is None, and every request is decoded as declared: that is its second form.
+`_produce.c` does it, where there was a compiler when the package was installed, unless the
+environment says otherwise (wire/compiled.py); else `plain_produce` is None, and every request is
+decoded as declared: that is its second form.
 
 An answer begins with the bytes by which the request names its place: one topic, one partition.
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from wire.compiled import check_allowed
 from wire.kafka.primitives import read_varint, uuid_of
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def answer_maker(version: int, place: bytes) -> Callable[[int, int, int, int], b
 
 plain_produce: Callable[[Buffer], PlainProduce | None] | None
 try:
+    check_allowed()
     from wire.kafka._produce import plain_produce
-except ImportError:  # no compiler was there when the package was installed
+except ImportError:  # not wanted, or no compiler was there when the package was installed
     plain_produce = None

@@ -13,7 +13,7 @@ elections, votes that end in a tie, and the leader's member list are the same in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from wire.dataclass import dataclass
 
 #: As many as a member may name: each is counted in one turn of the loop, and those of all members
 #: are looked through when one is selected. Clients name up to five; Kafka has no such bound.

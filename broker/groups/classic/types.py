@@ -11,10 +11,11 @@ given:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ group share what they have in common.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Protocol
 
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, short
 
 if TYPE_CHECKING:

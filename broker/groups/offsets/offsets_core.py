@@ -25,10 +25,11 @@ What expires (KIP-211):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from broker.groups.classic.types import GroupState
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,6 @@ something may be changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.groups.share import state_core
@@ -18,6 +17,7 @@ from broker.groups.share.changes import Changes
 from broker.groups.share.live import LiveShareGroup
 from broker.groups.share.types import HeartbeatResult
 from broker.share.ports import ShareKey
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.groups.share.types import ShareTimes
+from wire.dataclass import dataclass
 
 
 @dataclass(slots=True, frozen=True)

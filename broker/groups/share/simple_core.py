@@ -12,8 +12,10 @@ it yields what each step cost, in units of about a microsecond.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

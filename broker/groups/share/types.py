@@ -6,10 +6,11 @@ group share what they have in common.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:

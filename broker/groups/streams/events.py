@@ -6,8 +6,9 @@ state is what its events in the log's order come to (group.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from broker.groups.streams.types import Current, GroupMetadata, Member, Target, Topology

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.groups.streams.types import Target, Tasks
+from wire.dataclass import dataclass
 
 #: (subtopology id, number)
 TaskId = tuple[str, int]

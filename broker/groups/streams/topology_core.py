@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from broker.groups.streams.types import (
@@ -32,6 +32,7 @@ from broker.groups.streams.types import (
     Topics,
     Topology,
 )
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ task is on a process once, whatever it is there.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, short
 
 if TYPE_CHECKING:

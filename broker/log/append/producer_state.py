@@ -45,7 +45,6 @@ How they are kept is in broker/log/append/producer_store.py.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.log.append.producer_refusals import ProducerRefusals
@@ -59,6 +58,7 @@ from broker.log.append.producer_snapshot import (
 )
 from broker.log.append.producer_store import HOT_MAX, ProducerStore, Room
 from wire.buffers import Buffer
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 from wire.kafka.records.batch import (
     CONTROL_MASK,

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -42,6 +41,7 @@ from broker.log.append.entry_format import (
     pack_header,
 )
 from ledger.errors import LedgerError
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.records.walk import INT64_MAX
 

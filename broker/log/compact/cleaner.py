@@ -19,7 +19,6 @@ Owner of the state: the event loop's thread.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -41,6 +40,7 @@ from broker.log.life.chain import COMPACTED_FORMAT
 from broker.log.partition import State
 from runtime.logs import kv
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -49,6 +48,7 @@ from broker.log.transactions.aborted_index import AbortedIndex
 from ledger.errors import LedgerError
 from metadata.store import MetadataError
 from runtime.logs import kv
+from wire.dataclass import dataclass
 from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:

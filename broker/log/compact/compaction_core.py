@@ -37,7 +37,7 @@ Pure: `now` is a number, the key map and the entries of the aborted index are gi
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.log.compact.thinning import (
@@ -52,6 +52,7 @@ from broker.log.compact.thinning import (
     with_short_keys,
     without_horizon,
 )
+from wire.dataclass import dataclass
 from wire.kafka.records.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_MASK
 from wire.kafka.records.walk import INT64_MAX
 

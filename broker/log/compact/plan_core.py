@@ -10,12 +10,12 @@ when that has come (`Due.HORIZON`), where Kafka waits until something else makes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from broker.log.life.retention import RETENTION_SHARE, age_reference
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

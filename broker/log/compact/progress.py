@@ -6,9 +6,10 @@ pages. Times are the wall clock's in milliseconds, -1 for never.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from broker.log.compact.compaction_core import LedgerFacts

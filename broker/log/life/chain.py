@@ -54,12 +54,13 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import accumulate, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.cluster.ownership import Incarnation
 from broker.log.life.ledger_info import NO_TIMESTAMP, LedgerInfo
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

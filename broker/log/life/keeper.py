@@ -31,7 +31,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,7 @@ from metadata.store import (
     NoNodeError,
 )
 from runtime.logs import kv
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ waited.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from broker.log.life.chain import Chain

@@ -18,7 +18,7 @@ is either on the ledger that is fenced here, or waits for a compare-and-set that
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -38,9 +38,9 @@ from broker.log.read.scan import BATCHES_PER_TURN, ScannedFact, scan
 from broker.log.read.segment import Segment
 from broker.log.transactions.aborted_scan import AbortedScan
 from broker.log.transactions.markers import marker_of
-from metadata.shared_writes import SharedWrites
 from runtime.logs import kv
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 from wire.kafka.errors import WireError
 from wire.kafka.records.batch import TimestampType
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from broker.log.settings import LogSettings
     from ledger.client import LedgerClient
     from ledger.reader import LedgerReader
+    from metadata.shared_writes import SharedWrites
     from metadata.store import MetadataStore, Node
     from wire.kafka.records.batch import BatchHeader
 
@@ -76,11 +77,8 @@ class ChainStores:
     store: MetadataStore
     ledgers: LedgerClient
     settings: LogSettings
-    #: What documents are written by.
-    writes: SharedWrites = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "writes", SharedWrites(self.store))  # it is frozen
+    #: Of the same store; what documents are written by.
+    writes: SharedWrites
 
 
 class TakenOver:

@@ -27,8 +27,9 @@ tenure that was superseded the same things, and those change nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from wire.dataclass import dataclass
 
 
 class Phase(Enum):

@@ -14,11 +14,11 @@ Owner: the event loop's thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.log.locks.lock_headers_core import OFF
 from broker.log.locks.lock_table_core import LockTable
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ as the one batch that is given however small the limit is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from broker.log.append.entry_format import (
     HEADER_SIZE,
     KIND_BATCHES,
 )
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

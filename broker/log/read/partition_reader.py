@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -25,6 +24,7 @@ import trio
 from broker.log.append.entry_format import EntryFormatError
 from broker.log.read.batch_walk import NO_END
 from ledger.errors import LedgerError
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError, WireError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ ledgers whose index is missing. Not a hot path."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import merge
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from broker.log.append.entry_format import (
     parse_header,
 )
 from runtime.slices import Slices
+from wire.dataclass import dataclass
 from wire.kafka.records.batch import scan_batches
 
 if TYPE_CHECKING:

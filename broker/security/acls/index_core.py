@@ -21,7 +21,7 @@ Pure; one owner, no waiting in it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from broker.security.acls.bindings import (
     canonical_host,
 )
 from broker.security.acls.prefixes_core import Prefixes
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,7 +8,7 @@ start: nobody could log in by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from broker.security.sasl.limits import SaslLimits
@@ -17,6 +17,7 @@ from broker.security.sasl.plain import PLAIN, PlainMechanism
 from broker.security.sasl.server import SaslServer
 from runtime.config import ConfigError
 from runtime.jaas import parse_jaas_entry
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from broker.cluster.config import BrokerConfig

@@ -7,8 +7,9 @@ client is told the same of every one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from broker.security.principal import Principal

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.cluster.peer_login import LoginRefusedError
@@ -23,6 +23,7 @@ from broker.security.sasl.scram.client_core import Salting, ScramClient
 from broker.security.sasl.scram.hashes import BY_NAME
 from runtime.config import ConfigError
 from runtime.jaas import parse_jaas_entry
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode
 from wire.kafka.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 

@@ -17,8 +17,9 @@ SHA-1 of password and key. Whoever has the file can try passwords at full speed.
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
 from hashlib import sha1
+
+from wire.dataclass import dataclass
 
 MAGIC = b"\xfe\xed\xfe\xed"
 _DIGEST_BYTES = 20

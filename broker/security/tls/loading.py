@@ -9,7 +9,7 @@ believes nobody, end the start, where Kafka's fails each client or believes Java
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -25,6 +25,7 @@ from broker.security.tls.stores import (
 from broker.security.tls.suites import TLS_1_2, openssl_suites, versions
 from runtime.key_files import FileMark, mark_of, read_key_file
 from runtime.tls_context import client_context_of, server_context_of
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,11 @@ back or ahead, possessive quantifiers, references within a pattern) ends the sta
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import re2
+
+from wire.dataclass import dataclass
 
 DEFAULT = "DEFAULT"
 MEMORY_BYTES_MAX = 1 << 20

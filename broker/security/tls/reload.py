@@ -8,7 +8,6 @@ connections; else all stays as it was, and the log says why, once for each chang
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from broker.security.tls.loading import LoadedTls, load
 from runtime.config import ConfigError
 from runtime.key_files import FileMark, mark_of
 from runtime.logs import kv
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -11,7 +11,6 @@ their client's name.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.security.principal import USER, Principal
@@ -21,6 +20,7 @@ from runtime.aside import Aside
 from runtime.logs import kv
 from runtime.spread import Spread
 from runtime.tls import HANDSHAKE_CLOSED, Tls, TlsTransport
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,6 @@ A certificate of a PKCS12 trust store is trusted also where Java's own mark of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -28,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from broker.security.tls.jks import MAGIC as JKS_MAGIC
 from broker.security.tls.jks import JksError, read_jks, unprotected
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from broker.security.principal import USER, Principal
@@ -20,6 +20,7 @@ from broker.security.sasl.scram.credentials import (
     credentials_to_json,
 )
 from broker.security.sasl.scram.hashes import BY_NAME
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +26,7 @@ from broker.share.partition.log_batches import LogBatches
 from broker.share.partition.share_partition_core import SharePartitionCore
 from broker.share.partition.storing import FENCED, Storing, as_told
 from runtime.logs import kv
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

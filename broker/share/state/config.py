@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.cluster.config import BrokerConfig
+from wire.dataclass import dataclass
 from wire.kafka.records.compression import Compression
 
 #: Of which nothing is set: its defaults are the declarations'.

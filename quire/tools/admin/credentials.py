@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from runtime.config import ConfigError
 from runtime.http import HttpError
 from runtime.logs import kv
 from runtime.secret_files import SecretFileError, read_secret
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from bookie.server.pages_config import PagesConfig

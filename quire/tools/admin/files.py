@@ -4,12 +4,12 @@ and for `quire bookie` on a data directory."""
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bookie.journal.journal_format import journal_id_of
 from bookie.start import CURRENT, journal_directory, ledger_directory
 from bookie.storage.entry_log_format import log_id_of
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

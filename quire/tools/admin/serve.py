@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from quire.tools.admin.credentials import PageCredentials
 from quire.tools.admin.routes import AdminSite
 from quire.tools.admin.token_note import token_note
 from runtime import http
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

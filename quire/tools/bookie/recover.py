@@ -4,7 +4,7 @@ one had (feature 40; ledger/replication.py has the rules)."""
 from __future__ import annotations
 
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import click
 
 from quire.tools.ledger.options import alias, cluster_options, exit_unless, on_cluster
 from quire.tools.output import progress, show, told_progress
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable

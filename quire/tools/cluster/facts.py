@@ -7,7 +7,7 @@ A document that cannot be read is told as such and is no reason to tell nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ from quire.tools.admin.broker import API, PAGES_PATH
 from quire.tools.bookie.target import read_token
 from wire.bookkeeper.entry import parse_header
 from wire.bookkeeper.status import Status
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from broker.log.life.chain import Chain

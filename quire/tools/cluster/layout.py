@@ -18,7 +18,7 @@ import json
 import os
 import socket
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +27,7 @@ from quire.role_defaults import copies
 from quire.tools.admin.token_note import TOKEN_NAME
 from quire.tools.cluster import java_child
 from runtime.secret_files import new_token, write_secret
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,10 +6,10 @@ whether that broker lives and answers, its take-over, its bookies, its open ledg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.distribution import Schedule
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

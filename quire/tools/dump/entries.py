@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from broker.log.append.entry_format import (
@@ -33,6 +32,7 @@ from wire.bookkeeper.entry import (
     crc32c_matches,
 )
 from wire.bookkeeper.entry import parse_header as parse_entry_header
+from wire.dataclass import dataclass
 from wire.kafka.errors import WireError
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import os
 import re
 import stat
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from bookie.cookie import FILE_NAME as COOKIE_NAME
@@ -22,6 +21,7 @@ from bookie.storage.checkpoint import CHECKPOINT_NAME, LAST_MARK_NAME
 from bookie.storage.checkpoint import MAGIC as CHECKPOINT_MAGIC
 from bookie.storage.entry_log_format import COMPACTING_SUFFIX, log_id_of
 from bookie.storage.entry_log_format import MAGIC as ENTRY_LOG_MAGIC
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,7 +13,7 @@ is wrong with them stops nobody.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
@@ -42,6 +42,7 @@ from bookie.journal.journal_format import (
 from quire.tools.dump.entries import EntryDump, LedgerTotals
 from quire.tools.dump.files import LOOK_SIZE_BYTES, WINDOW_SIZE_BYTES, Window, find_bytes, is_zero
 from quire.tools.dump.secrets import lac_packet_text, master_key_text
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from wire.dataclass import dataclass
 
 VALUE_SIZE_MAX_DEFAULT = 200
 #: What `--digest` may be.

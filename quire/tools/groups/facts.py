@@ -8,12 +8,13 @@ from the partition itself, one batch of it.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import click
 
 from quire.tools.groups.client import check
+from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, WireError
 from wire.kafka.messages import (
     ConsumerGroupDescribeRequest,
@@ -49,7 +50,7 @@ RECORD_BYTES_MAX = 64 << 20
 Partition = tuple[str, int]
 
 
-@dataclass
+@dataclass()
 class GroupMember:
     """`assigned`: what it has; `target`: what it is to have, None where nobody tells that."""
 
@@ -62,7 +63,7 @@ class GroupMember:
     target: list[Partition] | None = None
 
 
-@dataclass
+@dataclass()
 class PartitionFacts:
     """None: not known, or there is none. `error`: why it could not be asked."""
 
@@ -78,7 +79,7 @@ class PartitionFacts:
         return max(0, self.end - self.committed)
 
 
-@dataclass
+@dataclass()
 class GroupFacts:
     name: str
     coordinator: Address

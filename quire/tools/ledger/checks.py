@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.ledger_check import LedgerChecker
 from quire.tools.output import progress
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.bookie_watcher import BookieWatcher
@@ -18,6 +17,7 @@ from metadata.store import NoNodeError
 from runtime.running import running
 from wire.bookkeeper.ledger_metadata import LedgerMetadata, MetadataFormatError, parse
 from wire.bookkeeper.records import parse_service_info
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence

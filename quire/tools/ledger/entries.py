@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,7 @@ from ledger.errors import LedgerBusyError, LedgerError, LedgerMetadataError
 from quire.tools.output import progress
 from wire.bookkeeper.entry import Digest, DigestMismatchError, DigestType, parse_header
 from wire.bookkeeper.status import LAST_ADD_CONFIRMED_ENTRY, Status
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

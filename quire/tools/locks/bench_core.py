@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil
 from typing import TYPE_CHECKING
 
 from quire.tools.locks.audit_core import APPEND, WRITE
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

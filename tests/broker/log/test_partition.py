@@ -34,6 +34,7 @@ from ledger.config import LedgerClientConfig
 from ledger.placement import RandomPlacement
 from ledger.reader import LedgerReader
 from metadata.memory import MemoryStore
+from metadata.shared_writes import SharedWrites
 from runtime.env import RealClock, real_env
 from runtime.turn import SPENT_UNITS, Turn
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -122,7 +123,9 @@ class World:
         assert self.log.state is State.ONLINE
 
     def keeper_parts(self):
-        return KeeperParts(ChainStores(self.store, self.ledgers, self.settings), self.env)
+        return KeeperParts(
+            ChainStores(self.store, self.ledgers, self.settings, SharedWrites(self.store)), self.env
+        )
 
     async def _keep(self):
         with self.scope:

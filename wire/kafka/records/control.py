@@ -6,9 +6,9 @@ of an end-of-transaction marker (KIP-98) is `version i16, coordinator epoch i32`
 """
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 
+from wire.dataclass import dataclass
 from wire.kafka.errors import WireError
 from wire.kafka.records.batch import NO_LEADER_EPOCH, NO_SEQUENCE, build_batch
 from wire.kafka.records.record import Record

@@ -14,9 +14,9 @@ magic byte lies at the same place in all three formats.
 
 import struct
 import zlib
-from dataclasses import dataclass
 
 from wire.buffers import Buffer
+from wire.dataclass import dataclass
 from wire.kafka.errors import WireError
 from wire.kafka.records.batch import COMPRESSION_MASK, NO_TIMESTAMP, TIMESTAMP_TYPE_MASK
 

@@ -9,8 +9,9 @@ surrogates, so that rewriting a batch (compaction) changes nothing.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from wire.dataclass import dataclass
 from wire.kafka.errors import EncodeError, WireError
 
 _KEY_ERRORS = "surrogateescape"

@@ -3,7 +3,8 @@
 Nothing is copied and no record is made: lengths are added up, from the first record to the last.
 Each start depends on the length before it, so no vector of anything walks it; a few nanoseconds a
 record take machine code. `_walk.c` is that, built when the package is installed where there is a
-compiler, and `walk_pure` is the same in Python: what runs without one, and the oracle of the other
+compiler, and `walk_pure` is the same in Python: what runs without one, or if the environment says
+so (wire/compiled.py), and the oracle of the other
 (tests/wire/kafka/records/test_walk.py has them agree, faults and positions included, on whole
 batches and damaged ones). `IS_COMPILED` tells which of them `walk` is. `spans` is the other walk,
 for who needs the records' places and keys (compaction), with `spans_pure` beside it.
@@ -36,6 +37,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from wire.buffers import Buffer
+from wire.compiled import check_allowed
 
 #: A record and where it lies in its batch's records: it begins at `start`, its offset delta at
 #: `rest` (behind length, attributes and timestamp delta), and the next record at `end`; timestamp
@@ -381,10 +383,11 @@ Whole: TypeAlias = tuple[tuple[int, ...], int, int]
 whole_batch: Callable[[Buffer, int], Whole | None] | None
 
 try:
+    check_allowed()
     from wire.kafka.records._walk import spans as spans
     from wire.kafka.records._walk import walk as walk
     from wire.kafka.records._walk import whole_batch as whole_batch
-except ImportError:  # no compiler was there when the package was installed
+except ImportError:  # not wanted, or no compiler was there when the package was installed
     walk, spans, whole_batch = walk_pure, spans_pure, None
     IS_COMPILED = False
 else:

@@ -8,8 +8,10 @@ and its result depends on nothing but the input: not on the order of its mapping
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from uuid import UUID
+
+from wire.dataclass import dataclass
 
 #: Topic id -> partitions; never changed in place.
 Target = dict[UUID, frozenset[int]]

@@ -13,7 +13,6 @@ first answer, and goes on without; until keys come nobody can log in.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -22,6 +21,7 @@ from broker.api import in_slices
 from broker.security.sasl.oauth.keys_core import KID_CHARACTERS_MAX, JwksError, Keys, parsing_jwks
 from runtime.documents import DocumentError
 from runtime.logs import kv
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

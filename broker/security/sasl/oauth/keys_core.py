@@ -7,10 +7,10 @@ whatever cannot be used is left out with a reason. A set in which nothing is lef
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from broker.security.sasl.oauth.json_core import decode_base64url, read_object
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping

@@ -9,7 +9,8 @@ dropped, but they must be well formed. Stricter than Kafka: `auth` and each exte
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from wire.dataclass import dataclass
 
 #: One is read in one turn of the loop: at the dearest 0.1 ms for each KiB, on a slow machine.
 TOKEN_BYTES_MAX = 32 << 10

@@ -13,12 +13,12 @@ twice, and a principal's name with blanks around it, control characters or halve
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.security.sasl.oauth.json_core import decode_base64url, read_object
 from broker.security.sasl.oauth.keys_core import KID_CHARACTERS_MAX
 from broker.security.sasl.oauth.message_core import TOKEN_BYTES_MAX
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

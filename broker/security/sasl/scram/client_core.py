@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from broker.security.sasl.mechanism import AuthenticationFailedError
 from broker.security.sasl.scram.hashes import ITERATIONS_MAX, ITERATIONS_MIN
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from broker.security.sasl.scram.hashes import ScramHash

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from broker.security.sasl.scram.hashes import BY_NAME, ITERATIONS_MIN
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

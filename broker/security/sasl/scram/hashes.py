@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+
+from wire.dataclass import dataclass
 
 #: Fewer are not accepted, when credentials are set and when they are used.
 ITERATIONS_MIN = 4096

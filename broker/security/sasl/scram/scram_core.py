@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import hmac
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from broker.security.sasl.mechanism import AuthenticationFailedError, Login
@@ -23,6 +22,7 @@ from broker.security.sasl.scram.messages_core import (
     server_final,
     server_first,
 )
+from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from broker.security.sasl.scram.credentials import Credential

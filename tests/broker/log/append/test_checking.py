@@ -142,19 +142,20 @@ def misspelt_locks():
 
 
 @pytest.mark.parametrize(
-    ("changed", "malformed"),
+    ("changed", "malformed", "at_once"),
     [
-        ({"cleanup_policy": ("compact",)}, without_keys),
-        ({"quire_locks": "optional"}, misspelt_locks),
+        # Where records are walked in Python, one that is packed is too much for its turn.
+        ({"cleanup_policy": ("compact",)}, without_keys, int(IS_COMPILED)),
+        ({"quire_locks": "optional"}, misspelt_locks, 1),
     ],
     ids=["packed", "locks"],
 )
-async def test_what_is_refused_has_cost_its_time(world, nursery, changed, malformed):
+async def test_what_is_refused_has_cost_its_time(world, nursery, changed, malformed, at_once):
     """Batches that are refused after most of the work: no turn does that of hundreds."""
     world.log.config = Config(**changed)
     data = malformed()
     appends = [world.append(memoryview(bytearray(data))) for _ in range(100)]
-    assert len(world.finished) == 1
+    assert len(world.finished) == at_once
     nursery.start_soon(world.checks.run)
     with trio.fail_after(20):
         while len(world.finished) < len(appends):

@@ -25,6 +25,7 @@ from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.placement import RandomPlacement
 from metadata.memory import MemoryStore, MemoryTree
+from metadata.shared_writes import SharedWrites
 from runtime.env import Env
 from runtime.turn import Turn
 from tests.broker.log.test_partition import PATH, Config
@@ -129,7 +130,7 @@ class World:
         self.keeper = Keeper(
             self.log,
             Claim(PATH, Incarnation(1, f"{self.lives:032x}")),
-            KeeperParts(ChainStores(store, ledgers, self.settings), self.env),
+            KeeperParts(ChainStores(store, ledgers, self.settings, SharedWrites(store)), self.env),
         )
         await self.nursery.start(self._live, bookies, ledgers)
         with trio.fail_after(60):
