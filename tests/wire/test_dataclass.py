@@ -8,6 +8,7 @@ import pickle
 import threading
 import typing
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import FrozenInstanceError, field
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
@@ -28,7 +29,8 @@ WRITTEN = ("__init__", "__repr__", "__eq__", "__hash__")
 
 
 def own_init(self, a=1, b=2):
-    object.__setattr__(self, "a", a)
+    with suppress(AttributeError):  # slots, and no such field
+        object.__setattr__(self, "a", a)
 
 
 def own_post_init(self):
