@@ -117,6 +117,8 @@ class SimFile:
 
     def read_cached(self, size: int, offset: int) -> memoryview:
         self._content()
+        if size < 0:
+            raise ValueError("negative count")  # as memory of that size
         return memoryview(self.pread(self._disk.cached_size(size), offset))
 
     def is_cached(self, size: int, offset: int) -> bool:

@@ -126,6 +126,7 @@ class Reader:
         "_config",
         "_damages",
         "_disk",
+        "_drop_count",
         "_hints",
         "_index",
         "_logs",
@@ -155,6 +156,8 @@ class Reader:
         self._cold_reads = ColdReads()
         self._single_size = SINGLE_SIZE_MIN_BYTES
         self._hints: dict[tuple[int, int], _Hint] = {}
+        #: Of the write cache, when the hints were right.
+        self._drop_count = cache.drop_count
         self.statistics = ReadStatistics()
 
     def last_entry_id(self, ledger_id: int) -> int:
@@ -236,10 +239,12 @@ class Reader:
     async def _read_log(
         self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
     ) -> list[memoryview]:
+        self._hints.pop((ledger_id, first_entry_id), None)  # it has been tried, or came meanwhile
         located = self._locate(ledger_id, first_entry_id)
         if located is None:
             return []
         log, position = located
+        drop_count = self._cache.drop_count
         file = self._logs.file(log)
         log.readers += 1
         try:
@@ -264,7 +269,8 @@ class Reader:
             self._cut_at_damage(log, run, position, ledger_id, first_entry_id)
         finally:
             self._logs.release(log)
-        self._remember(ledger_id, first_entry_id, log, run, count_max)
+        if drop_count == self._cache.drop_count:
+            self._remember(ledger_id, first_entry_id, log, run, count_max)
         self.statistics.log_entries += len(run.entries)
         self.statistics.entry_bytes += run.size
         return run.entries
@@ -293,7 +299,8 @@ class Reader:
     ) -> None:
         """Shortens a run to what is in front of the first damaged entry; DamagedRecordError if
         nothing is."""
-        count, position = run.intact_count, origin
+        count = run.intact_count
+        position = last_position = origin
         self.statistics.verified_entries += max(count, 0)
         if count < 0:
             count = len(run.entries)
@@ -301,6 +308,7 @@ class Reader:
         for index, entry in enumerate(run.entries):
             if index == count or position == known:
                 break
+            last_position = position
             position += LENGTH_SIZE + len(entry)
         else:
             if run.intact_count >= 0:
@@ -315,15 +323,36 @@ class Reader:
             )
         run.size -= sum(map(len, run.entries[index:]))
         del run.entries[index:]
-        run.position = run.last_position = run.end = position
+        run.last_position = last_position
+        run.position = run.end = position
         run.is_followed = False
         run.next_size = run.next_window = 0
 
     def _read_log_nowait(
         self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int, always: bool
     ) -> _Run | None:
-        """None if it would have to wait. `always`: the first goes even if it is too large."""
+        """None if it would have to wait, or if a hint was wrong: the next one asks the index.
+        `always`: the first goes even if it is too large."""
+        self._drop_hints_of_deleted()
         hint = self._hints.get((ledger_id, first_entry_id))
+        try:
+            return self._look(hint, ledger_id, first_entry_id, count_max, size_max, always)
+        except (DamagedRecordError, OSError):
+            if hint is None:
+                raise
+            # What was seen behind other entries is not always what the index refers to: of a
+            # journal that was adopted the end is cut off, and an entry may be written again.
+            return None
+
+    def _look(
+        self,
+        hint: _Hint | None,
+        ledger_id: int,
+        first_entry_id: int,
+        count_max: int,
+        size_max: int,
+        always: bool,
+    ) -> _Run | None:
         located = self._locate(ledger_id, first_entry_id)
         if located is None:
             return _Run(0)
@@ -332,12 +361,7 @@ class Reader:
         rest = log.size_bytes - position
         size = min(self._window(count_max, size_max, hint), rest)
         while True:
-            try:
-                window = file.read_cached(size, position)
-            except OSError:
-                if hint is None:
-                    raise
-                return None  # the entry may have been written again, elsewhere: the index knows
+            window = file.read_cached(size, position)
             if len(window) < RECORD_START_SIZE:
                 return None
             run = _Run(position)
@@ -373,12 +397,19 @@ class Reader:
             return min(wanted, WINDOW_SIZE_MIN_BYTES)
         return max(min(wanted, hint.window, WINDOW_SIZE_MAX_BYTES), hint.least)
 
+    def _drop_hints_of_deleted(self) -> None:
+        """A ledger with the same id may be made anew, while the log of the old one is there."""
+        if self._drop_count != self._cache.drop_count:
+            self._drop_count = self._cache.drop_count
+            self._hints.clear()
+
     def _locate(self, ledger_id: int, entry_id: int) -> tuple[EntryLog, int] | None:
         """The log and the position of the record, its length included; None if there is none."""
         hint = self._hints.pop((ledger_id, entry_id), None)
         if (
             hint is not None
             and (log := self._logs.get(hint[0])) is not None
+            and hint[1] <= log.size_bytes - RECORD_START_SIZE  # it may have been cut
             # What is damaged there may have been written again, elsewhere.
             and self._damages.first_cut(log.log_id, hint[1], hint[1] + 1) < 0
         ):

@@ -252,6 +252,7 @@ class WriteCache:
         "_segment_base",
         "_segment_size",
         "active",
+        "drop_count",
         "flushing",
         "position",
         "view",
@@ -267,6 +268,8 @@ class WriteCache:
         assert self._segment_size <= self._generation_size_max
         self.active = Generation()
         self.flushing: Generation | None = None
+        #: How many ledgers were dropped: what is known of places of entries may be wrong since.
+        self.drop_count = 0
         #: The segment that is being filled, how far, and its index in the generation, shifted.
         self.view = memoryview(bytearray())
         self.position = 0
@@ -368,6 +371,7 @@ class WriteCache:
 
     def drop_ledger(self, ledger_id: int) -> None:
         """Forgets a ledger's entries; the memory comes back with the flush."""
+        self.drop_count += 1
         self.active.runs.pop(ledger_id, None)
         if self.flushing is not None:
             self.flushing.runs.pop(ledger_id, None)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from bookie.storage.entry_log_format import LENGTH_SIZE
 from bookie.storage.reader import BEHIND_BYTES, WINDOW_SIZE_MIN_BYTES
-from tests.bookie.storage.large_entries import add, payload_of
+from tests.bookie.storage.large_entries import add, check, payload_of
 from wire.bookkeeper.status import Status
 
 MIB = 1 << 20
@@ -166,3 +167,68 @@ async def test_an_entry_written_again_is_read_where_the_index_has_it(
         status, entry = await bookie.read_entry(1, 7)
         assert status is Status.EOK
         assert entry == entry_bytes(1, 7, payload_of(1, 7, 20_000))
+
+
+@pytest.mark.parametrize("ledgers", [1, 30])
+async def test_a_place_behind_what_an_adopted_journal_keeps(
+    machine_class, entry_bytes, autojump_clock, ledgers
+):
+    """The next entry was seen there, is in a log of its own now, and the journal was cut: the place
+    is behind the end, or in the ledgers map."""
+    machine = machine_class(
+        1,
+        journal_kept_entry_min_bytes=1000,
+        journal_size_bytes=96 * 1024,
+        write_cache_size_bytes=128 * 1024,
+    )
+    small = [(1, each) for each in range(3, 6)]
+    async with machine.running() as bookie:
+        await add(machine, bookie, [(each, 0) for each in range(2, 1 + ledgers)], entry_bytes, 1000)
+        await add(machine, bookie, [(1, each) for each in range(3)], entry_bytes, 3000)
+        assert await bookie.flush()
+        (log,) = bookie._logs.adopted.values()
+        await add(machine, bookie, small, entry_bytes, 50)
+        assert len(bookie._reader.read_nowait(1, 0, 4096, MIB)) == 6
+        assert bookie._reader._hints[1, 3].position > log.records_end
+        others = iter(range(100, 200))
+        while log.journal_id >= 0:
+            assert await bookie.flush()
+            other = next(others)
+            await add(machine, bookie, [(other, each) for each in range(20)], entry_bytes, 200)
+        assert log.size_bytes > log.records_end, "it has its map"
+        await check(bookie, small, entry_bytes, 50)
+
+
+async def test_no_place_of_a_ledger_outlives_it(sorting, entry_bytes, autojump_clock):
+    """Made anew, long after, it may have the same id, while its log is kept for others."""
+    ids = [(1, each) for each in range(8)]
+    async with sorting.running() as bookie:
+        await add(sorting, bookie, [*ids, (2, 0)], entry_bytes, 1000)
+        for other in (3, 4):
+            assert await bookie.flush()
+            await add(sorting, bookie, [(other, 0)], entry_bytes)
+        assert len(bookie._reader.read_nowait(1, 0, 4, MIB)) == 4
+        assert {(1, 3), (1, 4)} <= bookie._reader._hints.keys()
+        assert await bookie.delete_ledger(1) is Status.EOK
+        for _ in range(2):
+            assert await bookie.flush()
+            bookie._table.age_tombstones()
+        await add(sorting, bookie, ids, entry_bytes, 900)
+        for other in (5, 6):
+            assert await bookie.flush()
+            await add(sorting, bookie, [(other, 0)], entry_bytes)
+        await check(bookie, ids[3:5], entry_bytes, 900)
+
+
+async def test_the_last_entry_before_damage_is_found_where_it_is(
+    sorting, entry_bytes, autojump_clock
+):
+    async with sorting.running() as bookie:
+        await fill(sorting, bookie, entry_bytes, (1,), 8, 20_000)
+        reader = bookie._reader
+        assert len(reader.read_nowait(1, 0, 4096, MIB)) == 8
+        log, position = reader._hints[1, 7][:2]
+        bookie._damages.cut_reads_at(log, position)
+        assert len(reader.read_nowait(1, 0, 4096, MIB)) == 7
+        before = LENGTH_SIZE + len(entry_bytes(1, 6, bytes(20_000)))
+        assert reader._hints[1, 6][:2] == (log, position - before)
