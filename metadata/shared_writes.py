@@ -14,6 +14,8 @@ Owner of the state: whoever made it, on the event loop; there is no task of its 
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -41,8 +43,8 @@ TOLD_PER_TURN = 25
 class SharedWrites:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        #: In order, without those in the request under way.
-        self._asked: list[_Change] = []
+        #: In order, without those in the request under way. Ten thousand may be cancelled at once.
+        self._asked: OrderedDict[_Change, None] = OrderedDict()
         self._is_writing = False
 
     async def get(self, path: str) -> Node:
@@ -60,7 +62,7 @@ class SharedWrites:
         """As `MetadataStore.multi`; MetadataUnknownOutcomeError as `put`."""
         assert ops
         change = _Change(ops)
-        self._asked.append(change)
+        self._asked[change] = None
         try:
             if not self._is_writing:
                 await trio.lowlevel.checkpoint()  # others that start now come along
@@ -71,7 +73,7 @@ class SharedWrites:
                     await self._write()
         finally:
             if change in self._asked:  # it is cancelled
-                self._asked.remove(change)
+                del self._asked[change]
                 self._wake_next()
         if change.is_refused:
             await self._send(change)
@@ -129,19 +131,21 @@ class SharedWrites:
     def _take_some(self) -> list[_Change]:
         """The first ones; one at least."""
         assert self._asked, "who writes has asked"
-        count = size_bytes = 0
-        for change in self._asked[:CHANGES_MAX]:
+        some: list[_Change] = []
+        size_bytes = 0
+        for change in islice(self._asked, CHANGES_MAX):
             size_bytes += change.size_bytes
-            if count and size_bytes > BYTES_MAX:
+            if some and size_bytes > BYTES_MAX:
                 break
-            count += 1
-        some, self._asked = self._asked[:count], self._asked[count:]
+            some.append(change)
+        for change in some:
+            del self._asked[change]
         return some
 
     def _wake_next(self) -> None:
         """Somebody has to write for those who are left."""
         if self._asked and not self._is_writing:
-            self._asked[0].wake()
+            next(iter(self._asked)).wake()
 
 
 class _Change:
