@@ -9,6 +9,7 @@ from metadata.shared_writes import BYTES_MAX, CHANGES_MAX, TOLD_PER_TURN, Shared
 from metadata.store import (
     BadVersionError,
     CreateOp,
+    MetadataClosedError,
     MetadataUnavailableError,
     MetadataUnknownOutcomeError,
     NodeExistsError,
@@ -131,6 +132,7 @@ async def test_a_change_of_several_ops_stays_whole(autojump_clock, store):
     ("kind", "is_done"),
     [
         (MetadataUnavailableError, False),
+        (MetadataClosedError, False),
         (MetadataUnknownOutcomeError, False),
         (MetadataUnknownOutcomeError, True),
     ],
@@ -181,6 +183,31 @@ async def test_one_that_is_cancelled_while_it_waits_is_never_sent(autojump_clock
     await trio.sleep(5)
     assert (await store.get("/n-1")).version == 0
     await writes.put("/n-1", b"x", 0)
+
+
+async def test_one_that_is_cancelled_when_it_is_its_turn_leaves_it_to_the_next(
+    autojump_clock, store, monkeypatch, nursery
+):
+    writes, outcomes, scope = SharedWrites(store), {}, trio.CancelScope()
+
+    async def put_and_cancel(path, data, version):
+        await trio.sleep(1)
+        done = await MemoryStore.put(store, path, data, version)
+        scope.cancel()  # who waits runs after the one whose request this is
+        return done
+
+    async def cancelled():
+        with scope:
+            await put_all(writes, [1], outcomes)
+
+    monkeypatch.setattr(store, "put", put_and_cancel)
+    nursery.start_soon(put_all, writes, [0], outcomes)
+    await trio.sleep(0.2)
+    nursery.start_soon(cancelled)
+    await trio.sleep(0.2)
+    with trio.fail_after(5):
+        await put_all(writes, [2], outcomes)
+    assert outcomes == {0: 1, 2: 1}
 
 
 async def test_who_was_told_goes_on_in_slices(autojump_clock, store, monkeypatch):
