@@ -309,3 +309,34 @@ def test_the_server_has_no_other():
             if isinstance(node, ast.Attribute) and ast.unparse(node) == "dataclasses.dataclass":
                 others.append(path)
     assert others == []
+
+
+@pytest.mark.parametrize("make", [dataclass, dataclasses.dataclass])
+def test_what_a_field_or_the_body_says_of_hashes_and_copies(make):
+    @make(frozen=True)
+    class Half:
+        a: int
+        b: object = field(hash=False)
+
+    assert hash(Half(1, [])) == hash(Half(1, [2]))
+
+    @make(frozen=True)
+    class Equal:
+        a: int
+
+        def __eq__(self, other):
+            return isinstance(other, Equal)
+
+    assert hash(Equal(1)) == hash(Equal(1)) != hash(Equal(2))
+
+    @make(slots=True, frozen=True)
+    class Own:
+        a: int
+
+        def __getstate__(self):
+            return self.a
+
+        def __setstate__(self, state):
+            object.__setattr__(self, "a", -state)
+
+    assert copy.copy(Own(1)) == Own(-1)
