@@ -2,6 +2,7 @@
 
 import pytest
 
+import bookie.storage.reader as reader_module
 from bookie.storage.entry_log_format import LENGTH_SIZE
 from bookie.storage.reader import BEHIND_BYTES, WINDOW_SIZE_MIN_BYTES
 from tests.bookie.storage.large_entries import add, check, payload_of
@@ -131,6 +132,7 @@ async def test_what_lies_between_others_is_not_copied_with_them(
         assert [each for some in answers for each in some] == entries_of(
             entry_bytes, 1, count, size
         )
+        assert all(sum(map(len, some)) <= MIB for some in answers)
         behind = BEHIND_BYTES + WINDOW_SIZE_MIN_BYTES
         assert sum(watched.looks) < count * (size + 100 + behind)
         # The end of a group is passed: what is behind it is the next entry, if nobody wrote beside.
@@ -232,3 +234,43 @@ async def test_the_last_entry_before_damage_is_found_where_it_is(
         assert len(reader.read_nowait(1, 0, 4096, MIB)) == 7
         before = LENGTH_SIZE + len(entry_bytes(1, 6, bytes(20_000)))
         assert reader._hints[1, 6][:2] == (log, position - before)
+
+
+async def test_what_lies_behind_what_was_checked_is_checked(
+    machine_class, entry_bytes, autojump_clock
+):
+    machine = machine_class(
+        1, journal_kept_entry_min_bytes=0, verify_digest_on_write=True, **LARGE_MACHINE
+    )
+    async with machine.running() as bookie:
+        await fill(machine, bookie, entry_bytes, (1,), 8, 1000)
+        await fill(machine, bookie, entry_bytes, (2,), 8, 1000)
+        reader = bookie._reader
+        assert len(reader.read_nowait(1, 0, 3, MIB)) == 3
+        log, position = reader._hints[1, 3][:2]
+        file = bookie._logs.file(bookie._logs.get(log))
+        (entry,) = bookie._reader.read_nowait(1, 3, 1, 0)
+        at = position + 2 * (LENGTH_SIZE + len(entry)) + 500
+        file.pwrite([bytes([file.pread(1, at)[0] ^ 1])], at)
+        assert len(reader.read_nowait(1, 0, 4096, MIB)) == 5
+
+
+async def test_places_are_remembered_up_to_a_number(
+    sorting, entry_bytes, autojump_clock, monkeypatch
+):
+    monkeypatch.setattr(reader_module, "HINTS_MAX", 3)
+    async with sorting.running() as bookie:
+        await fill(sorting, bookie, entry_bytes, (1, 2, 3, 4), 4, 1000)
+        await fill(sorting, bookie, entry_bytes, (5,), 1, 1000)
+        for ledger_id in (1, 2, 3, 4):
+            assert len(bookie._reader.read_nowait(ledger_id, 0, 2, MIB)) == 2
+        assert list(bookie._reader._hints) == [(3, 2), (4, 1), (4, 2)]
+
+
+async def test_a_small_answer_is_not_all_that_was_looked_at(sorting, entry_bytes, autojump_clock):
+    """Who keeps it would keep that."""
+    async with sorting.running() as bookie:
+        await fill(sorting, bookie, entry_bytes, (1, 2), 10, 1000)
+        await fill(sorting, bookie, entry_bytes, (3,), 10, 1000)
+        (entry,) = bookie._reader.read_nowait(1, 9, 4096, MIB)
+        assert len(entry.obj) == len(entry)
