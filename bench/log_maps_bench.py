@@ -26,6 +26,7 @@ from pathlib import Path
 
 import trio
 
+from bench.longest_step import LongestStep
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.ledger_table import LedgerState
@@ -55,18 +56,6 @@ class Known:
 
     async def digest(self, ledger_id):
         return None
-
-
-class LongestStep(trio.abc.Instrument):
-    def __init__(self):
-        self.seconds = 0.0
-        self._start = time.thread_time()
-
-    def before_task_step(self, task):
-        self._start = time.thread_time()
-
-    def after_task_step(self, task):
-        self.seconds = max(self.seconds, time.thread_time() - self._start)
 
 
 def resident_bytes():

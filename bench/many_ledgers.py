@@ -35,6 +35,7 @@ from types import SimpleNamespace
 import trio
 
 from bench import rounds
+from bench.longest_step import LongestStep
 from bench.peers import ZooKeeper
 from broker.cluster.ownership import Incarnation
 from broker.log.life.chain import Chain, archive_bytes, archive_path
@@ -224,21 +225,6 @@ class Counted:
         self.nodes += nodes
 
 
-class LongestStep(trio.abc.Instrument):
-    """Of the tasks, between two waits, in the thread's own time."""
-
-    def __init__(self) -> None:
-        self.nanoseconds = 0
-        self._start: int | None = None  # nothing of the step in which it is added
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._start = time.thread_time_ns()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        if self._start is not None:
-            self.nanoseconds = max(self.nanoseconds, time.thread_time_ns() - self._start)
-
-
 def resident_kb(field: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):
@@ -323,7 +309,7 @@ def run_job(name: str, where: str, count: int) -> dict[str, float]:
             figures["requests"] = counted.requests
             figures["nodes read"] = counted.nodes
             figures["memory MB"] = (resident_kb("VmHWM") - before_kb) / 1024
-            figures["longest step ms"] = longest.nanoseconds / 1e6
+            figures["longest step ms"] = longest.seconds * 1000
 
     trio.run(measure)
     return figures

@@ -408,12 +408,12 @@ class Reader:
         hint = self._hints.pop((ledger_id, entry_id), None)
         if (
             hint is not None
-            and (log := self._logs.get(hint[0])) is not None
-            and hint[1] <= log.size_bytes - RECORD_START_SIZE  # it may have been cut
+            and (log := self._logs.get(hint.log_id)) is not None
+            and hint.position <= log.size_bytes - RECORD_START_SIZE  # it may have been cut
             # What is damaged there may have been written again, elsewhere.
-            and self._damages.first_cut(log.log_id, hint[1], hint[1] + 1) < 0
+            and self._damages.first_cut(log.log_id, hint.position, hint.position + 1) < 0
         ):
-            return log, hint[1]
+            return log, hint.position
         location = self._index.get(ledger_id, entry_id)
         if location == 0:
             return None
