@@ -15,6 +15,7 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.server.server import BookieServer, BookieServerSettings
 from runtime.env import real_env
+from tests.turns import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401
 
 settings.register_profile("default", deadline=None)
 settings.register_profile(

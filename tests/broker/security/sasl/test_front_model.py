@@ -40,6 +40,7 @@ from tests.broker.security.sasl.oauth.conftest import (
     public,
     signed,
 )
+from tests.turns import check_turn
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode
 from wire.kafka.headers import decode_response, encode_request
@@ -573,4 +574,4 @@ def test_many_who_log_in_at_once_do_not_hold_the_loop():
             peer.front.dispatch(peer.connection, memoryview(bytearray(two.data[4:])))
         took = time.thread_time() - before
         assert turn.is_spent
-        assert took < 0.02
+        check_turn(took, 0.02)

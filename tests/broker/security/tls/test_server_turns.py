@@ -15,6 +15,7 @@ import trio.testing
 
 from runtime.loop_watch import watch_of_run
 from tests.broker.security.tls.conftest import rsa_key
+from tests.turns import check_turn
 
 pytestmark = pytest.mark.turns
 
@@ -86,4 +87,5 @@ async def test_a_burst_of_handshakes_is_spread_over_turns(
         await wait_until(lambda: world.tls.waiting_count == 0)
         longest.append((watch.histogram.max_seconds, watch.longest_by_name))
     print(f"{version.name}: {[f'{seconds * 1000:.1f} ms' for seconds, _ in longest]}")
-    assert min(longest, key=lambda one: one[0])[0] < TURN_SECONDS_MAX, longest
+    seconds, by = min(longest, key=lambda one: one[0])
+    check_turn(seconds, TURN_SECONDS_MAX, str(by))

@@ -31,6 +31,7 @@ from tests.broker.security.sasl.oauth.conftest import (
     public,
     signed,
 )
+from tests.turns import check_turn
 
 KEYS = parse_jwks(jwks(*map(public, KINDS)))
 RULES = TokenRules()
@@ -386,7 +387,7 @@ def test_a_login_is_short(kind):
             before = time.thread_time()
             check(token)
             took.append(time.thread_time() - before)
-        assert min(took) < 0.005, kid
+        check_turn(min(took), 0.005, kid)
 
 
 def test_objects_are_counted_and_not_only_bytes():
