@@ -321,7 +321,7 @@ class Bookie:
     async def _prepare_journals(self, scope: trio.CancelScope) -> None:
         with scope:
             try:
-                await self._files.run(self._journal.pump)
+                await self._files.run(self._journal.pump, self._journal.filled_bytes)
             except OSError as error:
                 self._fail(error)
 

@@ -446,6 +446,10 @@ class Journal:
         self._statistics.files += 1
         return True
 
+    def filled_bytes(self) -> int:
+        """Of the file in use, which are written."""
+        return self._offset
+
     def leave(self) -> bool:
         """If nothing is on its way, and the next file is prepared: goes on in that one. Whether it
         does."""

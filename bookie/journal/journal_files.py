@@ -3,7 +3,8 @@
 A sync is about half as long if the file does not grow and its blocks were written before, so the
 journal writes into such files, unless its syncs are large and its files are used only once. The
 next one is prepared in the background under its final name; taking it into use is no more than
-turning to it. A journal whose records are all in entry logs becomes a spare; the identity in each
+turning to it. Were the one in use full before, all writes would wait: where it fills up faster than
+the next one is written ahead, what is left of that is only allocated. A journal whose records are all in entry logs becomes a spare; the identity in each
 group's header keeps its old bytes from being taken for records of its next life.
 
 Owner: the event loop's thread; slow calls go through `Disk.run`.
@@ -60,6 +61,7 @@ class JournalFiles:
         "_config",
         "_directory",
         "_disk",
+        "_filled",
         "_has_room",
         "_last_journal_id",
         "_needed",
@@ -80,6 +82,8 @@ class JournalFiles:
         #: Those that were left last became entry logs, so the next one will.
         self._are_adopted = False
         self._sync_bytes = 0
+        #: Bytes of the journal in use that are written.
+        self._filled: Callable[[], int] = lambda: 0
         self._has_room: Callable[[bool], None] = lambda _: None
         #: Ids of journals that were written, or left by an earlier life: not yet recycled.
         self._used: set[int] = set()
@@ -107,9 +111,11 @@ class JournalFiles:
         is ready."""
         self._has_room = function
 
-    async def run(self, kick: Callable[[], None]) -> None:
-        """Prepares the next journal whenever there is none, then calls `kick`. Never returns.
-        OSError if a disk call fails; if there is no space, it is tried again and again."""
+    async def run(self, kick: Callable[[], None], filled: Callable[[], int]) -> None:
+        """Prepares the next journal whenever there is none, then calls `kick`. `filled()`: bytes of
+        the one in use that are written. Never returns. OSError if a disk call fails; if there is no
+        space, it is tried again and again."""
+        self._filled = filled
         while True:
             if self._next is not None:
                 await self._needed.wait()
@@ -150,8 +156,8 @@ class JournalFiles:
 
     async def prepare(self, slice_size_bytes: int = ALLOCATE_SLICE_SIZE_BYTES) -> None:
         """Makes the next journal: a spare with a new header, or a new file full of zeros, which
-        are written and synced so many at a time. When it returns, the file and its name are
-        durable."""
+        are written and synced so many at a time, or allocated. When it returns, the file and its
+        name are durable."""
         disk, config = self._disk, self._config
         assert self._next is None
         journal_id = self._last_journal_id + 1
@@ -195,11 +201,12 @@ class JournalFiles:
         file = self._disk.open(path, create=True)
         try:
             file.truncate(0)
-            if self._are_adopted and self._sync_bytes >= UNWRITTEN_SYNC_MIN_BYTES:
-                await self._disk.run(file.preallocate, self.size_bytes)
-                await file.wait_synced()
-                return
+            is_allocated = self._are_adopted and self._sync_bytes >= UNWRITTEN_SYNC_MIN_BYTES
             for at in range(0, self.size_bytes, slice_size_bytes):
+                if is_allocated or self._filled() > at + slice_size_bytes:
+                    await self._disk.run(file.preallocate, self.size_bytes)
+                    await file.wait_synced()
+                    return
                 # In slices, each synced: a journal's worth of dirty pages at once would make the
                 # syncs of the journal in use wait behind them.
                 size = min(slice_size_bytes, self.size_bytes - at)

@@ -1,9 +1,10 @@
 """How a pass shares the event loop: its steps (steps.py) in slices, and codecs on a thread.
 
 After each slice everybody else has a turn of the loop. A slice is short, as whoever writes beside
-a pass waits for half of one on the way in. If the others' turn took long, clients are at work, and
-the pass waits for as long as its slices took, some of them at once: so a busy broker gives at most
-about half of its time to passes, and an idle one all of it.
+a pass waits for half of one on the way in. Behind a long turn of the others, whose requests wait
+for each other anyway, it is a longer one, or passes would get no further. If their turns are not
+short, clients are at work, and the pass waits for as long as its slices took, some of them at once:
+so a busy broker gives at most about half of its time to passes, and an idle one all of it.
 
 What a slice is is counted, not measured, so that a simulation cuts at the same places; the clock is
 asked only whether others were busy, which no virtual time passes for.
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A slice, in records: about 0.3 ms of them.
-UNITS_PER_SLICE = 150
+#: A slice, in records: about 0.1 ms of them.
+UNITS_PER_SLICE = 50
+#: One behind a turn of everybody else that took LONG_SECONDS: 0.3 ms. A single request takes 0.3
+#: to 0.6 with its sync, and is to find short ones.
+UNITS_PER_LONG_SLICE = 150
+LONG_SECONDS = 0.001
 #: What a batch costs beside its records: header, checksum, the steps themselves.
 UNITS_PER_BATCH = 5
 #: Bytes, as they lie in a batch, that a codec may be given on the loop: 8 KiB may become megabytes.
@@ -44,7 +49,8 @@ class Pace:
         """`check` raises if the pass is to end; it is called after each slice."""
         self._env = env
         self._check = check
-        self._slices = Slices(UNITS_PER_SLICE)
+        self._short, self._long = Slices(UNITS_PER_SLICE), Slices(UNITS_PER_LONG_SLICE)
+        self._slices = self._short
         #: Since the last pause.
         self._busy_turns = 0
 
@@ -79,7 +85,9 @@ class Pace:
         monotonic = self._env.clock.monotonic
         before = monotonic()
         await trio.lowlevel.checkpoint()
-        if monotonic() - before > BUSY_SECONDS:
+        took = monotonic() - before
+        self._slices = self._long if took > LONG_SECONDS else self._short
+        if took > BUSY_SECONDS:
             self._busy_turns += 1
         if self._busy_turns >= BUSY_TURNS_PER_PAUSE:
             self._busy_turns = 0

@@ -77,14 +77,14 @@ class ScanChunk:
         return merge(self.entries, self.facts, key=_entry_id)
 
 
-async def scan(reader: LedgerReader, entry_id: int) -> ScanChunk:
-    """Some entries from `entry_id` (<= last add confirmed) on. LedgerError, EntryFormatError,
-    WireError if what is stored cannot be read."""
+async def scan(reader: LedgerReader, entry_id: int, size_max: int = SCAN_BYTES) -> ScanChunk:
+    """Some entries from `entry_id` (<= last add confirmed) on, of at most `size_max` bytes, or one
+    batch. LedgerError, EntryFormatError, WireError if what is stored cannot be read."""
     payloads: list[memoryview] = []
     while True:
         # A read stops early, too: where the ensemble changes, and in front of a damaged copy.
         end = entry_id + len(payloads)
-        payloads += await reader.read(end, count_max=SCAN_ENTRIES, size_max=SCAN_BYTES)
+        payloads += await reader.read(end, count_max=SCAN_ENTRIES, size_max=size_max)
         chunk = _parse(payloads, entry_id)
         if chunk.next_entry_id > entry_id:
             await _put_together(chunk)

@@ -117,7 +117,7 @@ async def test_while_a_sync_runs_the_next_group_builds(config, wait_until):
 async def test_rolls_only_into_prepared_files_and_recycles(config, rig, wait_until):
     expected = []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.files.run, rig.journal.pump)
+        nursery.start_soon(rig.files.run, rig.journal.pump, rig.journal.filled_bytes)
         for entry_id in range(100):
             answers = []
             payload = bytes([entry_id]) * 700
@@ -279,7 +279,7 @@ async def test_a_file_is_left_only_when_all_of_it_is_durable(
     rig = await Rig(disk, config).open()
     rig.journal._buffered_writes_threshold = 1
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.files.run, rig.journal.pump)
+        nursery.start_soon(rig.files.run, rig.journal.pump, rig.journal.filled_bytes)
         await wait_until(lambda: rig.files._next is not None)
         answers = []
         start = end = first_group_offset(config.journal_alignment_bytes)
@@ -310,7 +310,7 @@ async def test_a_file_is_left_only_when_all_of_it_is_durable(
 
 async def test_a_missing_journal_refuses(config, rig):
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.files.run, rig.journal.pump)
+        nursery.start_soon(rig.files.run, rig.journal.pump, rig.journal.filled_bytes)
         for entry_id in range(60):
             rig.add(1, entry_id, b"x" * 700)
             rig.turn.run()
@@ -330,7 +330,7 @@ async def test_a_missing_journal_refuses(config, rig):
 async def test_a_journal_cut_short_in_the_middle_of_a_chain_refuses(config, rig):
     """All groups of file 2 are gone, nothing in that file tells: the next file's number does."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.files.run, rig.journal.pump)
+        nursery.start_soon(rig.files.run, rig.journal.pump, rig.journal.filled_bytes)
         for entry_id in range(40):
             rig.add(1, entry_id, b"x" * 700)
             rig.turn.run()

@@ -9,6 +9,7 @@ from broker.log.compact.pace import (
     BUSY_TURNS_PER_PAUSE,
     INLINE_BYTES_MAX,
     PAUSE_SECONDS,
+    UNITS_PER_LONG_SLICE,
     UNITS_PER_SLICE,
     Pace,
 )
@@ -70,6 +71,34 @@ async def test_slices(nursery):
 
     turns = await turns_during(nursery, work)
     assert 6000 // UNITS_PER_SLICE - 2 <= turns <= 6000 // UNITS_PER_SLICE + 2
+
+
+async def ends_of_slices(world, units):
+    """After how many units each slice ended, behind a first turn of everybody else."""
+    ends, done = [], 0
+    pace = Pace(world, lambda: ends.append(done))
+    await pace.give_way()
+    ends.clear()
+    while done < units:
+        await pace.step(1)
+        done += 1
+    return ends
+
+
+async def test_slices_behind_long_turns_are_longer(autojump_clock):
+    for took, size in ((0.0009, UNITS_PER_SLICE), (0.0011, UNITS_PER_LONG_SLICE)):
+        world = World()
+        world.clock.monotonic = itertools.cycle((0.0, took)).__next__
+        # The unit that is beyond a slice is the next one's first.
+        assert await ends_of_slices(world, 601) == list(range(size, 601, size))
+
+
+async def test_a_short_turn_makes_slices_short_again(autojump_clock):
+    world = World()
+    world.clock.monotonic = itertools.chain((0.0, 0.01), itertools.repeat(0.0)).__next__
+    first = UNITS_PER_LONG_SLICE
+    # A whole short one, without the unit that ended the long one.
+    assert await ends_of_slices(world, 251) == [first, first + UNITS_PER_SLICE + 1]
 
 
 async def test_many_small_batches_are_slices_too(nursery):
