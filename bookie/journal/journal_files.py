@@ -4,8 +4,9 @@ A sync is about half as long if the file does not grow and its blocks were writt
 journal writes into such files, unless its syncs are large and its files are used only once. The
 next one is prepared in the background under its final name; taking it into use is no more than
 turning to it. Were the one in use full before, all writes would wait: where it fills up faster than
-the next one is written ahead, what is left of that is only allocated. A journal whose records are all in entry logs becomes a spare; the identity in each
-group's header keeps its old bytes from being taken for records of its next life.
+the next one is written ahead, what is left of that is only allocated. A journal whose records are
+all in entry logs becomes a spare; the identity in each group's header keeps its old bytes from
+being taken for records of its next life.
 
 Owner: the event loop's thread; slow calls go through `Disk.run`.
 """

@@ -60,7 +60,7 @@ async def made(disk, tiny, filled, *, adopted=False, sync_bytes=0):
         nursery.start_soon(files.run, ready.set, lambda: filled(disk.calls))
         await ready.wait()
         nursery.cancel_scope.cancel()
-    taken, file = files.take_next()
+    _, file = files.take_next()
     assert file.size() == SIZE
     file.close()
     return disk.calls
