@@ -31,8 +31,11 @@ public final class TransactionLoad {
             int mine = number;
             running[number] = pool.submit(() -> {
                 try (KafkaProducer<byte[], byte[]> producer = producer(bootstrap, topic, mine)) {
-                    producer.initTransactions();
-                    ready.countDown();
+                    try {
+                        producer.initTransactions();
+                    } finally {
+                        ready.countDown(); // or the others would wait for one that failed
+                    }
                     ready.await();
                     commitFor(producer, topic, partitions, records, warmUpSeconds);
                     found[mine] = commitFor(producer, topic, partitions, records, seconds);

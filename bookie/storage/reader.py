@@ -249,7 +249,6 @@ class Reader:
         log.readers += 1
         try:
             ahead = min(self._config.read_ahead_size_bytes, log.size_bytes - position)
-            file.prefetch(ahead, position)
             run = _Run(position)
             window = max(size_max + RECORD_START_SIZE, WINDOW_SIZE_MIN_BYTES)
             while not run.entries:
@@ -260,6 +259,7 @@ class Reader:
                     log,
                     position,
                     size,
+                    ahead,
                     ledger_id,
                     first_entry_id,
                     count_max,
@@ -281,12 +281,15 @@ class Reader:
         log: EntryLog,
         position: int,
         size: int,
+        ahead: int,
         ledger_id: int,
         first_entry_id: int,
         count_max: int,
         size_max: int,
     ) -> _Run:
-        """On a worker thread: touches nothing but the file and the run."""
+        """On a worker thread: touches nothing but the file and the run. Even to ask for pages takes
+        milliseconds, as the kernel looks for the memory first."""
+        file.prefetch(ahead, position)
         run = _Run(position)
         window = memoryview(file.pread(size, position))
         self._follow(window, log, run, ledger_id, first_entry_id, count_max, size_max, True)
