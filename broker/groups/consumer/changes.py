@@ -73,6 +73,10 @@ def fence(changes: Changes, member_ids: Iterable[str], context: Context) -> None
         changes.bump(context)
 
 
+#: Also of a group whose targets were not made for its topics: they differ from any.
+NO_TOPICS_HASH = 0
+
+
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
     """Of what an assignment depends on: ids and partition counts. A signed 64-bit number, 0 for no
     topics. Topics that do not exist count as none. Kafka's are XXH3-64 of the same and more; a hash
@@ -80,7 +84,7 @@ def metadata_hash(names: Iterable[str], topics: Topics) -> int:
     assignment more."""
     found = [topic for topic in map(topics.get, names) if topic is not None]
     if not found:
-        return 0
+        return NO_TOPICS_HASH
     parts = sorted(b"%s%d" % (topic.id.bytes, topic.partition_count) for topic in found)
     digest = hashlib.blake2b(b"".join(parts), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -11,12 +11,13 @@ All events of a change are one unit: stored together or not at all.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from broker.groups.classic.types import GroupSnapshot, MemberSnapshot
-from broker.groups.consumer.changes import metadata_hash
+from broker.groups.consumer.changes import NO_TOPICS_HASH, metadata_hash
 from broker.groups.consumer.events import (
     ClassicSet,
     CurrentSet,
@@ -126,10 +127,13 @@ def upgraded(classic: ClassicGroup, members_max: int, topics: Topics) -> list[Ev
                 assigned[topic_id] = mine
         members.append(member)
         currents.append(Current(epoch, epoch, MemberState.STABLE, assigned))
+    # What the classic group's leader did not know of yet, or gave to nobody, would stay nobody's: a
+    # static member that takes its own place raises no epoch.
+    is_whole = _are_whole(taken, names, topics)
     return [
         ClassicSet(None),
         *(MemberSet(member.member_id, member) for member in members),
-        GroupEpoch((epoch, metadata_hash(names, topics))),
+        GroupEpoch((epoch, metadata_hash(names, topics) if is_whole else NO_TOPICS_HASH)),
         *(
             TargetSet(member.member_id, {t: frozenset(p) for t, p in current.assigned.items()})
             for member, current in zip(members, currents, strict=True)
@@ -140,6 +144,13 @@ def upgraded(classic: ClassicGroup, members_max: int, topics: Topics) -> list[Ev
             for member, current in zip(members, currents, strict=True)
         ),
     ]
+
+
+def _are_whole(taken: set[tuple[UUID, int]], names: Iterable[str], topics: Topics) -> bool:
+    """Whether somebody has each partition of these topics."""
+    found = {topic.id: topic.partition_count for topic in map(topics.get, names) if topic}
+    given = Counter(topic_id for topic_id, number in taken if number < found.get(topic_id, 0))
+    return given == Counter(found)
 
 
 def _upgraded_member(classic: ClassicGroup, old: OldMember, topics: Topics) -> tuple[Member, Owned]:

@@ -662,6 +662,25 @@ async def test_upgrade_mid_rebalance(world, autojump_clock):
 
 
 @pytest.mark.parametrize(
+    ("given", "beyond"), [(range(4), ()), (range(3), ()), (range(3), (9,)), ((), ())]
+)
+async def test_what_no_classic_member_had_is_given_after_the_upgrade(
+    world, autojump_clock, given, beyond
+):
+    """A static member comes back with the other protocol, which raises no epoch. Its group's leader
+    had not known of all partitions."""
+    old = OldClient(world, "t", instance="i")
+    await old.join()
+    assert await old.lead(t=[*given, *beyond]) is E.NONE
+    new = Client(world, "a", "t", instance_id="i")
+    assert await new.beat() is E.NONE
+    await settle(new)
+    assert new.owned == {world.catalog.get("t").id: set(range(4))}
+    changed = set(given) != set(range(4))
+    assert group_of(world).applied.epoch == old.generation + changed
+
+
+@pytest.mark.parametrize(
     ("settings", "metadata"),
     [
         ({"may_upgrade": False}, None),
