@@ -1,11 +1,18 @@
 """A turn that is too long is measured again, and nothing else is run twice."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.turns import TurnTooLongError, check_turn
+
 ROOT = Path(__file__).parent.parent
 TESTS = """
+import time
+
 import pytest
 import trio
 from tests.turns import check_turn
@@ -53,6 +60,41 @@ async def test_both(fails_otherwise):
     runs_of("both")
     check_turn(1.0, 0.9)
 
+@MARK
+def test_what_a_finally_took_the_place_of():
+    try:
+        assert runs_of("hidden") > 1
+    finally:
+        check_turn(1.0, 0.9)
+
+@pytest.fixture
+def too_late():
+    yield
+    check_turn(1.0 / runs["body"], 0.9)
+
+@MARK
+def test_a_phase_that_fails_otherwise(too_late):
+    assert runs_of("body") > 1
+
+@MARK
+@pytest.mark.timeout(1)
+def test_the_second_run_has_its_time(clock=time):
+    if runs_of("timed") > 1:
+        clock.sleep(5)
+    check_turn(1.0 / runs["timed"], 0.9)
+
+@pytest.fixture(scope="module")
+def shared():
+    runs_of("shared")
+
+@MARK
+def test_shared_by_one(shared):
+    check_turn(1.0 / runs_of("one"), 0.9)
+
+@MARK
+def test_shared_by_the_next(shared):
+    assert runs["shared"] == 1
+
 def test_without_the_mark():
     check_turn(1.0 / runs_of("unmarked"), 0.9)
 """
@@ -74,6 +116,7 @@ def test_what_is_too_long_is_measured_once_more(tmp_path):
     counts = {name: ran.count(name) for name in ran}
     assert counts == {
         "fixture": 2, "nested": 2, "always": 2, "another": 1, "both": 1, "unmarked": 1,
+        "hidden": 1, "body": 1, "timed": 2, "shared": 1, "one": 2,
     }, done.stdout  # fmt: skip
     failed = {
         line.split("::")[1].split()[0]
@@ -82,7 +125,15 @@ def test_what_is_too_long_is_measured_once_more(tmp_path):
     }
     assert failed == {
         "test_always", "test_another_failure", "test_both", "test_without_the_mark",
+        "test_what_a_finally_took_the_place_of", "test_a_phase_that_fails_otherwise",
+        "test_the_second_run_has_its_time",
     }, done.stdout  # fmt: skip
     again = "measured again: test_them.py::test_always: what is ours: 1000.0 ms, 900 may"
     assert again in done.stdout
     assert "TurnTooLongError: what is ours: 2000.0 ms, 900 may" in done.stdout
+
+
+@pytest.mark.parametrize("seconds", [1.0, math.nan])
+def test_a_bound_is_not_reached(seconds):
+    with pytest.raises(TurnTooLongError):
+        check_turn(seconds, 1.0)

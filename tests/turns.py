@@ -3,11 +3,13 @@
 A turn is measured by its thread's processor time. On a virtual machine that counts what the host
 does meanwhile, too: a page that it gave away and fetches, or another guest on the same core, are
 8 ms every minute here and were 60 ms once. A turn that is our code's is as long the second time, so
-what is too long twice fails. Whatever else fails is not tried again.
+what is too long twice fails. Whatever else fails is not tried again. What is slow once in a process
+only, an import or a table, is not seen.
 """
 
 import pytest
 from _pytest.runner import runtestprotocol
+from pytest_timeout import _get_item_settings
 
 #: What a test has failed by, in its phases.
 ERRORS = pytest.StashKey[list[BaseException]]()
@@ -27,7 +29,8 @@ def leaves(error):
     """The errors of a group, and of groups in it."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for each in error.exceptions for leaf in leaves(each)]
-    return [error]
+    # Also what a `finally` that measures took the place of.
+    return [error, *([] if error.__context__ is None else leaves(error.__context__))]
 
 
 def pytest_runtest_makereport(item, call):
@@ -44,6 +47,10 @@ def pytest_runtest_protocol(item, nextitem):
     errors = item.stash.get(ERRORS, [])
     if errors and all(isinstance(error, TurnTooLongError) for error in errors):
         print(f"\nmeasured again: {item.nodeid}: {errors[0]}")
+        # pytest-timeout's timer is for both, and ended with the first failure.
+        settings = _get_item_settings(item)
+        if settings.timeout:
+            item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
     for report in reports:
         hook.pytest_runtest_logreport(report=report)

@@ -64,6 +64,7 @@ class JournalFiles:
         "_disk",
         "_filled",
         "_has_room",
+        "_is_waited_for",
         "_last_journal_id",
         "_needed",
         "_next",
@@ -85,6 +86,8 @@ class JournalFiles:
         self._sync_bytes = 0
         #: Bytes of the journal in use that are written.
         self._filled: Callable[[], int] = lambda: 0
+        #: All writes wait for the next journal.
+        self._is_waited_for = False
         self._has_room: Callable[[bool], None] = lambda _: None
         #: Ids of journals that were written, or left by an earlier life: not yet recycled.
         self._used: set[int] = set()
@@ -101,6 +104,7 @@ class JournalFiles:
         of a sync of the one before, on average."""
         self._sync_bytes = sync_bytes
         taken, self._next = self._next, None
+        self._is_waited_for = taken is None
         if taken is not None:
             assert taken[0] <= self._last_journal_id
             self._used.add(taken[0])
@@ -195,16 +199,18 @@ class JournalFiles:
         return None
 
     async def _make_file(self, path: str, slice_size_bytes: int) -> None:
+        if self._disk.exists(path):
+            self._disk.remove(path)  # a crash left it; its space is counted as free then
         _, free = self._disk.usage(self._directory)
         if free < self.size_bytes:
             # Not tried: half a journal would take the space from those who can use it.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         file = self._disk.open(path, create=True)
         try:
-            file.truncate(0)
             is_allocated = self._are_adopted and self._sync_bytes >= UNWRITTEN_SYNC_MIN_BYTES
             for at in range(0, self.size_bytes, slice_size_bytes):
-                if is_allocated or self._filled() > at + slice_size_bytes:
+                is_late = self._is_waited_for or self._filled() > at + slice_size_bytes
+                if is_allocated or is_late:
                     await self._disk.run(file.preallocate, self.size_bytes)
                     await file.wait_synced()
                     return

@@ -248,7 +248,7 @@ class Reader:
         file = self._logs.file(log)
         log.readers += 1
         try:
-            ahead = min(self._config.read_ahead_size_bytes, log.size_bytes - position)
+            asked = ahead = min(self._config.read_ahead_size_bytes, log.size_bytes - position)
             run = _Run(position)
             window = max(size_max + RECORD_START_SIZE, WINDOW_SIZE_MIN_BYTES)
             while not run.entries:
@@ -265,7 +265,8 @@ class Reader:
                     count_max,
                     size_max,
                 )
-            self._verified.remove(log.log_id, position, position + ahead)
+                ahead = 0  # they were asked for
+            self._verified.remove(log.log_id, position, position + asked)
             self._cut_at_damage(log, run, position, ledger_id, first_entry_id)
         finally:
             self._logs.release(log)
@@ -289,7 +290,8 @@ class Reader:
     ) -> _Run:
         """On a worker thread: touches nothing but the file and the run. Even to ask for pages takes
         milliseconds, as the kernel looks for the memory first."""
-        file.prefetch(ahead, position)
+        if ahead:
+            file.prefetch(ahead, position)
         run = _Run(position)
         window = memoryview(file.pread(size, position))
         self._follow(window, log, run, ledger_id, first_entry_id, count_max, size_max, True)

@@ -278,3 +278,24 @@ async def test_any_sequence_of_calls_behaves_like_a_bytearray(place, seed):
                 model.extend(bytes(offset - len(model)))
         assert file.size() == len(model)
     file.close()
+
+
+async def test_preallocate_makes_it_as_long_and_keeps_what_is_there(place):
+    file = place.file(content=b"head")
+    file.preallocate(100_000)
+    assert file.size() == 100_000
+    assert file.pread(100_000, 0) == b"head" + bytes(99_996)
+    file.preallocate(10)
+    assert file.size() == 100_000
+    file.close()
+
+
+def test_a_simulated_disk_has_no_space_to_preallocate():
+    disk = SimDisk(random.Random(1))
+    disk.faults.capacity_bytes = 1000
+    file = disk.open("/f", create=True)
+    file.preallocate(600)
+    with pytest.raises(OSError, match="space") as caught:
+        file.preallocate(1001)
+    assert caught.value.errno == errno.ENOSPC
+    assert (file.size(), disk.free_bytes()) == (600, 400)

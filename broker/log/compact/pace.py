@@ -37,10 +37,11 @@ LONG_SECONDS = 0.001
 UNITS_PER_BATCH = 5
 #: Bytes, as they lie in a batch, that a codec may be given on the loop: 8 KiB may become megabytes.
 INLINE_BYTES_MAX = 8 << 10
-#: A turn of everybody else that took so long was a busy one; after so many the pass waits for so
-#: long, which is what as many slices take. A timer for each would be later than it is long.
+#: A turn of everybody else that took so long was a busy one. After so many records before such
+#: turns the pass waits for so long, which is what as many take. A timer for each slice would be
+#: later than it is long.
 BUSY_SECONDS = 0.0005
-BUSY_TURNS_PER_PAUSE = 4
+BUSY_UNITS_PER_PAUSE = 600
 PAUSE_SECONDS = 0.0015
 
 
@@ -52,7 +53,7 @@ class Pace:
         self._short, self._long = Slices(UNITS_PER_SLICE), Slices(UNITS_PER_LONG_SLICE)
         self._slices = self._short
         #: Since the last pause.
-        self._busy_turns = 0
+        self._busy_units = 0
 
     async def drive(self, steps: Steps[T]) -> T:
         """All steps of one batch; what they return. What they raise, and what `check` does."""
@@ -86,10 +87,11 @@ class Pace:
         before = monotonic()
         await trio.lowlevel.checkpoint()
         took = monotonic() - before
-        self._slices = self._long if took > LONG_SECONDS else self._short
         if took > BUSY_SECONDS:
-            self._busy_turns += 1
-        if self._busy_turns >= BUSY_TURNS_PER_PAUSE:
-            self._busy_turns = 0
+            is_long = self._slices is self._long
+            self._busy_units += UNITS_PER_LONG_SLICE if is_long else UNITS_PER_SLICE
+        self._slices = self._long if took > LONG_SECONDS else self._short
+        if self._busy_units >= BUSY_UNITS_PER_PAUSE:
+            self._busy_units = 0
             await trio.sleep(PAUSE_SECONDS)
         self._check()

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 #: A chunk has at most so many bytes, or one batch. A read of 1 MiB held the loop for 0.5 ms, which
 #: was the longest that those who write beside a pass waited for.
 CHUNK_BYTES = 256 << 10
-#: Chunks that wait beside the one that is read.
-CHUNKS_WAITING_MAX = 4
+#: Chunks that wait beside the one that is read: each may be a batch of a hundred megabytes.
+CHUNKS_WAITING_MAX = 1
 #: What a ledger's reading may fail with.
 READ_ERRORS = (LedgerError, EntryFormatError, WireError)
 

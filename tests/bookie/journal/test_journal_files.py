@@ -1,5 +1,6 @@
 """The journal that is made ahead: written before, as far as there is time."""
 
+import errno
 import random
 
 import pytest
@@ -7,10 +8,14 @@ import trio
 
 from bookie.journal.journal_files import (
     ALLOCATE_SLICE_SIZE_BYTES,
+    UNFINISHED_NAME,
     UNWRITTEN_SYNC_MIN_BYTES,
     JournalFiles,
 )
 from runtime.sim_disk import SimDisk
+from tests.bookie.conftest import tiny_config
+from tests.bookie.storage.large_entries import add
+from tests.bookie.storage.test_reader import LARGE_MACHINE, MIB
 
 DIRECTORY = "/journal"
 SLICES = 16
@@ -99,3 +104,100 @@ async def test_behind_large_syncs_of_entry_logs_nothing_is_written(
 ):
     calls = await made(disk, tiny, lambda calls: 0, adopted=adopted, sync_bytes=sync_bytes)
     assert calls == (WRITTEN * SLICES if is_written else [("preallocate", SIZE)])
+
+
+async def test_while_writes_wait_nothing_is_written_ahead(disk, tiny):
+    """A group that does not fit leaves the end of the one in use empty for good."""
+    files = JournalFiles(tiny(journal_size_bytes=SIZE), disk, DIRECTORY)
+    files.load(0)
+    await files.prepare()
+    files.take_next()[1].close()
+    disk.calls.clear()
+    waits = []
+
+    def filled():
+        if len(disk.calls) == 3 and not waits:
+            waits.append(files.take_next())
+        return 0
+
+    with trio.move_on_after(1):
+        await files.run(lambda: None, filled)
+    assert waits == [None]
+    assert disk.calls == [*WRITTEN * 4, ("preallocate", SIZE)]
+    # The next one is not waited for.
+    files.take_next()[1].close()
+    disk.calls.clear()
+    await files.prepare()
+    assert disk.calls == WRITTEN * SLICES
+
+
+def told(filled=0):
+    """Files on a disk, and what that is asked."""
+    events = []
+    disk = SimDisk(
+        random.Random(1), observe=lambda event, detail: events.append((event, *detail.split()))
+    )
+    disk.make_directory(DIRECTORY)
+    files = JournalFiles(tiny_config(journal_size_bytes=SIZE), disk, DIRECTORY)
+    files.load(0)
+    files._filled = lambda: filled
+    return disk, files, events
+
+
+FILLED = pytest.mark.parametrize("filled", [0, 2 * ALLOCATE_SLICE_SIZE_BYTES + 1, SIZE])
+
+
+@FILLED
+async def test_each_piece_is_synced_before_the_file_has_a_name(filled):
+    disk, files, events = told(filled)
+    named = []
+    rename = disk.rename
+    disk.rename = lambda source, target: (named.append(len(events)), rename(source, target))
+    await files.prepare()
+    made = [event for event, path, *_ in events[: named[0]] if path.endswith(UNFINISHED_NAME)]
+    made = made[made.index("open") + 1 :] if "open" in made else made
+    assert set(made[1::2]) == {"sync"}, made
+    assert "sync" not in made[::2], made
+    assert len(made) % 2 == 0, made
+
+
+@FILLED
+async def test_what_a_crash_left_unfinished_is_gone_and_takes_no_space(filled):
+    disk, files, _ = told(filled)
+    left = disk.open(f"{DIRECTORY}/{UNFINISHED_NAME}", create=True)
+    left.pwrite([b"x" * (SIZE + 5)], 0)
+    left.close()
+    disk.faults.capacity_bytes = SIZE + SIZE // 2
+    await files.prepare()
+    _, file = files.take_next()
+    assert file.size() == SIZE
+    assert not any(file.pread(SIZE, 4096))
+    file.close()
+
+
+@pytest.mark.parametrize("filled", [0, SIZE])
+async def test_where_somebody_else_takes_the_space_nothing_is_left(filled):
+    disk, files, _ = told(filled)
+    usage = disk.usage
+
+    def quicker(path):
+        found = usage(path)
+        disk.faults.capacity_bytes = disk.used_bytes + SIZE // 2
+        return found
+
+    disk.usage = quicker
+    with pytest.raises(OSError, match="space") as caught:
+        await files.prepare()
+    assert caught.value.errno == errno.ENOSPC
+    assert disk.list(DIRECTORY) == []
+
+
+async def test_a_bookie_tells_how_full_its_journal_is(machine_class, entry_bytes, autojump_clock):
+    settings = {**LARGE_MACHINE, "journal_size_bytes": 8 * MIB}
+    machine = machine_class(1, journal_kept_entry_min_bytes=0, **settings)
+    async with machine.running() as bookie:
+        while bookie._files._next is None:
+            await trio.sleep(0.001)
+        for entry_id in range(40):
+            await add(machine, bookie, [(1, entry_id)], entry_bytes, MIB)
+            assert 0 < bookie._files._filled() == bookie._journal._offset <= 8 * MIB

@@ -274,3 +274,39 @@ async def test_a_small_answer_is_not_all_that_was_looked_at(sorting, entry_bytes
         await fill(sorting, bookie, entry_bytes, (3,), 10, 1000)
         (entry,) = bookie._reader.read_nowait(1, 9, 4096, MIB)
         assert len(entry.obj) == len(entry)
+
+
+async def test_pages_are_asked_for_once_and_beside_the_loop(sorting, entry_bytes, autojump_clock):
+    async with sorting.running() as bookie:
+        await fill(sorting, bookie, entry_bytes, (1,), 8, 400_000)
+        reader = bookie._reader
+        logs, disk = reader._logs, reader._disk
+        inside, asked = [False], []
+
+        async def run(function, *arguments):
+            def beside():
+                inside[0] = True
+                try:
+                    return function(*arguments)
+                finally:
+                    inside[0] = False
+
+            return await disk.run(beside)
+
+        def file(log):
+            behind = logs.file(log)
+
+            def prefetch(size, position):
+                asked.append((inside[0], size, position))
+                behind.prefetch(size, position)
+
+            return Through(behind, prefetch=prefetch)
+
+        reader._disk = Through(disk, run=run)
+        reader._logs = Through(logs, file=file)
+        sorting.disk.faults.cached_share = 0.0
+        await reader.read(1, 2, 1, 1)  # more than the first window
+        location = bookie._index.get(1, 2)
+        log, position = logs.get(location >> 32), (location & 0xFFFFFFFF) - 4
+        size = min(reader._config.read_ahead_size_bytes, log.size_bytes - position)
+        assert asked == [(True, size, position)]

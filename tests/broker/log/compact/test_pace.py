@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from broker.log.compact.pace import (
-    BUSY_TURNS_PER_PAUSE,
+    BUSY_UNITS_PER_PAUSE,
     INLINE_BYTES_MAX,
     PAUSE_SECONDS,
     UNITS_PER_LONG_SLICE,
@@ -14,6 +14,9 @@ from broker.log.compact.pace import (
     Pace,
 )
 from broker.log.compact.steps import Work
+
+#: 150 records are 0.3 ms (pace.py).
+UNIT_SECONDS = 0.002 / 1000
 
 
 class Clock:
@@ -124,23 +127,41 @@ async def test_large_work_is_a_threads(nursery):
     assert world.jobs == 1
 
 
-async def test_a_busy_loop_gets_a_pause(autojump_clock):
+@pytest.mark.parametrize(
+    ("took", "size"), [(0.0006, UNITS_PER_SLICE), (0.01, UNITS_PER_LONG_SLICE)]
+)
+async def test_a_busy_loop_gets_a_pause(autojump_clock, took, size):
     world = World()
     pace = Pace(world, lambda: None)
     before = trio.current_time()
     await pace.give_way()
     assert trio.current_time() == before
     # What it reads before and after each turn of everybody else.
-    world.clock.monotonic = itertools.cycle((0.0, 0.01)).__next__
-    for _ in range(BUSY_TURNS_PER_PAUSE - 1):
+    world.clock.monotonic = itertools.cycle((0.0, took)).__next__
+    await pace.give_way()  # behind the first, a short slice
+    for _ in range(-(-(BUSY_UNITS_PER_PAUSE - UNITS_PER_SLICE) // size) - 1):
         await pace.give_way()
     assert trio.current_time() == before
     await pace.give_way()
     assert trio.current_time() - before >= PAUSE_SECONDS - 1e-9
     # And the count begins anew.
     before = trio.current_time()
-    await pace.give_way()
+    for _ in range(BUSY_UNITS_PER_PAUSE // size - 1):
+        await pace.give_way()
     assert trio.current_time() == before
+
+
+@pytest.mark.parametrize("took", [0.0003, 0.0006, 0.0009, 0.0011, 0.003])
+async def test_a_pass_waits_no_longer_than_its_slices_took(autojump_clock, took):
+    world, units = World(), 60_000
+    world.clock.monotonic = itertools.cycle((0.0, took)).__next__
+    began = trio.current_time()
+    pace = Pace(world, lambda: None)
+    for _ in range(units):
+        await pace.step(1)
+    waited, worked = trio.current_time() - began, units * UNIT_SECONDS
+    assert waited <= 1.5 * worked
+    assert (waited >= 0.9 * worked) == (took > 0.0005)
 
 
 async def test_it_ends_when_it_is_to():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import trio
 
-from broker.log.compact.source import Source, read_final_snapshot
+from broker.log.compact.source import CHUNK_BYTES, Source, read_final_snapshot
 from broker.log.compact.steps import CompactionError
 from broker.log.compact.throttle import Throttle
 from broker.log.read.scan import SCAN_BYTES, scan
@@ -131,3 +131,25 @@ async def test_a_large_batch_is_put_together_in_turns(autojump_clock, shop):
     assert bytes(batch[-len(value) - 1 : -1]) == value
     assert (header.size, entry.body.readonly) == (len(entry.body), True)
     assert turns[1] >= (8 << 20) // SCAN_BYTES - 1
+
+
+@pytest.mark.parametrize("size", [30_000, 1 << 20])
+async def test_chunks_are_of_the_size_and_one_waits(autojump_clock, shop, size):
+    await shop.open()
+    rng = random.Random(1)
+    await shop.fill(*([(b"k%d" % n, rng.randbytes(size))] for n in range((3 << 20) // size)))
+    [info] = shop.log.chain.ledgers
+    async with trio.open_nursery() as nursery:
+        with Source(nursery, shop.broker.ledgers, info, unlimited()) as source:
+            await trio.sleep(5)
+            waiting = source._chunks.statistics()
+            assert (waiting.current_buffer_used, waiting.tasks_waiting_send) == (1, 1)
+            sizes = []
+            while (batches := await source.next_batches()) is not None:
+                sizes.append(sum(len(batch) for _, batch in batches))
+                await trio.sleep(0.1)
+    if size > CHUNK_BYTES:
+        assert max(sizes) < size + 1000
+    else:
+        assert max(sizes) <= CHUNK_BYTES
+        assert min(sizes[:-1]) > CHUNK_BYTES // 2
