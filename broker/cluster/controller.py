@@ -206,13 +206,23 @@ class Controller:
         dirty = everything if self._all_dirty else self._dirty
         self._dirty, self._all_dirty = set(), False
         electorate = self._electorate()
+
+        def latest() -> Electorate:
+            """Brokers may come while another's change is waited for, and have been given partitions
+            by it: to who lived before it they would seem lost."""
+            nonlocal electorate
+            live = {one.node_id: one.state for one in self._membership.candidates()}
+            if live != electorate.states:
+                electorate = self._electorate()
+            return electorate
+
         changes = {}
         for topic_id in sorted(dirty):
             topic = topics.get(topic_id)
             if topic is None:
                 await self._forget_if_gone(topic_id)
             elif self._needs_change(topic, electorate):
-                changes[topic_id] = partial(self._changed, topic, electorate)
+                changes[topic_id] = partial(self._changed, topic, latest)
         if changes:
             before = trio.current_time()
             await self._ownership.change_many(changes)
@@ -248,8 +258,9 @@ class Controller:
         return not staying.issuperset({one.leader for one in assignment.partitions})
 
     def _changed(
-        self, topic: Topic, electorate: Electorate, assignment: Assignment | None
+        self, topic: Topic, latest: Callable[[], Electorate], assignment: Assignment | None
     ) -> Assignment | None:
+        electorate = latest()
         if assignment is None:
             assignment = new_assignment(topic.name, [])
         missing = topic.partition_count - len(assignment.partitions)

@@ -22,6 +22,7 @@ from broker.cluster.membership import BROKERS_PATH, Membership, Registration
 from broker.cluster.ownership import Incarnation
 from broker.cluster.placing import Placing
 from broker.cluster.registry import ConfigRegistry
+from broker.cluster.spreading import spread_if_uneven
 from metadata.memory import MemoryStore, MemoryTree
 from metadata.store import (
     MetadataUnavailableError,
@@ -277,6 +278,36 @@ async def test_a_dead_brokers_partitions_move_and_come_back_when_asked(world, au
     await settle(130)
     assert world.owners(topic) == before
     assert back.ownership.assigned_epoch(topic.id, back.leads(topic)[0]) == 2
+
+
+async def test_who_came_while_a_change_was_waited_for_keeps_what_it_was_given(
+    world, autojump_clock, monkeypatch
+):
+    """The controller gives what a dead broker led to who lives; meanwhile another one starts, and
+    partitions are spread over both. To who lived before it its partitions would seem lost."""
+    one, gone = [await world.start(n) for n in (1, 3)]
+    await settle()
+    topic = await one.catalog.create("t", 4, {}, 1, [[3]] * 4)
+    await settle()
+    assert world.owners(topic) == [[3]] * 4
+    change_many = one.ownership.change_many
+    waited = []
+
+    async def late(changes):
+        if not waited:
+            waited.append(len(changes))
+            two = await world.start(2)
+            await settle()
+            assert await spread_if_uneven(two.catalog, two.membership, two.ownership)
+            await settle()
+        await change_many(changes)
+
+    monkeypatch.setattr(one.ownership, "change_many", late)
+    await gone.kill()
+    await settle(60)
+    assert waited == [1]
+    owners = world.owners(topic)
+    assert [owners.count([n]) for n in (1, 2)] == [2, 2]
 
 
 async def test_a_leaving_broker_is_given_nothing_and_loses_all(world, autojump_clock):
