@@ -43,10 +43,13 @@ public final class TransactionLoad {
                 return null;
             });
         }
-        for (Future<?> each : running) {
-            each.get();
+        try {
+            for (Future<?> each : running) {
+                each.get();
+            }
+        } finally {
+            pool.shutdownNow(); // its threads would keep the program from ending with its error
         }
-        pool.shutdown();
         long[] all = Arrays.stream(found).flatMapToLong(Arrays::stream).sorted().toArray();
         System.out.printf(
                 "{\"per_second\": %.3f, \"p50_ms\": %.3f, \"p99_ms\": %.3f}%n",
