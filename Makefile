@@ -15,7 +15,7 @@ UV_VERSION := 0.13.8
 # tests leave it slower.
 TURNS := tests/broker/test_loop_turns.py tests/broker/handlers/test_fetch_turns.py \
   tests/broker/transactions/test_coordinator_turns.py \
-  tests/bookie/test_long_turns.py tests/broker/security/tls \
+  tests/bookie/test_long_turns.py tests/joined/test_ledger_gc.py tests/broker/security/tls \
   tests/broker/security/sasl tests/broker/test_regex.py
 # Rooms that use a module in C where it was built: their tests run once more without.
 PURE := tests/wire/test_compiled.py tests/wire/kafka/records tests/wire/kafka/test_plain_produce.py \

@@ -221,7 +221,7 @@ class Bookie:
         if not await self._checkpointer.flush_replayed():
             return False
         try:
-            await self._checkpointer.store_ledgers(deleted)
+            await self._checkpointer.store_ledgers([deleted] if deleted else [])
             await self._space.reserve.with_room(settle)
         except OSError as error:
             if not is_full(error):

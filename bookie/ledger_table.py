@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Set
+    from collections.abc import Container, Iterable, Set
 
     from bookie.journal.journal import Group
     from bookie.ledger_lac import LedgerLac
@@ -169,14 +169,19 @@ class LedgerTable:
     def changed(self, state: LedgerState) -> None:
         self._dirty[state.ledger_id] = state
 
-    def take_dirty(self, deleted: Collection[int] = ()) -> list[LedgerState]:
+    def take_dirty(self, *deleted: Container[int]) -> list[LedgerState]:
         """What has to be written to the index; the caller writes it, gives it back, or ends.
 
-        `deleted`: durably. Of others that are deleted the state is among these: a crash may still
-        undo the deletion, and then the journal has entries of the ledger, and its key maybe not."""
+        `deleted`: durably, those in any of these. Of others that are deleted the state is
+        returned, too: a crash may still undo the deletion, and then the journal has entries of the
+        ledger, and its key maybe not."""
         dirty, self._dirty = self._dirty, {}
         dying, self._dying = self._dying, {}
-        return list(dirty.values()) + [state for i, state in dying.items() if i not in deleted]
+        states = list(dirty.values())
+        states += [
+            state for i, state in dying.items() if not any(i in portion for portion in deleted)
+        ]
+        return states
 
     def give_back(self, states: Iterable[LedgerState]) -> None:
         """They were not written."""

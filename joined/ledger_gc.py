@@ -20,12 +20,14 @@ from __future__ import annotations
 import logging
 from array import array
 from contextlib import aclosing
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
 import trio
 
 from bookie.known_ledgers import CollectionRefusedError
+from bookie.storage.sorting import sort_in_slices
 from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.ledger_walk import FOLDER_SIZE, walk_ledger_ids
 from metadata.store import MetadataError
@@ -36,7 +38,7 @@ from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.ledger_metadata import MetadataFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from joined.over_replicated import SurplusCopies
     from ledger.metadata import LedgerManager
@@ -83,10 +85,18 @@ class MetadataLedgers:
             missing = await self._missing(ledger_ids)
         except (LedgerError, MetadataError) as error:
             raise CollectionRefusedError(f"ledgers cannot be listed: {error}") from error
-        for ledger_id in [i for i in self._absent_since if i not in missing]:
-            del self._absent_since[ledger_id]
+        slices = Slices(LEDGERS_PER_TURN)
+        for ledger_id in list(self._absent_since):
+            if slices.due():
+                await slices.turn()
+            if ledger_id not in missing:
+                del self._absent_since[ledger_id]
         found = await self._confirm()
-        await self._look(missing.difference(self._absent_since, found))
+        for ledger_id in chain(list(self._absent_since), found):
+            if slices.due():
+                await slices.turn()
+            missing.discard(ledger_id)
+        await self._look(missing)
         return found
 
     async def _missing(self, ledger_ids: Sequence[int]) -> set[int]:
@@ -142,15 +152,19 @@ class MetadataLedgers:
     async def _confirm(self) -> list[int]:
         """The second look at those that were missing long enough ago."""
         oldest = trio.current_time() - self._absent_seconds
-        due = [i for i, since in self._absent_since.items() if since <= oldest]
-        for ledger_id in due:
+        found: list[int] = []
+        for ledger_id in list(self._absent_since):
+            if self._absent_since[ledger_id] > oldest:
+                break  # they are in the order of times
             # Whatever is found now: it is gone, or it is looked at twice again.
             del self._absent_since[ledger_id]
-        return [ledger_id for ledger_id in due if await self._is_gone(ledger_id)]
+            if await self._is_gone(ledger_id):
+                found.append(ledger_id)
+        return found
 
-    async def _look(self, ledger_ids: Iterable[int]) -> None:
+    async def _look(self, ledger_ids: Collection[int]) -> None:
         """The first look."""
-        for ledger_id in sorted(ledger_ids):
+        for ledger_id in await sort_in_slices(ledger_ids):
             if await self._is_gone(ledger_id):
                 self._absent_since[ledger_id] = trio.current_time()
 

@@ -243,7 +243,14 @@ class RealFile:
             offset += len(chunk)
 
     def preallocate(self, size: int) -> None:
-        os.posix_fallocate(self._fd, 0, size)
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            # The file system cannot, and this C library (musl) does not write instead.
+            if (had := self.size()) < size:
+                self.allocate(size - had, had)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -351,9 +351,12 @@ class GarbageCollector:
         if self._is_refused:
             logger.info("gc looks at ledgers again")
             self._is_refused = False
-        gone = [ledger_id for ledger_id in gone if self._table.get(ledger_id) is not None]
         for start in range(0, len(gone), DELETE_BATCH_COUNT):
-            batch = gone[start : start + DELETE_BATCH_COUNT]
+            some = gone[start : start + DELETE_BATCH_COUNT]
+            batch = [ledger_id for ledger_id in some if self._table.get(ledger_id) is not None]
+            if not batch:
+                await trio.lowlevel.checkpoint()
+                continue
             deleted, failed = await self._operations.delete_ledgers(batch)
             report.deleted_ledgers += deleted
             report.failed_deletes += failed

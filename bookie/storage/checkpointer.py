@@ -16,9 +16,10 @@ from __future__ import annotations
 import errno
 import logging
 import posixpath
+from collections import ChainMap
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -53,6 +54,8 @@ FULL_RETRY_SECONDS = 1.0
 NEXT_JOURNAL_SECONDS = 0.01
 #: Before the loop gets its turn: deletions that are looked at, ledgers that go to the index.
 DELETIONS_PER_TURN = 5000
+#: Deletions that go to index and logs together: a table of more takes milliseconds when it grows.
+DELETIONS_TOGETHER_MAX = 50_000
 LEDGERS_PER_TURN = 500
 
 
@@ -104,7 +107,7 @@ class Checkpointer:
         #: is durable, and before the mark moves past it.
         self.deletions: dict[int, Group] = {}
         #: Those of them that logs were given up for already, while the disk is full.
-        self._given: dict[int, Group] = {}
+        self._given: ChainMap[int, Group] = ChainMap()
         self._one_at_a_time = trio.Lock()
         self._wanted = trio.Event()
         self._started_count = 0
@@ -287,7 +290,7 @@ class Checkpointer:
             if self._scope.cancel_called:
                 return
             self.is_full = False
-            self._given = {}
+            self._given = ChainMap()
             self._disks.clear_reason(Reason.FLUSH)
             if self._disks.is_read_only:
                 self._disks.check()
@@ -355,33 +358,41 @@ class Checkpointer:
             await self._forget_deletions(deletions)
         await self._give_up_log()
 
-    async def _not_given(self, deletions: dict[int, Group]) -> list[int]:
+    async def _not_given(self, deletions: Sequence[dict[int, Group]]) -> list[int]:
         """Those that the tries before this one have not had: a walk over all maps takes seconds,
         and a full disk is tried each second. What comes of a log meanwhile, as by a compaction, is
         dropped with the checkpoint that finds space."""
         new: list[int] = []
         slices = Slices(DELETIONS_PER_TURN)
-        for ledger_id, group in deletions.items():
+        for ledger_id, group in chain.from_iterable(portion.items() for portion in deletions):
             if slices.due():
                 await slices.turn()
             if self._given.get(ledger_id) is not group:
                 new.append(ledger_id)
-        self._given = deletions
+        self._given = ChainMap(*deletions)
         return new
 
-    async def _durable_deletions(self) -> dict[int, Group]:
-        durable: dict[int, Group] = {}
+    async def _durable_deletions(self) -> list[dict[int, Group]]:
+        """In portions of DELETIONS_TOGETHER_MAX, with the journal's groups that say so."""
+        portions: list[dict[int, Group]] = []
         slices = Slices(DELETIONS_PER_TURN)
-        for ledger_id, group in list(self.deletions.items()):
-            if slices.due():
-                await slices.turn()
-            if self._journal.is_durable(group):
-                durable[ledger_id] = group
-        return durable
+        # The numbers alone: a pair for each of 300,000 would take 0.1 s of the loop at once.
+        ledger_ids = list(self.deletions)
+        for start in range(0, len(ledger_ids), DELETIONS_TOGETHER_MAX):
+            durable: dict[int, Group] = {}
+            for ledger_id in ledger_ids[start : start + DELETIONS_TOGETHER_MAX]:
+                if slices.due():
+                    await slices.turn()
+                group = self.deletions.get(ledger_id)
+                if group is not None and self._journal.is_durable(group):
+                    durable[ledger_id] = group
+            if durable:
+                portions.append(durable)
+        return portions
 
-    async def _forget_deletions(self, done: dict[int, Group]) -> None:
+    async def _forget_deletions(self, done: Iterable[dict[int, Group]]) -> None:
         slices = Slices(DELETIONS_PER_TURN)
-        for ledger_id, group in done.items():
+        for ledger_id, group in chain.from_iterable(portion.items() for portion in done):
             if slices.due():
                 await slices.turn()
             # It may have been made again meanwhile, and deleted again.
@@ -473,10 +484,10 @@ class Checkpointer:
         await self._settle()
         self._replayed = self._settle = None
 
-    async def store_ledgers(self, deletions: Collection[int]) -> bool:
-        """The table's changes and the deletions, durable in the index; whether there were any.
-        OSError; if it is for want of space, it may be called again."""
-        states = self._table.take_dirty(deletions)
+    async def store_ledgers(self, deletions: Sequence[Collection[int]]) -> bool:
+        """The table's changes and the deletions, in portions, durable in the index; whether there
+        were any. OSError; if it is for want of space, it may be called again."""
+        states = self._table.take_dirty(*deletions)
         if not states and not deletions:
             return False
 
@@ -490,18 +501,22 @@ class Checkpointer:
         except OSError:
             self._table.give_back(states)
             raise
+        for portion in deletions:
+            await self._logs.drop_ledgers(portion)
         if deletions:
-            await self._logs.drop_ledgers(deletions)
             await self._logs.close_removed_later()
         return True
 
-    async def _put_ledgers(self, deletions: Collection[int], states: list[LedgerState]) -> None:
+    async def _put_ledgers(
+        self, deletions: Sequence[Collection[int]], states: list[LedgerState]
+    ) -> None:
         """In slices: it runs on the loop's thread. A crash in between leaves some of them, which
         the journal still has all."""
-        deleted = await sort_in_slices(deletions)
-        while some := list(islice(deleted, LEDGERS_PER_TURN)):
-            self._index.delete_ledgers(some)
-            await trio.lowlevel.checkpoint()
+        for portion in deletions:
+            deleted = await sort_in_slices(portion)
+            while some := list(islice(deleted, LEDGERS_PER_TURN)):
+                self._index.delete_ledgers(some)
+                await trio.lowlevel.checkpoint()
         for start in range(0, len(states), LEDGERS_PER_TURN):
             part = states[start : start + LEDGERS_PER_TURN]
             self._index.put_ledgers((state.ledger_id, state.encode()) for state in part)

@@ -18,7 +18,7 @@ from bookie.journal.journal import Journal
 from bookie.journal.journal_format import LEDGER_DELETED
 from bookie.space.compactor import EntryLogCompactor
 from bookie.start import ReplayTarget
-from bookie.storage import map_walk
+from bookie.storage import checkpointer, map_walk
 from bookie.storage.checkpointer import Checkpointer
 from checks.crash_disk import CrashIndex, call_names
 from checks.crash_points import Enumeration, Table, crash_everywhere, make_deterministic, record
@@ -87,8 +87,11 @@ async def test_a_crash_at_every_operation(scenario, autojump_clock):
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [LONG, ADOPTED], ids=lambda each: each.name)
 async def test_a_crash_while_deleted_ledgers_wait_for_a_walk(scenario, monkeypatch, autojump_clock):
-    """As with thousands of logs: a dead one goes with the collector's round, not the checkpoint."""
+    """As with thousands of logs: a dead one goes with the collector's round, not the checkpoint.
+    And as with very many deletions: they come in portions."""
     monkeypatch.setattr(map_walk, "AT_ONCE_UNITS", 0)
+    monkeypatch.setattr(map_walk, "PART_COUNT", 1)
+    monkeypatch.setattr(checkpointer, "DELETIONS_TOGETHER_MAX", 1)
     table = await crash_everywhere(scenario, thorough=False)
     assert table.stories == []
     assert table.total().points > 100
@@ -204,12 +207,12 @@ def the_mark_moves_before_the_states_of_ledgers_are_stored(monkeypatch):
     late = set()
 
     async def store_mutant(self, deletions):
-        late.update(deletions)
+        late.update(*deletions)
         return True
 
     async def move_mutant(self, mark):
         await move(self, mark)
-        await store(self, late)
+        await store(self, [late] if late else [])
 
     monkeypatch.setattr(Checkpointer, "store_ledgers", store_mutant)
     monkeypatch.setattr(Checkpointer, "_move_mark", move_mutant)
@@ -246,7 +249,7 @@ def the_replay_passes_over_deletions(monkeypatch):
 
 def the_index_forgets_before_the_deletion_is_durable(monkeypatch):
     async def mutant(self):
-        return dict(self.deletions)
+        return [dict(self.deletions)] if self.deletions else []
 
     monkeypatch.setattr(Checkpointer, "_durable_deletions", mutant)
 

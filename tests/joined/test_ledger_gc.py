@@ -1,5 +1,6 @@
 """Which ledgers a bookie is told to delete: those that trusted metadata lacks twice."""
 
+import gc
 import random
 from math import inf
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
+from bench.longest_step import LongestStep
 from bookie.known_ledgers import CollectionRefusedError
 from joined.ledger_gc import ABSENT_SECONDS_MIN, MetadataLedgers
 from ledger.metadata import LONG_ID_MIN, LedgerManager, ledger_path
@@ -15,6 +17,7 @@ from metadata.memory import MemoryStore, MemoryTree
 from runtime.env import Env
 from runtime.sim_clock import SimClock
 from runtime.turn import Turn
+from tests.turns import check_turn
 
 HOURS = 10_000.0
 
@@ -191,3 +194,22 @@ async def test_only_what_is_not_listed_is_looked_up(parts, autojump_clock, monke
     )
     assert await parts.known.gone([1, 2, 3, 50_000, 60_000]) == []
     assert read == [50_000, 60_000]
+
+
+@pytest.mark.turns
+async def test_very_many_that_are_missing_are_looked_at_in_slices(parts):
+    """What is left is a list of their numbers, and the growing table of those that are missing."""
+    count = 1_000_000
+    known = parts.known
+    known._absent_since = dict.fromkeys(range(4, count), trio.current_time())
+    longest = LongestStep()
+    await trio.lowlevel.checkpoint()
+    trio.lowlevel.add_instrument(longest)
+    gc.disable()
+    try:
+        assert await known.gone(range(count)) == []
+    finally:
+        gc.enable()
+        trio.lowlevel.remove_instrument(longest)
+    assert list(known._absent_since) == [*range(4, count), 0]
+    check_turn(longest.seconds, 0.05)

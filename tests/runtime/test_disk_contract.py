@@ -1,6 +1,7 @@
 """One contract for every Disk: the operating system's and the simulated one."""
 
 import errno
+import os
 import random
 from dataclasses import dataclass
 
@@ -287,6 +288,27 @@ async def test_preallocate_makes_it_as_long_and_keeps_what_is_there(place):
     assert file.pread(100_000, 0) == b"head" + bytes(99_996)
     file.preallocate(10)
     assert file.size() == 100_000
+    file.close()
+
+
+def test_preallocate_writes_where_the_file_system_cannot(tmp_path, monkeypatch):
+    """glibc does so by itself; musl says that it cannot be done."""
+
+    def refused(code):
+        def fallocate(fd, offset, size):
+            raise OSError(code, "")
+
+        return fallocate
+
+    monkeypatch.setattr(os, "posix_fallocate", refused(errno.EOPNOTSUPP))
+    file = RealDisk().open(str(tmp_path / "file"), create=True)
+    file.pwrite([b"head"], 0)
+    for size in (100_000, 10):
+        file.preallocate(size)
+        assert file.pread(file.size(), 0) == b"head" + bytes(99_996)
+    monkeypatch.setattr(os, "posix_fallocate", refused(errno.ENOSPC))
+    with pytest.raises(OSError, match="28"):
+        file.preallocate(200_000)
     file.close()
 
 

@@ -88,6 +88,7 @@ def limits(monkeypatch, rng):
     monkeypatch.setattr(map_walk, "AT_ONCE_UNITS", rng.choice([0, 0, 20_000]))
     monkeypatch.setattr(map_walk, "PENDING_MAX", rng.choice([3, 1000]))
     monkeypatch.setattr(map_walk, "ASKED_PER_TURN", rng.choice([1, 200]))
+    monkeypatch.setattr(map_walk, "PART_COUNT", rng.choice([2, 2500]))
 
 
 @pytest.mark.parametrize("seed", range(60))
