@@ -18,7 +18,8 @@ TURNS := tests/broker/test_loop_turns.py tests/broker/handlers/test_fetch_turns.
   tests/bookie/test_long_turns.py tests/joined/test_ledger_gc.py tests/broker/security/tls \
   tests/broker/security/sasl tests/broker/test_regex.py
 # Rooms that use a module in C where it was built: their tests run once more without.
-PURE := tests/wire/test_compiled.py tests/wire/kafka/records tests/wire/kafka/test_plain_produce.py \
+PURE := tests/wire/test_compiled.py tests/wire/test_checksum.py tests/bookie/journal \
+  tests/wire/kafka/records tests/wire/kafka/test_plain_produce.py \
   $(wildcard tests/broker/handlers/test_produce*.py) tests/broker/log/append \
   $(wildcard tests/broker/log/compact/test_compaction*.py) tests/broker/log/compact/test_cleaning.py
 # Arguments of `make run`, `make bench`, `make soak`, `make sim`, `make unit` and others.
@@ -48,8 +49,8 @@ $(VENV)/venv.stamp:
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	touch $@
 
-# The walk over records, and what takes an ordinary Produce apart, are compiled where there is a
-# compiler; without one Python does it.
+# The walk over records, what takes an ordinary Produce apart, and checksums of parts are compiled
+# where there is a compiler; without one Python does it.
 $(VENV)/compiler.stamp: $(VENV)/venv.stamp
 	@headers=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["include"])'); \
 	if ! { command -v gcc && [ -e "$$headers/Python.h" ]; } >/dev/null; then \
@@ -60,7 +61,7 @@ $(VENV)/compiler.stamp: $(VENV)/venv.stamp
 	touch $@
 
 $(VENV)/run.stamp: $(VENV)/compiler.stamp requirements/run.txt pyproject.toml \
-  wire/kafka/records/_walk.c wire/kafka/_produce.c
+  wire/kafka/records/_walk.c wire/kafka/_produce.c wire/_checksum.c
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
 	$(BIN)/python -m compileall -q $(PACKAGES)  # else the first start does: a third of its imports' time

@@ -12,16 +12,20 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from crc32c import crc32c
+
 from bookie.held_adds import HeldAdd, HeldAdds
 from bookie.journal.journal_format import LEDGER_KEY, special_record
 from bookie.storage.reader import ENTRY_SIZE_MIN
-from wire.bookkeeper.entry import crc32c_matches
+from bookie.storage.write_cache import LENGTH_SIZE
+from wire.bookkeeper.entry import crc32c_matches, crc32c_of_verified
 from wire.bookkeeper.status import (
     FLAG_DEFERRED_SYNC,
     FLAG_HIGH_PRIORITY,
     FLAG_RECOVERY_ADD,
     Status,
 )
+from wire.checksum import JOINED_SIZE_MIN, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,11 +172,21 @@ class AddPath:
         if state is not None and state.lac is not None:
             state.lac.see_entry(view, start + 4)
         end = cache.commit(ledger_id, entry_id, start, size)
+        crc = None if size < JOINED_SIZE_MIN else self._record_crc(view, start, end)
         if flags & FLAG_DEFERRED_SYNC:
-            journal.append_unsynced(view, start, end, done)
+            journal.append_unsynced(view, start, end, done, crc)
         else:
-            journal.append(view, start, end, done)
+            journal.append(view, start, end, done, crc)
         return True
+
+    def _record_crc(self, view: memoryview, start: int, end: int) -> int:
+        """CRC32C of a large record, now that it is in the processor's caches; when its group is
+        written it is not any more."""
+        if not self._verify_digest:
+            return crc32c(view[start:end])
+        at = start + LENGTH_SIZE
+        entry_crc = crc32c_of_verified(view, at, end - at)
+        return joined(crc32c(view[start:at]), entry_crc, end - at)
 
     def admit(self, ledger_id: int, master_key: bytes, is_recovery: bool) -> Status:
         """Whether an add may be taken, in the cases that are not the ordinary one; makes the

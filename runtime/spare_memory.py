@@ -7,12 +7,20 @@ the next ones, up to a limit.
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 
 #: Of those that are kept, so many are asked, oldest first, before new memory is made.
 TRIES_MAX = 3
 #: Sizes are rounded up, so that what fitted one frame fits the next, a few bytes longer.
 ROUND_BYTES = 16 << 10
+
+
+#: CPython's own, with no bytes to copy: what is in the memory is left over from whoever had it.
+#: `bytearray(size)` fills it with zeros, a twelfth of what receiving large frames cost.
+_unfilled = ctypes.pythonapi.PyByteArray_FromStringAndSize
+_unfilled.argtypes = (ctypes.c_char_p, ctypes.c_ssize_t)
+_unfilled.restype = ctypes.py_object
 
 
 def is_free_of_views(memory: bytearray) -> bool:
@@ -45,7 +53,8 @@ class SpareMemory:
                 self.kept_bytes -= len(memory)
                 return memory
             kept.append(memory)
-        return bytearray(-(-size // ROUND_BYTES) * ROUND_BYTES)
+        made: bytearray = _unfilled(None, -(-size // ROUND_BYTES) * ROUND_BYTES)
+        return made
 
     def keep(self, memory: bytearray) -> None:
         """For later. Who looks into it may go on doing so."""

@@ -1,9 +1,10 @@
 """Whether the modules in C may be used: what the environment's QUIRE_PURE_PYTHON says.
 
-Two rooms have one, with the same in Python beside it: wire/kafka/records/walk.py and
-wire/kafka/plain_produce.py. They use it where it was built. `QUIRE_PURE_PYTHON=1` makes a process
-do without, as where there was no compiler: so the tests run both ways on one machine, and an
-operator can tell whether a fault is in C. It is read here alone, once, when the rooms are imported.
+Three rooms have one, with the same in Python beside it: wire/kafka/records/walk.py,
+wire/checksum.py and wire/kafka/plain_produce.py. They use it where it was built.
+`QUIRE_PURE_PYTHON=1` makes a process do without, as where there was no compiler: so the tests run
+both ways on one machine, and an operator can tell whether a fault is in C. It is read here alone,
+once, when the rooms are imported.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ from bookie.journal.journal_format import (
 from runtime.env import RealClock
 from runtime.histogram import LatencyHistogram
 from wire.bookkeeper.status import Status
+from wire.checksum import joined
 from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Group:
     __slots__ = (
         "appended_at",
         "buffers",
+        "crcs",
         "dones",
         "end",
         "long_runs",
@@ -88,6 +90,8 @@ class Group:
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
+        #: Of those of them of which it is known, the CRC32C.
+        self.crcs: dict[int, int] = {}
         #: Which of the buffers are long, and what they are slices of.
         self.long_runs: list[tuple[int, memoryview, int, int]] = []
         self.dones: list[Done] = []
@@ -151,6 +155,7 @@ class Journal:
         "_offset",
         "_progressed",
         "_pumping",
+        "_run_crc",
         "_run_end",
         "_run_start",
         "_run_view",
@@ -215,6 +220,8 @@ class Journal:
         self._run_view: memoryview | None = None
         self._run_start = 0
         self._run_end = 0
+        #: None if it is not known; then it is of no record of the run.
+        self._run_crc: int | None = None
         self._deferred = False
         self._pumping = False
         self._completing = False
@@ -244,16 +251,23 @@ class Journal:
 
     # Appending.
 
-    def append(self, view: memoryview, start: int, end: int, done: Done) -> None:
-        """Queues the record in `view[start:end]`, which does not change until `done`."""
-        if view is self._run_view and start == self._run_end:
+    def append(
+        self, view: memoryview, start: int, end: int, done: Done, crc: int | None = None
+    ) -> None:
+        """Queues the record in `view[start:end]`, which does not change until `done`. `crc`: its
+        CRC32C, if somebody knows it; else it is read for its group's."""
+        size = end - start
+        run_crc = self._run_crc
+        if view is self._run_view and start == self._run_end and (crc is None) is (run_crc is None):
             self._run_end = end
+            if crc is not None and run_crc is not None:
+                self._run_crc = joined(run_crc, crc, size)
         else:
             self._close_run()
             self._run_view = view
             self._run_start = start
             self._run_end = end
-        size = end - start
+            self._run_crc = crc
         assert size > 0
         group = self._building
         group.dones.append(done)
@@ -265,11 +279,13 @@ class Journal:
         if not self._deferred:
             self._start_turn(group)
 
-    def append_unsynced(self, view: memoryview, start: int, end: int, done: Done) -> None:
+    def append_unsynced(
+        self, view: memoryview, start: int, end: int, done: Done, crc: int | None = None
+    ) -> None:
         """As `append`, but `done` is called once the record is written, before the sync (deferred
         sync, invariants D): a crash may lose it, until a group behind it is durable."""
         self._building.written_dones.append(done)
-        self.append(view, start, end, _told_before)
+        self.append(view, start, end, _told_before, crc)
 
     def append_special(self, record: bytes) -> Group:
         """Queues a record that is no entry; `wait_durable` with the group waits for it."""
@@ -359,8 +375,10 @@ class Journal:
                 self._building.long_runs.append(
                     (len(buffers), self._run_view, self._run_start, self._run_end)
                 )
+            if self._run_crc is not None:
+                self._building.crcs[len(buffers)] = self._run_crc
             buffers.append(self._run_view[self._run_start : self._run_end])
-            self._run_view = None
+            self._run_view = self._run_crc = None
 
     def _seal(self) -> None:
         self._close_run()
@@ -479,6 +497,7 @@ class Journal:
                 group.record_count,
             ),
             group.buffers,
+            group.crcs,
         )
         size = GROUP_HEADER_SIZE + group.size_bytes
         padding = padding_size(size, self._alignment)

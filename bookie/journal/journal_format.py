@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
+from wire.checksum import joined
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from wire.buffers import Buffer
 
@@ -178,13 +180,19 @@ def parse_file_header(data: Buffer) -> FileHeader:
     return FileHeader(journal_id, alignment, size, version)
 
 
-def pack_group_header(header: GroupHeader, body: Sequence[Buffer]) -> bytes:
+def pack_group_header(
+    header: GroupHeader, body: Sequence[Buffer], known: Mapping[int, int] | None = None
+) -> bytes:
+    """`known`: the CRC32C of pieces of the body, by their index; others are read for it."""
     assert header.durable_sequence < header.sequence
     assert header.record_count <= header.body_size
     rest = _GROUP_REST.pack(*header)
     crc = crc32c(rest)
-    for piece in body:
-        crc = crc32c(piece, crc)
+    for index, piece in enumerate(body):
+        if known and index in known:
+            crc = joined(crc, known[index], len(piece))
+        else:
+            crc = crc32c(piece, crc)
     return _GROUP_RECORD_START + _GROUP_START.pack(GROUP_MAGIC, crc) + rest
 
 

@@ -11,6 +11,7 @@ import random
 import pytest
 import trio
 
+from bookie import adds
 from wire.bookkeeper.status import FLAG_DO_FENCING, FLAG_RECOVERY_ADD, Status
 
 KEY = b"k" * 20
@@ -154,10 +155,13 @@ async def check_all(bookie, model):
 
 
 @pytest.mark.parametrize("seed", range(60))
-async def test_history(seed, machine_class, adds_class, entry_bytes, autojump_clock):
+async def test_history(seed, machine_class, adds_class, entry_bytes, autojump_clock, monkeypatch):
     rng = random.Random(seed)
+    # From which size on a record's checksum is known to the journal.
+    monkeypatch.setattr(adds, "JOINED_SIZE_MIN", (40, 200, 1 << 20)[seed % 3])
     machine = machine_class(
         seed,
+        verify_digest_on_write=seed % 2 == 0,
         flush_interval_ms=rng.choice([3, 20, 10_000]),
         journal_size_bytes=rng.choice([12, 16, 64]) * 1024,
         journal_alignment_bytes=rng.choice([64, 256, 1024]),

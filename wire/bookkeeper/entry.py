@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
+from wire.checksum import joined
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -233,3 +235,14 @@ def crc32c_matches(view: memoryview, start: int, size: int) -> bool:
         return False
     value = crc32c(view[payload_start : start + size], crc32c(view[start : start + HEADER_SIZE]))
     return bool(int.from_bytes(view[start + HEADER_SIZE : payload_start], "big") == value)
+
+
+def crc32c_of_verified(view: memoryview, start: int, size: int) -> int:
+    """CRC32C over all bytes of the entry at `view[start : start + size]`, of which `crc32c_matches`
+    is true: its payload is not read."""
+    header_end, payload_start = start + HEADER_SIZE, start + HEADER_SIZE + 4
+    # The payload's own is the digest's less the header's; what stands before it is the header and
+    # the digest. Both are moved by the payload's size.
+    before = crc32c(view[start:payload_start]) ^ crc32c(view[start:header_end])
+    digest = int.from_bytes(view[header_end:payload_start], "big")
+    return joined(before, digest, size - HEADER_SIZE - 4)

@@ -5,6 +5,7 @@ import struct
 
 import pytest
 import trio
+from crc32c import crc32c
 
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError, CorruptionError
@@ -98,6 +99,43 @@ async def test_contiguous_records_are_one_buffer(rig):
     assert [len(b) for b in group.buffers] == [100]
     rig.journal.pump()
     assert [(e, len(p)) for _, e, p in replayed(rig.disk)[0]] == [(0, 30), (1, 30)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_checksums_that_are_known_are_those_of_what_is_written(tiny, seed):
+    """Of records one behind the other or not, of one whose checksum is known behind one whose is
+    not, and of groups that are full in between."""
+    rng = random.Random(seed)
+    size_max = rng.choice([500, 5000])
+    config = tiny(journal_size_bytes=64 << 10, journal_group_size_max_bytes=size_max)
+    rig = await Rig(SimDisk(random.Random(1)), config).open()
+    memories = [memoryview(bytearray(8000)) for _ in range(2)]
+    positions = [0, 0]
+    expected = []
+    for entry_id in range(rng.randrange(1, 40)):
+        which = rng.choice([0, 0, 0, 1])
+        start = positions[which] + rng.choice([0, 0, 0, 8])
+        payload = rng.randbytes(rng.randrange(150))
+        record = struct.pack(">iqq", 16 + len(payload), 1, entry_id) + payload
+        positions[which] = end = start + len(record)
+        memories[which][start:end] = record
+        crc = rng.choice([crc32c(record), None])
+        rig.journal.append(memories[which], start, end, lambda status: None, crc)
+        expected.append((1, entry_id, payload))
+        if rng.random() < 0.2:
+            rig.turn.run()
+    rig.turn.run()
+    assert replayed(rig.disk)[0] == expected
+
+
+async def test_a_checksum_that_is_wrong_is_that_of_another_group(rig):
+    """So the known one is used, and the bytes are not read for it."""
+    rig.add(1, 0, b"before")
+    rig.turn.run()
+    record = struct.pack(">iqq", 22, 1, 1) + b"behind"
+    rig.journal.append(memoryview(record), 0, len(record), lambda status: None, crc32c(record) ^ 1)
+    rig.turn.run()
+    assert replayed(rig.disk)[0] == [(1, 0, b"before")]
 
 
 async def test_while_a_sync_runs_the_next_group_builds(config, wait_until):

@@ -1,6 +1,7 @@
 """Entries and digests against BookKeeper's vectors."""
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from wire.bookkeeper.entry import (
     DigestMismatchError,
     DigestType,
     EntryHeader,
+    crc32c_matches,
+    crc32c_of_verified,
     master_key,
     parse_header,
     parse_ids,
@@ -94,6 +97,15 @@ def test_round_trip(digest_type, ledger_id, entry_id, lac, pieces):
     assert parse_header(entry) == (ledger_id, entry_id, lac, 100 + len(payload))
     assert digest.open(entry, ledger_id, entry_id) == payload
     assert digest.open_run([entry], ledger_id, entry_id) == [payload]
+
+
+@given(st.binary(max_size=3), st.binary(max_size=100), st.integers(1, 500))
+def test_the_checksum_of_an_entry_whose_digest_is_right(before, part, times):
+    payload = part * times
+    entry = Digest().seal(3, 4, 2, len(payload), [payload], len(payload)) + payload
+    view = memoryview(before + entry + before)
+    assert crc32c_matches(view, len(before), len(entry))
+    assert crc32c_of_verified(view, len(before), len(entry)) == crc32c(entry)
 
 
 @given(
