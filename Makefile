@@ -159,6 +159,6 @@ lock: ## Pin requirements/*.txt from pyproject.toml.
 	compile spark --extra build --extra dev --extra spark
 
 clean: ## Remove the virtual environment, caches and built things; not data/.
-	rm -rf $(VENV) build *.egg-info wire/kafka/*.so wire/kafka/records/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf $(VENV) build *.egg-info wire/*.so wire/kafka/*.so wire/kafka/records/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 	  .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
