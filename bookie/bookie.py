@@ -123,6 +123,7 @@ class Bookie:
         self._checkpointer = Checkpointer(
             self._parts, self.disks, self._space.reserve, self._progressed
         )
+        self._table.undone = self._checkpointer.deletions
         self._adds = AddPath(
             config, self._cache, self._journal, self._table, self._checkpointer.swap
         )

@@ -125,6 +125,7 @@ class LedgerTable:
         "_old_tombstones",
         "_tombstones",
         "get",
+        "undone",
     )
 
     def __init__(self) -> None:
@@ -136,6 +137,9 @@ class LedgerTable:
         self._dying: dict[int, LedgerState] = {}
         self._tombstones: dict[int, None] = {}
         self._old_tombstones: dict[int, None] = {}
+        #: Deleted, and the index does not know yet. What it had would be taken for the new one's,
+        #: and what the new one got would go with it. The checkpointer's own, which changes.
+        self.undone: Container[int] = ()
         #: `get(ledger_id) -> LedgerState | None`, without a call in between: the add's first step.
         self.get = self._ledgers.get
 
@@ -201,7 +205,11 @@ class LedgerTable:
             self.age_tombstones()
 
     def is_deleted(self, ledger_id: int) -> bool:
-        return ledger_id in self._tombstones or ledger_id in self._old_tombstones
+        return (
+            ledger_id in self._tombstones
+            or ledger_id in self._old_tombstones
+            or ledger_id in self.undone
+        )
 
     def age_tombstones(self) -> None:
         """Forgets what was deleted before the last call of this, or before TOMBSTONES_MAX more."""

@@ -11,8 +11,7 @@
 /* As in checksum.py: the polynomial, 1, and what can be joined. */
 #define POLYNOMIAL 0x82F63B78u
 #define ONE 0x80000000u
-#define SIZE_BITS 28
-#define CRC_MAX 0xFFFFFFFFull
+#define SIZE_BITS 48
 
 /* x^(2^k); a size is multiplied by 8, which are the first three. */
 static uint32_t squares[3 + SIZE_BITS];
@@ -28,17 +27,30 @@ static uint32_t times(uint32_t a, uint32_t b)
     return product;
 }
 
+/* A number of at most `bits` bits; 0, and no exception, if it is another one. */
+static int number(PyObject *object, int bits, unsigned long long *found)
+{
+    *found = PyLong_AsUnsignedLongLong(object);
+    if (PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_OverflowError))
+            PyErr_Clear();
+        return 0;
+    }
+    return !(*found >> bits);
+}
+
 static PyObject *joined(PyObject *module, PyObject *args)
 {
-    unsigned long long crc, behind;
-    long long size;
+    PyObject *first, *second, *third;
+    unsigned long long crc, behind, size;
     (void)module;
-    if (!PyArg_ParseTuple(args, "KKL", &crc, &behind, &size))
+    if (!PyArg_ParseTuple(args, "OOO", &first, &second, &third))
         return NULL;
-    if (crc > CRC_MAX || behind > CRC_MAX || size < 0 || size >> SIZE_BITS) {
-        PyErr_Format(PyExc_ValueError,
-                     "%llu, %llu and %lld bytes: no checksums that can be joined", crc, behind,
-                     size);
+    if (!(number(first, 32, &crc) && number(second, 32, &behind)
+          && number(third, SIZE_BITS, &size))) {
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_ValueError, "%S, %S and %S bytes: no checksums that can be joined",
+                         first, second, third);
         return NULL;
     }
     uint32_t factor = ONE;

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _POLYNOMIAL: Final = 0x82F63B78
 _ONE: Final = 1 << 31
 #: Bytes that `joined` can join.
-JOINED_SIZE_MAX: Final = (1 << 28) - 1
+JOINED_SIZE_MAX: Final = (1 << 48) - 1
 
 
 def _times(a: int, b: int) -> int:
@@ -61,7 +61,7 @@ def _factor(size: int) -> int:
 def joined_pure(crc: int, behind: int, size: int) -> int:
     """As `joined`, in Python."""
     if not (0 <= size <= JOINED_SIZE_MAX and crc >> 32 == behind >> 32 == 0):
-        raise ValueError(f"{crc:#x}, {behind:#x} and {size} bytes: no checksums that can be joined")
+        raise ValueError(f"{crc}, {behind} and {size} bytes: no checksums that can be joined")
     return _times(_factor(size), crc) ^ behind
 
 

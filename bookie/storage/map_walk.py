@@ -32,7 +32,7 @@ from runtime.slices import Slices
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bookie.storage.entry_log import EntryLog
     from bookie.storage.ledgers_map import LedgersMap
@@ -78,11 +78,14 @@ class Batch(NamedTuple):
     ledger_ids: array[int]
     sizes: array[int]
 
-    async def parts(self) -> AsyncIterator[Batch]:
-        """The batch in pieces. Between two of them the loop has its turn."""
+    @property
+    def end(self) -> int:
+        """The position behind its last ledger."""
+        return self.position + len(self.ledger_ids)
+
+    def parts(self) -> Iterator[Batch]:
+        """The batch in pieces. Behind each of them the loop is to have its turn."""
         for start in range(0, len(self.ledger_ids), PART_COUNT):
-            if start:
-                await trio.lowlevel.checkpoint()
             end = start + PART_COUNT
             yield Batch(self.position + start, self.ledger_ids[start:end], self.sizes[start:end])
 
@@ -96,7 +99,7 @@ class Batch(NamedTuple):
 
 
 class MapWalk:
-    __slots__ = ("_disk", "_drop_number", "_high", "_logs", "_low", "_pending")
+    __slots__ = ("_disk", "_drop_number", "_high", "_is_anew", "_logs", "_low", "_pending")
 
     def __init__(self, logs: Logs, disk: Disk) -> None:
         self._logs = logs
@@ -105,6 +108,8 @@ class MapWalk:
         #: Dropped ledgers, with the number of the dropping; their lowest and highest id.
         self._pending: dict[int, int] = {}
         self._low, self._high = ID_MAX, -1
+        #: Logs are looked at in the place of what was pending.
+        self._is_anew = False
 
     # Logs that are complete.
 
@@ -119,7 +124,10 @@ class MapWalk:
         def are_gone(ledger_ids: array[int]) -> list[int]:
             return [i for i, ledger_id in enumerate(ledger_ids) if ledger_id not in live]
 
-        if len(live) < written.count:
+        counted = written.count
+        while len(live) < counted:
+            # Once more if some were dropped meanwhile: nobody but this looks into the map for them.
+            counted = len(live)
             try:
                 await self._forget_where(log, written, are_gone)
             except (CorruptionError, OSError) as error:
@@ -148,9 +156,20 @@ class MapWalk:
             await self.work_off()
         elif len(self._pending) > PENDING_MAX:
             self._clear()
-            for log in self._logs.all():
-                if log.map is not None:
-                    log.map.is_looked_at = False
+            self._is_anew = True
+            self._look_anew()
+
+    def deletions_are_done(self) -> None:
+        """No ledger that was dropped counts as known any more. Until now one did, if somebody
+        looked at its log."""
+        if self._is_anew:
+            self._is_anew = False
+            self._look_anew()
+
+    def _look_anew(self) -> None:
+        for log in self._logs.all():
+            if log.map is not None:
+                log.map.is_looked_at = False
 
     def _cost(self) -> int:
         low, high = self._low, self._high
@@ -246,9 +265,10 @@ class MapWalk:
             batch = await self._read(log, found, number)
             if batch is None:
                 return False
-            async for part in batch.parts():
+            for part in batch.parts():
                 are_done = await self._forget_if_unknown(part, found, is_known, with_entries)
                 is_done = is_done and are_done
+                await trio.lowlevel.checkpoint()
         return is_done
 
     async def _forget_if_unknown(
@@ -306,8 +326,9 @@ class MapWalk:
                 batch = await self._read(log, found, number)
                 if batch is None:
                     return
-                async for part in batch.parts():
+                for part in batch.parts():
                     unknown.update(part.ledger_ids[i] for i in part.unknown(found, is_known))
+                    await trio.lowlevel.checkpoint()
         except CorruptionError as error:
             self._doubt(log, found, error)
         except OSError as error:
@@ -344,9 +365,11 @@ class MapWalk:
             batch = await self._read(log, found, number)
             if batch is None:
                 return
-            async for part in batch.parts():
+            for part in batch.parts():
                 if gone := are_gone(part.ledger_ids):
                     found.forget(part.position, gone, part.sizes)
+                if part.position + PART_COUNT < batch.end:
+                    await trio.lowlevel.checkpoint()
 
     async def _read(self, log: EntryLog, found: LedgersMap, number: int) -> Batch | None:
         """A batch of the map; None if the log is gone, or what is in it is told by something else

@@ -1,8 +1,11 @@
 """The whole bookie, on a simulated disk: adds, reads, fencing, limits, restarts."""
 
+import struct
+
 import pytest
 import trio
 
+from bookie import adds as adds_module
 from bookie.errors import BookieStartError
 from wire.bookkeeper.status import (
     FLAG_DO_FENCING,
@@ -173,6 +176,20 @@ async def test_digests_are_checked_on_write_if_so_configured(
             adds.add(1, 1, entry=[bad])
         await adds.wait(5)
         assert sorted(adds.statuses()) == [Status.EOK] + [Status.EBADREQ] * 4
+
+
+async def test_large_entries_of_another_digest_where_nobody_verifies(
+    machine, monkeypatch, wait_until
+):
+    """What stands behind their header is no CRC32C, and is not taken for one."""
+    monkeypatch.setattr(adds_module, "JOINED_SIZE_MIN", 0)
+    answers = []
+    entry = struct.pack(">qqqq", 1, 0, -1, 100) + b"h" * 20 + b"payload" * 14
+    async with machine.running_until_crash() as bookie:
+        bookie.add_entry(1, 0, KEY, [entry], 0, answers.append)
+        await wait_until(lambda: answers == [Status.EOK])
+    async with machine.running() as bookie:
+        assert list(await bookie.entries(1)) == [0]
 
 
 async def test_fencing_refuses_adds_but_not_recovery_adds(machine, adds_class):

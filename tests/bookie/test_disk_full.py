@@ -437,8 +437,8 @@ async def test_what_logs_were_given_up_for_is_not_looked_for_each_second(machine
     async with machine.running() as bookie:
         checkpointer = bookie._checkpointer
         one, two = object(), object()
-        assert await checkpointer._not_given([{1: one, 2: one}]) == [1, 2]
-        assert await checkpointer._not_given([{1: one, 2: one, 3: two}]) == [3]
+        assert await checkpointer._not_given([{1: one}, {2: one}]) == [1, 2]
+        assert await checkpointer._not_given([{1: one}, {2: one, 3: two}]) == [3]
         assert await checkpointer._not_given([{1: two, 3: two}]) == [1], "deleted once more"
         await bookie.flush()
         assert await checkpointer._not_given([{1: two}]) == [1], "there was space meanwhile"

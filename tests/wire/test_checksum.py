@@ -37,10 +37,25 @@ def test_the_largest(join):
     assert crc not in (0, 0x1234ABCD)
 
 
+BAD_CRCS = [1 << 32, 1 << 64, (1 << 64) + 5, -1, -(1 << 64)]
+BAD_SIZES = [JOINED_SIZE_MAX + 1, 1 << 63, 1 << 64, 1 << 70, -1, -(1 << 63)]
+
+
 @BOTH
 @pytest.mark.parametrize(
-    "numbers", [(1 << 32, 0, 1), (0, 1 << 32, 1), (0, 0, -1), (0, 0, JOINED_SIZE_MAX + 1)]
+    "numbers",
+    [
+        *((crc, 0, 1) for crc in BAD_CRCS),
+        *((0, crc, 1) for crc in BAD_CRCS),
+        *((0, 0, size) for size in BAD_SIZES),
+    ],
 )
 def test_what_cannot_be_joined_is_refused(join, numbers):
     with pytest.raises(ValueError, match="no checksums that can be joined"):
         join(*numbers)
+
+
+@pytest.mark.parametrize("numbers", [("1", 0, 1), (0, None, 1), (0, 0, 1.5), (0, 0), (0, 0, 1, 1)])
+def test_what_is_no_number_is_refused(numbers):
+    with pytest.raises(TypeError):
+        joined(*numbers)

@@ -8,6 +8,7 @@ import trio
 from bookie.errors import IndexReadError
 from bookie.known_ledgers import CollectionRefusedError
 from bookie.ledger_table import LedgerTable
+from bookie.space import garbage_collector
 from bookie.space.gc_config import GcConfig, gc_config
 from bookie.space.gc_report import Phase
 from bookie.storage.index import MemoryIndex
@@ -110,6 +111,24 @@ async def test_one_sync_for_many_deletions(machine, known, adds_class):
         assert (await bookie.collect_garbage()).deleted_ledgers == 8
         assert bookie.statistics().journal_syncs - syncs <= 3
         assert bookie.list_ledgers() == []
+
+
+async def test_ledgers_that_went_by_themselves_hide_no_others(
+    machine, known, adds_class, monkeypatch
+):
+    """Many are deleted together; some that the metadata lacked are not the bookie's any more."""
+    monkeypatch.setattr(garbage_collector, "DELETE_BATCH_COUNT", 2)
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, range(1, 9), count=1, size=10)
+
+        async def gone(ledger_ids):
+            for ledger_id in (3, 4, 5):
+                await bookie.delete_ledger(ledger_id)
+            return list(range(1, 8))
+
+        monkeypatch.setattr(known, "gone", gone)
+        assert (await bookie.collect_garbage()).deleted_ledgers == 4
+        assert bookie.list_ledgers() == [8]
 
 
 async def test_a_ledger_that_comes_back_is_collected_again(machine, known, adds_class):

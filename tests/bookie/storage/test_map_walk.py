@@ -179,6 +179,25 @@ async def test_what_is_deleted_while_a_log_is_written_is_forgotten_in_it(logs):
     assert (log.live_count, log.live_bytes) == (3, 300)
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_what_is_deleted_while_a_map_is_looked_through(disk, tiny, monkeypatch, turns):
+    """Behind the part of a batch that it is in; the walk leaves the log to `settle` then."""
+    monkeypatch.setattr(map_walk, "PART_COUNT", 2)
+    logs = EntryLogs(tiny(), disk, "/d")
+    log = await logs.create()
+    log.ledgers.update(dict.fromkeys(range(9), 100))
+    await logs.write_map(log)
+    await logs.drop_ledgers([8])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(logs.walk.settle, log)
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+        await logs.drop_ledgers([0])
+    log.is_written = False
+    await logs.walk.work_off()
+    assert sorted(await logs.walk.live_ledgers(log)) == list(range(1, 8))
+
+
 async def test_too_many_wait(logs, monkeypatch):
     monkeypatch.setattr(map_walk, "PENDING_MAX", 3)
     await logs.drop_ledgers(range(5))
@@ -192,6 +211,23 @@ async def test_the_table_alone_is_not_believed(logs):
     assert await logs.remove_dead(lambda ledger_id: False, lambda ledger_ids: [2, 7]) == 0
     assert await all_live(logs) == [[2, 7]] * 3
     assert await logs.remove_dead(lambda ledger_id: False, nobody) == 3, "and asked again"
+
+
+async def test_a_log_is_looked_at_again_for_any_part_of_it(logs, monkeypatch):
+    monkeypatch.setattr(map_walk, "PART_COUNT", 5)
+    assert await logs.remove_dead(lambda ledger_id: False, lambda ledger_ids: [2]) == 0
+    assert [log.map.is_looked_at for log in logs.all()] == [False] * 3
+
+
+async def test_what_becomes_known_while_the_index_is_asked_is_kept(logs):
+    known = set()
+
+    def with_entries(ledger_ids):
+        known.add(7)
+        return []
+
+    assert await logs.remove_dead(known.__contains__, with_entries) == 0
+    assert await all_live(logs) == [[7]] * 3
 
 
 async def test_a_map_that_is_damaged_keeps_its_log(logs, disk):
