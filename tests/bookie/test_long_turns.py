@@ -107,7 +107,7 @@ async def test_thousands_of_ledgers_go_from_hundreds_of_logs(machine):
 
 async def test_a_checkpoint_of_very_many_deletions(machine, monkeypatch):
     """A round of collection may delete all that a bookie has. What is left is a list of their
-    numbers, 13 ms for a million; a pair for each took 50."""
+    numbers and one of what says so, 20 ms for a million; a pair for each took 50."""
     count = 1_000_000
     # The simulation's disk does this on the loop; a real one has a thread for it.
     monkeypatch.setattr(type(machine.index), "sync", lambda index: None)
@@ -118,7 +118,7 @@ async def test_a_checkpoint_of_very_many_deletions(machine, monkeypatch):
         _, seconds = await longest_step(bookie.flush)
         assert not deletions
         assert log.ledgers == {0: 1}
-    check_turn(seconds, 0.03)
+    check_turn(seconds, 0.035)
 
 
 async def test_what_comes_back_meanwhile_is_not_forgotten(machine):
