@@ -205,11 +205,9 @@ class LedgerTable:
             self.age_tombstones()
 
     def is_deleted(self, ledger_id: int) -> bool:
-        return (
-            ledger_id in self._tombstones
-            or ledger_id in self._old_tombstones
-            or ledger_id in self.undone
-        )
+        if ledger_id in self.undone:
+            return True
+        return ledger_id in self._tombstones or ledger_id in self._old_tombstones
 
     def age_tombstones(self) -> None:
         """Forgets what was deleted before the last call of this, or before TOMBSTONES_MAX more."""

@@ -61,8 +61,9 @@ BOOKIE_RULES = (
         (
             Patch(
                 TABLE,
-                "return ledger_id in self._tombstones or ledger_id in self._old_tombstones",
-                "return False",
+                "        if ledger_id in self.undone:\n            return True\n"
+                "        return ledger_id in self._tombstones or ledger_id in self._old_tombstones",
+                "        return False",
             ),
         ),
         (f"{SCENARIOS}::test_deleted_under_its_writer",),
