@@ -17,7 +17,7 @@ ROUND_BYTES = 16 << 10
 
 
 #: CPython's own, with no bytes to copy: what is in the memory is left over from whoever had it.
-#: `bytearray(size)` fills it with zeros, a twelfth of what receiving large frames cost.
+#: `bytearray(size)` fills it with zeros, which bytes are received over (docs/benchmarks.md).
 _unfilled = ctypes.pythonapi.PyByteArray_FromStringAndSize
 _unfilled.argtypes = (ctypes.c_char_p, ctypes.c_ssize_t)
 _unfilled.restype = ctypes.py_object

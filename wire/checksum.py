@@ -1,10 +1,10 @@
 """CRC-32C of bytes of which a part's is known: nobody reads that part again.
 
-An entry of 64 KiB and more is read for its checksum when it comes, and its journal's group has one
-over the same bytes: reading them a second time, out of the memory behind the caches, took an eighth
-of the loop's time. The checksum of A and B behind it follows from A's, B's and B's size: A's is
-multiplied by x^(8 size) modulo the polynomial (zlib's crc32_combine does so for its own), which
-takes about a microsecond in C (`_checksum.c`, where there was a compiler) and fifty here.
+A large entry is read for its checksum when it comes, and its journal's group has one over the same
+bytes: they were read a second time for it, out of the memory behind the processor's caches. The
+checksum of A and B behind it follows from A's, B's and B's size: A's is multiplied by x^(8 size)
+modulo the polynomial (zlib's crc32_combine does so for its own), which takes less than a
+microsecond in C (`_checksum.c`, where there was a compiler) and up to a hundred here.
 """
 
 from __future__ import annotations
