@@ -111,13 +111,9 @@ class MigratingClassic(_Migrating, ClassicMember):
         super()._check(code)
 
     def _give_up_for_join(self) -> None:
-        """What a classic group's leader has not given out the coordinator takes for free when it
-        makes a group of the other kind, as Kafka's: nothing is promised of that meanwhile."""
         keeps, self._keeps = self._keeps, False
         if not keeps:
             self._give_up_all()
-        elif not self._is_mixed:
-            self._world.owners[self.group].over(self._id)
 
     def _commit_is_unknown(self) -> None:
         """In a group of the other protocol it may join without a new generation: so it goes on as
@@ -158,8 +154,10 @@ class MigratingClassic(_Migrating, ClassicMember):
         return self._leftover.union(self._assigned)
 
     async def _sync(self, shares: Mapping[str, Collection[Partition]]) -> None:
+        """What it had stays its own until it has given it up, though its group is made one of the
+        other kind meanwhile (Kafka's coordinator would take it for free)."""
         had = set(self._assigned)
-        self._leftover = had if self._is_mixed else set()
+        self._leftover = had
         await super()._sync(shares)
         lost = had.difference(self._assigned)
         if lost:
@@ -167,8 +165,7 @@ class MigratingClassic(_Migrating, ClassicMember):
 
     async def _give_up(self, lost: Collection[Partition]) -> NoReturn:
         """OverError: who joins again tells that others may have it."""
-        if self._is_mixed:
-            await trio.sleep(keep_seconds(self._rng))
+        await trio.sleep(keep_seconds(self._rng))
         positions = self._reader.positions
         known = sorted(each for each in lost if each in positions)  # a set has no order
         await self._commit({each: positions.pop(each) for each in known})

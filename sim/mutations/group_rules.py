@@ -231,6 +231,19 @@ GROUP_RULES = (
         SERVICE_TESTS,
     ),
     Mutation(
+        "upgrade-frees-what-is-kept",
+        "a group that goes to the newer protocol forgets what a cooperative member has still to"
+        " give up",
+        (
+            Patch(
+                MIGRATION,
+                "zip([*given, *kept], [*shares, *shares], strict=True)",
+                "zip(given, shares, strict=True)",
+            ),
+        ),
+        SERVICE_TESTS,
+    ),
+    Mutation(
         "join-gives-all-back",
         "what a classic member still has counts as given back once it joins",
         (

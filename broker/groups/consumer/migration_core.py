@@ -3,8 +3,12 @@
 Upgrade: every classic member becomes one of the new group with what it has; its generation is its
 epoch, and it goes on by JoinGroup, SyncGroup and Heartbeat (mixed_core.py). Downgrade: once no
 member speaks the consumer protocol, the classic group takes over with what they have, and
-rebalances. (Kafka's takes over with what they are to have: one that is not done with giving a
-partition back has it then beside another one, if the group goes up again before it has joined.)
+rebalances.
+
+Who may still have a partition keeps it through a change, so that no two read it and no offset goes
+back; Kafka's takes it for free. Downgrade: one that is not done with giving it back. Upgrade: a
+cooperative consumer (KIP-429) that said it owns it when it joined, while the generation gives it to
+nobody: it is about to give it up, and says so when it joins again.
 
 All events of a change are one unit: stored together or not at all.
 """
@@ -111,22 +115,28 @@ def upgraded(classic: ClassicGroup, members_max: int, topics: Topics) -> list[Ev
     if len(classic.members) > members_max:
         raise _refused(classic, f"it has more than {members_max} members")
     epoch = max(classic.generation_id, 1)
-    taken: set[tuple[UUID, int]] = set()
-    members, currents = [], []
+    members: list[Member] = []
+    given: list[Owned] = []
+    kept: list[Owned] = []
     names: set[str] = set()
     for old in classic.members.by_id.values():
-        member, owned = _upgraded_member(classic, old, topics)
+        member, subscription, owned = _upgraded_member(classic, old, topics)
         names.update(member.topics)
         if len(names) > NAMES_MAX:
             raise _refused(classic, f"its members subscribe to more than {NAMES_MAX} topics")
-        assigned: Assigned = {}
+        members.append(member)
+        given.append(owned)
+        kept.append(_kept(classic, subscription, topics))
+    taken: set[tuple[UUID, int]] = set()
+    shares: list[Assigned] = [{} for _ in members]
+    # What the generation gives somebody goes before what others had until then.
+    for owned, share in zip([*given, *kept], [*shares, *shares], strict=True):
         for topic_id, partitions in owned.items():
             mine = {p: epoch for p in sorted(partitions) if (topic_id, p) not in taken}
             taken.update((topic_id, p) for p in mine)
             if mine:
-                assigned[topic_id] = mine
-        members.append(member)
-        currents.append(Current(epoch, epoch, MemberState.STABLE, assigned))
+                share.setdefault(topic_id, {}).update(mine)
+    currents = [Current(epoch, epoch, MemberState.STABLE, share) for share in shares]
     # What the classic group's leader did not know of yet, or gave to nobody, would stay nobody's: a
     # static member that takes its own place raises no epoch.
     is_whole = _are_whole(taken, names, topics)
@@ -153,7 +163,26 @@ def _are_whole(taken: set[tuple[UUID, int]], names: Iterable[str], topics: Topic
     return given == Counter(found)
 
 
-def _upgraded_member(classic: ClassicGroup, old: OldMember, topics: Topics) -> tuple[Member, Owned]:
+def _kept(
+    classic: ClassicGroup, subscription: ConsumerProtocolSubscription, topics: Topics
+) -> Owned:
+    """What it said it owns when it joined for this generation, or since, of what it subscribes to.
+    From an older one it has nothing any more: who missed a generation was removed."""
+    if subscription.generation_id < max(classic.generation_id - 1, 0):
+        return {}
+    subscribed = {topic.id: topic for topic in map(topics.get, subscription.topics) if topic}
+    return {
+        topic_id: there
+        for topic_id, partitions in owned_by(subscription, topics).items()
+        if topic_id in subscribed
+        if (there := {p for p in partitions if 0 <= p < subscribed[topic_id].partition_count})
+    }
+
+
+def _upgraded_member(
+    classic: ClassicGroup, old: OldMember, topics: Topics
+) -> tuple[Member, ConsumerProtocolSubscription, Owned]:
+    """It, what it said when it joined, and what it was given."""
     names = [name for name, _ in old.protocols]
     protocol = classic.protocol_name if classic.protocol_name in names else names[0]
     assert protocol is not None
@@ -179,7 +208,7 @@ def _upgraded_member(classic: ClassicGroup, old: OldMember, topics: Topics) -> t
         rebalance_timeout_ms=old.rebalance_timeout_ms,
         classic=ClassicPart(old.session_timeout_ms, old.protocols),
     )
-    return member, owned
+    return member, subscription, owned
 
 
 def _refused(classic: ClassicGroup, why: str) -> GroupError:

@@ -519,6 +519,23 @@ async def stable_classic(world, count=1, **given):
     return clients
 
 
+async def comes_for(old, **left):
+    """A second member, in a generation that leaves the first one these, and gives it nothing."""
+    world, other = old.world, OldClient(old.world, "t")
+    told = world.send(*other.join_request())
+    await world.settle()
+    other.member_id = told[0].member_id
+    joined = [(each, world.send(*each.join_request())) for each in (other, old)]
+    while not all(answers for _, answers in joined):
+        await trio.sleep(0.1)
+    for each, answers in joined:
+        assert answers[0].error_code == E.NONE
+        each.generation = answers[0].generation_id
+    assert await old.lead(**left) is E.NONE
+    assert await other.sync() is E.NONE
+    return other
+
+
 async def test_rolling_up_and_down(world, autojump_clock):
     """No offset goes back, and no partition is without somebody for long."""
     (old,) = await stable_classic(world)
@@ -596,6 +613,48 @@ async def test_what_is_not_given_back_stays_its_own_down_and_up_again(world, aut
     assert other.count == 0
     await settle(old, other)
     assert (old.count, other.count) == (2, 2)
+
+
+async def test_what_a_cooperative_member_still_has_is_nobody_elses_after_the_upgrade(
+    world, autojump_clock
+):
+    """Its generation has taken it from the member and gives it to nobody, as KIP-429's assignors
+    do; the member is about to commit and to give it up when the group changes its protocol."""
+    (old,) = await stable_classic(world)
+    other = await comes_for(old, t=[0, 1])
+    new = Client(world, "a", "t")
+    await new.beat()
+    await new.beat()
+    assert (old.owned, new.count) == ({"t": {0, 1}}, 0)
+    assert await committed(world, 10, member=old.member_id, epoch=old.generation, partition=3) == 0
+    await old.again()
+    await settle(old, other, new)
+    assert sorted((old.count, other.count, new.count)) == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("generation", "topic", "kept"),
+    [(2, "t", 2), (1, "t", 2), (0, "t", 0), (-1, "t", 0), (1, "u", 0), (1, "gone", 0)],
+)
+def test_what_is_kept_is_what_the_member_had_a_moment_ago(driver, generation, topic, kept):
+    """In this generation or the one before, and of what it subscribes to; and what the generation
+    gives another one is that one's."""
+    classic = GroupDriver()
+    subscribed = encode_protocol(ConsumerProtocolSubscription(["t"]), 3)
+    first, second = members = classic.join_all(2, protocols=(("cooperative", subscribed),))
+    classic.group.generation_id = 2
+    parts = [ConsumerProtocolTopicPartition(topic, [0, 1, 2, 99, -1])]
+    says = encode_protocol(ConsumerProtocolSubscription(["t"], None, parts, generation), 3)
+    member = classic.group.members.by_id[first]
+    classic.group.members.set_protocols(member, (("cooperative", says),))
+    given = ConsumerProtocolAssignment([ConsumerProtocolTopicPartition("t", [0])])
+    classic.group.members.by_id[second].assignment = encode_protocol(given, 3)
+    events = upgraded(classic.group, 10, driver.topics)
+    found = {e.member_id: e.value.assigned for e in events if isinstance(e, CurrentSet)}
+    assert found.keys() == set(members)
+    topic_id = driver.topics.get("t").id
+    assert found[second] == {topic_id: {0: 2}}
+    assert found[first] == ({topic_id: {1: 2, 2: 2}} if kept else {})
 
 
 async def test_downgrade_by_fencing(world, autojump_clock):
