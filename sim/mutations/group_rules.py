@@ -16,6 +16,7 @@ CORE_TESTS = ("tests/broker/groups/consumer/test_consumer_core.py",)
 SERVICE_TESTS = (
     "tests/broker/groups/consumer/test_service.py",
     "tests/broker/groups/consumer/test_service_moves.py",
+    "tests/broker/groups/consumer/test_migration_core.py",
 )
 STREAMS_TESTS = ("tests/broker/groups/streams/test_streams_core.py",)
 
@@ -224,8 +225,8 @@ GROUP_RULES = (
         (
             Patch(
                 MIGRATION,
-                "(topic_id, p) not in taken}\n",
-                "(topic_id, p) in taken}\n",
+                "sorted(partitions - others)",
+                "sorted(partitions & others)",
             ),
         ),
         SERVICE_TESTS,
@@ -237,8 +238,8 @@ GROUP_RULES = (
         (
             Patch(
                 MIGRATION,
-                "zip([*given, *kept], [*shares, *shares], strict=True)",
-                "zip(given, shares, strict=True)",
+                "[*enumerate(given), *((number, kept[number][1]) for number in later_first)]",
+                "[*enumerate(given)]",
             ),
         ),
         SERVICE_TESTS,

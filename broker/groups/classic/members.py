@@ -69,6 +69,11 @@ class Members:
     def __len__(self) -> int:
         return len(self.by_id)
 
+    def said_bytes(self) -> int:
+        """Of the metadata of all members, for each protocol that they support."""
+        members = self.by_id.values()
+        return sum(len(metadata) for each in members for _, metadata in each.protocols)
+
     def add(self, member: Member) -> None:
         assert member.member_id not in self.by_id
         if member.instance_id is not None:

@@ -8,20 +8,26 @@ rebalances.
 Who may still have a partition keeps it through a change, so that no two read it and no offset goes
 back; Kafka's takes it for free. Downgrade: one that is not done with giving it back. Upgrade: a
 cooperative consumer (KIP-429) that said it owns it when it joined, while the generation gives it to
-nobody: it is about to give it up, and says so when it joins again.
+nobody: it is about to give it up, and says so when it joins again, which it is told to do.
 
 All events of a change are one unit: stored together or not at all.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
-from broker.groups.classic.types import GroupSnapshot, MemberSnapshot
+from broker.groups.classic.types import GroupSnapshot, GroupState, MemberSnapshot
 from broker.groups.consumer.changes import NO_TOPICS_HASH, metadata_hash
+from broker.groups.consumer.classic_bytes import (
+    assignment_bytes,
+    assignment_of,
+    by_id,
+    owned_by,
+    subscription_of,
+)
 from broker.groups.consumer.events import (
     ClassicSet,
     CurrentSet,
@@ -44,64 +50,16 @@ from broker.groups.consumer.types import (
     Owned,
     Topics,
 )
-from wire.kafka.errors import ErrorCode, WireError
-from wire.kafka.records.consumer_group import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    ConsumerProtocolTopicPartition,
-)
-from wire.kafka.records.coordinator import (
-    decode_assignment,
-    decode_subscription,
-    encode_protocol,
-)
+from wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from broker.groups.classic.members import Member as OldMember
     from broker.groups.classic.types import GroupLimits
     from broker.groups.consumer.changes import Changes
-
-
-# --- what classic consumers' opaque bytes say
-
-
-def subscription_of(metadata: bytes) -> ConsumerProtocolSubscription:
-    """GroupError INCONSISTENT_GROUP_PROTOCOL if it is none."""
-    try:
-        return decode_subscription(metadata)
-    except WireError as error:
-        raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
-
-
-def owned_by(subscription: ConsumerProtocolSubscription, topics: Topics) -> Owned:
-    """What a classic consumer says it owns; an eager one gave up all before it joins."""
-    return by_id(subscription.owned_partitions, topics)
-
-
-def by_id(partitions: Iterable[ConsumerProtocolTopicPartition], topics: Topics) -> Owned:
-    found: Owned = {}
-    for each in partitions:
-        topic = topics.get(each.topic)
-        if topic is not None and each.partitions:
-            found.setdefault(topic.id, set()).update(each.partitions)
-    return found
-
-
-def assignment_bytes(
-    partitions: Mapping[UUID, Collection[int]], metadata: bytes, topics: Topics
-) -> bytes:
-    """An assignment in the version that the member's subscription has."""
-    found = []
-    for topic_id in sorted(partitions):
-        topic = topics.get_by_id(topic_id)
-        if topic is not None and partitions[topic_id]:
-            numbers = sorted(partitions[topic_id])
-            found.append(ConsumerProtocolTopicPartition(topic.name, numbers))
-    version = int.from_bytes(metadata[:2], "big", signed=True)
-    return encode_protocol(ConsumerProtocolAssignment(found), version)
+    from wire.kafka.records.consumer_group import ConsumerProtocolSubscription
 
 
 # --- up
@@ -117,7 +75,7 @@ def upgraded(classic: ClassicGroup, members_max: int, topics: Topics) -> list[Ev
     epoch = max(classic.generation_id, 1)
     members: list[Member] = []
     given: list[Owned] = []
-    kept: list[Owned] = []
+    kept: list[tuple[int, Owned]] = []
     names: set[str] = set()
     for old in classic.members.by_id.values():
         member, subscription, owned = _upgraded_member(classic, old, topics)
@@ -126,20 +84,14 @@ def upgraded(classic: ClassicGroup, members_max: int, topics: Topics) -> list[Ev
             raise _refused(classic, f"its members subscribe to more than {NAMES_MAX} topics")
         members.append(member)
         given.append(owned)
-        kept.append(_kept(classic, subscription, topics))
-    taken: set[tuple[UUID, int]] = set()
-    shares: list[Assigned] = [{} for _ in members]
-    # What the generation gives somebody goes before what others had until then.
-    for owned, share in zip([*given, *kept], [*shares, *shares], strict=True):
-        for topic_id, partitions in owned.items():
-            mine = {p: epoch for p in sorted(partitions) if (topic_id, p) not in taken}
-            taken.update((topic_id, p) for p in mine)
-            if mine:
-                share.setdefault(topic_id, {}).update(mine)
-    currents = [Current(epoch, epoch, MemberState.STABLE, share) for share in shares]
-    # What the classic group's leader did not know of yet, or gave to nobody, would stay nobody's: a
-    # static member that takes its own place raises no epoch.
-    is_whole = _are_whole(taken, names, topics)
+        kept.append((subscription.generation_id, _kept(subscription, topics)))
+    currents = [
+        Current(epoch, epoch, MemberState.STABLE, share) for share in _shares(epoch, given, kept)
+    ]
+    # Else what the classic group's leader did not know of yet, or gave to nobody, would stay so,
+    # and a rebalance under way would be forgotten: a static member that takes its own place raises
+    # no epoch. What members keep until they join again is given to nobody.
+    is_whole = classic.state is GroupState.STABLE and _are_whole(members, given, names, topics)
     return [
         ClassicSet(None),
         *(MemberSet(member.member_id, member) for member in members),
@@ -156,20 +108,42 @@ def upgraded(classic: ClassicGroup, members_max: int, topics: Topics) -> list[Ev
     ]
 
 
-def _are_whole(taken: set[tuple[UUID, int]], names: Iterable[str], topics: Topics) -> bool:
-    """Whether somebody has each partition of these topics."""
-    found = {topic.id: topic.partition_count for topic in map(topics.get, names) if topic}
-    given = Counter(topic_id for topic_id, number in taken if number < found.get(topic_id, 0))
-    return given == Counter(found)
+def _shares(
+    epoch: int, given: Sequence[Owned], kept: Sequence[tuple[int, Owned]]
+) -> list[Assigned]:
+    """What each member has then, each partition once: what the generation gives somebody goes
+    before what others had until then (`kept`, with the generation in which they had it), and of
+    that the later one. How old that is says nothing: a member may be behind, or not tell."""
+    taken: dict[UUID, set[int]] = {}
+    shares: list[Assigned] = [{} for _ in given]
+    later_first = sorted(range(len(kept)), key=lambda number: kept[number][0], reverse=True)
+    claims = [*enumerate(given), *((number, kept[number][1]) for number in later_first)]
+    for number, owned in claims:
+        for topic_id, partitions in owned.items():
+            others = taken.setdefault(topic_id, set())
+            mine = dict.fromkeys(sorted(partitions - others), epoch)
+            others.update(mine)
+            if mine:
+                shares[number].setdefault(topic_id, {}).update(mine)
+    return shares
 
 
-def _kept(
-    classic: ClassicGroup, subscription: ConsumerProtocolSubscription, topics: Topics
-) -> Owned:
-    """What it said it owns when it joined for this generation, or since, of what it subscribes to.
-    From an older one it has nothing any more: who missed a generation was removed."""
-    if subscription.generation_id < max(classic.generation_id - 1, 0):
-        return {}
+def _are_whole(
+    members: Iterable[Member], given: Iterable[Owned], names: Iterable[str], topics: Topics
+) -> bool:
+    """Whether each partition of these topics is given to a member that subscribes to it."""
+    found: dict[UUID, set[int]] = {}
+    for member, owned in zip(members, given, strict=True):
+        for topic in filter(None, map(topics.get, member.topics)):
+            found.setdefault(topic.id, set()).update(owned.get(topic.id, ()))
+    return all(
+        found[topic.id].issuperset(range(topic.partition_count))
+        for topic in filter(None, map(topics.get, names))
+    )
+
+
+def _kept(subscription: ConsumerProtocolSubscription, topics: Topics) -> Owned:
+    """What it said it owns when it joined last, of what it subscribes to."""
     subscribed = {topic.id: topic for topic in map(topics.get, subscription.topics) if topic}
     return {
         topic_id: there
@@ -187,17 +161,19 @@ def _upgraded_member(
     protocol = classic.protocol_name if classic.protocol_name in names else names[0]
     assert protocol is not None
     owned: Owned = {}
+    has_own_data = False
     try:
-        subscription = decode_subscription(old.metadata(protocol))
+        subscription = subscription_of(old.metadata(protocol))
         if old.assignment:
-            assignment = decode_assignment(old.assignment)
-            if assignment.user_data:
-                raise _refused(classic, "an assignment has data of the assignor's own")
+            assignment = assignment_of(old.assignment)
+            has_own_data = bool(assignment.user_data)
             owned = by_id(assignment.assigned_partitions, topics)
-    except WireError as error:
+    except GroupError as error:
         raise _refused(
             classic, f"what member {old.member_id} has cannot be read: {error}"
         ) from None
+    if has_own_data:
+        raise _refused(classic, "an assignment has data of the assignor's own")
     member = Member(
         old.member_id,
         old.instance_id,

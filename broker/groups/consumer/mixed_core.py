@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE
 from broker.groups.classic.types import JoinInput, JoinResult, LeavingMember, SyncInput, SyncResult
 from broker.groups.consumer.changes import Changes, fence
-from broker.groups.consumer.consumer_core import assign_if_due, begin, replace_member, step
-from broker.groups.consumer.events import MemberSet
-from broker.groups.consumer.group import NOTHING_ASSIGNED, ConsumerGroup
-from broker.groups.consumer.migration_core import (
+from broker.groups.consumer.classic_bytes import (
     assignment_bytes,
-    common_protocol,
     owned_by,
     subscription_of,
 )
-from broker.groups.consumer.names import NAMES_MAX, check_names
+from broker.groups.consumer.consumer_core import assign_if_due, begin, replace_member, step
+from broker.groups.consumer.events import MemberSet
+from broker.groups.consumer.group import NOTHING_ASSIGNED, ConsumerGroup
+from broker.groups.consumer.migration_core import common_protocol
+from broker.groups.consumer.names import check_names
 from broker.groups.consumer.types import ClassicPart, Context, GroupError, Member, MemberState
 from wire.kafka.errors import ErrorCode
 
@@ -40,8 +40,6 @@ def join(group: ConsumerGroup, request: JoinInput, context: Context) -> tuple[Ch
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
         raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     subscription = subscription_of(request.protocols[0][1])
-    if len(subscription.topics) > NAMES_MAX:
-        raise GroupError(ErrorCode.INVALID_REQUEST)
     member = _member(member_id, request, subscription)
     check_names(member.topics, group.topic_members)
     others = [each for each_id, each in group.members.items() if each_id != known_id]

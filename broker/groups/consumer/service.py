@@ -193,13 +193,16 @@ class ConsumerGroups:
                 f"Group {classic.group_id} is a classic group, and the migration policy does not"
                 " allow it to be upgraded.",
             )
+        too_large = GroupError(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"Group {classic.group_id} is too large to be upgraded."
+        )
+        # What members said is stored as it is: then it need not be read.
+        if classic.members.said_bytes() > UNIT_BYTES_MAX:
+            raise too_large
         events = upgraded(classic, settings.group_consumer_max_size, self._topics)
         size = sum(map(_record_size, (self._record(live.group_id, event) for event in events)))
         if size > UNIT_BYTES_MAX:
-            raise GroupError(
-                ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Group {classic.group_id} is too large to be upgraded.",
-            )
+            raise too_large
         for event in events:
             live.applied.apply(event)
         return events

@@ -7,14 +7,11 @@ import pytest
 import trio
 
 from broker.api import ConnectionInfo
-from broker.groups.consumer.events import CurrentSet
-from broker.groups.consumer.migration_core import upgraded
 from broker.groups.consumer.settings import ConsumerSettings
 from broker.groups.consumer.types import GroupTimes
 from broker.regex import Pattern
 from broker.rights import Rights
 from broker.security.principal import Principal
-from tests.broker.groups.conftest import GroupDriver
 from tests.broker.rules import Rules
 from wire.kafka.errors import ErrorCode as E
 from wire.kafka.messages.consumer_groups import (
@@ -632,29 +629,107 @@ async def test_what_a_cooperative_member_still_has_is_nobody_elses_after_the_upg
     assert sorted((old.count, other.count, new.count)) == [1, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("generation", "topic", "kept"),
-    [(2, "t", 2), (1, "t", 2), (0, "t", 0), (-1, "t", 0), (1, "u", 0), (1, "gone", 0)],
-)
-def test_what_is_kept_is_what_the_member_had_a_moment_ago(driver, generation, topic, kept):
-    """In this generation or the one before, and of what it subscribes to; and what the generation
-    gives another one is that one's."""
-    classic = GroupDriver()
-    subscribed = encode_protocol(ConsumerProtocolSubscription(["t"]), 3)
-    first, second = members = classic.join_all(2, protocols=(("cooperative", subscribed),))
-    classic.group.generation_id = 2
-    parts = [ConsumerProtocolTopicPartition(topic, [0, 1, 2, 99, -1])]
-    says = encode_protocol(ConsumerProtocolSubscription(["t"], None, parts, generation), 3)
-    member = classic.group.members.by_id[first]
-    classic.group.members.set_protocols(member, (("cooperative", says),))
-    given = ConsumerProtocolAssignment([ConsumerProtocolTopicPartition("t", [0])])
-    classic.group.members.by_id[second].assignment = encode_protocol(given, 3)
-    events = upgraded(classic.group, 10, driver.topics)
-    found = {e.member_id: e.value.assigned for e in events if isinstance(e, CurrentSet)}
-    assert found.keys() == set(members)
-    topic_id = driver.topics.get("t").id
-    assert found[second] == {topic_id: {0: 2}}
-    assert found[first] == ({topic_id: {1: 2, 2: 2}} if kept else {})
+async def classic_pair(world, left_to_first, left_to_second, *, topics=(("t",), ("t",))):
+    """Two static members of a stable classic group, with these partitions of t."""
+    one, two = (OldClient(world, *t, instance=i) for t, i in zip(topics, "ab", strict=True))
+    await one.join()
+    await one.lead(t=range(4))
+    joined = [(each, world.send(*each.join_request())) for each in (two, one)]
+    await world.settle()
+    for each, answers in joined:
+        assert answers[0].error_code == E.NONE
+        each.member_id, each.generation = answers[0].member_id, answers[0].generation_id
+    given = [
+        SyncGroupRequestAssignment(each.member_id, assignment_to(t=some))
+        for each, some in ((one, left_to_first), (two, left_to_second))
+    ]
+    assert await one.sync(given) is E.NONE
+    assert await two.sync() is E.NONE
+    return one, two
+
+
+def assignment_to(**given):
+    parts = [ConsumerProtocolTopicPartition(topic, list(some)) for topic, some in given.items()]
+    return encode_protocol(ConsumerProtocolAssignment(parts), 3)
+
+
+async def settle_for_long(*clients):
+    for _ in range(10):
+        await settle(*clients)
+        await trio.sleep(3)
+
+
+async def test_what_the_generation_owes_is_given_though_no_epoch_is_raised(world, autojump_clock):
+    """A static member takes its place with the other protocol, while another one has still to give
+    up what it is to get."""
+    one, _ = await classic_pair(world, [0, 1], [])
+    new = Client(world, "B", "t", instance_id="b")
+    await new.beat()
+    await settle_for_long(one, new)
+    assert (one.count, new.count) == (2, 2)
+
+
+async def test_a_rebalance_under_way_is_not_forgotten(world, autojump_clock):
+    """A member has joined, and the one whom all wait for comes back with the other protocol."""
+    one, _ = await classic_pair(world, [0, 1], [2, 3])
+    third = OldClient(world, "t", instance="c")
+    waiting = world.send(*third.join_request())
+    await world.settle()
+    new = Client(world, "B", "t", instance_id="b")
+    await new.beat()
+    assert waiting[0].error_code == E.REBALANCE_IN_PROGRESS
+    await third.again()
+    await settle_for_long(one, third, new)
+    assert sorted((one.count, third.count, new.count)) == [1, 1, 2]
+
+
+async def test_what_a_member_ceased_to_subscribe_to_is_given_to_others(world, autojump_clock):
+    world.catalog.add("u", 1)
+    one, _ = await classic_pair(world, [0, 1], [2, 3])
+    one.topics, one.owned = ("u",), {}
+    waiting = world.send(*one.join_request())
+    await world.settle()
+    new = Client(world, "B", "t", instance_id="b")
+    await new.beat()
+    assert waiting[0].error_code == E.REBALANCE_IN_PROGRESS
+    await one.again()
+    await settle_for_long(one, new)
+    assert (one.owned, new.count) == ({"u": {0}}, 4)
+
+
+async def test_a_member_that_is_behind_keeps_what_it_has(world, autojump_clock):
+    """Down and up again: the generation that it says is older than the one before."""
+    (one,) = await stable_classic(world)
+    new = Client(world, "a", "t")
+    await new.beat()
+    two = OldClient(world, "t")
+    await two.join()
+    assert await two.sync() is E.NONE
+    new.epoch = -1
+    await new.beat()
+    joined = [(each, world.send(*each.join_request())) for each in (one, two)]
+    await trio.sleep(0.1)
+    behind = one.generation
+    for each, answers in joined:
+        each.generation = answers[0].generation_id
+    assert behind < one.generation - 1
+    leads = next(each for each, answers in joined if answers[0].leader == each.member_id)
+    given = [SyncGroupRequestAssignment(one.member_id, assignment_to(t=[0, 1]))]
+    assert await leads.sync(given) is E.NONE
+    other = Client(world, "b", "t")
+    await other.beat()
+    await other.beat()
+    assert other.count == 0
+
+
+async def test_what_members_say_is_not_read_if_it_cannot_be_stored(world, autojump_clock):
+    owned = [ConsumerProtocolTopicPartition("t", [0] * 130_000)]
+    metadata = encode_protocol(ConsumerProtocolSubscription(["t"], None, owned, 1), 3)
+    old = OldClient(world, "t", metadata=metadata)
+    await old.join()
+    assert await old.lead(t=range(4)) is E.NONE
+    assert await Client(world, "a", "t").beat() is E.GROUP_ID_NOT_FOUND
+    assert await old.heartbeat() is E.NONE
 
 
 async def test_downgrade_by_fencing(world, autojump_clock):
@@ -937,18 +1012,3 @@ async def test_nothing_is_kept_of_what_those_saw_who_left(world, autojump_clock)
     assert set(live.sights) == set(live.applied.members)
     await trio.sleep(200)
     assert live.sights == {} == live.applied.members
-
-
-def test_an_upgrade_gives_each_partition_once(driver):
-    """Whatever a classic group's leader gave twice."""
-    classic = GroupDriver()
-    subscribed = encode_protocol(ConsumerProtocolSubscription(["t"]), 3)
-    members = classic.join_all(2, protocols=(("range", subscribed),))
-    parts = [ConsumerProtocolTopicPartition("t", [0, 1])]
-    given = encode_protocol(ConsumerProtocolAssignment(parts), 3)
-    for member_id in members:
-        classic.sync(member_id, assignments=dict.fromkeys(members, given))
-    events = upgraded(classic.group, 10, driver.topics)
-    found = [event.value.assigned for event in events if isinstance(event, CurrentSet)]
-    topic_id = driver.topics.get("t").id
-    assert sorted(found, key=len) == [{}, {topic_id: {0: 1, 1: 1}}]
