@@ -4,9 +4,9 @@
                                 [--seconds 5] [--rate 0.5] [--directory DIR]
 
 For each count a new server with one partition. Each connection sends one request first; then they
-rest, for `--seconds`. «All at once»: one request is under way on each, as in bench.load. «Paced»:
-each sends `--rate` requests a second, the connections in turn; a latency counts from the moment the
-request was due. `--directory`: for the data.
+rest, for `--seconds`; then each sends `--rate` requests a second, the connections in turn, and a
+latency counts from the moment the request was due. «All at once»: other connections, with one
+request under way on each, as in bench.load. `--directory`: for the data.
 """
 
 import argparse
@@ -24,34 +24,48 @@ from bench.servers import Kafka, KafkaFlushing, Quire, Server
 SERVERS = {"kafka": Kafka, "flush": KafkaFlushing, "quire": Quire}
 TOPIC = "connections"
 PARTITION = range(1)
+TOGETHER = 32
 US = 1e6
 
 
 @contextlib.contextmanager
 def opened(server: Server, count: int) -> Iterator[list[socket.socket]]:
-    """Connections on each of which one request was answered."""
+    """Connections on each of which one request was answered; some are made at a time, as a server
+    accepts so many that wait (Kafka's socket.listen.backlog.size is 50)."""
     ring = load.Ring(TOPIC, PARTITION, load.KILOBYTE, 1)
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(load.connect(server.address)) for _ in range(count)]
-        load.until_accepted(sockets[0], ring, frames.ProduceReplies(TOPIC))
-        for sock in sockets[1:]:
-            replies = frames.ProduceReplies(TOPIC)
-            sock.sendall(ring.take(1)[0])
-            while not load.receive(sock, replies):
-                pass
+        sockets: list[socket.socket] = []
+        while len(sockets) < count:
+            some = range(min(TOGETHER, count - len(sockets)))
+            made = [stack.enter_context(load.connect(server.address)) for _ in some]
+            for sock in made:
+                sock.sendall(ring.take(1)[0])
+            for sock in made:
+                replies = frames.ProduceReplies(TOPIC)
+                while not load.receive(sock, replies):
+                    pass
+            sockets += made
         yield sockets
 
 
-def resting(server: Server, count: int, seconds: float) -> Iterator[rounds.Figure]:
+def resting_and_paced(
+    server: Server, count: int, seconds: float, rate: float
+) -> Iterator[rounds.Figure]:
     what = f"{count:,} connections"
     before, start = server.memory_mb(), time.monotonic()
-    with opened(server, count):
+    with opened(server, count) as sockets:
         yield f"{what}: opened, one request on each", "s", time.monotonic() - start
         yield f"{what}: memory of one", "kB", (server.memory_mb() - before) * 1000 / count
         cpu = server.cpu_seconds()
         time.sleep(seconds)
-        share = (server.cpu_seconds() - cpu) / seconds
-        yield f"{what} rest: CPU", "ms/s", share * 1000
+        yield f"{what} rest: CPU", "ms/s", (server.cpu_seconds() - cpu) / seconds * 1000
+        cpu = server.cpu_seconds()
+        latencies = pace(sockets, seconds, rate)
+        spent = server.cpu_seconds() - cpu
+    what += f", {rate * count:,.0f} requests/s"
+    for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
+        yield f"{what}: {name}", "ms", load.percentile_ms(latencies, share)
+    yield f"{what}: CPU", "us/request", spent * US / max(1, len(latencies))
     time.sleep(1)  # they are closed
 
 
@@ -67,17 +81,6 @@ def all_at_once(server: Server, count: int, seconds: float) -> Iterator[rounds.F
     # With the connecting, and the requests of the warm-up.
     spent = server.cpu_seconds() - cpu
     yield f"{what}: CPU", "us/request", spent * US / max(1, result.requests)
-
-
-def paced(server: Server, count: int, seconds: float, rate: float) -> Iterator[rounds.Figure]:
-    what = f"{count:,} connections, {rate * count:,.0f} requests/s"
-    with opened(server, count) as sockets:
-        cpu = server.cpu_seconds()
-        latencies = pace(sockets, seconds, rate)
-        spent = server.cpu_seconds() - cpu
-    for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
-        yield f"{what}: {name}", "ms", load.percentile_ms(latencies, share)
-    yield f"{what}: CPU", "us/request", spent * US / max(1, len(latencies))
 
 
 def pace(sockets: list[socket.socket], seconds: float, rate: float) -> list[float]:
@@ -115,8 +118,7 @@ def pace(sockets: list[socket.socket], seconds: float, rate: float) -> list[floa
 def measure(server: Server, count: int, options: argparse.Namespace) -> Iterator[rounds.Figure]:
     clients.create_topic(server, TOPIC, 1)
     load.produce_count(server.address, TOPIC, PARTITION, load.KILOBYTE, options.warm_up, 20)
-    yield from resting(server, count, options.seconds)
-    yield from paced(server, count, options.seconds, options.rate)
+    yield from resting_and_paced(server, count, options.seconds, options.rate)
     yield from all_at_once(server, count, options.seconds)
 
 
