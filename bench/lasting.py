@@ -1,15 +1,15 @@
 """How a server behaves that runs for long: flush, garbage collection and compaction under load.
 
-    python -m bench.lasting steady [--seconds 600] [--share 0.5]
+    python -m bench.lasting steady [--seconds 600] [--share 0.5] [--kb 64] [--mb-per-second N]
     python -m bench.lasting cold [--size-mb 4000]
     python -m bench.lasting restart [--size-mb 1000]
     python -m bench.lasting index [--entries 5000000]
 
-`steady` writes 64 kB batches at a share of the rate that the server takes at most, to topics of
-short and of long retention, so that every entry log holds both and has to be compacted. Latencies
-are counted from the moment a request was due, not from when it was sent, so that a stall counts for
-every request that it delays. It is run three times: with retention, collection and compaction; with
-flushes only; and with neither, as long as the write cache lasts.
+`steady` writes batches, at a share of the rate that the server takes at most or so many MB/s, to
+topics of short and of long retention, so that every entry log holds both and has to be compacted.
+Latencies are counted from the moment a request was due, not from when it was sent, so that a stall
+counts for every request that it delays. It is run three times: with retention, collection and
+compaction; with flushes only; and with neither, as long as the write cache lasts.
 
 `cold` reads from the disk what the page cache does not hold, next to a writer. `restart` kills a
 server whose journal holds so much, and times the next start. `index` fills the index alone.
@@ -80,11 +80,12 @@ class Paced:
     server: Quire
     topics: list[str]
     requests_per_second: float
+    batch_bytes: int = BATCH_BYTES
     latencies: list[float] = field(default_factory=list)
     sent: int = 0
 
     def run(self, seconds: float, look: "Look | None" = None) -> None:
-        batch = frames.batch_of(BATCH_BYTES)
+        batch = frames.batch_of(self.batch_bytes)
         socks, due, replies, rings = [], [], [], []
         for topic in self.topics:
             socks.append(load.connect(self.server.address))
@@ -188,12 +189,12 @@ def fresh(**settings: object) -> TunedQuire:
     return server
 
 
-def top_rate(seconds: float) -> float:
+def top_rate(seconds: float, batch_bytes: int) -> float:
     """Requests a second that a fresh server takes at most."""
     server = fresh(**LASTING)
     try:
         create(server, "top", retention__bytes=SHORT_BYTES, segment__bytes=SEGMENT_BYTES)
-        batch = frames.batch_of(BATCH_BYTES)
+        batch = frames.batch_of(batch_bytes)
         result = load.produce_pipelined(server.address, "top", range(PARTITIONS), batch, 5, seconds)
         return result.requests_per_second
     finally:
@@ -201,12 +202,17 @@ def top_rate(seconds: float) -> float:
 
 
 def steady(arguments: argparse.Namespace) -> None:
-    rate = top_rate(15) * arguments.share
-    print(f"{rate:.0f} requests/s of 64 kB = {rate * BATCH_BYTES / MB:.0f} MB/s", flush=True)
+    batch_bytes = arguments.kb * 1000
+    if arguments.mb_per_second is None:
+        rate = top_rate(15, batch_bytes) * arguments.share
+    else:
+        rate = arguments.mb_per_second * MB / batch_bytes
+    megabytes = rate * batch_bytes / MB
+    print(f"{rate:.0f} requests/s of {arguments.kb} kB = {megabytes:.0f} MB/s", flush=True)
     cases = [
         ("retention, gc, compaction", LASTING, arguments.seconds, True),
         ("flush only", FLUSH_ONLY, min(arguments.seconds, 45), False),
-        ("neither", NO_FLUSH, min(arguments.seconds, 3_000 * MB / (rate * BATCH_BYTES)), False),
+        ("neither", NO_FLUSH, min(arguments.seconds, 3_000 * MB / (rate * batch_bytes)), False),
     ]
     for name, settings, seconds, limited in cases:
         server = fresh(**settings)
@@ -216,9 +222,9 @@ def steady(arguments: argparse.Namespace) -> None:
                 create(server, topic, retention__bytes=size, segment__bytes=SEGMENT_BYTES)
             look = Look(server, PARTITIONS * sum(kept) if limited else 1)
             cpu = server.cpu_seconds()
-            paced = Paced(server, ["short", "long"], rate)
+            paced = Paced(server, ["short", "long"], rate, batch_bytes)
             paced.run(seconds, look)
-            cpu = (server.cpu_seconds() - cpu) / (paced.sent * BATCH_BYTES / 1e9)
+            cpu = (server.cpu_seconds() - cpu) / (paced.sent * batch_bytes / 1e9)
             print(f"{name:26s} {paced.figures()}  CPU {cpu:.2f} s/GB", flush=True)
             if limited:
                 print(f"{'':26s} {look.figures()}", flush=True)
@@ -359,6 +365,8 @@ def main() -> None:
     parser.add_argument("what", choices=("steady", "cold", "restart", "index"))
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--share", type=float, default=0.5)
+    parser.add_argument("--kb", type=int, default=BATCH_BYTES // 1000, help="of a batch")
+    parser.add_argument("--mb-per-second", type=float, help="instead of a share")
     parser.add_argument("--size-mb", type=int)
     parser.add_argument("--entries", type=int, default=5_000_000)
     arguments = parser.parse_args()
