@@ -106,7 +106,10 @@ def pace(sockets: list[socket.socket], seconds: float, rate: float) -> list[floa
                 sock.sendall(ring.take(1)[0])
                 sent += 1
             wait = start + sent * step - now if sent < total else load.TIMEOUT_SECONDS
-            for number, _ in poll.poll(max(0.0, wait)):
+            events = poll.poll(max(0.0, wait))
+            if not events and sent == total:
+                raise RuntimeError(f"no reply in {load.TIMEOUT_SECONDS} s")
+            for number, _ in events:
                 sock, replies = readers[number]
                 if load.receive(sock, replies):
                     latencies.append(time.perf_counter() - due_at.pop(number))
