@@ -56,8 +56,6 @@ class ClassicMember(CommittingMember):
     )
     commit_version = 8
     _known_count = 0
-    #: Its group is one of KIP-848's, which shares the partitions itself.
-    _is_mixed = False
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -105,8 +103,7 @@ class ClassicMember(CommittingMember):
         self._check(ErrorCode(answer.error_code))
         self._id, self._epoch = answer.member_id, answer.generation_id
         is_leader = answer.leader == self._id
-        self._is_mixed = not answer.leader
-        if self._is_mixed:
+        if not answer.leader:  # it shares the partitions itself
             self._world.trace.count("classic joins of a group of KIP-848's")
         # A static one that is back, and does not hear that it leads (KIP-814), cannot know of how
         # many partitions its share was made: it joins once more, and if it leads all do.

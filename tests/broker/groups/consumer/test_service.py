@@ -723,12 +723,13 @@ async def test_a_member_that_is_behind_keeps_what_it_has(world, autojump_clock):
 
 
 async def test_what_members_say_is_not_read_if_it_cannot_be_stored(world, autojump_clock):
-    owned = [ConsumerProtocolTopicPartition("t", [0] * 130_000)]
-    metadata = encode_protocol(ConsumerProtocolSubscription(["t"], None, owned, 1), 3)
-    old = OldClient(world, "t", metadata=metadata)
+    """Nobody finds that it is nonsense."""
+    old = OldClient(world, "t", metadata=b"\x00\x03" + b"\xff" * 500_000)
     await old.join()
     assert await old.lead(t=range(4)) is E.NONE
-    assert await Client(world, "a", "t").beat() is E.GROUP_ID_NOT_FOUND
+    answer = await world.ask(*Client(world, "a", "t").request())
+    assert answer.error_code == E.GROUP_ID_NOT_FOUND
+    assert answer.error_message == "Group g is too large to be upgraded."
     assert await old.heartbeat() is E.NONE
 
 
