@@ -34,13 +34,14 @@ class BookieReach:
         self,
         writable: Callable[[], Collection[str]],
         reachable: Callable[[Collection[str]], Awaitable[int]],
-        needed: Callable[[], int],
-        is_doubtful: Callable[[], bool],
+        needed: Callable[[], Awaitable[int]],
+        is_doubtful: Callable[[], Awaitable[bool]],
         tell: Callable[[bool], None],
     ) -> None:
         """`writable`: bookies that are registered and take writes. `reachable`: how many of those
         given answer. `needed`: the largest ack quorum of what this broker leads. `is_doubtful`:
-        whether something failed lately. `tell(can_write)`: it has changed."""
+        whether something failed lately. `tell(can_write)`: it has changed. Those that are awaited
+        may look at very many partitions, and give the loop away meanwhile."""
         self._writable = writable
         self._reachable = reachable
         self._needed = needed
@@ -58,11 +59,11 @@ class BookieReach:
             await self._look()
 
     async def _look(self) -> None:
-        if self._can_write and not self._is_doubtful():
+        if self._can_write and not await self._is_doubtful():
             self._since = None
             return
         writable = self._writable()
-        needed = max(self._needed(), 1 if self._can_write else self._needed_then)
+        needed = max(await self._needed(), 1 if self._can_write else self._needed_then)
         count = await self._reachable(writable)
         is_enough = count >= needed or len(writable) < needed
         if is_enough is self._can_write:

@@ -19,6 +19,7 @@ about to do, and what ends it, is decided in broker/log/life/tenure.py and carri
 from __future__ import annotations
 
 import logging
+import re
 from collections import deque
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -70,6 +71,8 @@ HANDOVER_SECONDS = 4.0
 STOP_SECONDS = 20.0
 #: Of which each gets a task, or an end: 1 to 2 ms.
 PARTITIONS_PER_TURN = 75
+#: Of which one thing is asked: 1 ms.
+LOOKS_PER_TURN = 4_000
 TAKEOVERS_MAX = 128
 #: First ledgers that are opened at a time.
 OPENINGS_MAX = 256
@@ -102,6 +105,8 @@ class _Held:
 
 
 NONE_HELD: dict[int, _Held] = {}
+#: As a partition is written: "01" is none.
+PARTITION_DIGITS = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
 class LogManager:
@@ -185,15 +190,40 @@ class LogManager:
         return self.get(topic.name, partition)
 
     def all(self) -> Iterator[PartitionLog]:
-        """Those that are held here."""
+        """Those that are held here at the call. They may be very many: whoever looks at each of
+        them gives the loop away in between (runtime/slices.py), and may go on with this iterator
+        then."""
         return (held.log for held in self._every())
 
+    def of_topic(self, topic: str) -> list[PartitionLog]:
+        """Those of a topic that are held here, by partition."""
+        held = self._held.get(topic, NONE_HELD)
+        return [held[partition].log for partition in sorted(held)]
+
+    def named(self, name: str) -> PartitionLog | None:
+        """The one whose `PartitionLog.name` this is, if it is held here."""
+        topic, _, partition = name.rpartition("-")
+        held = self._held.get(topic, NONE_HELD)
+        found = held.get(int(partition)) if PARTITION_DIGITS.fullmatch(partition) else None
+        return found.log if found is not None else None
+
     def keepers(self) -> Iterator[tuple[PartitionLog, Keeper]]:
-        """Those that are held here, with who changes their chains."""
+        """As `all`, with who changes their chains."""
         return ((held.log, held.keeper) for held in self._every())
 
-    def _every(self) -> Iterator[_Held]:
-        return chain.from_iterable(map(dict.values, self._held.values()))
+    async def any(self, is_so: Callable[[PartitionLog], bool]) -> bool:
+        """Whether `is_so` of one of those that are held here; asked in slices."""
+        slices = Slices(LOOKS_PER_TURN)
+        for log in self.all():
+            if slices.due():
+                await slices.turn()
+            if is_so(log):
+                return True
+        return False
+
+    def _every(self) -> list[_Held]:
+        """100,000 partitions: 1 ms."""
+        return list(chain.from_iterable(map(dict.values, self._held.values())))
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """The new log start. KafkaError as Keeper.delete_records and `get`."""

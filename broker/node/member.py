@@ -26,10 +26,12 @@ from broker.cluster.placing import Placing
 from broker.cluster.reach import BookieReach
 from broker.cluster.spreading import spread_if_uneven
 from broker.log.life.chain import NEWEST_FORMAT
+from broker.log.manager import LOOKS_PER_TURN
 from broker.log.partition import State
 from metadata.store import MetadataError
 from runtime.logs import kv
 from runtime.running import running
+from runtime.slices import Slices
 from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -109,16 +111,21 @@ class ClusterMember:
     def reach(self, logs: LogManager, ledgers: LedgerClient, bookies: Bookies) -> BookieReach:
         """What tells the others if this broker is cut off from the bookies; to be run."""
 
-        def needed() -> int:
-            return max((log.copies.ack_quorum for log in logs.all()), default=1)
+        async def needed() -> int:
+            slices, most = Slices(LOOKS_PER_TURN), 1
+            for log in logs.all():
+                if slices.due():
+                    await slices.turn()
+                most = max(most, log.copies.ack_quorum)
+            return most
 
-        def is_doubtful() -> bool:
+        async def is_doubtful() -> bool:
             health = ledgers.health
             return (
                 bool(health.quarantined or health.resting)
                 # Whoever may be given the partitions of another is to know whether it is better.
                 or any(not one.can_write for one in self.membership.live.values())
-                or any(log.state is not State.ONLINE or log.is_suspended for log in logs.all())
+                or await logs.any(lambda log: log.state is not State.ONLINE or log.is_suspended)
             )
 
         return BookieReach(
@@ -180,8 +187,8 @@ class ClusterMember:
         started = trio.current_time()
         led_count = self.ownership.led_count
         with trio.move_on_after(LEAVE_SECONDS):
-            while self.ownership.led_count or any(
-                log.state is not State.OFFLINE for log in logs.all()
+            while self.ownership.led_count or await logs.any(
+                lambda log: log.state is not State.OFFLINE
             ):
                 if not self._others():
                     break

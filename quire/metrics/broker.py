@@ -76,15 +76,14 @@ def request_collector(dispatcher: Dispatcher) -> Collector:
 
 def partition_collector(logs: LogManager) -> Collector:
     def collect() -> Iterator[Metric | None]:
-        partitions = list(logs.all())
         for name, text, value_of in (
             ("size", "Bytes of the partition.", attrgetter("size_bytes")),
             ("logstartoffset", "First offset.", attrgetter("log_start_offset")),
             ("logendoffset", "Next offset.", attrgetter("log_end_offset")),
         ):
-            samples = (((log.topic.name, str(log.partition)), value_of(log)) for log in partitions)
+            samples = (((log.topic.name, str(log.partition)), value_of(log)) for log in logs.all())
             yield from sliced_gauges(f"kafka_log_log_{name}", text, PARTITION_LABELS, samples)
-        yield from _sums(partitions)
+        yield from _sums(logs.all())
         yield from _guards(logs)
 
     return collect
@@ -124,7 +123,7 @@ def _guards(logs: LogManager) -> Iterator[Metric]:
     yield counters("quire_locks_records", text, ("result",), results)
 
 
-def _sums(partitions: list[PartitionLog]) -> Iterator[Metric | None]:
+def _sums(partitions: Iterator[PartitionLog]) -> Iterator[Metric | None]:
     """Of the partitions of each topic, and of all."""
     received: Counter[str] = Counter()
     batches: Counter[str] = Counter()

@@ -89,8 +89,7 @@ def open_transactions_collector(logs: LogManager, clock: Clock, timeout_max_ms: 
     def collect() -> Iterator[Metric | None]:
         late_from_ms = clock.time_ms() - timeout_max_ms - LATE_BUFFER_MS
         late = 0
-        partitions = list(logs.all())
-        for number, log in enumerate(partitions, 1):
+        for number, log in enumerate(logs.all(), 1):
             append_ms = log.producers.oldest_transaction_append_ms
             late += append_ms is not None and append_ms < late_from_ms
             if not number % SAMPLES_PER_TURN:
@@ -109,7 +108,7 @@ def open_transactions_collector(logs: LogManager, clock: Clock, timeout_max_ms: 
                     (log.topic.name, str(log.partition)),
                     log.high_watermark - log.last_stable_offset,
                 )
-                for log in partitions
+                for log in logs.all()
             ),
         )
 

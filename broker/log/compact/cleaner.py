@@ -242,7 +242,7 @@ class LogCleaner:
         states: dict[PartitionLog, CleaningState] = {}
         slices = Slices(LOOK_UNITS)
         is_allowed = self._chain_format() >= COMPACTED_FORMAT
-        for log, keeper in list(self._logs.keepers()):
+        for log, keeper in self._logs.keepers():
             if slices.due():
                 await slices.turn()
             if not self.is_candidate(log):

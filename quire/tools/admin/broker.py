@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from broker.log.manager import LOOKS_PER_TURN
 from broker.log.partition import State
 from metadata.store import MetadataError, NodeExistsError, SessionState
 from quire.tools.admin.serve import url_of
 from runtime import http
 from runtime.http import HttpError, HttpResponse, json_list_response, json_response, text_response
 from runtime.logs import kv
+from runtime.slices import Slices
 
 if TYPE_CHECKING:
     from broker.log.manager import LogManager
@@ -60,13 +62,16 @@ class WaitingTimes:
 
     async def run(self) -> None:
         while True:
-            self.look()
+            await self.look()
             await trio.sleep(LOOK_SECONDS)
 
-    def look(self) -> None:
+    async def look(self) -> None:
         waiting: dict[tuple[str, int], tuple[PartitionLog, int, float]] = {}
         now = self._now()
+        slices = Slices(LOOKS_PER_TURN)
         for log in self._logs.all():
+            if slices.due():
+                await slices.turn()
             if not _has_work(log):
                 continue
             key = log.topic.name, log.partition
@@ -142,7 +147,7 @@ class BrokerSite:
         path = request.path
         if (page := self._pages.find(path)) is not None:
             self._credentials.check_admin(request)
-            return page(request)
+            return await page(request)
         if request.method not in ("GET", "HEAD"):
             raise HttpError(405, "GET or HEAD")
         if path == "/metrics":
@@ -158,15 +163,15 @@ class BrokerSite:
             log = self._find(name)
             return json_response(describe(log, self._waiting.waiting_ms(log)))
         if kind == "partitions" and not name:
-            every = list(self._logs.all())
+            every = self._logs.all()
             return json_list_response(describe(log, self._waiting.waiting_ms(log)) for log in every)
         raise HttpError(404, f"there is no {path[:200]}")
 
     def _find(self, name: str) -> PartitionLog:
-        for log in self._logs.all():
-            if log.name == name:
-                return log
-        raise HttpError(404, f"{name[:200]} is not held here")
+        log = self._logs.named(name)
+        if log is None:
+            raise HttpError(404, f"{name[:200]} is not held here")
+        return log
 
 
 async def serve_broker_pages(

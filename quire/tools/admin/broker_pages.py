@@ -9,7 +9,7 @@ from quire.tools.admin.compaction import CompactionPages
 from quire.tools.admin.groups import GroupPages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from broker.groups.coordinator import GroupCoordinator
     from broker.log.compact.cleaner import LogCleaner
@@ -28,7 +28,7 @@ class BrokerPages:
         self._compaction = CompactionPages(logs, cleaner)
         self._groups = GroupPages(coordinator)
 
-    def find(self, path: str) -> Callable[[HttpRequest], HttpResponse] | None:
+    def find(self, path: str) -> Callable[[HttpRequest], Awaitable[HttpResponse]] | None:
         """What answers requests of this path; None: it is not one of these pages."""
         for prefix, respond in (
             (COMPACTION, self._compaction.respond),

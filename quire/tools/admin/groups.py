@@ -53,7 +53,7 @@ class GroupPages:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def respond(self, request: HttpRequest, name: str) -> HttpResponse:
+    async def respond(self, request: HttpRequest, name: str) -> HttpResponse:
         """`name`: of a group. HttpError."""
         if request.method not in ("GET", "HEAD"):
             raise HttpError(405, "GET or HEAD")

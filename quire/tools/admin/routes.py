@@ -94,7 +94,7 @@ class AdminSite:
         if path.startswith(API):
             self._credentials.check_admin(request)
         if self._broker is not None and (page := self._broker.find(request.path)) is not None:
-            return page(request)
+            return await page(request)
         method = "GET" if request.method == "HEAD" else request.method
         if path == "/metrics":
             methods: Mapping[str, Endpoint] = {"GET": self._metrics_endpoint}

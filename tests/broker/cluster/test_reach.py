@@ -17,11 +17,17 @@ class World:
         reach = BookieReach(
             lambda: self.bookies,
             self.reachable,
-            lambda: self.needed,
-            lambda: self.is_doubtful,
+            self.is_needed,
+            self.has_doubt,
             lambda can_write: self.told.append((can_write, trio.current_time())),
         )
         nursery.start_soon(reach.run)
+
+    async def is_needed(self):
+        return self.needed
+
+    async def has_doubt(self):
+        return self.is_doubtful
 
     async def reachable(self, bookies):
         await trio.sleep(0.1)
