@@ -76,6 +76,24 @@ def _most_topics(metadata: bytes) -> int:
         return 0
 
 
+def given_count(assignment: bytes) -> int:
+    """How many partitions it gives, which are not read; 0 if it ends before that can be told, or
+    names more topics than a group may have, which who reads it finds."""
+    given, at = 0, _VERSION.size + _COUNT.size
+    try:
+        topics: int = _COUNT.unpack_from(assignment, _VERSION.size)[0]
+        for _ in range(topics if topics <= NAMES_MAX else 0):
+            at += _LENGTH.size + _LENGTH.unpack_from(assignment, at)[0]
+            partitions: int = _COUNT.unpack_from(assignment, at)[0]
+            at += _COUNT.size * (1 + partitions)
+            if partitions < 0 or at > len(assignment):
+                return 0
+            given += partitions
+    except error:
+        return 0
+    return given
+
+
 def owned_by(subscription: ConsumerProtocolSubscription, topics: Topics) -> Owned:
     """What a classic consumer says it owns; an eager one gave up all before it joins."""
     return by_id(subscription.owned_partitions, topics)

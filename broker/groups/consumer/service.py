@@ -24,6 +24,7 @@ from broker.groups.classic.group import ClassicGroup
 from broker.groups.consumer import consumer_core, regex_core
 from broker.groups.consumer.assignors.table import ASSIGNORS
 from broker.groups.consumer.changes import Changes, fence
+from broker.groups.consumer.classic_bytes import given_count
 from broker.groups.consumer.events import (
     ClassicSet,
     Event,
@@ -81,6 +82,9 @@ _RECORD_UNITS = 15
 SIGHT_UNITS = 3
 #: Bytes of the records of one unit, at most: with their frames below the topic's max.message.bytes.
 UNIT_BYTES_MAX = 500_000
+#: Partitions that a classic group's leader may have given, if the group is to be upgraded: each has
+#: its number in a target and in what a member has, and there its epoch.
+_GIVEN_MAX = UNIT_BYTES_MAX // 12
 #: What a member is told if its group's records could not be stored: it tries again. Any other error
 #: would end a client for good.
 _RETRIABLE = (
@@ -196,8 +200,10 @@ class ConsumerGroups:
         too_large = GroupError(
             ErrorCode.GROUP_ID_NOT_FOUND, f"Group {classic.group_id} is too large to be upgraded."
         )
-        # What members said is stored as it is: then it need not be read.
-        if classic.members.said_bytes() > UNIT_BYTES_MAX:
+        # What members said is stored as it is, and each partition that somebody is given: then it
+        # need not be read.
+        given = sum(given_count(each.assignment) for each in classic.members.by_id.values())
+        if given > _GIVEN_MAX or classic.members.said_bytes() > UNIT_BYTES_MAX:
             raise too_large
         events = upgraded(classic, settings.group_consumer_max_size, self._topics)
         size = sum(map(_record_size, (self._record(live.group_id, event) for event in events)))

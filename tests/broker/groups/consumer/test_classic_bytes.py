@@ -3,8 +3,10 @@
 from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from broker.groups.consumer.classic_bytes import assignment_of, subscription_of
+from broker.groups.consumer.classic_bytes import assignment_of, given_count, subscription_of
 from broker.groups.consumer.names import NAMES_MAX
 from broker.groups.consumer.types import GroupError
 from wire.kafka.errors import ErrorCode as E
@@ -49,6 +51,28 @@ def test_assignments_are_counted(count):
         assert len(assignment_of(data).assigned_partitions) == count
 
 
+@given(
+    st.lists(st.tuples(st.text(max_size=5), st.lists(st.integers(0, 9), max_size=5)), max_size=5),
+    st.one_of(st.none(), st.binary(max_size=5)),
+    st.sampled_from([0, 3]),
+)
+def test_given_partitions_are_counted(topics, user_data, version):
+    """And none of what is cut off within them."""
+    parts = [ConsumerProtocolTopicPartition(topic, numbers) for topic, numbers in topics]
+    data = encode_protocol(ConsumerProtocolAssignment(parts, user_data), version)
+    assert given_count(data) == sum(len(numbers) for _, numbers in topics)
+    ends = len(encode_protocol(ConsumerProtocolAssignment(parts, None), version)) - 4
+    assert not any(given_count(data[:end]) for end in range(ends))
+
+
+def test_a_negative_count_gives_nothing():
+    data = bytearray(encode_protocol(ConsumerProtocolAssignment(ONE * 2), 3))
+    assert given_count(bytes(data)) == 4
+    at = data.index(b"t") + 1
+    data[at : at + 4] = b"\xff" * 4
+    assert given_count(bytes(data)) == 0
+
+
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_what_is_cut_off_is_none(version):
     if not version:
@@ -58,9 +82,9 @@ def test_what_is_cut_off_is_none(version):
     data = encode_protocol(said, version)
     for end in range(len(data)):
         assert code_of(subscription_of, data[:end]) is E.INCONSISTENT_GROUP_PROTOCOL
-    given = encode_protocol(ConsumerProtocolAssignment(ONE), version)
-    for end in range(len(given)):
-        assert code_of(assignment_of, given[:end]) is E.INCONSISTENT_GROUP_PROTOCOL
+    assignment = encode_protocol(ConsumerProtocolAssignment(ONE), version)
+    for end in range(len(assignment)):
+        assert code_of(assignment_of, assignment[:end]) is E.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("at", range(60))

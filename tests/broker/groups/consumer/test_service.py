@@ -14,6 +14,7 @@ from broker.rights import Rights
 from broker.security.principal import Principal
 from tests.broker.rules import Rules
 from wire.kafka.errors import ErrorCode as E
+from wire.kafka.errors import WireError
 from wire.kafka.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -727,6 +728,19 @@ async def test_what_members_say_is_not_read_if_it_cannot_be_stored(world, autoju
     old = OldClient(world, "t", metadata=b"\x00\x03" + b"\xff" * 500_000)
     await old.join()
     assert await old.lead(t=range(4)) is E.NONE
+    answer = await world.ask(*Client(world, "a", "t").request())
+    assert answer.error_code == E.GROUP_ID_NOT_FOUND
+    assert answer.error_message == "Group g is too large to be upgraded."
+    assert await old.heartbeat() is E.NONE
+
+
+async def test_what_a_leader_gave_is_not_read_if_it_cannot_be_stored(world, autojump_clock):
+    """Only the member finds that its end is missing."""
+    old = OldClient(world, "t")
+    await old.join()
+    data = assignment_to(t=range(50_000))
+    with pytest.raises(WireError):
+        await old.sync([SyncGroupRequestAssignment(old.member_id, data[:-4])])
     answer = await world.ask(*Client(world, "a", "t").request())
     assert answer.error_code == E.GROUP_ID_NOT_FOUND
     assert answer.error_message == "Group g is too large to be upgraded."
