@@ -19,6 +19,7 @@ pytestmark = [
 ]
 
 VICTIM = 3
+ALL_RUN = "1:running 2:running 3:running"
 #: Since the next coordinator is there: so many commits, and words of the application.
 TIMES = 5
 WITHIN_S = 120
@@ -29,7 +30,10 @@ def world(scratch):
     options = Options(seed=1, minutes=0, scenario="groups", bookies=3, brokers=3, rate=60)
     made = World(scratch / "groups-coordinator-gone", options)
     try:
-        yield made.start()
+        made.start()
+        # Who makes the group's topic is to know of all three.
+        wait_for(lambda: all(each.states() == ALL_RUN for each in made.brokers), 60, ALL_RUN)
+        yield made
     finally:
         made.discard()
 
@@ -50,7 +54,7 @@ def test_groups_go_on_with_their_next_coordinator(world):
         return next(name for name in map(f"{kind}-{{}}".format, range(99))
                     if coordinator(first, name, OF_GROUP) == VICTIM)  # fmt: skip
 
-    names = list(map(coordinated_by_the_victim, ("consumer", "share", "streams")))
+    names = [coordinated_by_the_victim(kind) for kind in ("consumer", "share", "streams")]
     source = LibrdkafkaWriting(world)
     groups = NewGroups(world, source, *names[:2])
     streams = StreamsCounting(world, source, names[2])
