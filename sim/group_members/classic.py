@@ -143,7 +143,7 @@ class ClassicMember(CommittingMember):
         """What it has for now."""
         return self._assigned
 
-    def _tell_owners(self, asked_at: float) -> None:
+    def _tell_owners(self, asked_at: float, *, is_heartbeat: bool = False) -> None:
         """It was answered that this is its own: its session began anew not before it asked, and a
         rebalance takes longer, or does not wait for who is silent (REBALANCE_MS, SESSION_MS)."""
         assert self._coordinator is not None
@@ -155,6 +155,7 @@ class ClassicMember(CommittingMember):
             instance=self.instance,
             now=trio.current_time(),
             safe_until=asked_at + min(SESSION_MS, REBALANCE_MS) / 1000,
+            heartbeat_at=asked_at if is_heartbeat else None,
         )
 
     def _give_up_for_join(self) -> None:
@@ -203,7 +204,7 @@ class ClassicMember(CommittingMember):
             HeartbeatResponse,
         )
         self._check(ErrorCode(answer.error_code))
-        self._tell_owners(asked_at)
+        self._tell_owners(asked_at, is_heartbeat=True)
         if self._known_count != len(self._world.partitions):
             raise OverError  # there are more now
 

@@ -6,11 +6,13 @@ another one that was answered by the same coordinator so lately that this cannot
 neither its session nor its time to give the partition up can be over. (A coordinator that was
 deposed and does not know it answers heartbeats as before; so does Kafka's. Epochs tell then. Nor
 does an answer tell anything that came so late that the coordinator may have given up on the member
-which asked: it was true when it was made.) A generation is an epoch: they go on through each change
-of the protocol while the group is in use. But an empty group of one protocol makes place for a new
-one of the other, whose epochs begin anew, as Kafka's do; of a group that may do so an epoch of who
-is not safe any more says nothing. A static member's successor has another id and what the member
-had, in the same epoch: the two are one, as they are one process after the other.
+which asked: it was true when it was made. Nor does the answer to a classic heartbeat after a
+silence: while a coordinator loads it answers everybody well.) A generation is an epoch: they go on
+through each change of the protocol while the group is in use. But an empty group of one protocol
+makes place for a new one of the other, whose epochs begin anew, as Kafka's do; of a group that may
+do so an epoch of who is not safe any more says nothing. A static member's successor has another id
+and what the member had, in the same epoch: the two are one, as they are one process after the
+other.
 """
 
 from __future__ import annotations
@@ -60,8 +62,12 @@ class Owners:
         instance: str | None = None,
         now: float,
         safe_until: float,
+        heartbeat_at: float | None = None,
     ) -> None:
-        """The member was answered: in this epoch these are its own."""
+        """The member was answered: in this epoch these are its own. `heartbeat_at`: by SyncGroup
+        before, and now well to a classic heartbeat, which it sent then."""
+        if heartbeat_at is not None and self.may_be_gone(member_id, heartbeat_at):
+            return
         if instance is not None:
             self._instances[member_id] = instance
         before = self._holds.get(member_id)

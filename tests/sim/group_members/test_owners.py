@@ -49,6 +49,20 @@ def test_an_answer_that_comes_late_takes_nothing_from_who_followed():
         told(owners, "a", 12, P, now=17.1, safe_until=17.2)
 
 
+def test_a_classic_heartbeat_after_a_silence_makes_nobody_safe():
+    """Seed 601743302 had a member that slept while another one was given what it had, and sent its
+    heartbeat when the coordinator was loading again."""
+    owners = Owners()
+    told(owners, "a", 3, P, safe_until=3.0)
+    owners.told("a", 3, [P], HERE, now=9.1, safe_until=11.0, heartbeat_at=9.0)
+    told(owners, "b", 4, P, now=9.2, safe_until=11.2)
+    owners = Owners()
+    told(owners, "a", 3, P, safe_until=3.0)
+    owners.told("a", 3, [P], HERE, now=3.1, safe_until=4.9, heartbeat_at=2.9)
+    with pytest.raises(Violation, match=r"is safe until 4\.900, is b's at 3.200"):
+        told(owners, "b", 4, P, now=3.2, safe_until=5.2)
+
+
 def test_a_static_members_successor_has_what_it_had_in_the_same_epoch():
     owners = Owners()
     told(owners, "a", 3, P, instance="i")
