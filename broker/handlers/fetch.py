@@ -55,6 +55,7 @@ from broker.handlers.fetch_watch import (
     is_committed,
 )
 from broker.log.partition import State
+from broker.log.read.partition_reader import ReadResult
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.fetch import (
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from broker.handlers.fetch_watch import Cold, Part
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
-    from broker.log.read.partition_reader import ReadResult
     from broker.log.transactions.aborted_index import AbortedTransaction as Aborted
     from broker.rights import Rights
     from runtime.timers import Timer, Timers
@@ -97,6 +97,11 @@ PARTITIONS_AT_ONCE = 200
 LISTED_PER_STEP = 1_000
 #: Bytes that are read in a unit of a step.
 READ_BYTES_SHIFT = 11
+#: An answer takes no more once so many partitions had a batch that was read and did not fit: it is
+#: nearly full then, and each of thousands would cost up to a megabyte more. Who asks in the same
+#: order each time reads nothing of such partitions from Kafka either.
+MISFITS_MAX = 4
+MISFIT_UNITS = 200
 #: Cold partitions that one answer may have, and that are read at a time for it.
 COLD_READS_MAX = 1_000
 COLD_READS_AT_ONCE = 16
@@ -242,6 +247,7 @@ class FetchHandler:
         collected = Collected([], 0, 0, False, [], [])
         committed = is_committed(body)
         limit = min(body.max_bytes, self.fetch_bytes_max)
+        misfits = 0
         for wanted in context.wanted:
             data = PartitionData(
                 partition_index=wanted.request.partition,
@@ -251,6 +257,7 @@ class FetchHandler:
             )
             collected.data.append((wanted, data))
             yield PARTITION_UNITS
+            offset = wanted.request.fetch_offset
             try:
                 log = self.log_of(wanted)
                 if log.state is State.LOADING:
@@ -262,16 +269,20 @@ class FetchHandler:
                     collected.failed = True
                     continue
                 end_offset = log.readable_end(committed=committed)
-                got = log.reader.read_nowait(
-                    wanted.request.fetch_offset,
-                    min(wanted.request.partition_max_bytes, limit - collected.size_bytes),
-                    at_least_one=not collected.size_bytes,
-                    committed=committed,
-                )
-                if committed and got is not None:
-                    aborted = log.transactions.aborted.find_nowait(
-                        wanted.request.fetch_offset, got.next_offset
+                left = limit - collected.size_bytes
+                is_full = collected.size_bytes > 0 and (left <= 0 or misfits >= MISFITS_MAX)
+                got: ReadResult | None = ReadResult([], 0, offset)
+                if is_full:
+                    log.check_readable(offset)
+                else:
+                    got = log.reader.read_nowait(
+                        offset,
+                        min(wanted.request.partition_max_bytes, left),
+                        at_least_one=not collected.size_bytes,
+                        committed=committed,
                     )
+                if committed and got is not None and not is_full:
+                    aborted = log.transactions.aborted.find_nowait(offset, got.next_offset)
                     if aborted is None:
                         got = None
                     else:
@@ -288,7 +299,9 @@ class FetchHandler:
             if data.aborted_transactions:
                 yield len(data.aborted_transactions)
             if got is not None:
-                yield got.size_bytes >> READ_BYTES_SHIFT
+                is_misfit = not is_full and not got.size_bytes and got.next_offset < end_offset
+                misfits += is_misfit
+                yield MISFIT_UNITS if is_misfit else got.size_bytes >> READ_BYTES_SHIFT
         return collected
 
     def log_of(self, wanted: Wanted) -> PartitionLog:

@@ -55,7 +55,7 @@ class UnansweredWatch:
         before, self._seen = self._seen, {}
         slices = Slices(PARTITIONS_PER_TURN)
         told = 0
-        for log in list(self._logs()):
+        for log in self._logs():
             if slices.due():
                 await slices.turn()
             waiting = log.oldest_unanswered()
