@@ -76,13 +76,15 @@ def _most_topics(metadata: bytes) -> int:
         return 0
 
 
-def given_count(assignment: bytes) -> int:
-    """How many partitions it gives, which are not read; 0 if it ends before that can be told, or
-    names more topics than a group may have, which who reads it finds."""
-    given, at = 0, _VERSION.size + _COUNT.size
+def given_count(assignment: bytes, most: int) -> int:
+    """How many topics and partitions it names, which are not read, or something above `most` if
+    they are more; 0 if it ends before that can be told, which who reads it finds."""
     try:
         topics: int = _COUNT.unpack_from(assignment, _VERSION.size)[0]
-        for _ in range(topics if topics <= NAMES_MAX else 0):
+        given, at = max(0, topics), _VERSION.size + _COUNT.size
+        for _ in range(topics):
+            if given > most:
+                break
             at += _LENGTH.size + _LENGTH.unpack_from(assignment, at)[0]
             partitions: int = _COUNT.unpack_from(assignment, at)[0]
             at += _COUNT.size * (1 + partitions)

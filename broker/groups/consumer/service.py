@@ -82,8 +82,9 @@ _RECORD_UNITS = 15
 SIGHT_UNITS = 3
 #: Bytes of the records of one unit, at most: with their frames below the topic's max.message.bytes.
 UNIT_BYTES_MAX = 500_000
-#: Partitions that a classic group's leader may have given, if the group is to be upgraded: each has
-#: its number in a target and in what a member has, and there its epoch.
+#: Topics and partitions that a classic group's leader may have given, if the group is to be
+#: upgraded: each partition has its number in a target and in what a member has, and there its
+#: epoch; a topic takes more.
 _GIVEN_MAX = UNIT_BYTES_MAX // 12
 #: What a member is told if its group's records could not be stored: it tries again. Any other error
 #: would end a client for good.
@@ -202,8 +203,12 @@ class ConsumerGroups:
         )
         # What members said is stored as it is, and each partition that somebody is given: then it
         # need not be read.
-        given = sum(given_count(each.assignment) for each in classic.members.by_id.values())
-        if given > _GIVEN_MAX or classic.members.said_bytes() > UNIT_BYTES_MAX:
+        left = _GIVEN_MAX
+        for each in classic.members.by_id.values():
+            left -= given_count(each.assignment, left)
+            if left < 0:
+                raise too_large
+        if classic.members.said_bytes() > UNIT_BYTES_MAX:
             raise too_large
         events = upgraded(classic, settings.group_consumer_max_size, self._topics)
         size = sum(map(_record_size, (self._record(live.group_id, event) for event in events)))

@@ -57,20 +57,22 @@ def test_assignments_are_counted(count):
     st.sampled_from([0, 3]),
 )
 def test_given_partitions_are_counted(topics, user_data, version):
-    """And none of what is cut off within them."""
+    """With their topics, and none of what is cut off within them."""
     parts = [ConsumerProtocolTopicPartition(topic, numbers) for topic, numbers in topics]
     data = encode_protocol(ConsumerProtocolAssignment(parts, user_data), version)
-    assert given_count(data) == sum(len(numbers) for _, numbers in topics)
+    count = len(topics) + sum(len(numbers) for _, numbers in topics)
+    assert given_count(data, 1000) == count
+    assert all(given_count(data, most) > most for most in range(count))
     ends = len(encode_protocol(ConsumerProtocolAssignment(parts, None), version)) - 4
-    assert not any(given_count(data[:end]) for end in range(ends))
+    assert not any(given_count(data[:end], 1000) for end in range(ends))
 
 
 def test_a_negative_count_gives_nothing():
     data = bytearray(encode_protocol(ConsumerProtocolAssignment(ONE * 2), 3))
-    assert given_count(bytes(data)) == 4
+    assert given_count(bytes(data), 1000) == 6
     at = data.index(b"t") + 1
     data[at : at + 4] = b"\xff" * 4
-    assert given_count(bytes(data)) == 0
+    assert given_count(bytes(data), 1000) == 0
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])

@@ -734,11 +734,13 @@ async def test_what_members_say_is_not_read_if_it_cannot_be_stored(world, autoju
     assert await old.heartbeat() is E.NONE
 
 
-async def test_what_a_leader_gave_is_not_read_if_it_cannot_be_stored(world, autojump_clock):
+@pytest.mark.parametrize("topics", [1, 50_000])
+async def test_what_a_leader_gave_is_not_read_if_it_cannot_be_stored(world, autojump_clock, topics):
     """Only the member finds that its end is missing."""
     old = OldClient(world, "t")
     await old.join()
-    data = assignment_to(t=range(50_000))
+    parts = [ConsumerProtocolTopicPartition("", list(range(50_000 // topics)))] * topics
+    data = encode_protocol(ConsumerProtocolAssignment(parts), 3)
     with pytest.raises(WireError):
         await old.sync([SyncGroupRequestAssignment(old.member_id, data[:-4])])
     answer = await world.ask(*Client(world, "a", "t").request())
