@@ -14,12 +14,14 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from broker.api import ELEMENTS_INLINE, AnyReply, Reply, let_go, while_open
+from broker.unsent import COUNTED_FROM_BYTES
 from runtime.logs import kv
 from runtime.receive import FrameReceiver, FrameTooLargeError, ReceiveChunks
 from wire.kafka.primitives import ManyElementsError
 
 if TYPE_CHECKING:
     from broker.api import ConnectionInfo, Handling, Route
+    from broker.unsent import UnsentAnswers
     from runtime.net import Transport
     from runtime.request_memory import RequestMemory
     from runtime.timers import Timer, Timers
@@ -41,10 +43,27 @@ _KEY_AND_VERSION = Struct(">hh")
 
 class KafkaConnection:
     __slots__ = (
-        "_holds", "_is_closing", "_is_paused", "_is_sending", "_line", "_line_bytes", "_muted",
+        "_answers",
+        "_holds",
+        "_is_closing",
+        "_is_counted",
+        "_is_paused",
+        "_is_sending",
+        "_line",
+        "_line_bytes",
+        "_muted",
         "_receiver",
-        "_resume_deferred", "_send_deferred", "_transport", "active", "dispatcher", "info",
-        "is_closed", "is_known", "last_use", "memory", "receive_buffer",
+        "_resume_deferred",
+        "_send_deferred",
+        "_transport",
+        "active",
+        "dispatcher",
+        "info",
+        "is_closed",
+        "is_known",
+        "last_use",
+        "memory",
+        "receive_buffer",
     )  # fmt: skip
 
     def __init__(
@@ -55,8 +74,12 @@ class KafkaConnection:
         chunks: ReceiveChunks,
         info: ConnectionInfo,
         frame_bytes_max: int,
+        answers: UnsentAnswers,
     ) -> None:
         self._transport = transport
+        self._answers = answers
+        #: Whether `answers` know of something that is left here.
+        self._is_counted = False
         self._receiver = FrameReceiver(chunks, frame_bytes_max, self._on_frame, self)
         #: The driver asks for it before each read.
         self.receive_buffer = self._receiver.buffer
@@ -99,6 +122,8 @@ class KafkaConnection:
             self._transport.pause_reading()
 
     def drained(self) -> None:
+        if self._is_counted:
+            self._note_unsent()
         if self._is_paused:
             self._maybe_resume()
         if self._line and self._line[0].on_turn is not None and not self._send_deferred:
@@ -110,6 +135,9 @@ class KafkaConnection:
 
     def closed(self) -> None:
         self.is_closed = self._is_closing = True
+        if self._is_counted:
+            self._is_counted = False
+            self._answers.note(self, 0)
         self.memory.forget(self)
         if self._muted is not None:
             self._muted.cancel()
@@ -227,6 +255,8 @@ class KafkaConnection:
             if not self._line:
                 assert reply.parts is not None
                 self._transport.write(reply.parts)
+                if self._transport.unsent_bytes > COUNTED_FROM_BYTES:
+                    self._note_unsent()
                 return
             self._count(reply)
         elif self._is_closing:
@@ -266,6 +296,13 @@ class KafkaConnection:
         assert reply.parts is not None
         reply.parts_bytes = sum(map(len, reply.parts))
         self._line_bytes += reply.parts_bytes
+        if self._line_bytes > COUNTED_FROM_BYTES:
+            self._note_unsent()
+
+    def _note_unsent(self) -> None:
+        held_bytes = self._transport.unsent_bytes + self._line_bytes
+        self._is_counted = held_bytes > COUNTED_FROM_BYTES and not self._is_closing
+        self._answers.note(self, held_bytes if self._is_counted else 0)
 
     def has_turn(self, reply: AnyReply) -> bool:
         line = self._line
@@ -354,6 +391,8 @@ class KafkaConnection:
                 line.popleft()
                 self._line_bytes -= reply.parts_bytes
                 self._transport.write(reply.parts)
+                if self._transport.unsent_bytes > COUNTED_FROM_BYTES:
+                    self._note_unsent()
         finally:
             self._is_sending = False
         if self._is_paused:

@@ -23,6 +23,7 @@ from broker.connection import KafkaConnection
 from broker.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.quotas.rates import Windows
 from broker.security.listener import ListenerSecurity
+from broker.unsent import UnsentAnswers
 from runtime.logs import kv
 from runtime.receive import ReceiveChunks
 from runtime.request_memory import RequestMemory
@@ -81,8 +82,9 @@ class KafkaServer:
         settings: ServerSettings,
         limits: ConnectionLimits | None = None,
         rates: ConnectionRates | None = None,
+        answers: UnsentAnswers | None = None,
     ) -> None:
-        """`rates`: None limits nobody's."""
+        """`rates`: None limits nobody's. `answers`: those that who answers fetches looks at."""
         self._net = net
         self._dispatcher = dispatcher
         self._settings = settings
@@ -101,6 +103,7 @@ class KafkaServer:
         #: When it was said last that a listener is full.
         self._told: dict[str, float] = {}
         self.memory = RequestMemory(settings.request_memory_bytes)
+        self.answers = answers or UnsentAnswers()
         self.refused_count = 0
         self.throttled_count = 0
         self.slowed_count = 0
@@ -167,6 +170,7 @@ class KafkaServer:
             self._chunks,
             info,
             self._settings.frame_bytes_max,
+            self.answers,
         )
 
     def _begin_login(self, connection: KafkaConnection, security: ListenerSecurity) -> None:

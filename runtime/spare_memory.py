@@ -1,8 +1,8 @@
 """Memory that is used again once nobody looks into it.
 
 The first touch of a page costs several times what copying into it does, and memory of some hundred
-kilobytes goes back to the system whenever it is freed. So what bytes are received into is kept for
-the next ones, up to a limit.
+kilobytes may go back to the system whenever it is freed. So what bytes are received into is kept
+for the next ones, up to a limit.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "security.md"
-ATTACKS = 72
+ATTACKS = 74
 ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.M)
 TEST = re.compile(r"(\S+\.py) `(\w+)`")
 #: In a test's docstring, comment or name.

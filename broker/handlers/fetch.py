@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from broker.api import ANSWER_BYTES_MAX, Abandonable, Api, Reply, Request, Steps, in_slices
+from broker.api import Abandonable, Api, Reply, Request, Steps, in_slices
 from broker.authorization import AclOperation, ResourceType
 from broker.handlers.fetch_watch import (
     PARTITION_UNITS,
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from broker.log.partition import PartitionLog
     from broker.log.transactions.aborted_index import AbortedTransaction as Aborted
     from broker.rights import Rights
+    from broker.unsent import UnsentAnswers
     from runtime.timers import Timer, Timers
     from runtime.turn import Turn
     from wire.buffers import Buffers
@@ -127,6 +128,7 @@ class FetchHandler:
         sessions: FetchSessions,
         timers: Timers,
         turn: Turn,
+        answers: UnsentAnswers,
         *,
         fetch_bytes_max: int,
     ) -> None:
@@ -136,6 +138,7 @@ class FetchHandler:
         self._sessions = sessions
         self._timers = timers
         self.turn = turn
+        self._answers = answers
         self.fetch_bytes_max = fetch_bytes_max
         self.requests_count = 0
         self.bytes_out = 0
@@ -150,7 +153,7 @@ class FetchHandler:
         body: FetchRequest = request.body
         self.requests_count += 1
         body.max_wait_ms = min(body.max_wait_ms, WAIT_MS_MAX)
-        body.max_bytes = min(body.max_bytes, ANSWER_BYTES_MAX)
+        body.max_bytes = min(body.max_bytes, self._answers.answer_bytes_max)
         # As Kafka does: more is never sent. One byte still means that there is something.
         body.min_bytes = min(body.min_bytes, max(body.max_bytes, 1), self.fetch_bytes_max)
         named = _count_of(body.topics)

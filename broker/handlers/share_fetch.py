@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.api import ANSWER_BYTES_MAX, Api, Reply, Request, Steps
+from broker.api import Api, Reply, Request, Steps
 from broker.handlers.share_acknowledge import is_long
 from broker.handlers.share_answers import at_once, check_names, count_of
 from broker.handlers.share_waiting import RECORD_LIMIT, ShareFetching
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from broker.handlers.share_answers import Leaders
     from broker.share.partition.share_partitions import SharePartitions
     from broker.share.sessions.share_session_core import ShareSession, ShareSessions
+    from broker.unsent import UnsentAnswers
     from runtime.timers import Timer, Timers
     from runtime.turn import Turn
 
@@ -65,6 +66,7 @@ class ShareFetchHandler:
         leaders: Leaders,
         timers: Timers,
         turn: Turn,
+        answers: UnsentAnswers,
         *,
         fetch_bytes_max: int,
         is_on: Callable[[], bool] = lambda: True,
@@ -76,6 +78,7 @@ class ShareFetchHandler:
         self.leaders = leaders
         self.timers = timers
         self.turn = turn
+        self._answers = answers
         self.fetch_bytes_max = fetch_bytes_max
         self._is_on = is_on
         self.requests_count = 0
@@ -130,7 +133,8 @@ class ShareFetchHandler:
         if session.is_closed:  # between two steps
             return _refusal(KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND))
         allowed = None if request.account is None else request.account.fetch_bytes_max()
-        limit = ANSWER_BYTES_MAX if allowed is None else min(allowed, ANSWER_BYTES_MAX)
+        most = self._answers.answer_bytes_max
+        limit = most if allowed is None else min(allowed, most)
         if limit < body.max_bytes:
             body.max_bytes = limit
             body.min_bytes = min(body.min_bytes, limit)

@@ -91,16 +91,13 @@ def make_handlers(
 
     topics = TopicsHandler(catalog, registry, view)
     versions = ApiVersionsHandler(features)
-    sessions = FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng, env.clock)
     handlers: list[Handler] = [
         versions,
         MetadataHandler(
             catalog, view, logs, auto_create, lambda: registry.broker.auto_create_topics_enable
         ),
         ProduceHandler(logs, foundation.bookies),
-        FetchHandler(
-            logs, sessions, services.timers, env.turn, fetch_bytes_max=broker.fetch_max_bytes
-        ),
+        _fetches(foundation, services),
         ListOffsetsHandler(logs),
         DeleteRecordsHandler(logs),
         InitProducerIdHandler(services.producer_ids, transactions),
@@ -168,6 +165,18 @@ def _share_handlers(services: Services) -> list[Handler]:
         ShareStateHandler(share.coordinator),
         ShareGroupsHandler(share.requests, services.catalog, are_served),
     ]
+
+
+def _fetches(foundation: Foundation, services: Services) -> FetchHandler:
+    env, broker = foundation.env, services.registry.broker
+    return FetchHandler(
+        services.logs,
+        FetchSessions(broker.max_incremental_fetch_session_cache_slots, env.rng, env.clock),
+        services.timers,
+        env.turn,
+        services.answers,
+        fetch_bytes_max=broker.fetch_max_bytes,
+    )
 
 
 def _streams_groups(services: Services, topics: TopicsHandler, turn: Turn) -> StreamsGroupsHandler:

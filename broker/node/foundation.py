@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from broker.transactions.coordinator import TransactionCoordinator
     from broker.transactions.ports import OtherBrokers
     from broker.transactions.verifier import CoordinatorVerifier
+    from broker.unsent import UnsentAnswers
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.env import Env
@@ -75,5 +76,6 @@ class Services:
     telemetry: TelemetryClients
     security: Security
     share: ShareParts
+    answers: UnsentAnswers
     #: None: this broker is the whole cluster.
     member: ClusterMember | None = None

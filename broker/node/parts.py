@@ -43,6 +43,7 @@ from broker.telemetry.clients import TelemetryClients
 from broker.transactions.config import verification_of
 from broker.transactions.ports import Neighbours
 from broker.transactions.verifier import CoordinatorVerifier
+from broker.unsent import UnsentAnswers
 from runtime.logs import kv
 from runtime.running import running
 from runtime.timers import Timers
@@ -188,11 +189,12 @@ async def start_broker(
     )
     services = Services(
         registry, catalog, logs, coordinator, view, timers,
-        transactions, producer_ids, markers, quotas, telemetry, security, share, member,
+        transactions, producer_ids, markers, quotas, telemetry, security, share,
+        UnsentAnswers(), member,
     )  # fmt: skip
     shares = await start_shares(foundation, services, share_groups or parts_of(share), stack)
     dispatcher = await _start_dispatcher(foundation, services, shares, stack)
-    server = await _start_server(env, dispatcher, config, registry, quotas, stack)
+    server = await _start_server(env, dispatcher, config, registry, services, stack)
     follow_connections(shares, dispatcher)
     return BrokerParts(
         broker, dispatcher, logs, server, view, quotas, telemetry, coordinator,
@@ -325,12 +327,17 @@ async def _start_server(
     dispatcher: Dispatcher,
     config: NodeConfig,
     registry: ConfigRegistry,
-    quotas: ClientQuotas,
+    services: Services,
     stack: AsyncExitStack,
 ) -> KafkaServer:
-    _count_for(quotas, dispatcher)
+    _count_for(services.quotas, dispatcher)
     server = KafkaServer(
-        env.net, dispatcher, _server_settings(config), _connection_limits(registry), quotas
+        env.net,
+        dispatcher,
+        _server_settings(config),
+        _connection_limits(registry),
+        services.quotas,
+        services.answers,
     )
     registry.subscribe(lambda: server.set_limits(_connection_limits(registry)))
     await stack.enter_async_context(running(server.reap_idle, needs_start=False))

@@ -60,7 +60,14 @@ async def start_shares(
     bytes_max = services.registry.broker.fetch_max_bytes
     return (
         ShareFetchHandler(
-            sessions, partitions, leaders, timers, env.turn, fetch_bytes_max=bytes_max, is_on=is_on
+            sessions,
+            partitions,
+            leaders,
+            timers,
+            env.turn,
+            services.answers,
+            fetch_bytes_max=bytes_max,
+            is_on=is_on,
         ),
         ShareAcknowledgeHandler(sessions, partitions, leaders, env.turn, is_on=is_on),
     )

@@ -28,6 +28,7 @@ from broker.dispatch import (
 )
 from broker.handlers.api_versions import ApiVersionsHandler
 from broker.security.acls.index_core import Decision, Reason
+from broker.unsent import UnsentAnswers
 from runtime.receive import ReceiveChunks
 from runtime.request_memory import RequestMemory
 from runtime.turn import SPENT_UNITS, Turn
@@ -112,6 +113,7 @@ class World:
         self.turn = Turn()
         self.dispatcher = Dispatcher(apis, nursery, self.turn, authorizer=authorizer, strict=strict)
         self.memory = RequestMemory(memory)
+        self.answers = UnsentAnswers()
         self.wire = Wire()
         self.connection = KafkaConnection(
             self.wire,
@@ -120,6 +122,7 @@ class World:
             ReceiveChunks(),
             ConnectionInfo("1", "127.0.0.1", "PLAINTEXT"),
             1 << 20,
+            self.answers,
         )
         self.dispatcher.connection_opened(self.connection)
 
@@ -442,6 +445,7 @@ async def test_frames_that_are_never_finished_leave_room_for_others(nursery):
             ReceiveChunks(),
             ConnectionInfo(str(number), "127.0.0.1", "PLAINTEXT"),
             100 << 20,
+            world.answers,
         )
         world.dispatcher.connection_opened(connection)
         connections.append(connection)

@@ -150,8 +150,8 @@ async def test_one_huge_batch_first_and_a_tiny_limit(client, requests):
 async def test_partitions_behind_a_full_answer_are_not_read(
     client, requests, monkeypatch, limits, isolation
 ):
-    """A batch that does not fit is read, and dropped: 200 of 900 kB held the loop for 50 ms. The
-    others are told of all the same, and come when they are first."""
+    """Attack 74: a batch that does not fit is read, and dropped; 200 of 900 kB held the loop for
+    50 ms. The others are told of all the same, and come when they are first."""
     count = fetch.MISFITS_MAX + 5
     await client.create_topic("full", count)
     for number in range(count):

@@ -24,13 +24,15 @@ class Anything:
 def of_every_broker():
     foundation = Foundation(*[Anything()] * 4, data_directory="x")
     markers = TransactionMarkersHandler(Anything(), Anything(), Anything())
-    services = Services(*[Anything()] * 8, markers, *[Anything()] * 3, share=Anything())
+    services = Services(
+        *[Anything()] * 8, markers, *[Anything()] * 3, share=Anything(), answers=Anything()
+    )
     return make_handlers(foundation, services, of_share_partitions())
 
 
 def of_share_partitions():
     return [
-        ShareFetchHandler(*[Anything()] * 5, fetch_bytes_max=1),
+        ShareFetchHandler(*[Anything()] * 6, fetch_bytes_max=1),
         ShareAcknowledgeHandler(*[Anything()] * 4),
     ]
 

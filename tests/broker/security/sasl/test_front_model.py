@@ -26,6 +26,7 @@ from broker.security.sasl.oauth.message_core import INVALID_TOKEN
 from broker.security.sasl.oauth.token_core import TokenRules
 from broker.security.sasl.plain import PlainMechanism
 from broker.security.sasl.server import SaslServer
+from broker.unsent import UnsentAnswers
 from runtime.receive import WINDOW_BYTES, ReceiveChunks
 from runtime.request_memory import RequestMemory
 from runtime.turn import Turn
@@ -159,6 +160,7 @@ class Peer:
         self.connection = KafkaConnection(
             self.wire, self.behind, self.memory, ReceiveChunks(),
             ConnectionInfo(id="1", peer_host="10.0.0.7", listener="CLIENTS"), 100 << 20,
+            UnsentAnswers(),
         )  # fmt: skip
         self.front = self.server.begin(self.connection, self.behind)
         self.connection.dispatcher = self.front
