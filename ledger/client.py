@@ -33,6 +33,7 @@ from ledger.writer import LedgerWriter
 from ledger.writer_core import WriterCore
 from ledger.writer_modes import AdvLedgerWriter, DeferredSyncLedgerWriter
 from ledger.writer_modes_core import AdvCore, DeferredSyncCore
+from runtime.slices import Slices
 from runtime.turn import Gathered
 from wire.bookkeeper.entry import Digest, DigestType, master_key
 from wire.bookkeeper.ledger_metadata import LedgerMetadata
@@ -53,6 +54,8 @@ W = TypeVar("W", bound=LedgerWriter)
 
 #: How exact add_quorum_timeout_ms is: a share of it.
 TIMEOUT_LOOKS = 10
+#: A look at one is about a microsecond.
+WRITERS_PER_TURN = 1_000
 #: How long a bookie has for its answer if it is asked whether it is there.
 REACH_SECONDS = 3.0
 
@@ -131,17 +134,24 @@ class LedgerClient:
             await trio.sleep(min(periods))
             if timeout:
                 now = self._env.clock.monotonic()
-                for writer in self._writers():
+
+                def look(writer: Appending, now: float = now) -> None:
                     writer.look_for_timeout(now, timeout)
+
+                await self._for_each_writer(look)
             if lac_interval and trio.current_time() >= lac_due:
                 lac_due = trio.current_time() + lac_interval
                 async with trio.open_nursery() as nursery:
-                    for writer in self._writers():
-                        nursery.start_soon(writer.tell_lac)
+                    await self._for_each_writer(lambda writer: nursery.start_soon(writer.tell_lac))
 
-    def _writers(self) -> list[Appending]:
-        """In an order that does not depend on where they are in memory (simulation)."""
-        return sorted(self.statistics.writers, key=lambda writer: writer.ledger_id)
+    async def _for_each_writer(self, look: Callable[[Appending], None]) -> None:
+        slices = Slices(WRITERS_PER_TURN)
+        for reference in self.statistics.writers.valuerefs():
+            if slices.due():
+                await slices.turn()
+            writer = reference()
+            if writer is not None:
+                look(writer)
 
     async def create_ledger(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from runtime.histogram import LatencyHistogram
 from wire.dataclass import dataclass
@@ -55,10 +55,6 @@ class LedgerStatistics:
     open: OperationStatistics = field(default_factory=OperationStatistics)
     recover: OperationStatistics = field(default_factory=OperationStatistics)
     delete: OperationStatistics = field(default_factory=OperationStatistics)
-    #: Those that may still append.
-    writers: WeakSet[Appending] = field(default_factory=WeakSet)
-
-    @property
-    def pending_adds(self) -> int:
-        """Entries that were sent and not confirmed yet."""
-        return sum(writer.pending_count for writer in self.writers)
+    #: Those that may still append, by `id`, in the order in which they were made. They may be very
+    #: many: whoever looks at them does so in slices, over `valuerefs()`.
+    writers: WeakValueDictionary[int, Appending] = field(default_factory=WeakValueDictionary)

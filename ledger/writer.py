@@ -66,7 +66,7 @@ class LedgerWriter:
         self._bookies = parts.bookies
         self._cache = parts.cache
         self._statistics = parts.statistics
-        self._statistics.writers.add(self)
+        self._statistics.writers[id(self)] = self
         self._closing = False
         self._closed: LedgerMetadata | None = None
         #: The last LAC that bookies were told by `tell_lac`.

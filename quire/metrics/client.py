@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quire.metrics.latency import FAILURE, SUCCESS, RecentLatencies, java_summary
-from runtime.metrics import counter, gauge, untyped, untyped_family
+from runtime.metrics import SAMPLES_PER_TURN, counter, gauge, untyped, untyped_family
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ def ledger_client_collector(
     """`now`: the client's live statistics; `cache`: of entries, if there is one."""
     recent = RecentLatencies(clock)
 
-    def collect() -> Iterator[Metric]:
+    def collect() -> Iterator[Metric | None]:
         for name, text, operation in (
             ("CREATE", "Ledgers made.", now.create),
             ("OPEN", "Ledgers opened to read.", now.open),
@@ -52,7 +52,13 @@ def ledger_client_collector(
             CLIENT + "READ_ENTRY_DM", "Replicas with a wrong digest.", now.digest_mismatches
         )
         yield untyped(CLIENT + "NUM_ENSEMBLE_CHANGE", "Bookies replaced.", now.ensemble_changes)
-        yield gauge(CLIENT + "NUM_PENDING_ADD", "Entries in flight.", now.pending_adds)
+        pending = 0
+        for number, reference in enumerate(now.writers.valuerefs(), 1):
+            writer = reference()
+            pending += 0 if writer is None else writer.pending_count
+            if not number % SAMPLES_PER_TURN:
+                yield None
+        yield gauge(CLIENT + "NUM_PENDING_ADD", "Entries in flight.", pending)
         yield gauge("quire_ledger_writers", "Ledgers being written.", len(now.writers))
         yield counter("quire_ledger_creates", "Ledgers made.", now.create.latency.count)
         if cache is not None:

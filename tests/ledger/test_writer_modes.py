@@ -1,12 +1,15 @@
 """Out-of-order adds and deferred sync: cores against the rules, writers on naive bookies; explicit
 LACs and the time-out of ack quorums, which all writers have."""
 
+from collections import Counter
+
 import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
+from ledger import client
 from ledger.distribution import Schedule
 from ledger.errors import (
     AddTimeoutError,
@@ -16,6 +19,7 @@ from ledger.errors import (
     LedgerForceError,
     NotEnoughBookiesError,
 )
+from ledger.writer import LedgerWriter
 from ledger.writer_modes_core import AdvCore, DeferredSyncCore
 from tests.properties import at_least
 from wire.bookkeeper.entry import parse_header
@@ -206,6 +210,28 @@ async def test_an_explicit_lac_shows_an_idle_ledgers_end(nursery, new_world, ack
     world.bookies.held = set(world.names)
     writer.append_nowait([b"2"], acks)
     assert not await writer.tell_lac()
+
+
+async def test_writers_are_looked_at_in_slices(nursery, new_world, autojump_clock, monkeypatch):
+    monkeypatch.setattr(client, "WRITERS_PER_TURN", 2)
+    world = new_world(add_quorum_timeout_ms=1_000)
+    await world.start(nursery)
+    writers = [await world.create(3, 3, 2) for _ in range(5)]
+    looks, steps = Counter(), 0
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task):
+            nonlocal steps
+            steps += 1
+
+    def counted(writer, now, timeout_seconds):
+        looks[steps] += 1
+
+    monkeypatch.setattr(LedgerWriter, "look_for_timeout", counted)
+    trio.lowlevel.add_instrument(Steps())
+    await trio.sleep(0.15)
+    assert list(looks.values()) == [2, 2, 1]
+    assert len(writers) == 5
 
 
 async def test_an_entry_without_its_quorum_ends_the_writer(
