@@ -248,7 +248,7 @@ class Reader:
         file = self._logs.file(log)
         log.readers += 1
         try:
-            asked = ahead = min(self._config.read_ahead_size_bytes, log.size_bytes - position)
+            ahead = min(self._config.read_ahead_size_bytes, log.size_bytes - position)
             run = _Run(position)
             window = max(size_max + RECORD_START_SIZE, WINDOW_SIZE_MIN_BYTES)
             while not run.entries:
@@ -266,7 +266,7 @@ class Reader:
                     size_max,
                 )
                 ahead = 0  # they were asked for
-            self._verified.remove(log.log_id, position, position + asked)
+            self._verified.forget(log.log_id)
             self._cut_at_damage(log, run, position, ledger_id, first_entry_id)
         finally:
             self._logs.release(log)
@@ -367,6 +367,8 @@ class Reader:
         size = min(self._window(count_max, size_max, hint), rest)
         while True:
             window = file.read_cached(size, position)
+            if len(window) < size:
+                self._verified.forget(log.log_id)  # the kernel may be reading now
             if len(window) < RECORD_START_SIZE:
                 return None
             run = _Run(position)

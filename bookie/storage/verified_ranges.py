@@ -1,5 +1,10 @@
 """Which parts of entry logs hold nothing but entries whose digests were checked since they came
-from the disk, as far as that is known.
+from the disk.
+
+Pages leave the page cache unseen, and come back with whatever the kernel reads: with their
+neighbours, or when it was only asked whether they are there. So once a look finds that something of
+a log is not in memory, nothing of that log counts as checked. Assumed: all else that reads a log in
+the background checks what it reads (the scrub, compaction).
 
 Per log a few disjoint ranges; reading on in order lengthens one. Forgetting a range costs a second
 check and nothing else, so a log that is read in many places at random keeps only RANGES_MAX.
@@ -51,17 +56,6 @@ class VerifiedRanges:
             smallest = min(range(len(starts)), key=lambda index: ends[index] - starts[index])
             del starts[smallest], ends[smallest]
 
-    def remove(self, log_id: int, start: int, end: int) -> None:
-        """These bytes come from the disk again."""
-        ranges = self._logs.get(log_id)
-        if ranges is None or start >= end:
-            return
-        starts, ends = ranges
-        first = bisect_right(ends, start)
-        last = bisect_left(starts, end)
-        if first >= last:
-            return
-        left, right = starts[first], ends[last - 1]
-        del starts[first:last], ends[first:last]
-        self.add(log_id, left, min(start, right))
-        self.add(log_id, max(end, left), right)
+    def forget(self, log_id: int) -> None:
+        """Bytes of this log come from the disk again."""
+        self._logs.pop(log_id, None)
