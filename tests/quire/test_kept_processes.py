@@ -7,7 +7,8 @@ import sys
 import pytest
 import trio
 
-from quire.kept_processes import KeptProcesses, properties_lines
+from quire import kept_processes
+from quire.kept_processes import RESTART_SECONDS_MIN, KeptProcesses, properties_lines
 from runtime.config import parse_properties
 
 #: Notes a clean end by SIGTERM; a second one ends it at once, as it does ours.
@@ -94,8 +95,20 @@ async def test_one_that_dies_is_started_again_and_its_session_ends(sleepers):
     assert len(sleepers.notes("two")) == 1
 
 
+async def test_the_pauses_before_its_next_starts_double(sleepers, monkeypatch, caplog):
+    monkeypatch.setattr(kept_processes, "RESTART_SECONDS_MAX", 4 * RESTART_SECONDS_MIN)
+    for lives in range(2, 6):
+        os.kill(sleepers.pids["one"], signal.SIGKILL)
+        await until(lambda lives=lives: len(sleepers.notes("one")) == lives)
+    died = [each.args for each in caplog.records if each.getMessage() == "sleeper_died"]
+    pauses = [each["restart_in_ms"] for each in died]
+    first = int(RESTART_SECONDS_MIN * 1000)
+    assert pauses == [first, 2 * first, 4 * first, 4 * first]
+
+
 async def test_who_is_asked_to_end_is_asked_once_and_stays_away(sleepers):
     sleepers.ask_to_end()
+    await trio.sleep(0.15)  # two signals that come together are one
     sleepers.ask_to_end()
     await until(lambda: not sleepers.pids)
     assert sorted(sleepers.server.ended) == ["one", "two"]
