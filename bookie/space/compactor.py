@@ -142,7 +142,7 @@ class EntryLogCompactor:
         self._owed_bytes = owed_bytes
         #: Left for the index and whatever else is on the disk.
         self._margin_bytes = min(MARGIN_SIZE_BYTES, parts.config.entry_log_size_limit_bytes // 16)
-        self._report_damage = parts.damages.report
+        self._damages = parts.damages
         self._target: _Target | None = None
         #: Logs all of whose survivors are in the target.
         self._copied: list[EntryLog] = []
@@ -281,7 +281,9 @@ class EntryLogCompactor:
     def _damaged(
         self, log: EntryLog, offset: int, ledger_id: int, entry_id: int, reason: str
     ) -> None:
-        self._report_damage(log.path, offset, ledger_id, entry_id, reason)
+        # Else the next read gives it as it is, and who asks what is sound is told that it is.
+        self._damages.cut_reads_at(log.log_id, offset)
+        self._damages.report(log.path, offset, ledger_id, entry_id, reason)
         raise DamagedRecordError(log.path, offset, f"ledger {ledger_id} entry {entry_id}: {reason}")
 
     def _alive(self, log: EntryLog, records: RecordSlice) -> list[int]:

@@ -108,7 +108,7 @@ class GarbageCollector:
         self._over_replicated = OverReplicatedLedgers(
             gc.over_replicated_wait_ms, logs, index, table, operations, checkpointer, known
         )
-        self._examiner = LogExaminer(parts.env.disk, logs, index, check, parts.damages.report)
+        self._examiner = LogExaminer(parts.env.disk, logs, index, check, parts.damages)
         #: Ids of logs that cannot be compacted or examined; tried again at a major compaction.
         self._unreadable: set[int] = set()
         #: Those that the checkpoint names with which the bookie started.

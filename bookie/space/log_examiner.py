@@ -19,8 +19,7 @@ from bookie.storage.log_scan import LogScanner
 from runtime.disk import is_full
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from bookie.health.damage import DamageReports
     from bookie.health.record_check import RecordCheck
     from bookie.storage.entry_log import EntryLog
     from bookie.storage.entry_logs import EntryLogs
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogExaminer:
-    __slots__ = ("_check", "_disk", "_index", "_logs", "_report_damage")
+    __slots__ = ("_check", "_damages", "_disk", "_index", "_logs")
 
     def __init__(
         self,
@@ -39,13 +38,13 @@ class LogExaminer:
         logs: EntryLogs,
         index: EntryIndex,
         check: RecordCheck,
-        report_damage: Callable[[str, int, int, int, str], None],
+        damages: DamageReports,
     ) -> None:
         self._disk = disk
         self._logs = logs
         self._index = index
         self._check = check
-        self._report_damage = report_damage
+        self._damages = damages
 
     async def examine(self, log: EntryLog) -> bool:
         """Whether it is known now what is in the log, which may be removed by that. OSError of a
@@ -89,14 +88,15 @@ class LogExaminer:
                 # It is alive all the same: it keeps the log, and its reader is told.
                 if (problem := self._check.problem(records, i)) is not None:
                     offset = records.offsets[i] - LENGTH_SIZE
-                    self._report_damage(log.path, offset, ledger_id, entry_id, problem)
+                    self._damages.cut_reads_at(log.log_id, offset)
+                    self._damages.report(log.path, offset, ledger_id, entry_id, problem)
         if scanner.damage is None:
             return ledgers
         self._unknown(log, *scanner.damage)
         return None
 
     def _unknown(self, log: EntryLog, offset: int, reason: str) -> None:
-        self._report_damage(log.path, offset, -1, -1, reason)
+        self._damages.report(log.path, offset, -1, -1, reason)
         logger.error(
             "entry log kept: what is in it cannot be told path=%s offset=%d: %s",
             log.path,
