@@ -158,6 +158,9 @@ class LedgerOperations:
             return self._adds.refusal
         group = self._delete(ledger_id)
         if group is None:
+            # Somebody else's deletion of it may not be durable yet.
+            group = self._deletions.get(ledger_id)
+        if group is None:
             return Status.EOK
         return Status.EOK if await self._is_made_durable(group) else Status.EIO
 

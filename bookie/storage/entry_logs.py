@@ -119,6 +119,10 @@ class EntryLogs:
         `last_log_id`, which the checkpoint knows: no id is used twice."""
         self._last_log_id = last_log_id
         directories = self._directories.paths if self._directories else (self._directory,)
+        for directory in directories:
+            # A log that an earlier life removed may not be gone for good: its id would be used
+            # again, in another directory, and be in both after the power failed.
+            self._disk.sync_directory(directory)
         found = [
             (log_id, f"{directory}/{name}")
             for directory in directories

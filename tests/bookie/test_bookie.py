@@ -384,6 +384,28 @@ async def test_a_deletion_is_durable_before_the_index_knows(machine, adds_class)
         assert machine.index.last_entry_id(1) == -1
 
 
+async def test_a_second_deletion_waits_for_the_first(machine, adds_class, autojump_clock):
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        adds.add(1, 0)
+        await adds.wait(1)
+        await bookie.flush()
+        machine.disk.faults.sync_seconds = (1.0, 1.0)
+        ends = []
+
+        async def delete():
+            assert await bookie.delete_ledger(1) is Status.EOK
+            ends.append(trio.current_time() - start)
+
+        start = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(delete)
+            await trio.sleep(0.01)
+            nursery.start_soon(delete)
+        assert min(ends) >= 0.9
+        machine.disk.faults.sync_seconds = (0.0, 0.0)
+
+
 async def the_next_journal_is_prepared(bookie):
     """From then on the next sync of the disk is not the preparation's."""
     while bookie._files._next is None:

@@ -218,3 +218,28 @@ async def test_expansion_that_a_crash_interrupts(machine_class, adds_class, entr
         machine.disk.faults.failing_sync_number = None
     async with machine.running() as bookie:
         await check(bookie, entry_bytes, 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_log_that_comes_back_after_a_power_failure_has_nobody_elses_id(
+    machine_class, monkeypatch, autojump_clock, seed
+):
+    """A start on a full disk made a log and removed it; the next one took its id in another
+    directory. Of unsynced changes of a directory any may be lost."""
+    machine = machine_class(seed, more_ledger_directories=("/more",), disk_reserve_size_bytes=0)
+    async with machine.running_until_crash():
+        pass
+    chosen = ["/more/current"]
+    monkeypatch.setattr(LedgerDirectories, "choose", lambda self: chosen[0])
+    machine.disk.faults.capacity_bytes = machine.disk.used_bytes
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(OSError, match="No space left"), flatten_subgroups=True
+    ):
+        async with machine.running():
+            pass
+    machine.disk.faults.capacity_bytes = 1 << 40
+    chosen[0] = "/ledgers/current"
+    async with machine.running_until_crash():
+        pass
+    async with machine.running() as bookie:
+        assert bookie.list_ledgers() == []
