@@ -224,21 +224,26 @@ async def crash_everywhere(scenario: Scenario, *, thorough: bool) -> Table:
     return table
 
 
-async def crash_in_all(*, thorough: bool) -> None:
+async def crash_in_all(*, thorough: bool) -> bool:
+    """Whether nothing was violated, and each step happened that is to."""
     steps: set[str] = set()
+    violations = 0
     for scenario in SCENARIOS:
         start = time.perf_counter()
         table = await crash_everywhere(scenario, thorough=thorough)
         steps.update(table.rows)
+        violations += sum(table.total().violations.values())
         depth = scenario.full_depth if thorough else scenario.quick_depth
         print(f"{scenario.name}; crashes in starts after crashes, {depth} deep")
         print("\n".join(table.lines()))
         print(f"{time.perf_counter() - start:.0f} seconds\n", flush=True)
     missing = [step for step in (*REQUIRED, *REQUIRED_AT_START) if step not in steps]
     print("steps that never happened:", ", ".join(missing) or "none")
+    return not violations and not missing
 
 
 def main() -> None:
+    """Exit code 1: see `crash_in_all`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="as the tests do it")
     arguments = parser.parse_args()
@@ -246,7 +251,8 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     make_deterministic()
     clock = trio.testing.MockClock(autojump_threshold=0)
-    trio.run(lambda: crash_in_all(thorough=not arguments.quick), clock=clock)
+    if not trio.run(lambda: crash_in_all(thorough=not arguments.quick), clock=clock):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
