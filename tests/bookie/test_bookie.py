@@ -280,6 +280,19 @@ async def test_explicit_lac_survives(machine):
         assert bookie.get_explicit_lac(1) == (Status.EOK, b"packet")
 
 
+async def test_who_waits_for_the_last_add_confirmed_is_woken_by_an_entry(machine, adds_class):
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        adds.add(1, 0)
+        await adds.wait(1)
+        _, followed = await bookie.lacs.follow(1)
+        woken = []
+        followed.wait(followed.lac, lambda: woken.append(followed.lac))
+        adds.add(1, 1, entry=[struct.pack(">qqqq", 1, 1, 0, 0) + b"no digest"])
+        await adds.wait(2)
+        assert woken == [0]
+
+
 async def test_a_full_cache_holds_adds_then_refuses_them(machine_class, adds_class):
     machine = machine_class(journal_queue_size_max_bytes=1 << 20)
     machine.disk.faults.sync_seconds = (0.05, 0.05)
@@ -309,6 +322,24 @@ async def test_a_full_cache_holds_adds_then_refuses_them(machine_class, adds_cla
     async with machine.running() as bookie:
         for entry_id in accepted:
             assert (await bookie.read_entry(1, entry_id))[0] is Status.EOK
+
+
+async def test_a_small_add_does_not_overtake_a_large_one_that_is_held(machine_class, adds_class):
+    """There would be room in the write cache for the small one."""
+    machine = machine_class(journal_queue_size_max_bytes=1 << 20)
+    machine.disk.faults.sync_seconds = (0.05, 0.05)
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        count = 0
+        while not bookie.statistics().held_adds:
+            adds.add(1, count, b"x" * 1000)
+            count += 1
+        for _ in range(5):
+            adds.add(1, count, b"")
+            count += 1
+        assert bookie.statistics().held_adds == 6
+        await adds.wait(count)
+        assert adds.answers == [(1, i, Status.EOK) for i in range(count)]
 
 
 async def test_a_full_journal_queue_holds_adds(machine_class, adds_class):
