@@ -93,6 +93,12 @@ class EntryLog:
         """Nothing in it is alive, and nobody writes it."""
         return self.is_known and not self.live_count and not self.is_written
 
+    @property
+    def followed_end(self) -> int:
+        """Where a reader that goes on without the index stops. What lies in a journal behind the
+        records that the index points at may be a group of its file's earlier life."""
+        return self.size_bytes if self.journal_id < 0 else self.records_end
+
     def doubt(self) -> None:
         """What is in it must be found by looking at all of it."""
         self.ledgers = self.map = None

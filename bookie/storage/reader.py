@@ -488,7 +488,7 @@ class Reader:
             size, found_ledger_id, found_entry_id = _unpack_record(window, at)
             start = at + LENGTH_SIZE
             record_end = start + size
-            if origin + record_end > log.size_bytes:
+            if origin + record_end > (log.followed_end if entries else log.size_bytes):
                 break
             if found_ledger_id == MAP_LEDGER_ID and found_entry_id == MAP_ENTRY_ID and entries:
                 # Between the groups of a journal. What is behind it is another run.
