@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from runtime.env import Clock
 
@@ -206,6 +206,11 @@ class DamageReports:
             return -1
         at = bisect_left(positions, start)
         return positions[at] if at < len(positions) and positions[at] < end else -1
+
+    @property
+    def cut_logs(self) -> Collection[int]:
+        """The logs in which reads are cut."""
+        return self._positions.keys()
 
     @property
     def has_cuts(self) -> bool:

@@ -342,11 +342,22 @@ class Scrubber:
                 position = records.offsets[i] - LENGTH_SIZE
                 self._found(log, position, *records.keys[i], "the index does not know it")
         others = set(range(len(records.keys))).difference(live)
+        await self._cut_at_superseded(log, records, [i for i in others if locations[i] > 0])
         return not any(
             (ids is not None and records.keys[i][0] not in ids)
             or self._matches(records, i) is False
             for i in others
         )
+
+    async def _cut_at_superseded(
+        self, log: EntryLog, records: RecordSlice, chosen: Sequence[int]
+    ) -> None:
+        """Records whose entries were written again elsewhere: a reader that comes from the entry in
+        front takes them all the same, so it must not if they are damaged."""
+        await self._check.prepare(records, chosen)
+        for i in chosen:
+            if self._check.problem(records, i) is not None or self._matches(records, i) is False:
+                self._damages.cut_reads_at(log.log_id, records.offsets[i] - LENGTH_SIZE)
 
     async def _problems(self, records: RecordSlice, chosen: Sequence[int]) -> list[tuple[int, str]]:
         """Those of the chosen records that are not what was stored, and why."""

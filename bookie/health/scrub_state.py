@@ -3,8 +3,9 @@
 A pass goes on after a restart. The list of damage (damage.py) is only in memory, and without it a
 bookie would say after a restart that it has its damaged entries: auto-recovery would find nothing
 to mend, and take its marks away. So the logs that have damage are remembered, too, and after a
-start the scrub looks at these first. Nothing else that the file says is believed: by then an entry
-may have been mended, or compaction may have moved it.
+start the scrub looks at these first. So are those in which reads are cut: of an entry that was
+mended the damaged record is still there, behind the one in front of it. Nothing else that the file
+says is believed: by then an entry may have been mended, or compaction may have moved it.
 
 Owner: the event loop's thread.
 """
@@ -76,7 +77,7 @@ class ScrubState:
         """As it is now; a write that fails is only told."""
         names = {posixpath.basename(damage.path) for damage in self._damages.listed()}
         found = {log_id for name in names if (log_id := log_id_of(name)) is not None}
-        suspects = sorted(found.union(self.suspects))[:SUSPECTS_MAX]
+        suspects = sorted(found.union(self._damages.cut_logs, self.suspects))[:SUSPECTS_MAX]
         words = " ".join(map(str, (self.started_ms, self.next_log_id, *suspects)))
         async with self._one_at_a_time:
             try:
