@@ -36,7 +36,8 @@ LINES_MAX = 20
 
 
 class UnansweredWatch:
-    """`logs()`: all partitions that are held."""
+    """`logs()`: all partitions that are held at the call; others may come while they are looked
+    at."""
 
     def __init__(self, logs: Callable[[], Iterable[PartitionLog]]) -> None:
         self._logs = logs

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from runtime.metrics import counter, gauges
+from runtime.metrics import counter, gauge, gauges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +84,16 @@ def _connections(server: KafkaServer) -> Iterator[Metric]:
         "quire_connections_excess_closed",
         "Connections closed to make room for others, at max.connections.",
         server.excess_closed_count,
+    )
+    yield gauge(
+        "quire_unread_answers_bytes",
+        "Of answers that clients have not taken, where one leaves more than 64 KiB.",
+        server.answers.total_bytes,
+    )
+    yield counter(
+        "quire_unread_answers_closed",
+        "Connections closed, as theirs was the most of too much that clients did not take.",
+        server.answers.closed_count,
     )
 
 

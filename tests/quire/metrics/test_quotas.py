@@ -1,5 +1,7 @@
 """The page of a broker whose clients have quotas."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from broker.cluster.registry import ConfigRegistry, Room
@@ -23,6 +25,7 @@ class Server:
     slowed_count = 3
     refused_count = 2
     excess_closed_count = 1
+    answers = SimpleNamespace(total_bytes=70_000, closed_count=5)
 
 
 @pytest.fixture
@@ -66,6 +69,8 @@ async def test_rates_and_waits_are_shown_by_who_shares_them(quotas):
     assert found["quire_connections_slowed_total", ()] == 3
     assert found["quire_connections_refused_total", ()] == 2
     assert found["quire_connections_excess_closed_total", ()] == 1
+    assert found["quire_unread_answers_bytes", ()] == 70_000
+    assert found["quire_unread_answers_closed_total", ()] == 5
 
 
 async def test_of_very_many_those_are_shown_that_were_used_last(quotas, monkeypatch):
