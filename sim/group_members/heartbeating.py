@@ -95,6 +95,9 @@ class HeartbeatingMember(CommittingMember):
         self._safe_time.asks(trio.current_time())
         is_full, tells = self._is_full, self._is_full or self._is_changed
         self._is_full, self._is_changed = True, True  # unless an answer comes
+        # What it gave up may be another one's before it hears the answer.
+        owners = self._world.owners[self.group]
+        owners.has_only(self._id, self._target.union(self._assigned))
         target = await self._exchange(is_full=is_full, tells=tells)
         self._is_full = self._is_changed = False
         if target is not None:
@@ -104,7 +107,7 @@ class HeartbeatingMember(CommittingMember):
             )
             self._world.trace.count(f"{self.kind} group assignments")
         assert self._coordinator is not None
-        self._world.owners[self.group].told(
+        owners.told(
             self._id,
             self._epoch,
             self._target.union(self._assigned),
