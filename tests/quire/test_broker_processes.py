@@ -1,6 +1,7 @@
 """What the other brokers of one server are started with: theirs to the port, else the same."""
 
 import socket
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -110,9 +111,23 @@ def test_ports_that_cannot_be(tmp_path, settings, metrics, words):
         check_ports(config_of(tmp_path, metrics=metrics, **settings))
 
 
+@contextmanager
+def somebody_beside_a_free_port():
+    """The port that is taken; the one before it is free."""
+    for _ in range(100):
+        with socket.create_server((HOST, 0)) as other:
+            port = other.getsockname()[1]
+            try:
+                socket.create_server((HOST, port - 1)).close()
+            except OSError:
+                continue
+            yield port
+            return
+    raise AssertionError("no two ports side by side")
+
+
 def test_a_port_that_somebody_has(tmp_path):
-    with socket.create_server((HOST, 0)) as other:
-        port = other.getsockname()[1]
+    with somebody_beside_a_free_port() as port:
         config = config_of(tmp_path, 2, listeners=f"PLAINTEXT://127.0.0.1:{port - 1}")
         with pytest.raises(OSError, match=rf"127\.0\.0\.1:{port}, for process 2: "):
             check_ports(config)

@@ -620,7 +620,7 @@ async def test_who_waits_for_whom_is_not_asked_of_it(share_world, autojump_clock
     share_world.catalog.add("t", 1)
     assert await Client(share_world, "m", "t").beat() is E.NONE
     with pytest.raises(HttpError, match="group g is a share group"):
-        GroupPages(share_world.coordinator).respond(SimpleNamespace(method="GET"), "g")
+        await GroupPages(share_world.coordinator).respond(SimpleNamespace(method="GET"), "g")
 
 
 async def test_very_many_names(share_world):
