@@ -277,6 +277,7 @@ class FetchHandler:
                 got: ReadResult | None = ReadResult([], 0, offset)
                 if is_full:
                     log.check_readable(offset)
+                    data.aborted_transactions = [] if committed else None
                 else:
                     got = log.reader.read_nowait(
                         offset,

@@ -266,14 +266,19 @@ async def test_entries_before_a_damaged_one_are_served(tmp_path):
         assert "digest" in damage.reason
 
 
+async def add_forty(bookie, adds_class):
+    """Entries of ledger 1, in an entry log."""
+    adds = adds_class(bookie)
+    for entry_id in range(40):
+        adds.add(1, entry_id, b"x" * 50)
+    await adds.wait(40)
+    await bookie.flush()
+
+
 async def test_what_was_checked_is_not_checked_again(machine_class, adds_class):
     machine = machine_class(verify_digest_on_write=True, read_ahead_size_bytes=1 << 20)
     async with machine.running() as bookie:
-        adds = adds_class(bookie)
-        for entry_id in range(40):
-            adds.add(1, entry_id, b"x" * 50)
-        await adds.wait(40)
-        await bookie.flush()
+        await add_forty(bookie, adds_class)
         verified = bookie._reader.statistics
         for first in (0, 10, 0, 20, 30, 5, 25):
             status, _ = bookie.read_entries_nowait(1, first, 10, 1 << 20)
@@ -296,11 +301,7 @@ async def test_what_may_have_come_from_the_disk_again_is_checked_again(
     wanted, and some ahead where it is only asked whether they are there."""
     machine = machine_class(verify_digest_on_write=True)
     async with machine.running() as bookie:
-        adds = adds_class(bookie)
-        for entry_id in range(40):
-            adds.add(1, entry_id, b"x" * 50)
-        await adds.wait(40)
-        await bookie.flush()
+        await add_forty(bookie, adds_class)
         assert (await bookie.read_entries(1, 0, 40, 1 << 20))[0] is Status.EOK
         location = bookie._index.get(1, 10)
         path = bookie._logs.get(location >> 32).path

@@ -169,6 +169,8 @@ async def test_partitions_behind_a_full_answer_are_not_read(
     assert reads == list(range(1 + fetch.MISFITS_MAX))
     assert [bool(each.records) for each in answer] == [True] + [False] * (count - 1)
     assert [each.high_watermark for each in answer[:-1]] == [1] * (count - 1)
+    told = [each.aborted_transactions for each in answer[:-1]]
+    assert told == [[] if isolation else None] * (count - 1)
     assert answer[-1].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     got = await client.call(requests.fetch(*reversed(wanted), **limits), 12)
     assert next(_flat(got)).partitions[0].records
