@@ -72,6 +72,22 @@ async def test_what_comes_while_requests_are_handled_is_in_their_turn(nursery, u
     assert descriptors.served == served
 
 
+async def test_who_spends_the_turn_does_not_come_first_for_ever(nursery):
+    """Each of three is ready again as soon as it was served, and costs a turn."""
+    descriptors = Descriptors(nursery, SPENT_UNITS + 1)
+    descriptors.follows = {0: 0, 1: 1, 2: 2}
+    for number in range(3):
+        descriptors.ready(number)
+    with trio.fail_after(10):
+        while len(descriptors.served) < 60:
+            await trio.sleep(0.001)
+    descriptors.follows = {}
+    served = [number for number in descriptors.served if number != "turn"]
+    assert min(served.count(number) for number in range(3)) >= len(served) // 4
+    nursery.cancel_scope.cancel()
+    descriptors.close()
+
+
 def test_all_looks_at_first_and_after_a_single_sleep():
     looks = Looks()
     assert looks.limit == LOOKS_MAX
