@@ -108,6 +108,10 @@ class ShareHistory:
             self.acknowledged_count += 1
             self._done.setdefault((partition, offset), now)
 
+    def are_acknowledged(self, partition: Partition, start: int, end: int) -> bool:
+        """Whether the acknowledgement of each offset from `start` on, below `end`, was answered."""
+        return all((partition, offset) in self._done for offset in range(start, end))
+
     def is_done(self, partitions: Sequence[Partition]) -> bool:
         return self.done.issuperset(partitions)
 

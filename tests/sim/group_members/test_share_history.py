@@ -74,6 +74,17 @@ def test_nothing_is_passed_over():
         history.check(final(0, 1, 2))
 
 
+def test_what_is_left_of_a_log_is_done_when_all_of_it_was_answered():
+    """Records below that were deleted unacknowledged, and are a lag for ever (seed 630701279)."""
+    history = ShareHistory()
+    history.acknowledging(P, [6, 7, 8])
+    history.acknowledged(P, [6, 7], 1.5)
+    assert history.are_acknowledged(P, 6, 8)
+    assert history.are_acknowledged(P, 9, 9)
+    assert not history.are_acknowledged(P, 5, 8)
+    assert not history.are_acknowledged(P, 7, 9)
+
+
 def test_through_a_rolling_restart():
     plan = [Fault(1, 2.0, "rolling-restart", 0.9, 0.1, 1.0)]
     result = run_seed(1, plan=plan, shape=SHARING)
