@@ -289,7 +289,7 @@ class BrokerPeers:
         self._env = env
         self._peers: dict[int, _Peer] = {}
         #: Whose login is about to end.
-        self._old: set[_Peer] = set()
+        self._old: dict[_Peer, None] = {}
         self._is_running = False
         # At most one entry per peer is in the channel.
         self._to_start, self._starts = trio.open_memory_channel[_Start](math.inf)
@@ -303,7 +303,7 @@ class BrokerPeers:
             if peer is not None and peer.address != address:
                 peer.drop()  # it came back elsewhere
             elif peer is not None and peer.transport is not None:
-                self._old.add(peer)
+                self._old[peer] = None
                 peer.retire()
             peer = self._peers[endpoint.node_id] = _Peer(self, endpoint.node_id, address)
         peer.ask(message, version, answered)
@@ -369,4 +369,4 @@ class BrokerPeers:
             await trio.sleep(1.0)
             for peer in (*self._peers.values(), *self._old):
                 peer.close_if_hanging()
-            self._old = {peer for peer in self._old if peer.transport is not None}
+            self._old = {peer: None for peer in self._old if peer.transport is not None}

@@ -90,7 +90,8 @@ def follow_brokers(peers: BrokerPeers, membership: Membership, listener: str) ->
         return None if where is None else where[:2]
 
     def changed(ended: frozenset[Incarnation]) -> None:
-        peers.ended(each.node_id for each in ended)
+        # In an order that is the same in each process: a set of strings has another in each.
+        peers.ended(sorted(each.node_id for each in ended))
         peers.moved(address_of)
 
     membership.subscribe(changed)

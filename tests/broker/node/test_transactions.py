@@ -1,5 +1,7 @@
 """What the coordinator of transactions hears of the cluster: registrations of real sessions."""
 
+from types import SimpleNamespace
+
 import pytest
 import trio
 
@@ -58,3 +60,14 @@ async def test_a_broker_that_stands_still_is_not_waited_for(nursery, comes_back,
     await trio.sleep(1)
     assert waiting == [None]
     assert (2 in own.membership.live) is comes_back
+
+
+def test_lives_that_end_together_end_in_one_order():
+    """Two runs of a seed differed in the order in which connections were closed (632415998)."""
+    told, listeners = [], []
+    peers = SimpleNamespace(ended=lambda ids: told.append(list(ids)), moved=lambda address_of: None)
+    membership = SimpleNamespace(subscribe=listeners.append, live={})
+    follow_brokers(peers, membership, "INTERNAL")
+    (changed,) = listeners
+    changed(frozenset(Incarnation(node_id, f"{node_id:032x}") for node_id in range(9)))
+    assert told == [list(range(9))]
