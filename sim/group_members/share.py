@@ -343,14 +343,19 @@ class ShareMember(Member):
                 partition = told.topic_name, found.partition_index
                 if found.error_code or partition in share.done:
                     continue
-                if found.lag == 0 or await self._is_rest_done(partition):
+                if found.lag == 0 or await self._is_rest_done(
+                    partition, found.start_offset, found.lag
+                ):
                     share.done.add(partition)
 
-    async def _is_rest_done(self, partition: Partition) -> bool:
+    async def _is_rest_done(self, partition: Partition, share_start: int, lag: int) -> bool:
         """Whether nothing is left of it that was not acknowledged. The start offset is stored with
         what is acknowledged next, as in Kafka, and so trails behind what is deleted: there may be
         a lag for ever, of records that are gone, below others that were acknowledged."""
         start, end = [await self._reader.offset(partition, which) for which in (EARLIEST, LATEST)]
         if start is None or end is None:
             return False
-        return self._world.share.are_acknowledged(partition, start, end)
+        if start == end:
+            return True
+        are_gone = lag <= start - share_start
+        return are_gone and self._world.share.are_acknowledged(partition, start, end)
