@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 from array import array
 from contextlib import aclosing
-from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ import trio
 
 from bookie.known_ledgers import CollectionRefusedError
 from bookie.storage.sorting import sort_in_slices
+from joined.absent_ledgers import AbsentLedgers
 from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.ledger_walk import FOLDER_SIZE, walk_ledger_ids
 from metadata.store import MetadataError
@@ -38,7 +38,7 @@ from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.ledger_metadata import MetadataFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from joined.over_replicated import SurplusCopies
     from ledger.metadata import LedgerManager
@@ -67,17 +67,16 @@ class MetadataLedgers:
         self._surplus = surplus
         self._throttle = Throttle(reads_per_second)
         self._absent_seconds = absent_seconds
-        #: Ledger id -> when it had been found missing, on the loop's clock. In the order of times.
-        self._absent_since: dict[int, float] = {}
+        #: Found missing once, when: on the loop's clock.
+        self._absent = AbsentLedgers()
         self._instance_id: str | None = None
 
     @property
     def seconds_to_confirm(self) -> float:
-        if not self._absent_since:
+        if not self._absent:
             return inf
         # All that were found at one look are confirmed at one.
-        last = next(reversed(self._absent_since.values()))
-        return max(last + self._absent_seconds - trio.current_time(), 0.0)
+        return max(self._absent.last + self._absent_seconds - trio.current_time(), 0.0)
 
     async def gone(self, ledger_ids: Sequence[int]) -> list[int]:
         await self._catch_up()
@@ -86,22 +85,23 @@ class MetadataLedgers:
         except (LedgerError, MetadataError) as error:
             raise CollectionRefusedError(f"ledgers cannot be listed: {error}") from error
         slices = Slices(LEDGERS_PER_TURN)
-        for ledger_id in list(self._absent_since):
-            if slices.due():
+        for number, portion in self._absent.portions():
+            if slices.due(len(portion)):
                 await slices.turn()
-            if ledger_id not in missing:
-                del self._absent_since[ledger_id]
+            of_folder = missing.get(number, set())
+            for ledger_id, _ in portion:
+                if ledger_id in of_folder:
+                    of_folder.discard(ledger_id)  # not its first look
+                else:
+                    self._absent.discard(ledger_id)
         found = await self._confirm()
-        for ledger_id in chain(list(self._absent_since), found):
-            if slices.due():
-                await slices.turn()
-            missing.discard(ledger_id)
         await self._look(missing)
         return found
 
-    async def _missing(self, ledger_ids: Sequence[int]) -> set[int]:
-        """Those of the bookie's that the metadata does not list. All that is listed would be too
-        much to remember: a folder's ledgers are compared with the bookie's of the same folder.
+    async def _missing(self, ledger_ids: Sequence[int]) -> dict[int, set[int]]:
+        """Those of the bookie's that the metadata does not list, by the number of their folder. All
+        that is listed would be too much to remember: a folder's ledgers are compared with the
+        bookie's of the same folder.
 
         A ledger is in the metadata before anything of it is at a bookie, so a listing that is
         younger than `ledger_ids` has each that lives. LedgerError, MetadataError."""
@@ -124,9 +124,9 @@ class MetadataLedgers:
                 if left:
                     folders[number] = array("q", left)
                 await trio.lowlevel.checkpoint()
-        missing: set[int] = set()
-        for had in folders.values():
-            missing.update(had)
+        missing: dict[int, set[int]] = {}
+        for number, had in folders.items():
+            missing[number] = set(had)
             await trio.lowlevel.checkpoint()
         return missing
 
@@ -153,20 +153,25 @@ class MetadataLedgers:
         """The second look at those that were missing long enough ago."""
         oldest = trio.current_time() - self._absent_seconds
         found: list[int] = []
-        for ledger_id in list(self._absent_since):
-            if self._absent_since[ledger_id] > oldest:
-                break  # they are in the order of times
-            # Whatever is found now: it is gone, or it is looked at twice again.
-            del self._absent_since[ledger_id]
-            if await self._is_gone(ledger_id):
-                found.append(ledger_id)
+        slices = Slices(LEDGERS_PER_TURN)
+        for _, portion in self._absent.portions():
+            if slices.due(len(portion)):
+                await slices.turn()
+            for ledger_id, since in portion:
+                if since > oldest:
+                    continue
+                # Whatever is found now: it is gone, or it is looked at twice again.
+                self._absent.discard(ledger_id)
+                if await self._is_gone(ledger_id):
+                    found.append(ledger_id)
         return found
 
-    async def _look(self, ledger_ids: Collection[int]) -> None:
+    async def _look(self, missing: dict[int, set[int]]) -> None:
         """The first look."""
-        for ledger_id in await sort_in_slices(ledger_ids):
-            if await self._is_gone(ledger_id):
-                self._absent_since[ledger_id] = trio.current_time()
+        for number in await sort_in_slices(missing):
+            for ledger_id in await sort_in_slices(missing[number]):
+                if await self._is_gone(ledger_id):
+                    self._absent.add(ledger_id, trio.current_time())
 
     async def _is_gone(self, ledger_id: int) -> bool:
         """Of the tree as it was at the last `sync`, or newer."""

@@ -19,6 +19,7 @@ from bookie.storage.index import MemoryIndex
 from bookie.storage.rocks_index import RocksIndex
 from bookie.storage.sorting import sort_in_slices
 from bookie.storage.write_cache import LedgerRun
+from runtime.real_disk import RealDisk
 from runtime.sim_disk import SimDisk
 from runtime.timers import Timers
 from runtime.turn import Turn
@@ -192,8 +193,13 @@ async def test_a_burst_of_batch_reads_is_not_one_turn():
 
 @pytest.mark.parametrize("is_dense", [True, False])
 async def test_a_flush_of_many_ledgers_and_of_many_entries(machine_class, tmp_path, is_dense):
-    """Each ledger with one entry, and one ledger with all of them backwards."""
+    """Each ledger with one entry, and one ledger with all of them backwards. On a real disk: what
+    that does is a worker's, while a simulated one copies its files on the loop's thread."""
+    for name in ("journal", "ledgers"):
+        (tmp_path / name).mkdir()
     machine = machine_class(
+        journal_directory=str(tmp_path / "journal"),
+        ledger_directory=str(tmp_path / "ledgers"),
         write_cache_size_bytes=64 * MIB,
         write_cache_segment_size_bytes=MIB,
         journal_size_bytes=16 * MIB,
@@ -201,7 +207,8 @@ async def test_a_flush_of_many_ledgers_and_of_many_entries(machine_class, tmp_pa
         entry_log_size_limit_bytes=64 * MIB,
         flush_entry_log_bytes=MIB,
     )
-    machine.index = RocksIndex(str(tmp_path), 1 << 20)
+    machine.disk = RealDisk()
+    machine.index = RocksIndex(str(tmp_path / "index"), 1 << 20)
     count = 40_000
     async with machine.running() as bookie:
         cache = bookie._cache
