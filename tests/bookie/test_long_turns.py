@@ -4,11 +4,11 @@ The longest step of any task is measured, in processor time of the loop's thread
 a multiple of the bound in one step."""
 
 import gc
-import time
 
 import pytest
 import trio
 
+from bench.longest_step import LongestStep
 from bookie.reads import ENTRIES_PER_READ_MAX
 from bookie.server.long_polls import ANSWERED_PER_TURN, LongPolls
 from bookie.server.request_limits import BATCHED_PER_TURN, BatchPace
@@ -34,25 +34,12 @@ BOUND_SECONDS = 0.05
 MIB = 1 << 20
 
 
-class LongestStep(trio.abc.Instrument):
-    def __init__(self):
-        self.seconds = 0.0
-        self._start = time.thread_time()
-
-    def before_task_step(self, task):
-        self._start = time.thread_time()
-
-    def after_task_step(self, task):
-        self.seconds = max(self.seconds, time.thread_time() - self._start)
-
-
 async def longest_step(work):
     instrument = LongestStep()
 
     async def watched():
-        await trio.lowlevel.checkpoint()  # what the test did before is not counted
         trio.lowlevel.add_instrument(instrument)
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # what the test did before is not counted
         gc.disable()  # the server has its own way with it (quire/role.py)
         try:
             return await work()
