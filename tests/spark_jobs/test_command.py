@@ -1,20 +1,9 @@
 """`quire-spark`: what is wrong is said in a line, with an exit code."""
 
-import logging
-
 import pytest
 from click.testing import CliRunner
 
 from spark_jobs.command import main
-
-
-@pytest.fixture(autouse=True)
-def quiet_logs():
-    """A job sets the level of its own process; here that is the tests'."""
-    root = logging.getLogger()
-    level = root.level
-    yield
-    root.setLevel(level)
 
 
 def call(*words):
