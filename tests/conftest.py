@@ -1,10 +1,12 @@
-"""What all tests share: hypothesis profiles, the marker of slow tests, and a bookie's server.
+"""What all tests share: hypothesis profiles, the marker of slow tests, a bookie's server, and what
+commands leave of their logs.
 
 `--hypothesis-profile=fast` is for `make check`, `thorough` for `make test`, `long` for
 `make test-long`. No profile has a deadline: on a shared machine a slow example says nothing.
 """
 
 import inspect
+import logging
 import shutil
 import tempfile
 
@@ -97,3 +99,13 @@ async def serve(network_env, nursery, tmp_path):
 
     yield serve
     nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def quiet_logs():
+    """Commands set logging up for their own process; here that is the tests'."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

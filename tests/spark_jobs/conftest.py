@@ -1,7 +1,5 @@
-"""A real server whose bookie serves others, as pyspark_quire's tests have it; and what a job leaves
-of its logs."""
-
-import logging
+"""A real server whose bookie serves others, as pyspark_quire's tests have it; and jobs that set
+logging up in the tests' process."""
 
 import pytest
 
@@ -11,10 +9,5 @@ __all__ = ["served", "topic"]
 
 
 @pytest.fixture(autouse=True)
-def quiet_logs():
-    """A job sets logging up for its own process; here that is the tests', also of other rooms."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+def _quiet_logs(quiet_logs):
+    """Of all tests here: what a job leaves would be that of other rooms' tests, too."""

@@ -2,7 +2,6 @@
 bookies over sockets; only the metadata is in memory."""
 
 import json
-import logging
 
 import pytest
 import trio
@@ -140,16 +139,6 @@ class Cluster:
 
     async def metadata(self, ledger_id):
         return (await self.client.manager.read(ledger_id)).metadata
-
-
-@pytest.fixture
-def quiet_logs():
-    """Commands set logging up for their own process; here that is the tests'."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture
