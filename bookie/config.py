@@ -109,6 +109,8 @@ class BookieConfig:
     )
     #: One checksummed group of the journal; a burst that is larger becomes several.
     journal_group_size_max_bytes: int = 8 * MIB
+    #: Of the journal, written in one turn of the loop, which takes 2 ms for so much.
+    journal_turn_size_max_bytes: int = MIB
     #: What queues while a sync runs is written, in front of the
     #: next sync, as soon as it is this much.
     journal_buffered_writes_threshold_bytes: int = setting(

@@ -39,6 +39,7 @@ CONFIG = BookieConfig(
     journal_size_bytes=3072,
     journal_alignment_bytes=128,
     journal_group_size_max_bytes=600,
+    journal_turn_size_max_bytes=500,
     journal_queue_size_max_bytes=4096,
     journal_buffered_writes_threshold_bytes=300,
     journal_spare_files_max=1,

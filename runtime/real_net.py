@@ -4,6 +4,10 @@ All sockets that are ready are read in one burst and their bytes handed to the c
 turn runs once for all (runtime.turn), then the replies leave, one `sendmsg` for each connection. A
 task per connection was measured at half the requests per second.
 
+Sending is copying, a millisecond for half a megabyte, and many answers of megabytes may be ready in
+one turn. So much of them leaves at once; the rest follows in later turns, a part of each connection
+in its turn, and short answers go ahead of it.
+
 Owner of all state here: the event loop's thread.
 """
 
@@ -14,8 +18,10 @@ import logging
 import os
 import select
 import socket
+import sys
 from collections import deque
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -44,6 +50,11 @@ LISTEN_BACKLOG = 1024
 #: one copy of a few kilobytes is cheaper than many vector elements.
 SEND_BUFFERS_MAX = 512
 JOIN_BYTES_MAX = 16 << 10
+#: What leaves in one turn of answers that are longer than `SHORT_BYTES_MAX`, and of one connection.
+LONG_PER_TURN_BYTES_MAX, LONG_PART_BYTES_MAX = 1 << 20, 256 << 10
+SHORT_BYTES_MAX = 64 << 10
+#: Sending so many bytes costs about a microsecond, the unit of a turn.
+SENT_UNIT_BITS = 9
 #: How long accepting rests when descriptors are short.
 ACCEPT_REST_SECONDS = 0.1
 
@@ -160,8 +171,9 @@ class SocketTransport:
                 self._read()
             self.abort()
             return
-        if mask & select.EPOLLOUT:
-            self.flush()
+        if mask & select.EPOLLOUT and not self._dirty:
+            self._dirty = True
+            self._net.flush_later(self)
         if mask & _READ and not self._paused:
             self._read()
 
@@ -187,57 +199,83 @@ class SocketTransport:
             budget -= count
             connection = self._connection
 
-    def flush(self) -> None:
-        """Sends what the socket takes; waits for EPOLLOUT with the rest."""
+    def flush(self, bytes_max: int) -> int:
+        """Sends what the socket takes, at most so much; waits for EPOLLOUT if it takes no more. How
+        much was sent; `is_unfinished` tells whether it would have taken more."""
         self._dirty = False
         if self._connection is None:
-            return
-        output = self._output
+            return 0
+        before = self.unsent_bytes
         try:
-            while output:
-                sent = self._socket.send(output[0]) if len(output) == 1 else self._send_some()
-                self.unsent_bytes -= sent
-                if not self.unsent_bytes:
-                    output.clear()
-                    break
-                while sent:
-                    first = output[0]
-                    size = len(first)
-                    if size > sent:
-                        output[0] = memoryview(first)[sent:]
-                        break
-                    sent -= size
-                    output.popleft()
-                while output and not len(output[0]):
-                    output.popleft()
+            while self._output and (left := bytes_max - before + self.unsent_bytes) > 0:
+                self._forget_sent(self._send_some(left))
         except BlockingIOError:
+            sent = before - self.unsent_bytes
             if self._closing:  # the peer does not take it; nobody waits for a peer to leave
                 self.abort()
             else:
                 self._update_mask()
-            return
+            return sent
         except OSError as error:
             logger.debug("write_failed", kv(peer=self.peer, error=error))
             self.abort()
-            return
+            return 0
+        if self._output:
+            self._dirty = True  # the net has it in line
+            self._update_mask()
+            return bytes_max
         if self._closing:
             self.abort()
-            return
+            return before
         if self._mask & select.EPOLLOUT:
             self._update_mask()
         self._connection.drained()
+        return before
 
-    def _send_some(self) -> int:
-        """Of several buffers."""
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether `flush` left something that the socket may take."""
+        return self._dirty
+
+    def _forget_sent(self, sent: int) -> None:
         output = self._output
+        self.unsent_bytes -= sent
+        if not self.unsent_bytes:
+            output.clear()
+            return
+        while sent:
+            first = output[0]
+            size = len(first)
+            if size > sent:
+                output[0] = memoryview(first)[sent:]
+                break
+            sent -= size
+            output.popleft()
+        while output and not len(output[0]):
+            output.popleft()
+
+    def _send_some(self, bytes_max: int) -> int:
+        output = self._output
+        if len(output) == 1:
+            (buffer,) = output
+            if len(buffer) > bytes_max:
+                buffer = memoryview(buffer)[:bytes_max]
+            return self._socket.send(buffer)
         if self.unsent_bytes <= JOIN_BYTES_MAX:
             joined = b"".join(output)
             output.clear()
             output.append(joined)
             return self._socket.send(joined) if joined else 0
-        if len(output) <= SEND_BUFFERS_MAX:
+        if self.unsent_bytes <= bytes_max and len(output) <= SEND_BUFFERS_MAX:
             return self._socket.sendmsg(output)
-        return self._socket.sendmsg([output[i] for i in range(SEND_BUFFERS_MAX)])
+        parts: list[Buffer] = []
+        for buffer in islice(output, SEND_BUFFERS_MAX):
+            if len(buffer) >= bytes_max:
+                parts.append(memoryview(buffer)[:bytes_max])
+                break
+            parts.append(buffer)
+            bytes_max -= len(buffer)
+        return self._socket.sendmsg(parts)
 
     def _update_mask(self) -> None:
         if self._connection is None:
@@ -251,7 +289,7 @@ class SocketTransport:
 
     def end(self) -> None:
         """The net stops: what can be sent is sent."""
-        self.flush()
+        self.flush(sys.maxsize)
         self.abort()
 
     def abort(self) -> None:
@@ -365,6 +403,8 @@ class RealNet:
         self._turn = poller.turn
         self._open: set[SocketTransport | SocketListener] = set()
         self._dirty: list[SocketTransport] = []
+        #: Those whose answers leave in parts.
+        self._long: deque[SocketTransport] = deque()
         self._resting: list[SocketListener] = []
         self.accepted_count = 0
         self.accepted_below = accepted_below()
@@ -443,8 +483,34 @@ class RealNet:
 
     def _flush_dirty(self) -> None:
         dirty, self._dirty = self._dirty, []
+        left = 0 if self._long else LONG_PER_TURN_BYTES_MAX
         for transport in dirty:
-            transport.flush()
+            if transport.unsent_bytes <= SHORT_BYTES_MAX:
+                transport.flush(SHORT_BYTES_MAX)
+            elif left > 0:
+                left -= transport.flush(left)
+                if transport.is_unfinished:
+                    self._send_later(transport)
+            else:
+                self._send_later(transport)
+
+    def _send_later(self, transport: SocketTransport) -> None:
+        if not self._long:
+            self._turn.later(self._send_long)
+        self._long.append(transport)
+
+    def _send_long(self) -> None:
+        """A turn's worth of long answers, and the rest in the next one."""
+        long, left = self._long, LONG_PER_TURN_BYTES_MAX
+        while long and left > 0:
+            transport = long.popleft()
+            sent = transport.flush(min(left, LONG_PART_BYTES_MAX))
+            left -= max(sent, LONG_PART_BYTES_MAX >> 6)  # a call that sends nothing costs, too
+            if transport.is_unfinished:
+                long.append(transport)
+        self.spend((LONG_PER_TURN_BYTES_MAX - left) >> SENT_UNIT_BITS)
+        if long:
+            self._turn.later(self._send_long)
 
     def spend(self, units: int) -> None:
         self._turn.spent_units += units

@@ -174,6 +174,7 @@ def bookie_config(name: str, instance_id: str, shape: Shape = DEFAULT) -> Bookie
             held_adds_max=2,
             journal_queue_size_max_bytes=1 * KIB,
             journal_group_size_max_bytes=KIB // 2,
+            journal_turn_size_max_bytes=300,
             journal_spare_files_max=0,
         )
     if shape.small_caches:
@@ -201,6 +202,7 @@ def _bookie_config(name: str, instance_id: str) -> BookieConfig:
         journal_size_bytes=8 * KIB,
         journal_alignment_bytes=256,
         journal_group_size_max_bytes=2 * KIB,
+        journal_turn_size_max_bytes=1000,
         journal_buffered_writes_threshold_bytes=1 * KIB,
         journal_queue_size_max_bytes=4 * KIB,
         journal_spare_files_max=2,

@@ -5,6 +5,10 @@ stay one slice. All that was appended in a burst of input becomes one group: one
 `pwritev`, one sync, and then every waiting `done(Status.EOK)` is called in the order of appending.
 While a sync runs the next group builds.
 
+What is written in one turn of the loop is bounded: copying a large group into cold page cache takes
+longer than others may wait. The rest of it follows in later turns; before all of it is written it
+is no part of the journal, as after a torn write.
+
 Records under deferred sync (`append_unsynced`) are answered once their group is written, which may
 be beside a running sync and is before a sync that would hold the loop. A FORCE cuts the journal and
 waits for that group (`cut`, `wait_durable`), so it covers every record answered before it.
@@ -26,11 +30,11 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
+from bookie.journal.group import Group, JournalStatistics, Placement
 from bookie.journal.journal_format import (
     FORCE,
     GROUP_HEADER_SIZE,
@@ -44,85 +48,23 @@ from bookie.journal.journal_format import (
     special_record,
 )
 from runtime.env import RealClock
-from runtime.histogram import LatencyHistogram
 from wire.bookkeeper.status import Status
 from wire.checksum import joined
-from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.config import BookieConfig
+    from bookie.journal.group import Done
     from bookie.journal.journal_files import JournalFiles
     from runtime.disk import File
     from runtime.env import Clock
     from runtime.turn import Turn
-    from wire.buffers import Buffer
-
-    Done = Callable[[Status], None]
 
 
-class Placement(NamedTuple):
-    """Where the bytes `view[start:end]` were written."""
-
-    view: memoryview
-    start: int
-    end: int
-    journal_id: int
-    offset: int
-
-
-class Group:
-    """Records that are written and synced together, and who waits for them."""
-
-    __slots__ = (
-        "appended_at",
-        "buffers",
-        "crcs",
-        "dones",
-        "end",
-        "long_runs",
-        "record_count",
-        "size_bytes",
-        "synced",
-        "written_dones",
-    )
-
-    def __init__(self) -> None:
-        self.buffers: list[Buffer] = []
-        #: Of those of them of which it is known, the CRC32C.
-        self.crcs: dict[int, int] = {}
-        #: Which of the buffers are long, and what they are slices of.
-        self.long_runs: list[tuple[int, memoryview, int, int]] = []
-        self.dones: list[Done] = []
-        #: Of those that do not wait for the sync, only for the write.
-        self.written_dones: list[Done] = []
-        self.size_bytes = 0
-        self.record_count = 0
-        #: By the monotonic clock, when the burst that brought its first record was read; 0 before.
-        self.appended_at = 0.0
-        #: Where it ends in the journal, once it was written.
-        self.end: Position | None = None
-        #: Set on demand, by those who wait without a `done`.
-        self.synced: trio.Event | None = None
-
-
-@dataclass(slots=True)
-class JournalStatistics:
-    records: int = 0
-    groups: int = 0
-    syncs: int = 0
-    written_bytes: int = 0
-    queued_bytes: int = 0
-    files: int = 0
-    #: Groups that were written while a sync ran, because so much was waiting.
-    groups_written_ahead: int = 0
-    #: Per record, as of its group: from the burst that brought it to the write, and to `done`.
-    queue_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
-    add_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
-    #: Per group: the write into the page cache. Per sync: until it is durable.
-    write_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
-    sync_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+#: Writing so many bytes costs about a microsecond, the unit of a turn: 2 ms for 1 MiB where the page
+#: cache is cold.
+TURN_UNIT_BITS = 9
 
 
 def _told_before(_status: Status) -> None:
@@ -150,6 +92,7 @@ class Journal:
         "_files",
         "_group_size_max",
         "_has_written",
+        "_is_put_off",
         "_journal_id",
         "_long_run_min",
         "_offset",
@@ -168,6 +111,8 @@ class Journal:
         "_syncs_before",
         "_turn",
         "_turn_function",
+        "_turn_size",
+        "_turn_size_max",
         "_unsynced",
         "_written_before",
         "placements",
@@ -192,6 +137,10 @@ class Journal:
         self._alignment = config.journal_alignment_bytes
         self._group_size_max = config.journal_group_size_max_bytes
         self._buffered_writes_threshold = config.journal_buffered_writes_threshold_bytes
+        #: Bytes to write in one turn, and what is left of them.
+        self._turn_size = self._turn_size_max = config.journal_turn_size_max_bytes
+        #: `_go_on` will be called, or whoever waits does what it would.
+        self._is_put_off = False
         self._long_run_min = config.journal_kept_entry_min_bytes or sys.maxsize
         #: Of long runs, in the order of writing; whoever knows the views takes them out.
         self.placements: deque[Placement] = deque()
@@ -357,6 +306,10 @@ class Journal:
         while not self.is_durable(group):
             if self._failure is not None:
                 raise self._failure
+            if self._is_put_off:  # while stopping, nobody may be there to run a later turn
+                self._go_on()
+                await trio.lowlevel.checkpoint()
+                continue
             if group.synced is None:
                 group.synced = trio.Event()
             await group.synced.wait()
@@ -403,6 +356,7 @@ class Journal:
         if self._pumping:
             return
         self._pumping = True
+        self._turn_size = self._turn_size_max
         try:
             while self._failure is None and self._step():
                 pass
@@ -423,10 +377,7 @@ class Journal:
         ):
             if self._building.record_count:
                 self._seal()
-            while self._sealed and self._make_room(self._sealed[0]):
-                # It stays in line while it may fail: its adds are refused then.
-                self._write(self._sealed[0])
-                self._sealed.popleft()
+            self._write_sealed()
         if self._has_written:
             self._tell_written()
             # A sync may hold the loop up, and the answers are to leave before it.
@@ -435,6 +386,32 @@ class Journal:
         if self._unsynced and not self._sync_running:
             return self._start_sync()
         return False
+
+    def _write_sealed(self) -> None:
+        """As much as there is room for in the journal, and in this turn."""
+        while self._sealed and not self._is_put_off and self._make_room(self._sealed[0]):
+            if not self._turn_size:
+                self._put_off()
+                return
+            # It stays in line until all of it is written, and while that may fail: its adds are
+            # refused then.
+            if self._write(self._sealed[0]):
+                self._sealed.popleft()
+
+    def _put_off(self) -> None:
+        """What is left is written in later turns; whoever waits for it may do so sooner."""
+        assert not self._is_put_off
+        self._is_put_off = True
+        self._turn.later(self._go_on)
+        for group in self._pending_groups():
+            if group.synced is not None:
+                group.synced.set()
+                group.synced = None
+
+    def _go_on(self) -> None:
+        if self._is_put_off:
+            self._is_put_off = False
+            self.pump()
 
     def _make_room(self, group: Group) -> bool:
         size = GROUP_HEADER_SIZE + group.size_bytes
@@ -479,10 +456,26 @@ class Journal:
         self._durable = Position(self._journal_id, self._offset, self._sequence)
         return True
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: Group) -> bool:
+        """Writes the group, or what of it there is room for in this turn; whether all of it."""
         assert self._file is not None
-        assert group.record_count
         assert group.end is None, "a group is written once"
+        start = self._clock.monotonic()
+        if group.pieces is None:
+            self._begin(group, start)
+        pieces, at, size = group.take_pieces(self._turn_size)
+        self._file.pwrite(pieces, at)
+        self._turn_size -= size
+        self._turn.spent_units += size >> TURN_UNIT_BITS
+        group.write_seconds += self._clock.monotonic() - start
+        if group.pieces:
+            return False
+        self._finish(group)
+        return True
+
+    def _begin(self, group: Group, now: float) -> None:
+        """What the group's write is to be. No other one begins before it is finished."""
+        assert group.record_count
         assert group.size_bytes == sum(map(len, group.buffers)), "what was counted is written"
         sequence = self._sequence + 1
         assert self._durable.sequence < sequence
@@ -499,23 +492,28 @@ class Journal:
             group.buffers,
             group.crcs,
         )
+        self._attested_sequence = self._durable.sequence
+        pieces = group.pieces = deque([header, *group.buffers])
         size = GROUP_HEADER_SIZE + group.size_bytes
-        padding = padding_size(size, self._alignment)
-        padded_size = size + padding
-        start = self._clock.monotonic()
-        pieces = [header, *group.buffers]
-        if padding:
+        if padding := padding_size(size, self._alignment):
             pieces.append(filler(padding))
-        self._file.pwrite(pieces, self._offset)
+        group.pieces_at = self._offset
+        group.pieces_end = self._offset + size + padding
+        self._statistics.queue_latency.record(now - group.appended_at, group.record_count)
+
+    def _finish(self, group: Group) -> None:
+        """All of it is written."""
+        assert group.pieces_at == group.pieces_end
+        padded_size = group.pieces_end - self._offset
         if group.long_runs:
             self._place(group)
         self._offset += padded_size
+        assert self._offset % self._alignment == 0
         assert self._offset <= self._file_size, "`_make_room` was asked"
-        self._sequence = sequence
-        self._attested_sequence = self._durable.sequence
+        self._sequence += 1
         if group is not self._attestation:
-            self._content_sequence = sequence
-        group.end = Position(self._journal_id, self._offset, sequence)
+            self._content_sequence = self._sequence
+        group.end = Position(self._journal_id, self._offset, self._sequence)
         group.buffers = []
         self._unsynced.append(group)
         if group.written_dones:
@@ -523,8 +521,8 @@ class Journal:
         statistics = self._statistics
         statistics.groups += 1
         statistics.groups_written_ahead += self._sync_running
-        statistics.write_latency.record(self._clock.monotonic() - start)
-        statistics.queue_latency.record(start - group.appended_at, group.record_count)
+        statistics.groups_in_slices += padded_size > self._turn_size_max
+        statistics.write_latency.record(group.write_seconds)
         statistics.written_bytes += padded_size
 
     def _place(self, group: Group) -> None:

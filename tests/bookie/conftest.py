@@ -45,6 +45,7 @@ def tiny_config(**changes) -> BookieConfig:
         "journal_size_bytes": 16 * 1024,
         "journal_alignment_bytes": 256,
         "journal_group_size_max_bytes": 2048,
+        "journal_turn_size_max_bytes": 1000,
         "journal_queue_size_max_bytes": 8 * 1024,
         "write_cache_size_bytes": 16 * 1024,
         "write_cache_segment_size_bytes": 2 * 1024,

@@ -150,7 +150,7 @@ async def test_a_write_that_fails_is_told_once(tiny):
     disk = SimDisk(random.Random(1))
     disk.make_directory("/j")
     turn, errors, answers = Turn(), [], []
-    config = tiny(journal_size_bytes=8192 + 768 + 1024)
+    config = tiny(journal_size_bytes=8192 + 768 + 1024, journal_turn_size_max_bytes=8192)
     files = JournalFiles(config, disk, "/j")
     journal = Journal(config, turn, files, errors.append, lambda: None)
     files.load(0)

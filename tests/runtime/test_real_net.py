@@ -9,7 +9,7 @@ import trio
 
 from runtime import real_net
 from runtime.poller import Poller
-from runtime.real_net import RealNet
+from runtime.real_net import RealNet, SocketTransport
 from runtime.turn import SPENT_UNITS, Turn
 
 
@@ -257,3 +257,106 @@ async def test_many_that_leave_together_are_not_all_ended_in_one_turn(nursery, m
             await trio.lowlevel.checkpoint()
     assert ended.total() == 50
     assert max(ended.values()) <= 11
+
+
+class Library(Echo):
+    """Answers «book» with megabytes in pieces, and anything else with itself."""
+
+    PIECES = tuple(bytes([number]) * (1 + number * 40_000) for number in range(14))
+    BOOK = b"".join(PIECES)
+
+    def received(self, count):
+        asked = bytes(self.buffer[:count])
+        self.transport.write(self.PIECES if asked == b"book" else [asked])
+
+
+async def receive_exactly(stream, size):
+    got = bytearray()
+    while len(got) < size and (data := await stream.receive_some()):
+        got += data
+    return bytes(got)
+
+
+@pytest.fixture
+def sent_per_call(monkeypatch):
+    """The bytes that each of the net's calls sent of long answers, and of how many connections."""
+    calls, sent = [], []
+    flush = SocketTransport.flush
+
+    def flushed(transport, bytes_max):
+        is_long = transport.unsent_bytes > real_net.SHORT_BYTES_MAX
+        size = flush(transport, bytes_max)
+        if is_long:
+            sent.append(size)
+        return size
+
+    def counting(name):
+        function = getattr(RealNet, name)
+
+        def call(net):
+            sent.clear()
+            function(net)
+            calls.append(list(sent))
+
+        monkeypatch.setattr(RealNet, name, call)
+
+    monkeypatch.setattr(SocketTransport, "flush", flushed)
+    counting("_flush_dirty")
+    counting("_send_long")
+    return calls
+
+
+async def test_long_answers_leave_in_parts_and_short_ones_ahead_of_them(net, sent_per_call):
+    """Eight of 3.6 MB each at once: a turn sends a megabyte of them. Who asks for little meanwhile
+    has it before any of them."""
+    listener = net.listen("127.0.0.1", 0, Library)
+    books, order = [], []
+
+    async def read(stream):
+        books.append(await receive_exactly(stream, len(Library.BOOK)))
+        order.append("book")
+
+    async def ask_for_little(stream):
+        await stream.send_all(b"ping")
+        assert await receive_exactly(stream, 4) == b"ping"
+        order.append("ping")
+
+    with trio.fail_after(30):
+        streams = [await trio.open_tcp_stream("127.0.0.1", listener.address[1]) for _ in range(9)]
+        async with trio.open_nursery() as nursery:
+            for stream in streams[:8]:
+                await stream.send_all(b"book")
+            for stream in streams[:8]:
+                nursery.start_soon(read, stream)
+            nursery.start_soon(ask_for_little, streams[8])
+        for stream in streams:
+            await stream.aclose()
+    assert books == [Library.BOOK] * 8
+    assert order[0] == "ping"
+    totals = [sum(each) for each in sent_per_call]
+    assert sum(totals) > 20_000_000, "they were long"
+    assert max(totals) <= real_net.LONG_PER_TURN_BYTES_MAX
+    assert max(map(len, sent_per_call)) > 1, "one after the other would be unfair"
+
+
+async def test_a_client_that_leaves_while_its_long_answer_leaves_in_parts(net):
+    listener = net.listen("127.0.0.1", 0, Library)
+    with trio.fail_after(30):
+        for _ in range(5):
+            streams = [
+                await trio.open_tcp_stream("127.0.0.1", listener.address[1]) for _ in range(6)
+            ]
+            for stream in streams:
+                await stream.send_all(b"book")
+            for stream in streams[::2]:
+                await stream.receive_some()
+                stream.socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0"
+                )
+                stream.socket.close()
+            for stream in streams[1::2]:
+                assert await receive_exactly(stream, len(Library.BOOK)) == Library.BOOK
+                await stream.aclose()
+        while net.connection_count:
+            await trio.sleep(0.01)
+    assert not net._long

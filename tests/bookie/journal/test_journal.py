@@ -2,6 +2,7 @@
 
 import random
 import struct
+from dataclasses import replace
 
 import pytest
 import trio
@@ -36,7 +37,8 @@ GENESIS = Position(0, 0, 0)
 class Rig:
     """A journal alone, on a disk."""
 
-    def __init__(self, disk, config):
+    def __init__(self, disk, config, turn_size_max=1 << 20):
+        config = replace(config, journal_turn_size_max_bytes=turn_size_max)
         self.disk = disk
         self.errors = []
         self.turn = Turn()
