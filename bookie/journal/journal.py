@@ -306,9 +306,9 @@ class Journal:
         while not self.is_durable(group):
             if self._failure is not None:
                 raise self._failure
-            if self._is_put_off:  # while stopping, nobody may be there to run a later turn
-                self._go_on()
+            if self._is_put_off:  # while stopping, nobody may be there to run the turn
                 await trio.lowlevel.checkpoint()
+                self._go_on()
                 continue
             if group.synced is None:
                 group.synced = trio.Event()
@@ -381,7 +381,7 @@ class Journal:
         if self._has_written:
             self._tell_written()
             # A sync may hold the loop up, and the answers are to leave before it.
-            self._turn.defer_last(self.pump)
+            self._put_off(self._turn.defer_last)
             return False
         if self._unsynced and not self._sync_running:
             return self._start_sync()
@@ -391,18 +391,19 @@ class Journal:
         """As much as there is room for in the journal, and in this turn."""
         while self._sealed and not self._is_put_off and self._make_room(self._sealed[0]):
             if not self._turn_size:
-                self._put_off()
+                self._put_off(self._turn.later)
                 return
             # It stays in line until all of it is written, and while that may fail: its adds are
             # refused then.
             if self._write(self._sealed[0]):
                 self._sealed.popleft()
 
-    def _put_off(self) -> None:
-        """What is left is written in later turns; whoever waits for it may do so sooner."""
-        assert not self._is_put_off
+    def _put_off(self, until: Callable[[Callable[[], None]], None]) -> None:
+        """What is left is done by `until`'s time; whoever waits for it may do so sooner."""
+        if self._is_put_off:
+            return
         self._is_put_off = True
-        self._turn.later(self._go_on)
+        until(self._go_on)
         for group in self._pending_groups():
             if group.synced is not None:
                 group.synced.set()

@@ -350,9 +350,7 @@ async def test_a_client_that_leaves_while_its_long_answer_leaves_in_parts(net):
                 await stream.send_all(b"book")
             for stream in streams[::2]:
                 await stream.receive_some()
-                stream.socket.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0"
-                )
+                stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
                 stream.socket.close()
             for stream in streams[1::2]:
                 assert await receive_exactly(stream, len(Library.BOOK)) == Library.BOOK
