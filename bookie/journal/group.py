@@ -77,7 +77,7 @@ class Group:
         self.synced: trio.Event | None = None
 
     def take_pieces(self, size_max: int) -> tuple[list[Buffer], int, int]:
-        """The next of `pieces`, at most so many bytes of them; where they belong, and their size."""
+        """The next of `pieces`, at most so many bytes; where they belong, and their size."""
         pieces, at = self.pieces, self.pieces_at
         assert pieces
         assert size_max > 0

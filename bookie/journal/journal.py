@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from runtime.turn import Turn
 
 
-#: Writing so many bytes costs about a microsecond, the unit of a turn: 2 ms for 1 MiB where the page
-#: cache is cold.
+#: Writing so many bytes costs about a microsecond, the unit of a turn: 2 ms for 1 MiB where the
+#: page cache is cold.
 TURN_UNIT_BITS = 9
 
 
