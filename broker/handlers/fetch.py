@@ -45,10 +45,10 @@ import trio
 
 from broker.api import Abandonable, Api, Reply, Request, Steps, in_slices
 from broker.authorization import AclOperation, ResourceType
+from broker.handlers.fetch_wait import WaitingFetch, Wakes
 from broker.handlers.fetch_watch import (
     PARTITION_UNITS,
     Collected,
-    Watched,
     Watching,
     available_bytes,
     freed,
@@ -74,13 +74,13 @@ if TYPE_CHECKING:
 
     from broker.api import Account
     from broker.fetch_sessions import FetchContext, FetchSessions, Wanted
-    from broker.handlers.fetch_watch import Cold, Part
+    from broker.handlers.fetch_watch import Cold
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
     from broker.log.transactions.aborted_index import AbortedTransaction as Aborted
     from broker.rights import Rights
     from broker.unsent import UnsentAnswers
-    from runtime.timers import Timer, Timers
+    from runtime.timers import Timers
     from runtime.turn import Turn
     from wire.buffers import Buffers
 
@@ -94,6 +94,9 @@ PARTITIONS_MAX = 10_000
 WAITING_PARTITIONS_MAX = 200_000
 #: More are looked at in slices, by a task.
 PARTITIONS_AT_ONCE = 200
+#: Of these, reading that costs more is gone on with by a task, others in between; in units of
+#: `Steps`.
+AT_ONCE_UNITS = 1_000
 #: Aborted transactions that are put into an answer in one step.
 LISTED_PER_STEP = 1_000
 #: Bytes that are read in a unit of a step.
@@ -136,7 +139,7 @@ class FetchHandler:
         any client's."""
         self._logs = logs
         self._sessions = sessions
-        self._timers = timers
+        self.timers = timers
         self.turn = turn
         self._answers = answers
         self.fetch_bytes_max = fetch_bytes_max
@@ -145,6 +148,7 @@ class FetchHandler:
         self.waiting_count = 0
         self.waiting_partitions = 0
         self._is_freeing = False
+        self.wakes = Wakes(turn)
 
     def apis(self) -> list[Api]:
         return [Api(ApiKey.FETCH, 4, 18, self.fetch)]
@@ -173,7 +177,7 @@ class FetchHandler:
             asking = asked(context, request.rights, body)
             if len(context.wanted) > PARTITIONS_AT_ONCE:
                 return self._ask_and_fetch(asking, body, context)
-            self._at_once(asking)
+            self.at_once(asking)
         return self._fetch(body, context)
 
     @staticmethod
@@ -211,16 +215,19 @@ class FetchHandler:
             self.turn.later(self._free_some)
         count = len(context.wanted)
         if count > PARTITIONS_AT_ONCE:
-            return Abandonable(partial(self._fetch_in_task, body, context, None))
-        collected = self._at_once(self._collect(body, context))
+            return Abandonable(partial(self._fetch_in_task, body, context, None, None))
+        collected = Collected.nothing()
+        collecting = self.collect(body, context, collected)
+        if not self._begin(collecting, collected, count):
+            return Abandonable(partial(self._fetch_in_task, body, context, None, collecting))
         if collected.cold:
             # Nothing is read for a task that may have to wait for its turn: a burst has many.
             is_kept = not collected.size_bytes and not _is_loading(collected)
             known = collected if is_kept else None
-            return Abandonable(partial(self._fetch_in_task, body, context, known))
-        if self._is_enough(body, collected) or not self._may_wait(count):
-            return self._at_once(self._response(context, collected))
-        return _WaitingFetch(self, body, context, collected)
+            return Abandonable(partial(self._fetch_in_task, body, context, known, None))
+        if self.is_enough(body, collected) or not self._may_wait(count):
+            return self.at_once(self.response(context, collected))
+        return WaitingFetch(self, body, context, collected)
 
     def _free_some(self) -> None:
         """What closed sessions remembered, some in each turn."""
@@ -229,7 +236,7 @@ class FetchHandler:
         if self._is_freeing:
             self.turn.later(self._free_some)
 
-    def _at_once(self, steps: Steps[T]) -> T:
+    def at_once(self, steps: Steps[T]) -> T:
         """All steps, charged to the turn: a burst of them ends."""
         units = 0
         try:
@@ -240,14 +247,28 @@ class FetchHandler:
             result: T = end.value
             return result
 
+    def _begin(self, collecting: Steps[Collected], collected: Collected, count: int) -> bool:
+        """Collects as much as may be done in one turn, charged to it; whether that is all."""
+        units = 0
+        for step in collecting:
+            units += step
+            if units > AT_ONCE_UNITS and len(collected.data) < count:
+                break
+        self.turn.spent_units += units
+        return len(collected.data) == count
+
     def _may_wait(self, partitions: int) -> bool:
         return self.waiting_partitions + partitions <= WAITING_PARTITIONS_MAX
 
     # -- reading -------------------------------------------------------------------------------
 
-    def _collect(self, body: FetchRequest, context: FetchContext) -> Steps[Collected]:
-        """Reads what needs no waiting, in the session's order."""
-        collected = Collected([], 0, 0, False, [], [])
+    def collect(
+        self, body: FetchRequest, context: FetchContext, collected: Collected | None = None
+    ) -> Steps[Collected]:
+        """Reads what needs no waiting, in the session's order. `collected`: has nothing yet, and
+        is what is given."""
+        if collected is None:
+            collected = Collected.nothing()
         committed = is_committed(body)
         limit = min(body.max_bytes, self.fetch_bytes_max)
         misfits = 0
@@ -351,9 +372,11 @@ class FetchHandler:
         body: FetchRequest,
         context: FetchContext,
         collected: Collected | None,
+        collecting: Steps[Collected] | None,
         abandonable: Abandonable,
     ) -> FetchResponse:
-        """`collected`: a look that was just made, and has no records.
+        """`collected`: a look that was just made, and has no records. `collecting`: one that has
+        begun, and was too much for one turn.
 
         Waits for partitions that are being taken over, and reads from those that are not in
         memory. The answer is what there is then, be it an error: a partition that cannot be read
@@ -361,12 +384,18 @@ class FetchHandler:
         deadline = trio.current_time() + body.max_wait_ms / 1000
         watching: Watching | None = None
         has_turn = False
+        if collecting is not None and abandonable.has_turn:
+            # Else what it has read is let go, and read again when it can be sent.
+            has_turn = True
+            collected = await in_slices(collecting)
+        elif collecting is not None:
+            collecting.close()
         try:
             while True:
                 if watching is not None:
                     watching.begin()
                 if collected is None:
-                    collected = await in_slices(self._collect(body, context))
+                    collected = await in_slices(self.collect(body, context))
                 is_late = trio.current_time() >= deadline
                 log = self._must_load(body, collected)
                 if log is not None and not is_late:
@@ -374,7 +403,7 @@ class FetchHandler:
                     with trio.move_on_at(deadline):
                         await log.wait_loaded()
                     continue
-                if not is_late and not collected.cold and not self._is_enough(body, collected):
+                if not is_late and not collected.cold and not self.is_enough(body, collected):
                     if watching is None and self._may_wait(len(context.wanted)):
                         watching = Watching(self, body, len(context.wanted))
                     if watching is not None:
@@ -396,7 +425,7 @@ class FetchHandler:
                 break
             if log is None and collected.cold and not self._is_enough_now(body, collected):
                 await self._read_cold(body, collected)
-            response = await in_slices(self._response(context, collected))
+            response = await in_slices(self.response(context, collected))
             await in_slices(collected.let_go())
         finally:
             if watching is not None:
@@ -479,7 +508,7 @@ class FetchHandler:
     # -- answering -----------------------------------------------------------------------------
 
     @staticmethod
-    def _is_enough(body: FetchRequest, collected: Collected) -> bool:
+    def is_enough(body: FetchRequest, collected: Collected) -> bool:
         return (
             collected.size_bytes >= body.min_bytes
             # An answer with nothing in it would come again at once.
@@ -489,7 +518,7 @@ class FetchHandler:
             or not collected.data
         )
 
-    def _response(self, context: FetchContext, collected: Collected) -> Steps[FetchResponse]:
+    def response(self, context: FetchContext, collected: Collected) -> Steps[FetchResponse]:
         response = FetchResponse(session_id=context.session_id)
         if context.account is not None and context.account.fetched(collected.size_bytes, response):
             response.session_id = self._sessions.throttled_id(context)
@@ -585,69 +614,6 @@ def _count_of(topics: Sequence[FetchTopic | ForgottenTopic]) -> int:
     for topic in topics:
         count += len(topic.partitions)
     return count if count > many else many
-
-
-class _WaitingFetch(Reply):
-    """A fetch that found less than min_bytes: waits for data or for max_wait_ms, and then, with
-    nothing in its hands, for its turn in the line of replies."""
-
-    __slots__ = ("_body", "_context", "_handler", "_timer", "_watched")
-
-    def __init__(
-        self,
-        handler: FetchHandler,
-        body: FetchRequest,
-        context: FetchContext,
-        collected: Collected,
-    ) -> None:
-        super().__init__()
-        self._handler = handler
-        self._body = body
-        self._context = context
-        self._timer: Timer = handler._timers.after(body.max_wait_ms / 1000, self._end)
-        self._watched = Watched(handler, body, len(context.wanted), self._look)
-        handler._at_once(self._watched.measured(collected))
-        self.on_abandoned = self._leave
-
-    def _look(self, part: Part) -> None:
-        watched = self._watched
-        if not watched.may_suffice(part):
-            return
-        has_turn = self.line is None or self.line.has_turn(self)
-        if not has_turn and watched.is_certain:
-            # It is read when it can be sent.
-            self._leave()
-            self.when_next(self._answer_anew)
-            return
-        handler = self._handler
-        collected = handler._at_once(handler._collect(self._body, self._context))
-        if not collected.cold and not handler._is_enough(self._body, collected):
-            handler._at_once(watched.unwatch())
-            handler._at_once(watched.measured(collected))
-            return
-        self._leave()
-        if has_turn:
-            self._answer(collected)
-        else:
-            del collected
-            self.when_next(self._answer_anew)
-
-    def _end(self) -> None:
-        self._leave()
-        self.when_next(self._answer_anew)
-
-    def _answer_anew(self) -> None:
-        handler = self._handler
-        self._answer(handler._at_once(handler._collect(self._body, self._context)))
-
-    def _answer(self, collected: Collected) -> None:
-        handler = self._handler
-        self.resolve(handler._at_once(handler._response(self._context, collected)))
-
-    def _leave(self) -> None:
-        self.on_abandoned = None
-        self._timer.cancel()
-        self._handler._at_once(self._watched.end())
 
 
 def check_leader_epoch(log: PartitionLog, epoch: int) -> None:

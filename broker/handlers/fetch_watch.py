@@ -59,6 +59,10 @@ class Collected:
     #: Of each in `data`, if none is cold and none failed.
     reads: list[ReadResult]
 
+    @classmethod
+    def nothing(cls) -> Collected:
+        return cls([], 0, 0, False, [], [])
+
     def let_go(self) -> Steps[None]:
         """Frees what was collected, of many partitions in slices."""
         self.cold.clear()
@@ -229,6 +233,10 @@ class Watched:
 
     def _size_max(self, count: _Count) -> int:
         return min(count.request.partition_max_bytes, self._limit)
+
+    def has(self, part: Part) -> bool:
+        """Whether it is of the last look; what an earlier one's counted is counted in that."""
+        return self._parts.get(part.log) is part
 
     def may_suffice(self, part: Part) -> bool:
         """Whether there may be enough, now that this one moved."""

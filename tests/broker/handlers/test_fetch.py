@@ -366,7 +366,7 @@ async def test_pipelined_requests_behind_a_waiting_fetch_wait_too(client, reques
 
 async def test_timers_of_answered_fetches_are_not_kept(client, requests, waiting):
     """A fetch that may wait for weeks and is answered at once leaves nothing behind."""
-    timers = handler_of(client.server)._timers
+    timers = handler_of(client.server).timers
     other = await client.server.connect()
     for n in range(200):
         await client.send(requests.fetch(("t", 0, n), max_wait_ms=2**31 - 1), version=12)

@@ -27,13 +27,13 @@ def waiting(wait_until):
 def looks(monkeypatch):
     """The partitions of each look that was made at all of a fetch's."""
     found = []
-    collect = fetch.FetchHandler._collect
+    collect = fetch.FetchHandler.collect
 
-    def counting(handler, body, context):
+    def counting(handler, body, context, *collected):
         found.append([wanted.request.partition for wanted in context.wanted])
-        return collect(handler, body, context)
+        return collect(handler, body, context, *collected)
 
-    monkeypatch.setattr(fetch.FetchHandler, "_collect", counting)
+    monkeypatch.setattr(fetch.FetchHandler, "collect", counting)
     return found
 
 
@@ -169,7 +169,7 @@ async def test_it_is_answered_when_a_look_at_all_finds_enough(
     for _ in range(60):
         values = [bytes(rng.randrange(10, 1500)) for _ in range(rng.randrange(1, 3))]
         await client.produce("many", values, partition=rng.randrange(3))
-        is_enough = handler._is_enough(mine, handler._at_once(handler._collect(mine, context)))
+        is_enough = handler.is_enough(mine, handler.at_once(handler.collect(mine, context)))
         if is_enough:
             break
         await client.produce("t", [b"a turn of the loop"], partition=1)

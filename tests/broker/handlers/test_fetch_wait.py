@@ -1,0 +1,153 @@
+"""Fetches that an append wakes, thousands of them; and one that reads more than a turn may."""
+
+import pytest
+import trio
+
+from broker.handlers import fetch
+from broker.handlers.fetch_wait import WaitingFetch
+from runtime.turn import SPENT_UNITS
+from tests.broker.handlers.test_fetch_waits import LONG_MS, handler_of
+
+CLIENTS, EACH = 20, 60
+
+
+@pytest.fixture
+def waiting(wait_until):
+    return lambda server, count: wait_until(lambda: handler_of(server).waiting_count == count)
+
+
+@pytest.fixture
+def looks_per_turn(monkeypatch):
+    """How many fetches were looked at before the turn was another one."""
+    counts = [0]
+    look = WaitingFetch.look
+
+    def counting(waiting_fetch, part):
+        turn = waiting_fetch._handler.turn
+        if turn.spent_units < counting.spent:
+            counts.append(0)
+        look(waiting_fetch, part)
+        counting.spent = turn.spent_units
+        counts[-1] += 1
+
+    counting.spent = 0
+    monkeypatch.setattr(WaitingFetch, "look", counting)
+    return counts
+
+
+async def test_those_that_one_append_wakes_are_looked_at_in_several_turns(
+    client, requests, waiting, looks_per_turn
+):
+    server = client.server
+    # Of one connection the first is answered only, until that is sent.
+    others = [await server.connect() for _ in range(CLIENTS * EACH)]
+    for other in others:
+        await other.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    await waiting(server, len(others))
+    await client.produce("t", [b"x"])
+    with trio.fail_after(60):
+        for other in others:
+            answer = await other.receive()
+            assert requests.values(answer.responses[0].partitions[0].records) == [(0, b"x")]
+    assert sum(looks_per_turn) == len(others)
+    assert max(looks_per_turn) < len(others) // 2, "a turn is not all of them"
+    assert handler_of(server).waiting_count == 0
+    assert len(handler_of(server).wakes) == 0
+
+
+async def test_what_is_put_off_may_have_ended_or_been_looked_at_since(
+    client, requests, waiting, monkeypatch
+):
+    """One that left, one whose partition moves again, and one that is measured anew meanwhile."""
+    server = client.server
+    handler = handler_of(server)
+    leaving, one = await server.connect(), await server.connect()
+    await leaving.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    await one.send(
+        requests.fetch(("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS, min_bytes=400), version=12
+    )
+    await waiting(server, 2)
+    put_off = handler.wakes.put_off
+
+    def spent(waiting_fetch, part):
+        handler.turn.spent_units += SPENT_UNITS
+        return put_off(waiting_fetch, part)
+
+    monkeypatch.setattr(handler.wakes, "put_off", spent)
+    for partition in (0, 1, 0):
+        await client.produce("t", [bytes(10)], partition=partition)
+    assert handler.waiting_count == 1
+    await leaving.receive()
+    await leaving.aclose()
+    await client.produce("t", [bytes(300)], partition=1)
+    with trio.fail_after(5):
+        answer = await one.receive()
+    found = [len(requests.values(part.records)) for part in answer.responses[0].partitions]
+    assert found == [2, 2]
+    assert handler.waiting_count == 0
+
+
+@pytest.fixture
+async def many(client, monkeypatch):
+    """40 partitions of 20 kB each, of which a turn reads a few."""
+    monkeypatch.setattr(fetch, "AT_ONCE_UNITS", 60)
+    await client.create_topic("many", 40)
+    for partition in range(40):
+        await client.produce("many", [bytes([partition]) * 20_000], partition=partition)
+    return [("many", partition, 0) for partition in range(40)]
+
+
+def check_all(requests, answer):
+    found = {
+        part.partition_index: requests.values(part.records)
+        for topic in answer.responses
+        for part in topic.partitions
+    }
+    assert found == {number: [(0, bytes([number]) * 20_000)] for number in range(40)}
+
+
+async def test_one_that_reads_more_than_a_turn_may_goes_on_with_it(
+    client, requests, many, monkeypatch
+):
+    units = []
+    begin = fetch.FetchHandler._begin
+
+    def counted(handler, *arguments):
+        before = handler.turn.spent_units
+        is_all = begin(handler, *arguments)
+        units.append((handler.turn.spent_units - before, is_all))
+        return is_all
+
+    monkeypatch.setattr(fetch.FetchHandler, "_begin", counted)
+    other = await client.server.connect()
+    await other.send(requests.fetch(*many, max_wait_ms=LONG_MS), version=12)
+    check_all(requests, await other.receive())
+    ((spent, is_all),) = units
+    assert not is_all
+    assert spent < 150
+
+
+async def test_it_is_read_anew_if_others_are_answered_before(client, requests, many, waiting):
+    other = await client.server.connect()
+    await other.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    await waiting(client.server, 1)
+    await other.send(requests.fetch(*many, max_wait_ms=LONG_MS), version=12)
+    await trio.sleep(0.05)
+    await client.produce("t", [b"x"])
+    first = await other.receive()
+    assert requests.values(first.responses[0].partitions[0].records) == [(0, b"x")]
+    check_all(requests, await other.receive())
+
+
+async def test_it_waits_if_all_of_it_is_too_little(client, requests, many, waiting):
+    other = await client.server.connect()
+    body = requests.fetch(*many, max_wait_ms=LONG_MS, min_bytes=810_000)
+    await other.send(body, version=12)
+    await waiting(client.server, 1)
+    await client.produce("many", [bytes(9000)], partition=3)
+    answer = await other.receive()
+    sizes = [
+        len(requests.values(part.records)) for topic in answer.responses
+        for part in topic.partitions
+    ]  # fmt: skip
+    assert sum(sizes) == 41
