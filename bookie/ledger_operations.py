@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bookie.adds import AddPath
-    from bookie.journal.journal import Group, Journal
+    from bookie.journal.group import Group
+    from bookie.journal.journal import Journal
     from bookie.ledger_table import LedgerState, LedgerTable
     from bookie.storage.write_cache import WriteCache
 

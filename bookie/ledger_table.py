@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Set
 
-    from bookie.journal.journal import Group
+    from bookie.journal.group import Group
     from bookie.ledger_lac import LedgerLac
 
 #: Deleted ledgers that are remembered, to refuse a writer that has not heard of it yet: of each of

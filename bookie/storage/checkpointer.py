@@ -37,7 +37,7 @@ from runtime.slices import Slices
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
-    from bookie.journal.journal import Group
+    from bookie.journal.group import Group
     from bookie.journal.journal_format import Position
     from bookie.ledger_table import LedgerState
     from bookie.parts import BookieParts

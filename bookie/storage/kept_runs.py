@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Sequence
 
-    from bookie.journal.journal import Placement
+    from bookie.journal.group import Placement
 
 
 class KeptRuns:

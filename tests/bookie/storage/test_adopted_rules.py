@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from bookie.errors import BookieStartError, CorruptionError
-from bookie.journal.journal import Placement
+from bookie.journal.group import Placement
 from bookie.journal.journal_format import Position
 from bookie.start import check_logs, check_missing_log
 from bookie.storage.adopted import AdoptedJournals
