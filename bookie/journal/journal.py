@@ -413,6 +413,7 @@ class Journal:
         if self._is_put_off:
             self._is_put_off = False
             self.pump()
+            self._turn.spent_units += (self._turn_size_max - self._turn_size) >> TURN_UNIT_BITS
 
     def _make_room(self, group: Group) -> bool:
         size = GROUP_HEADER_SIZE + group.size_bytes
@@ -467,7 +468,6 @@ class Journal:
         pieces, at, size = group.take_pieces(self._turn_size)
         self._file.pwrite(pieces, at)
         self._turn_size -= size
-        self._turn.spent_units += size >> TURN_UNIT_BITS
         group.write_seconds += self._clock.monotonic() - start
         if group.pieces:
             return False
