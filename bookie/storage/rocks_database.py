@@ -12,13 +12,15 @@ last stamp is below the checkpoint's has lost the end of its log; one with a gap
 A write that finds no space leaves a database that is read as before and takes no more writes for
 as long as it is open, also when there is space again (and the binding cannot resume it). `mend`
 closes and opens it, which brings everything back that was put, from the write-ahead log. Opening
-writes what was in memory to a table, so it is not tried unless there is space for that.
+writes what was in memory to a table, so it is not tried unless there is space for that. A sync that
+failed is no such write, whatever the reason it gives: nobody knows what it left on the disk.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -54,6 +56,8 @@ STAMP_LEDGER_ID = -0x5154
 STAMPS_KEPT = 1000
 #: In RocksDB's words for ENOSPC.
 NO_SPACE = "No space left on device"
+#: What it was at when it failed, in RocksDB's words; the reason is told beside it.
+AT_A_SYNC = re.compile(r"While f(?:data)?sync\b")
 #: To open a database, besides what is in memory: a log, a manifest, options.
 MEND_SIZE_MIN_BYTES = 256 * 1024
 
@@ -139,7 +143,8 @@ class Database:
             self._iterators -= 1
 
     def write(self, batch: WriteBatch) -> None:
-        """OSError; ENOSPC is told by the text, for the binding gives no code."""
+        """OSError; ENOSPC is told by the text, for the binding gives no code, and is never said of
+        a sync that failed."""
         self._write(batch)
         self._changed = True
 
@@ -153,7 +158,7 @@ class Database:
 
     def _write_error(self, error: Exception) -> OSError:
         words = f"the index cannot be written: {error}"
-        if NO_SPACE not in str(error):
+        if NO_SPACE not in str(error) or AT_A_SYNC.search(str(error)):
             return OSError(f"{self.path}: {words}")
         self.is_stuck = True
         return OSError(errno.ENOSPC, words, self.path)
