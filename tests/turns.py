@@ -7,7 +7,10 @@ what is too long twice fails. Whatever else fails is not tried again. What is sl
 only, an import or a table, is not seen.
 """
 
+from contextlib import asynccontextmanager
+
 import pytest
+import trio
 from _pytest.runner import runtestprotocol
 from pytest_timeout import _get_item_settings
 
@@ -23,6 +26,30 @@ def check_turn(seconds, bound, what=""):
     """TurnTooLongError if it took that long."""
     if not seconds < bound:
         raise TurnTooLongError(f"{what or 'a turn'}: {seconds * 1000:.1f} ms, {bound * 1000:g} may")
+
+
+@asynccontextmanager
+async def turns_of_others():
+    """Gives a function: how many turns of the loop another task has had since the last call."""
+    count = 0
+
+    async def take_turns():
+        nonlocal count
+        while True:
+            await trio.lowlevel.checkpoint()
+            count += 1
+
+    def taken():
+        nonlocal count
+        taken, count = count, 0
+        return taken
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        await trio.lowlevel.checkpoint()
+        taken()
+        yield taken
+        nursery.cancel_scope.cancel()
 
 
 def leaves(error):

@@ -35,6 +35,7 @@ from runtime.slices import Slices
 from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from contextlib import AsyncExitStack
 
     from broker.cluster.catalog import TopicCatalog
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from broker.cluster.registry import ConfigRegistry
     from broker.cluster.view import Facts
     from broker.log.manager import LogManager
+    from broker.log.partition import PartitionLog
     from ledger.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.env import Env
@@ -112,12 +114,7 @@ class ClusterMember:
         """What tells the others if this broker is cut off from the bookies; to be run."""
 
         async def needed() -> int:
-            slices, most = Slices(LOOKS_PER_TURN), 1
-            for log in logs.all():
-                if slices.due():
-                    await slices.turn()
-                most = max(most, log.copies.ack_quorum)
-            return most
+            return await largest_ack_quorum(logs.all())
 
         async def is_doubtful() -> bool:
             health = ledgers.health
@@ -211,6 +208,16 @@ class ClusterMember:
             one.node_id != own and one.state is not BrokerState.DRAINING and one.can_write
             for one in self.membership.candidates()
         )
+
+
+async def largest_ack_quorum(logs: Iterable[PartitionLog]) -> int:
+    """At least 1; asked in slices."""
+    slices, most = Slices(LOOKS_PER_TURN), 1
+    for log in logs:
+        if slices.due():
+            await slices.turn()
+        most = max(most, log.copies.ack_quorum)
+    return most
 
 
 def _version() -> str:
