@@ -99,7 +99,8 @@ PARTITIONS_AT_ONCE = 200
 AT_ONCE_UNITS = 1_000
 #: Aborted transactions that are put into an answer in one step.
 LISTED_PER_STEP = 1_000
-#: Bytes that are read in a unit of a step.
+#: A read that finds something, beside its bytes; and bytes that are read in a unit of a step.
+READ_UNITS = 25
 READ_BYTES_SHIFT = 11
 #: An answer takes no more once so many partitions had a batch that was read and did not fit: it is
 #: nearly full then, and each of thousands would cost up to a megabyte more. Who asks in the same
@@ -324,9 +325,11 @@ class FetchHandler:
             if data.aborted_transactions:
                 yield len(data.aborted_transactions)
             if got is not None:
-                is_misfit = not is_full and not got.size_bytes and got.next_offset < end_offset
-                misfits += is_misfit
-                yield MISFIT_UNITS if is_misfit else got.size_bytes >> READ_BYTES_SHIFT
+                if got.size_bytes:
+                    yield READ_UNITS + (got.size_bytes >> READ_BYTES_SHIFT)
+                elif not is_full and got.next_offset < end_offset:
+                    misfits += 1
+                    yield MISFIT_UNITS
         return collected
 
     def log_of(self, wanted: Wanted) -> PartitionLog:

@@ -69,8 +69,8 @@ HANDOVER_WAIT_SECONDS = 5.0
 HANDOVER_SECONDS = 4.0
 #: How long a clean stop may take to close what is held.
 STOP_SECONDS = 20.0
-#: Of which each gets a task, or an end: 1 to 2 ms.
-PARTITIONS_PER_TURN = 75
+#: Of which each gets a task, or an end: 40 to 100 us each.
+PARTITIONS_PER_TURN = 25
 #: Of which one thing is asked: 1 ms.
 LOOKS_PER_TURN = 4_000
 TAKEOVERS_MAX = 128
