@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -190,9 +190,9 @@ class LogManager:
         return self.get(topic.name, partition)
 
     def all(self) -> Iterator[PartitionLog]:
-        """Those that are held here at the call. They may be very many: whoever looks at each of
-        them gives the loop away in between (runtime/slices.py), and may go on with this iterator
-        then."""
+        """Those that are held here, of each topic when the iterator comes to it. They may be very
+        many: whoever looks at each of them gives the loop away in between (runtime/slices.py), and
+        may go on with this iterator then."""
         return (held.log for held in self._every())
 
     def of_topic(self, topic: str) -> list[PartitionLog]:
@@ -221,9 +221,11 @@ class LogManager:
                 return True
         return False
 
-    def _every(self) -> list[_Held]:
-        """100,000 partitions: 1 ms."""
-        return list(chain.from_iterable(map(dict.values, self._held.values())))
+    def _every(self) -> Iterator[_Held]:
+        """Of each topic as it is when the iterator comes to it: a list of all touches each of them,
+        and takes 5 ms for 50,000 that are in no cache."""
+        for of_topic in list(self._held.values()):
+            yield from list(of_topic.values())
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """The new log start. KafkaError as Keeper.delete_records and `get`."""
@@ -265,7 +267,7 @@ class LogManager:
                 while True:
                     await trio.sleep(self._retention_check_seconds)
                     slices = Slices(2)  # one may forget thousands of producers
-                    for held in list(self._every()):
+                    for held in self._every():
                         if slices.due():
                             await slices.turn()
                         held.keeper.check_retention()
@@ -307,7 +309,7 @@ class LogManager:
     async def _all_held(self) -> AsyncIterator[_Held]:
         """All partitions, some in each turn: there may be ten thousand."""
         slices = Slices(PARTITIONS_PER_TURN)
-        for held in list(self._every()):
+        for held in self._every():
             if slices.due():
                 await slices.turn()
             yield held
@@ -320,19 +322,20 @@ class LogManager:
     def refresh_configs(self) -> None:
         """A broker-wide default changed: every topic's settings are looked up anew; of very many
         partitions those of the later ones soon."""
-        every = list(self._every())
-        self._refresh(every[:PARTITIONS_PER_TURN])
-        if len(every) > PARTITIONS_PER_TURN and self._nursery is not None:
-            self._nursery.start_soon(self._refresh_rest, every[PARTITIONS_PER_TURN:])
+        every = self._every()
+        some = list(islice(every, PARTITIONS_PER_TURN))
+        self._refresh(some)
+        if len(some) == PARTITIONS_PER_TURN and self._nursery is not None:
+            self._nursery.start_soon(self._refresh_rest, every)
 
     def _refresh(self, some: Sequence[_Held]) -> None:
         for held in some:
             held.log.config = self._catalog.config(held.log.topic)
 
-    async def _refresh_rest(self, rest: Sequence[_Held]) -> None:
-        for start in range(0, len(rest), PARTITIONS_PER_TURN):
+    async def _refresh_rest(self, rest: Iterator[_Held]) -> None:
+        while some := list(islice(rest, PARTITIONS_PER_TURN)):
             await trio.lowlevel.checkpoint()
-            self._refresh(rest[start : start + PARTITIONS_PER_TURN])
+            self._refresh(some)
 
     def bookies_changed(self) -> None:
         """Bookies came or went (BookieWatcher.subscribe)."""
