@@ -45,7 +45,7 @@ from wire.dataclass import dataclass
 from wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from uuid import UUID
 
     from broker.cluster.catalog import Topic, TopicCatalog, TopicEvent
@@ -71,6 +71,8 @@ HANDOVER_SECONDS = 4.0
 STOP_SECONDS = 20.0
 #: Of which each gets a task, or an end: 40 to 100 us each.
 PARTITIONS_PER_TURN = 25
+#: Of which each is told of a change: 1 ms.
+TOLD_PER_TURN = 100
 #: Of which one thing is asked: 1 ms.
 LOOKS_PER_TURN = 4_000
 TAKEOVERS_MAX = 128
@@ -316,31 +318,39 @@ class LogManager:
 
     def _session_changed(self, state: SessionState) -> None:
         self._is_metadata_away = state is not SessionState.CONNECTED
-        for held in self._every():
-            held.keeper.metadata_changed()
+        self._tell_each(lambda held: held.keeper.metadata_changed())
 
     def refresh_configs(self) -> None:
-        """A broker-wide default changed: every topic's settings are looked up anew; of very many
-        partitions those of the later ones soon."""
-        every = self._every()
-        some = list(islice(every, PARTITIONS_PER_TURN))
-        self._refresh(some)
-        if len(some) == PARTITIONS_PER_TURN and self._nursery is not None:
-            self._nursery.start_soon(self._refresh_rest, every)
+        """A broker-wide default changed: every topic's settings are looked up anew."""
+        self._tell_each(self._refresh)
 
-    def _refresh(self, some: Sequence[_Held]) -> None:
-        for held in some:
-            held.log.config = self._catalog.config(held.log.topic)
-
-    async def _refresh_rest(self, rest: Iterator[_Held]) -> None:
-        while some := list(islice(rest, PARTITIONS_PER_TURN)):
-            await trio.lowlevel.checkpoint()
-            self._refresh(some)
+    def _refresh(self, held: _Held) -> None:
+        held.log.config = self._catalog.config(held.log.topic)
 
     def bookies_changed(self) -> None:
         """Bookies came or went (BookieWatcher.subscribe)."""
-        for held in self._every():
-            held.keeper.bookies_changed()
+        self._tell_each(lambda held: held.keeper.bookies_changed())
+
+    def _tell_each(self, tell: Callable[[_Held], None]) -> None:
+        """Some at once, and of very many the others soon; of each what is true then."""
+        every = self._every()
+        if self._tell_some(every, tell) and self._nursery is not None:
+            self._nursery.start_soon(self._tell_rest, every, tell)
+
+    @staticmethod
+    def _tell_some(every: Iterator[_Held], tell: Callable[[_Held], None]) -> bool:
+        """Whether there may be more."""
+        count = 0
+        for held in islice(every, TOLD_PER_TURN):
+            tell(held)
+            count += 1
+        return count == TOLD_PER_TURN
+
+    async def _tell_rest(self, every: Iterator[_Held], tell: Callable[[_Held], None]) -> None:
+        is_more = True
+        while is_more:
+            await trio.lowlevel.checkpoint()
+            is_more = self._tell_some(every, tell)
 
     # -- what is ours --------------------------------------------------------------------------
 

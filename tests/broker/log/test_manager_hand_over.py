@@ -10,6 +10,7 @@ import trio.testing
 from broker.log import manager as manager_module
 from broker.log.life import keeper as keeper_module
 from broker.log.partition import State
+from metadata.store import SessionState
 from tests.ledger_ids import ledger_ids
 from wire.kafka.errors import ErrorCode, KafkaError
 
@@ -492,6 +493,26 @@ async def test_a_stop_closes_some_partitions_in_each_turn(
     for log in logs:
         assert log.state is State.OFFLINE
         assert not log.chain.ledgers[-1].is_open
+
+
+async def test_very_many_partitions_are_told_in_slices(autojump_clock, sim, nursery, monkeypatch):
+    """Each of what is true when it is told: metadata that are back again are away for none."""
+    monkeypatch.setattr(manager_module, "TOLD_PER_TURN", 2)
+    cluster = sim.Cluster()
+    one = await cluster.start(nursery, 1)
+    topic = await cluster.create_topic(one, 5)
+    for partition in range(5):
+        cluster.assignments.assign(topic.id, partition, 1)
+    logs = [await online(one, partition) for partition in range(5)]
+    one.manager._session_changed(SessionState.SUSPENDED)
+    assert [log.is_unbounded for log in logs] == [True, True, False, False, False]
+    await trio.testing.wait_all_tasks_blocked()
+    assert all(log.is_unbounded for log in logs)
+    for state in (SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED):
+        one.manager._session_changed(state)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not any(log.is_unbounded for log in logs)
+    await one.kill()
 
 
 async def test_a_stop_ends_what_waits_for_its_end(autojump_clock, sim, nursery, monkeypatch):
