@@ -12,7 +12,7 @@ a decision must be a function of the document that comes to the same when it is 
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
+#: Topics that are looked at in one turn when brokers come or go: 1 ms.
+TOPICS_PER_TURN = 200
 #: Documents in one multi: ZooKeeper refuses a request above 1 MiB.
 OPS_PER_MULTI_MAX = 100
 BYTES_PER_MULTI_MAX = 512 << 10
@@ -79,6 +81,11 @@ class AssignedOwnership:
         self._publish_asked = trio.Event()
         membership.subscribe(self._on_brokers)
         self._registered_count = 0
+        #: After a change of brokers: topics that are to be read again, and whose listeners are to
+        #: be told.
+        self._to_mark: deque[UUID] = deque()
+        self._to_tell: deque[UUID] = deque()
+        self._follow_asked = trio.Event()
 
     # -- reads ----------------------------------------------------------------------------------
 
@@ -245,6 +252,7 @@ class AssignedOwnership:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._folder.run, self._look, self._known_names)
             nursery.start_soon(self._publish)
+            nursery.start_soon(self._follow)
             task_status.started()
 
     def _known_names(self) -> list[str]:
@@ -302,15 +310,31 @@ class AssignedOwnership:
             self._ours.pop(topic_id, None)
 
     def _on_brokers(self, ended: frozenset[Incarnation]) -> None:
+        """Looks at some topics at once, and of very many at the others soon."""
         count = self._membership.registered_count
         is_new, self._registered_count = count != self._registered_count, count
         if is_new:
             # A session ended and another began, or it is the first one: nothing is known for sure.
-            for topic_id in self._known:
-                self._folder.mark(str(topic_id))
+            self._to_mark = deque(self._known)
         if is_new or ended:
-            for topic_id in list(self._ours):
-                self._tell(topic_id)
+            self._to_tell = deque(self._ours)
+            self._follow_some()
+        if self._to_mark or self._to_tell:
+            self._follow_asked.set()
+
+    def _follow_some(self) -> None:
+        for _ in range(min(len(self._to_mark), TOPICS_PER_TURN)):
+            self._folder.mark(str(self._to_mark.popleft()))
+        for _ in range(min(len(self._to_tell), TOPICS_PER_TURN)):
+            self._tell(self._to_tell.popleft())
+
+    async def _follow(self) -> None:
+        while True:
+            await self._follow_asked.wait()
+            self._follow_asked = trio.Event()
+            while self._to_mark or self._to_tell:
+                await trio.lowlevel.checkpoint()
+                self._follow_some()
 
     def _tell(self, topic_id: UUID) -> None:
         for listener in self._listeners:
