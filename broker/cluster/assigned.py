@@ -70,6 +70,8 @@ class AssignedOwnership:
         self._membership = membership
         self._node_id = membership.incarnation.node_id
         self._known: dict[UUID, tuple[Assignment, int]] = {}
+        #: Of those that are known: to name 10,000 takes 15 ms.
+        self._names: dict[str, None] = {}
         #: By broker: partitions that it is to lead.
         self.leading: Counter[int] = Counter()
         #: By topic: how many partitions this broker is to lead.
@@ -83,7 +85,7 @@ class AssignedOwnership:
         self._registered_count = 0
         #: After a change of brokers: topics that are to be read again, and whose listeners are to
         #: be told.
-        self._to_mark: deque[UUID] = deque()
+        self._to_mark: deque[str] = deque()
         self._to_tell: deque[UUID] = deque()
         self._follow_asked = trio.Event()
 
@@ -250,13 +252,10 @@ class AssignedOwnership:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """`started` once all are known."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._folder.run, self._look, self._known_names)
+            await nursery.start(self._folder.run, self._look, self._names.keys)
             nursery.start_soon(self._publish)
             nursery.start_soon(self._follow)
             task_status.started()
-
-    def _known_names(self) -> list[str]:
-        return [str(topic_id) for topic_id in self._known]
 
     async def _look(self, names: list[str]) -> None:
         await self._read([UUID(name) for name in names])
@@ -288,13 +287,16 @@ class AssignedOwnership:
         self._count(topic_id, None if known is None else known[0], assignment)
         self._known[topic_id] = (assignment, version)
         if known is None:
+            name = str(topic_id)
+            self._names[name] = None
             # Made here, it may be deleted before it was ever seen in the folder.
-            self._folder.mark(str(topic_id))
+            self._folder.mark(name)
         self._tell(topic_id)
 
     def _drop(self, topic_id: UUID) -> None:
         known = self._known.pop(topic_id, None)
         if known is not None:
+            del self._names[str(topic_id)]
             self._count(topic_id, known[0], None)
             self._tell(topic_id)
 
@@ -315,7 +317,7 @@ class AssignedOwnership:
         is_new, self._registered_count = count != self._registered_count, count
         if is_new:
             # A session ended and another began, or it is the first one: nothing is known for sure.
-            self._to_mark = deque(self._known)
+            self._to_mark = deque(self._names)
         if is_new or ended:
             self._to_tell = deque(self._ours)
             self._follow_some()
@@ -324,7 +326,7 @@ class AssignedOwnership:
 
     def _follow_some(self) -> None:
         for _ in range(min(len(self._to_mark), TOPICS_PER_TURN)):
-            self._folder.mark(str(self._to_mark.popleft()))
+            self._folder.mark(self._to_mark.popleft())
         for _ in range(min(len(self._to_tell), TOPICS_PER_TURN)):
             self._tell(self._to_tell.popleft())
 
