@@ -70,7 +70,7 @@ class AssignedOwnership:
         self._membership = membership
         self._node_id = membership.incarnation.node_id
         self._known: dict[UUID, tuple[Assignment, int]] = {}
-        #: Of those that are known: to name 10,000 takes 15 ms.
+        #: Of those that are known: to name 10,000 takes 10 ms.
         self._names: dict[str, None] = {}
         #: By broker: partitions that it is to lead.
         self.leading: Counter[int] = Counter()
