@@ -325,7 +325,7 @@ class LogManager:
         self._tell_each(self._refresh)
 
     def _refresh(self, held: _Held) -> None:
-        held.log.config = self._catalog.config(held.log.topic)
+        held.keeper.configure(self._catalog.config(held.log.topic))
 
     def bookies_changed(self) -> None:
         """Bookies came or went (BookieWatcher.subscribe)."""
@@ -397,7 +397,7 @@ class LogManager:
         held = self._held.get(topic.name, NONE_HELD).get(partition)
         if held is not None:
             held.log.topic = topic
-            held.log.config = self._catalog.config(topic)
+            held.keeper.configure(self._catalog.config(topic))
             self._follow_assignment(held, epoch)
         elif epoch is not None:
             self._hold(topic, partition, epoch)

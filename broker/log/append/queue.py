@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -170,8 +171,10 @@ class AppendQueue:
         self.high_watermark = 0
         self.pushed_offset = 0
         self.sealed = True
-        #: The keeper is called when the ledger is as large as this.
+        #: The keeper is called when the ledger is as large as this, or by what is pushed when the
+        #: loop's clock is as far as that.
         self.attention_bytes = NO_LIMIT
+        self.attention_time = inf
         #: How much may be put for one ledger.
         self.ledger_bytes_max = NO_LIMIT
         #: What was put for the open ledger, or, if there is none, for the next one.
@@ -368,7 +371,9 @@ class AppendQueue:
         if self._bytes_since_snapshot >= self._settings.snapshot_interval_bytes:
             self.push_snapshot()
         segment = self._segment
-        if segment is not None and segment.size_bytes >= self.attention_bytes:
+        if segment is not None and (
+            segment.size_bytes >= self.attention_bytes or trio.current_time() >= self.attention_time
+        ):
             self._on_attention()
 
     def _push_queued(self, *, limited: bool) -> None:

@@ -66,6 +66,7 @@ from wire.kafka.errors import ErrorCode, KafkaError, WireError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from broker.cluster.config import TopicConfig
     from broker.log.life.chain import Chain
     from broker.log.life.swap import Swap
     from broker.log.life.takeover import ChainStores, Claim
@@ -200,6 +201,8 @@ class Keeper:
             wait_seconds = 0.0  # their time has just come
         elif log.is_suspended:
             wait_seconds = min(wait_seconds, SUSPENDED_LOOK_SECONDS)
+        if self._writer is not None:
+            self._ask_to_roll()
         with trio.move_on_after(wait_seconds):
             await log.attention.wait()
             log.attention = trio.Event()
@@ -349,6 +352,13 @@ class Keeper:
             _, done = self._swaps.popitem()
             done.set()
 
+    def configure(self, config: TopicConfig) -> None:
+        """What is in force of the topic's settings, changed or not."""
+        if config is not self._log.config:
+            self._log.config = config
+            if self._writer is not None:
+                self._ask_to_roll()
+
     def check_retention(self) -> None:
         """The periodic look (log.retention.check.interval.ms): what is to be rolled or dropped."""
         log = self._log
@@ -401,19 +411,26 @@ class Keeper:
     def _roll_due(self) -> bool:
         if self._writer is None or self._closing or self._is_metadata_away():
             return False
-        config = self._log.config
         segment = self._log.segments[-1]
         if segment.size_bytes == 0:
             return False
-        if segment.size_bytes >= config.segment_bytes or self._log.transactions.has_many_aborted:
-            return True
-        age_ms = self._env.clock.time_ms() - segment.info.created_ms
+        is_large = segment.size_bytes >= self._log.config.segment_bytes
+        return is_large or self._log.transactions.has_many_aborted or self._ms_to_roll() <= 0
+
+    def _ms_to_roll(self) -> int:
+        """Until the open ledger is as old as it may get."""
+        config, info = self._log.config, self._log.segments[-1].info
         retention_ms = config.retention_ms if "delete" in config.cleanup_policy else -1
-        jitter_ms = roll_jitter_ms(
-            config.segment_ms, config.segment_jitter_ms, segment.info.ledger_id
-        )
+        jitter_ms = roll_jitter_ms(config.segment_ms, config.segment_jitter_ms, info.ledger_id)
         lag_ms = config.max_compaction_lag_ms if "compact" in config.cleanup_policy else None
-        return age_ms >= roll_age_ms(config.segment_ms - jitter_ms, retention_ms, lag_ms)
+        age_ms = roll_age_ms(config.segment_ms - jitter_ms, retention_ms, lag_ms)
+        return info.created_ms + age_ms - self._env.clock.time_ms()
+
+    def _ask_to_roll(self) -> None:
+        """What is appended once the open ledger is old calls the keeper: the next periodic look may
+        be minutes away."""
+        seconds = max(self._ms_to_roll(), 0) / 1000
+        self._log.queue.attention_time = trio.current_time() + seconds
 
     async def _widening_due(self) -> bool:
         writer = self._writer
@@ -470,6 +487,7 @@ class Keeper:
         self._noted_snapshot = None
         self._roll_asked = False
         log.queue.attention_bytes = self._spare_bytes()
+        self._ask_to_roll()
         log.queue.attach(writer, segment)
 
     async def _add_spare(self, chain: Chain, writer: LedgerWriter) -> None:

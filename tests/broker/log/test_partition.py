@@ -407,6 +407,28 @@ async def test_a_ledger_rolls_earlier_by_its_jitter(world):
             await trio.sleep(0.01)
 
 
+async def test_an_append_finds_that_its_ledger_is_old(world):
+    """Also one that became so by a setting: nothing else looks here."""
+    await world.append(b"1")
+    world.keeper.configure(replace(world.config, segment_ms=300))
+    await trio.sleep(0.5)
+    assert world.log.chain.ledgers[-1].is_open
+    await world.append(b"2")
+    with trio.fail_after(10):
+        while world.log.chain.ledgers[-1].is_open:
+            await trio.sleep(0.01)
+    await world.append(b"3")
+    await world.append(b"4")
+    await trio.sleep(0.4)
+    assert [info.base_offset for info in world.log.chain.ledgers] == [0, 2]
+    await world.append(b"5")
+    with trio.fail_after(10):
+        while world.log.chain.ledgers[-1].is_open:
+            await trio.sleep(0.01)
+    assert [info.base_offset for info in world.log.chain.ledgers] == [0, 2]
+    assert await world.values() == [(number, b"%d" % (number + 1)) for number in range(5)]
+
+
 async def test_delete_records(world):
     for number in range(10):
         await world.append(b"%d" % number)
