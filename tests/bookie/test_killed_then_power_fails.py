@@ -86,6 +86,7 @@ async def test_what_was_replayed_on_a_full_disk_survives_a_power_failure(
         seed,
         write_cache_size_bytes=64 * KIB,
         journal_queue_size_max_bytes=64 * KIB,
+        journal_turn_size_max_bytes=1 << 20,  # written by when it is killed
         flush_entry_log_bytes=64 * KIB,
         entry_log_size_limit_bytes=64 * KIB,
     )

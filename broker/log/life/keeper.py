@@ -486,8 +486,8 @@ class Keeper:
         self._writer = log.writer = writer
         self._noted_snapshot = None
         self._roll_asked = False
-        log.queue.attention_bytes = self._spare_bytes()
         self._ask_to_roll()
+        log.queue.attention_bytes = self._spare_bytes()
         log.queue.attach(writer, segment)
 
     async def _add_spare(self, chain: Chain, writer: LedgerWriter) -> None:

@@ -65,6 +65,7 @@ async def test_what_a_crash_lost_does_not_come_back(machine_class, entry_bytes, 
             seed,
             journal_kept_entry_min_bytes=1000,
             journal_size_bytes=16 << 10,
+            journal_turn_size_max_bytes=1 << 20,  # written by when it is killed
             write_cache_size_bytes=64 << 10,
             journal_buffered_writes_threshold_bytes=1,
             journal_attest_interval_ms=0,

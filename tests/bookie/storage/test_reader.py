@@ -181,6 +181,7 @@ async def test_a_place_behind_what_an_adopted_journal_keeps(
         1,
         journal_kept_entry_min_bytes=1000,
         journal_size_bytes=96 * 1024,
+        journal_turn_size_max_bytes=1 << 20,  # a burst is one group, and has no filler behind it
         write_cache_size_bytes=128 * 1024,
     )
     small = [(1, each) for each in range(3, 6)]
