@@ -1,6 +1,8 @@
 """Ledgers that follow one another: how large one becomes while its successor is on its way, what a
 roll waits for, and what becomes of a successor that nobody needed."""
 
+from dataclasses import replace
+
 import pytest
 import trio
 
@@ -154,6 +156,27 @@ async def test_without_metadata_the_open_ledger_takes_all(world):
     await until(lambda: world.log.writer is None)  # rolled; nothing waits for the next
     await world.append(b"y")
     assert len(world.log.segments) == 2
+
+
+async def test_without_metadata_an_old_ledger_is_not_looked_at_by_each_append(world):
+    world.store.away = True
+    world.keeper._is_metadata_away = lambda: True
+    world.keeper.configure(replace(world.log.config, segment_ms=1, segment_bytes=1 << 20))
+    await trio.sleep(0.1)
+    looks = 0
+    attend = world.keeper._attend
+
+    async def counting():
+        nonlocal looks
+        looks += 1
+        await attend()
+
+    world.keeper._attend = counting
+    for _ in range(200):
+        await world.append(b"x")
+        await trio.sleep(0.01)
+    assert 1 <= looks < 50
+    assert len(world.log.segments) == 1
 
 
 async def test_what_waits_is_refused_when_the_partition_goes(world):
