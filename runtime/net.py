@@ -32,6 +32,11 @@ class Transport(Protocol):
     def unsent_bytes(self) -> int:
         """Bytes queued and not yet taken by the operating system."""
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether there are some because the peer does not take them. Others wait for their turn
+        here, and are sent if nothing happens."""
+
     def write(self, buffers: Buffers) -> None:
         """Queues buffers, in order, by reference. Ignored once closed. May be called by the
         factory: what it writes goes first."""

@@ -111,7 +111,7 @@ class SocketTransport:
 
     __slots__ = (
         "_closing", "_connection", "_dirty", "_fd", "_mask", "_net", "_output", "_paused",
-        "_socket", "peer", "unsent_bytes",
+        "_socket", "in_line_bytes", "is_unfinished", "peer", "unsent_bytes",
     )  # fmt: skip
 
     def __init__(self, net: RealNet, sock: socket.socket, peer: str) -> None:
@@ -126,6 +126,14 @@ class SocketTransport:
         self._mask = _READ
         self.peer = peer
         self.unsent_bytes = 0
+        #: The last `flush` left something that the socket may take.
+        self.is_unfinished = False
+        #: What was there when it was put in line to be sent in parts; the net's.
+        self.in_line_bytes = 0
+
+    @property
+    def is_blocked(self) -> bool:
+        return bool(self._output) and not self._dirty
 
     def attach(self, connection: Connection) -> None:
         self._connection = connection
@@ -173,6 +181,7 @@ class SocketTransport:
             return
         if mask & select.EPOLLOUT and not self._dirty:
             self._dirty = True
+            self._update_mask()  # it may be a while in line, and would be told in each burst
             self._net.flush_later(self)
         if mask & _READ and not self._paused:
             self._read()
@@ -191,7 +200,7 @@ class SocketTransport:
                 self.abort()
                 return
             if count == 0:
-                self.abort()
+                self._peer_ended()
                 return
             connection.received(count)
             if count < len(buffer):
@@ -199,10 +208,18 @@ class SocketTransport:
             budget -= count
             connection = self._connection
 
+    def _peer_ended(self) -> None:
+        """The peer sends no more. It may still read what waits for its turn here."""
+        if self._output and not self.is_blocked:
+            self.close()
+            self._update_mask()
+        else:
+            self.abort()
+
     def flush(self, bytes_max: int) -> int:
         """Sends what the socket takes, at most so much; waits for EPOLLOUT if it takes no more. How
         much was sent; `is_unfinished` tells whether it would have taken more."""
-        self._dirty = False
+        self._dirty = self.is_unfinished = False
         if self._connection is None:
             return 0
         before = self.unsent_bytes
@@ -221,7 +238,7 @@ class SocketTransport:
             self.abort()
             return 0
         if self._output:
-            self._dirty = True  # the net has it in line
+            self._dirty = self.is_unfinished = True  # the net puts it in line
             self._update_mask()
             return bytes_max
         if self._closing:
@@ -231,11 +248,6 @@ class SocketTransport:
             self._update_mask()
         self._connection.drained()
         return before
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether `flush` left something that the socket may take."""
-        return self._dirty
 
     def _forget_sent(self, sent: int) -> None:
         output = self._output
@@ -280,7 +292,7 @@ class SocketTransport:
     def _update_mask(self) -> None:
         if self._connection is None:
             return
-        mask = 0 if self._paused else _READ
+        mask = 0 if self._paused or self._closing else _READ
         if self._output and not self._dirty:
             mask |= select.EPOLLOUT
         if mask != self._mask:
@@ -497,17 +509,23 @@ class RealNet:
     def _send_later(self, transport: SocketTransport) -> None:
         if not self._long:
             self._turn.later(self._send_long)
+        self._put_in_line(transport)
+
+    def _put_in_line(self, transport: SocketTransport) -> None:
         self._long.append(transport)
+        transport.in_line_bytes = transport.unsent_bytes
+        self._turn.unsent_bytes += transport.unsent_bytes
 
     def _send_long(self) -> None:
         """A turn's worth of long answers, and the rest in the next one."""
         long, left = self._long, LONG_PER_TURN_BYTES_MAX
         while long and left > 0:
             transport = long.popleft()
+            self._turn.unsent_bytes -= transport.in_line_bytes
             sent = transport.flush(min(left, LONG_PART_BYTES_MAX))
             left -= max(sent, LONG_PART_BYTES_MAX >> 6)  # a call that sends nothing costs, too
             if transport.is_unfinished:
-                long.append(transport)
+                self._put_in_line(transport)
         self.spend((LONG_PER_TURN_BYTES_MAX - left) >> SENT_UNIT_BITS)
         if long:
             self._turn.later(self._send_long)

@@ -117,6 +117,10 @@ class SimTransport:
     def is_open(self) -> bool:
         return not self._ended
 
+    @property
+    def is_blocked(self) -> bool:
+        return bool(self._output) and not self._dirty
+
     def attach(self, connection: Connection) -> None:
         self._connection = connection
         if self._incoming:

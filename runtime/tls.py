@@ -157,6 +157,10 @@ class TlsTransport:
         return self._plain_bytes + self._below.unsent_bytes
 
     @property
+    def is_blocked(self) -> bool:
+        return self._below.is_blocked
+
+    @property
     def peer_certificate(self) -> dict[str, Any] | None:
         """As `ssl.SSLSocket.getpeercert`; None before the handshake, or if the peer has none."""
         return self._tls.getpeercert() if self._is_established else None
@@ -376,8 +380,11 @@ class TlsTransport:
         if not self._is_established or self._is_closed:
             return
         if self._is_closing and self._below.unsent_bytes:
-            # The peer does not take it; as with a plain one, nobody waits for a peer to leave.
-            self._below.close()
+            if self._below.is_blocked:
+                # As with a plain one, nobody waits for a peer to leave.
+                self._below.close()
+            else:
+                self._put_off()
             return
         self._encrypt()
         if self._is_closing:

@@ -34,6 +34,8 @@ Deferred = Callable[[], None]
 
 #: A burst, or a step of `serve`, is spent after so much work, in units of about a microsecond.
 SPENT_UNITS = 5_000
+#: Who has long answers waits while so many bytes of others wait for their turn to be sent.
+BEHIND_BYTES = 4 << 20
 
 
 def _no_time() -> float:
@@ -41,7 +43,9 @@ def _no_time() -> float:
 
 
 class Turn:
-    __slots__ = ("_in_burst", "_last", "_later", "_queue", "_wake", "spent_units", "watch")
+    __slots__ = (
+        "_in_burst", "_last", "_later", "_queue", "_wake", "spent_units", "unsent_bytes", "watch",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._queue: deque[Deferred] = deque()
@@ -51,6 +55,8 @@ class Turn:
         self._later: deque[Deferred] = deque()
         #: Who handles requests adds what each costs; others do not come near the limit.
         self.spent_units = 0
+        #: What peers would take, and the driver sends in later turns; it adds and takes away.
+        self.unsent_bytes = 0
         #: Told of what is done in a burst. Where a Poller runs, its run's (runtime/loop_watch.py);
         #: else, as in the simulation, one for which no time passes.
         self.watch = LoopWatch(_no_time)
@@ -78,6 +84,11 @@ class Turn:
     def is_spent(self) -> bool:
         """Whether enough was done in this burst."""
         return self.spent_units > SPENT_UNITS
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits to be sent that long answers are not to be made."""
+        return self.unsent_bytes > BEHIND_BYTES
 
     def begin(self) -> None:
         """A burst of input starts: what is deferred now waits for `run`."""

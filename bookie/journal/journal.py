@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -98,6 +99,7 @@ class Journal:
         "_offset",
         "_progressed",
         "_pumping",
+        "_put_off_count",
         "_run_crc",
         "_run_end",
         "_run_start",
@@ -139,8 +141,9 @@ class Journal:
         self._buffered_writes_threshold = config.journal_buffered_writes_threshold_bytes
         #: Bytes to write in one turn, and what is left of them.
         self._turn_size = self._turn_size_max = config.journal_turn_size_max_bytes
-        #: `_go_on` will be called, or whoever waits does what it would.
+        #: `_go_on` will be called, or whoever waits does what it would; the how manieth time.
         self._is_put_off = False
+        self._put_off_count = 0
         self._long_run_min = config.journal_kept_entry_min_bytes or sys.maxsize
         #: Of long runs, in the order of writing; whoever knows the views takes them out.
         self.placements: deque[Placement] = deque()
@@ -307,8 +310,9 @@ class Journal:
             if self._failure is not None:
                 raise self._failure
             if self._is_put_off:  # while stopping, nobody may be there to run the turn
+                count = self._put_off_count
                 await trio.lowlevel.checkpoint()
-                self._go_on()
+                self._go_on(count)
                 continue
             if group.synced is None:
                 group.synced = trio.Event()
@@ -375,9 +379,7 @@ class Journal:
             or self._building.written_dones
             or any(group.written_dones for group in self._sealed)
         ):
-            if self._building.record_count:
-                self._seal()
-            self._write_sealed()
+            self._write_some()
         if self._has_written:
             self._tell_written()
             # A sync may hold the loop up, and the answers are to leave before it.
@@ -387,9 +389,14 @@ class Journal:
             return self._start_sync()
         return False
 
-    def _write_sealed(self) -> None:
-        """As much as there is room for in the journal, and in this turn."""
-        while self._sealed and not self._is_put_off and self._make_room(self._sealed[0]):
+    def _write_some(self) -> None:
+        """As much as there is room for in the journal, and in this turn. What comes while something
+        is put off is one group with what comes after it."""
+        if self._is_put_off:
+            return
+        if self._building.record_count:
+            self._seal()
+        while self._sealed and self._make_room(self._sealed[0]):
             if not self._turn_size:
                 self._put_off(self._turn.later)
                 return
@@ -403,14 +410,16 @@ class Journal:
         if self._is_put_off:
             return
         self._is_put_off = True
-        until(self._go_on)
+        self._put_off_count += 1
+        until(partial(self._go_on, self._put_off_count))
         for group in self._pending_groups():
             if group.synced is not None:
                 group.synced.set()
                 group.synced = None
 
-    def _go_on(self) -> None:
-        if self._is_put_off:
+    def _go_on(self, count: int) -> None:
+        """Once for each time that it was put off, whoever comes first."""
+        if self._is_put_off and count == self._put_off_count and self._file is not None:
             self._is_put_off = False
             self.pump()
             self._turn.spent_units += (self._turn_size_max - self._turn_size) >> TURN_UNIT_BITS

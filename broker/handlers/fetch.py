@@ -45,6 +45,7 @@ import trio
 
 from broker.api import Abandonable, Api, Reply, Request, Steps, in_slices
 from broker.authorization import AclOperation, ResourceType
+from broker.handlers.fetch_room import FetchRoom
 from broker.handlers.fetch_wait import WaitingFetch, Wakes
 from broker.handlers.fetch_watch import (
     PARTITION_UNITS,
@@ -92,11 +93,11 @@ WAIT_MS_MAX = 300_000
 #: Some 400 bytes each, for as long as a fetch waits or its session lasts.
 PARTITIONS_MAX = 10_000
 WAITING_PARTITIONS_MAX = 200_000
-#: More are looked at in slices, by a task.
-PARTITIONS_AT_ONCE = 200
-#: Of these, reading that costs more is gone on with by a task, others in between; in units of
-#: `Steps`.
-AT_ONCE_UNITS = 1_000
+#: More are looked at in slices, by a task: so many, each with a batch, are 4 ms.
+PARTITIONS_AT_ONCE = 100
+#: Of these, a look that costs more is gone on with by a task, others in between; in units of
+#: `Steps`. Where nothing is found it never costs so much.
+AT_ONCE_UNITS = 2_500
 #: Aborted transactions that are put into an answer in one step.
 LISTED_PER_STEP = 1_000
 #: A read that finds something, beside its bytes; and bytes that are read in a unit of a step.
@@ -150,6 +151,7 @@ class FetchHandler:
         self.waiting_partitions = 0
         self._is_freeing = False
         self.wakes = Wakes(turn)
+        self.room = FetchRoom(turn)
 
     def apis(self) -> list[Api]:
         return [Api(ApiKey.FETCH, 4, 18, self.fetch)]
@@ -215,7 +217,7 @@ class FetchHandler:
             self._is_freeing = True
             self.turn.later(self._free_some)
         count = len(context.wanted)
-        if count > PARTITIONS_AT_ONCE:
+        if count > PARTITIONS_AT_ONCE or self.room.is_full:
             return Abandonable(partial(self._fetch_in_task, body, context, None, None))
         collected = Collected.nothing()
         collecting = self.collect(body, context, collected)
@@ -398,6 +400,7 @@ class FetchHandler:
                 if watching is not None:
                     watching.begin()
                 if collected is None:
+                    await self.room.enter()
                     collected = await in_slices(self.collect(body, context))
                 is_late = trio.current_time() >= deadline
                 log = self._must_load(body, collected)

@@ -1,7 +1,8 @@
 """Fetches that wait for data: what they do when a partition moves, and when their time is over.
 
 One append may wake thousands of them. Each is looked at in the turn of the append while that turn
-is not spent, and the others in later turns, in the order in which they were woken.
+is not spent, and while what was read for others does not wait to be sent; the others in later
+turns, in the order in which they were woken.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Wakes:
         """Whether it will be looked at later, and not now."""
         turn = self._turn
         turn.spent_units += LOOK_UNITS
-        if not turn.is_spent:
+        if not (turn.is_spent or turn.is_behind):
             return False
         if not self._waiting:
             turn.later(self._look_at_some)
@@ -47,14 +48,14 @@ class Wakes:
         return True
 
     def _look_at_some(self) -> None:
-        waiting = self._waiting
-        while waiting and not self._turn.is_spent:
-            self._turn.spent_units += LOOK_UNITS
+        waiting, turn = self._waiting, self._turn
+        while waiting and not (turn.is_spent or turn.is_behind):
+            turn.spent_units += LOOK_UNITS
             fetch, part = next(iter(waiting))
             del waiting[fetch, part]
             fetch.look(part)
         if waiting:
-            self._turn.later(self._look_at_some)
+            turn.later(self._look_at_some)
 
 
 class FetchesThatWait(Fetches, Protocol):

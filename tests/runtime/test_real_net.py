@@ -1,5 +1,6 @@
 """RealNet against plain sockets: bursts, order, half-sent frames, slow readers, closing."""
 
+import select
 import socket
 from collections import Counter
 from contextlib import ExitStack
@@ -358,3 +359,183 @@ async def test_a_client_that_leaves_while_its_long_answer_leaves_in_parts(net):
         while net.connection_count:
             await trio.sleep(0.01)
     assert not net._long
+
+
+async def test_who_sends_no_more_has_its_long_answer_nevertheless(net):
+    class Long(Echo):
+        def received(self, count):
+            self.transport.write([bytes(3 << 20)])
+
+    listener = net.listen("127.0.0.1", 0, Long)
+
+    def read():
+        got = 0
+        with socket.create_connection(listener.address) as client:
+            client.sendall(b"x")
+            client.shutdown(socket.SHUT_WR)
+            while some := client.recv(1 << 20):
+                got += len(some)
+        return got
+
+    with trio.fail_after(20):
+        assert await trio.to_thread.run_sync(read) == 3 << 20
+        while net.connection_count:
+            await trio.sleep(0.01)
+
+
+async def test_who_sends_no_more_and_reads_nothing_is_closed(net):
+    class Long(Echo):
+        def received(self, count):
+            self.transport.write([bytes(30 << 20)])
+
+    listener = net.listen("127.0.0.1", 0, Long)
+    with socket.socket() as client, trio.fail_after(20):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(listener.address)
+        client.sendall(b"x")
+        client.shutdown(socket.SHUT_WR)
+        while not net.accepted_count:
+            await trio.sleep(0.01)
+        while net.connection_count:
+            await trio.sleep(0.01)
+
+
+async def test_who_writes_when_drained_stands_in_line_once(net):
+    most, most_bytes = 0, 0
+
+    class Eager(Echo):
+        def received(self, count):
+            self.transport.write([bytes(1 << 19)])
+
+        def drained(self):
+            super().drained()
+            if self.drains < 40:
+                self.transport.write([bytes(1 << 19)])
+
+    send = net._send_long
+
+    def look():
+        nonlocal most, most_bytes
+        most = max(most, max(Counter(map(id, net._long)).values()))
+        most_bytes = max(most_bytes, net._turn.unsent_bytes)
+        assert net._turn.unsent_bytes == sum(each.unsent_bytes for each in net._long)
+        send()
+
+    net._send_long = look
+    listener = net.listen("127.0.0.1", 0, Eager)
+
+    def read():
+        with socket.create_connection(listener.address) as client:
+            client.sendall(b"x")
+            got = 0
+            while got < 40 << 19:
+                got += len(client.recv(1 << 20))
+
+    with trio.fail_after(30):
+        await trio.to_thread.run_sync(read)
+        assert most <= 1
+        assert most_bytes <= 1 << 19
+        while net.connection_count:
+            await trio.sleep(0.01)
+    assert not net._turn.unsent_bytes
+
+
+async def test_what_waits_in_line_is_not_told_ready_all_the_while(net, monkeypatch):
+    """Level-triggered: it would be in each burst."""
+    told = 0
+    on_events = SocketTransport.on_events
+
+    def counted(transport, mask):
+        nonlocal told
+        told += bool(mask & select.EPOLLOUT)
+        on_events(transport, mask)
+
+    monkeypatch.setattr(SocketTransport, "on_events", counted)
+
+    class Long(Echo):
+        def received(self, count):
+            self.transport.write([bytes(8 << 20)])
+
+    listener = net.listen("127.0.0.1", 0, Long)
+
+    async def read():
+        async with await trio.open_tcp_stream("127.0.0.1", listener.address[1]) as stream:
+            await stream.send_all(b"x")
+            assert len(await receive_exactly(stream, 8 << 20)) == 8 << 20
+
+    flushes = 0
+    flush = SocketTransport.flush
+
+    def flushed(transport, bytes_max):
+        nonlocal flushes
+        flushes += 1
+        return flush(transport, bytes_max)
+
+    monkeypatch.setattr(SocketTransport, "flush", flushed)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for _ in range(30):
+                nursery.start_soon(read)
+    assert told <= flushes
+
+
+async def test_a_turn_of_long_answers_is_charged_and_has_a_bound_for_each_connection(net):
+    sent, units = [], []
+
+    class Taker:
+        """A transport whose peer takes all."""
+
+        in_line_bytes = 0
+        is_unfinished = True
+
+        def __init__(self):
+            self.unsent_bytes = 8 << 20
+
+        def flush(self, bytes_max):
+            sent.append(bytes_max)
+            self.unsent_bytes -= bytes_max
+            self.is_unfinished = self.unsent_bytes > 0
+            return bytes_max
+
+    for transport in (Taker(), Taker()):
+        net._dirty.append(transport)
+    net._flush_dirty()
+    assert sent == [real_net.LONG_PER_TURN_BYTES_MAX]
+    net._dirty.append(Taker())
+    net._flush_dirty()
+    assert len(sent) == 1, "others are in line already"
+    assert net._turn.unsent_bytes == 23 << 20
+    sent.clear()
+    net._turn.spent_units = 0
+    net._send_long()
+    units.append(net._turn.spent_units)
+    assert sent == [real_net.LONG_PART_BYTES_MAX] * 4
+    assert units == [real_net.LONG_PER_TURN_BYTES_MAX >> real_net.SENT_UNIT_BITS]
+    while net._long:
+        net._send_long()
+    assert net._turn.unsent_bytes == 0
+
+
+async def test_what_is_left_is_sent_at_the_end(nursery):
+    turn = Turn()
+    poller = Poller(turn)
+    net = RealNet(poller)
+    nursery.start_soon(turn.serve)
+    await nursery.start(poller.run)
+    connections = []
+
+    def make(transport):
+        connections.append(Echo(transport))
+        return connections[-1]
+
+    listener = net.listen("127.0.0.1", 0, make)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as inner:
+            await inner.start(net.run)
+            stream = await trio.open_tcp_stream("127.0.0.1", listener.address[1])
+            while not connections:
+                await trio.sleep(0.01)
+            connections[0].transport.write([bytes(2 << 20)])
+            inner.cancel_scope.cancel()
+        assert len(await receive_exactly(stream, 1 << 30)) > 300 << 10
+        await stream.aclose()

@@ -1,5 +1,6 @@
 """The TLS layer: over sockets against Python's ssl, and over pipes of our own cut anywhere."""
 
+import socket
 import ssl
 import subprocess
 from contextlib import suppress
@@ -109,6 +110,10 @@ class Pipe:
     @property
     def unsent_bytes(self):
         return len(self.output)
+
+    @property
+    def is_blocked(self):
+        return bool(self.output)
 
     def attach(self, connection):
         self.connection = connection
@@ -622,6 +627,38 @@ async def _until(condition):
     with trio.fail_after(5):
         while not condition():
             await trio.sleep(0.01)
+
+
+async def test_a_close_behind_a_long_answer_sends_all_of_it(world, contexts):
+    """It leaves in parts: what waits for its turn is not what the peer does not take."""
+    net, turn, timers = world
+    tls = Tls(contexts[1], turn, timers)
+    data = bytes(3 << 20)
+
+    class Farewell(Keeper):
+        def received(self, count):
+            self.transport.write([data])
+            self.transport.close()
+
+    listener = net.listen("127.0.0.1", 0, tls_factory(Farewell, tls, server_side=True))
+    client = ssl.create_default_context()
+    client.load_verify_locations(cadata=_pem(contexts))
+
+    def read():
+        got = 0
+        with (
+            socket.create_connection(listener.address) as raw,
+            client.wrap_socket(
+                raw, server_hostname="localhost", suppress_ragged_eofs=False
+            ) as secure,
+        ):
+            secure.sendall(b"x")
+            while some := secure.recv(1 << 20):
+                got += len(some)
+        return got
+
+    with trio.fail_after(20):
+        assert await trio.to_thread.run_sync(read) == len(data)
 
 
 async def test_our_client_on_pythons_server(world, pem, contexts, nursery):

@@ -81,9 +81,10 @@ logger = logging.getLogger(__name__)
 SUSPENDED_LOOK_SECONDS = 1.0
 #: What could not be written because metadata is away is tried again this often.
 AWAY_RETRY_SECONDS = 0.5
-#: An old ledger that could not be closed (metadata is away, nothing is in it) is looked at again by
-#: an append so much later.
-ROLL_AGAIN_SECONDS = 1.0
+#: An append looks for the ledger's age this long after the last look at the earliest: with a
+#: `segment.ms` of milliseconds each would ask for a ledger, and one that is old and cannot be
+#: closed (metadata is away) would be looked at by all.
+ROLL_LOOK_SECONDS = 1.0
 #: How long a tenure's end may wait for the deletion of what was not used.
 DISCARD_SECONDS = 2.0
 #: Swaps that one compare-and-set has at most: each may make an archive anew.
@@ -431,10 +432,8 @@ class Keeper:
 
     def _ask_to_roll(self) -> None:
         """What is appended once the open ledger is old calls the keeper: the next periodic look may
-        be minutes away. One that is old and cannot be closed now is asked for again, but not by
-        each append."""
-        ms = self._ms_to_roll()
-        seconds = ms / 1000 if ms > 0 else ROLL_AGAIN_SECONDS
+        be minutes away."""
+        seconds = max(self._ms_to_roll() / 1000, ROLL_LOOK_SECONDS)
         self._log.queue.attention_time = trio.current_time() + seconds
 
     async def _widening_due(self) -> bool:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import trio
+import trio.testing
 
 from bookie.config import BookieConfig
 from runtime.sim_disk import SimDisk, SimFile
@@ -157,3 +158,85 @@ async def test_it_is_not_left_while_a_group_is_half_written(rig):
     while later(rig.turn):
         pass
     assert rig.journal.leave()
+
+
+@pytest.mark.parametrize("waiters", [1, 4, 16])
+async def test_many_who_wait_do_not_write_more_in_one_turn(rig, monkeypatch, waiters):
+    """Each of them goes on with what is put off, if nobody else did."""
+
+    class Passes(trio.abc.Instrument):
+        number = 0
+
+        def before_io_wait(self, timeout):
+            self.number += 1
+
+    passes, written, pwrite = Passes(), {}, SimFile.pwrite
+    trio.lowlevel.add_instrument(passes)
+
+    def counted(file, buffers, offset):
+        size = sum(map(len, buffers))
+        written[passes.number] = written.get(passes.number, 0) + size
+        pwrite(file, buffers, offset)
+
+    monkeypatch.setattr(SimFile, "pwrite", counted)
+    answers = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.turn.serve)
+        await trio.testing.wait_all_tasks_blocked()
+        written.clear()
+        add(rig, 100, answers)
+        group = rig.journal.cut()
+        with trio.fail_after(5):
+            async with trio.open_nursery() as waits:
+                for _ in range(waiters):
+                    waits.start_soon(rig.journal.wait_durable, group)
+            while len(answers) < 100:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    trio.lowlevel.remove_instrument(passes)
+    assert max(written.values()) <= 2 * TURN_SIZE
+
+
+async def test_who_waits_already_goes_on_with_what_is_put_off(rig):
+    add(rig, 30, [])
+    group = rig.journal.cut()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.journal.wait_durable, group)
+            await trio.testing.wait_all_tasks_blocked()
+            rig.journal.pump()
+    assert rig.journal.is_durable(group)
+
+
+async def test_a_pump_meanwhile_writes_nothing_more(rig, writes):
+    add(rig, 30, [])
+    rig.turn.run()
+    writes.clear()
+    rig.journal.pump()
+    assert not writes
+    rig.turn.spent_units = 0
+    later(rig.turn)
+    assert sum(writes) == TURN_SIZE
+    assert rig.turn.spent_units == TURN_SIZE >> 9
+
+
+async def test_what_comes_meanwhile_is_one_group(rig):
+    answers = []
+    add(rig, 30, answers)
+    rig.turn.run()
+    groups = rig.journal.statistics().groups
+    for number in range(30):
+        add(rig, 1, answers, size=20, start=30 + number)
+        rig.turn.run()
+    while later(rig.turn):
+        pass
+    assert len(answers) == 60
+    assert rig.journal.statistics().groups - groups <= 4
+
+
+async def test_what_was_put_off_ends_with_the_journal(rig):
+    add(rig, 30, [])
+    rig.turn.run()
+    rig.journal.close()
+    later(rig.turn)
+    assert replayed(rig.disk)[0] == []

@@ -71,26 +71,28 @@ def test_a_mended_index_remembers_no_ends_of_before(tmp_path):
 class NoSpaceAtSync:
     """As RocksDB says it where a table cannot be synced."""
 
-    def __init__(self, rocks):
+    def __init__(self, rocks, call):
         self._rocks = rocks
+        self._call = call
 
     def __getattr__(self, name):
         return getattr(self._rocks, name)
 
     def flush(self, wait):
         name = f"{self._rocks.path()}/000009.sst"
-        raise OSError(f"IO error: {NO_SPACE}: While fdatasync: {name}: {NO_SPACE}")
+        raise OSError(f"IO error: {NO_SPACE}: While {self._call}: {name}: {NO_SPACE}")
 
 
-def test_a_sync_that_failed_is_no_lack_of_space(tmp_path):
+@pytest.mark.parametrize("call", ["fdatasync", "fsync"])
+def test_a_sync_that_failed_is_no_lack_of_space(tmp_path, call):
     """The disk may say so; what it has of the table nobody knows, and the bookie is to end."""
     index = RocksIndex(str(tmp_path), 1 << 20)
     index.open()
     index.put(1, [0, 1], [10, 11])
     locations = index._locations
     rocks = locations.rocks
-    locations.rocks = NoSpaceAtSync(rocks)
-    with pytest.raises(OSError, match="While fdatasync") as caught:
+    locations.rocks = NoSpaceAtSync(rocks, call)
+    with pytest.raises(OSError, match=f"While {call}") as caught:
         locations.flush()
     assert caught.value.errno is None
     assert not locations.is_stuck

@@ -1,5 +1,7 @@
 """Which partitions a broker holds follows what it is told, also while it starts and in slices."""
 
+from dataclasses import replace
+
 import trio
 
 from broker.log.manager import PARTITIONS_PER_TURN
@@ -100,3 +102,28 @@ async def test_changes_of_other_partitions_do_not_keep_a_later_one_from_being_fo
     is_noticed = log.is_closing or log.state is State.OFFLINE
     await one.kill()
     assert is_noticed
+
+
+async def test_changed_settings_reach_what_is_held(autojump_clock, sim, nursery):
+    """Of one topic, and the broker's own; the keeper hears of them, too, for the ledger's age."""
+    cluster = sim.Cluster()
+    one = await cluster.start(nursery, 1)
+    topic = await cluster.create_topic(one, 1)
+    cluster.assignments.assign(topic.id, 0, 1)
+    await trio.sleep(10)
+    log = one.log(0)
+    await log.append(sim.batch(b"x"))
+    far = log.queue.attention_time - trio.current_time()
+    await one.catalog.change_configs(topic.name, lambda _: {"segment.ms": "50000"})
+    await trio.sleep(1)
+    by_topic = log.config.segment_ms, log.queue.attention_time - trio.current_time()
+    in_force = one.catalog.config
+    one.catalog.config = lambda asked: replace(in_force(asked), segment_ms=20_000)
+    one.manager.refresh_configs()
+    by_broker = log.config.segment_ms, log.queue.attention_time - trio.current_time()
+    await one.kill()
+    assert far > 1_000
+    assert by_topic[0] == 50_000
+    assert by_topic[1] <= 50
+    assert by_broker[0] == 20_000
+    assert by_broker[1] <= 20
