@@ -123,7 +123,7 @@ PARTS = (
     properties("wire", 7.5, "tests/wire"),
     properties(
         *("ledger", 5, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
-        *("tests/joined", "tests/pyspark_quire", "tests/spark_jobs"),
+        *("tests/bookie", "tests/joined", "tests/pyspark_quire", "tests/spark_jobs"),
     ),
     properties("broker", 6.5, "tests/broker"),
     chaos("bookies", 4, "bookies"),

@@ -1,3 +1,5 @@
+"""What a broker asks of all its partitions together."""
+
 from types import SimpleNamespace
 
 from broker.log.manager import LOOKS_PER_TURN

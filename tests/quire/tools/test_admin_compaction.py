@@ -1,3 +1,5 @@
+"""What the pages of compaction ask of all partitions."""
+
 from types import SimpleNamespace
 
 import pytest
