@@ -4,8 +4,8 @@ All sockets that are ready are read in one burst and their bytes handed to the c
 turn runs once for all (runtime.turn), then the replies leave, one `sendmsg` for each connection. A
 task per connection was measured at half the requests per second.
 
-Sending is copying, a millisecond for half a megabyte, and many answers of megabytes may be ready in
-one turn. So much of them leaves at once; the rest follows in later turns, a part of each connection
+Sending is copying, a millisecond for half a megabyte where memory is cold, and many answers of
+megabytes may be ready in one turn. So much of them leaves at once; the rest follows in later turns, a part of each connection
 in its turn, and short answers go ahead of it.
 
 Owner of all state here: the event loop's thread.
@@ -51,7 +51,7 @@ LISTEN_BACKLOG = 1024
 SEND_BUFFERS_MAX = 512
 JOIN_BYTES_MAX = 16 << 10
 #: What leaves in one turn of answers that are longer than `SHORT_BYTES_MAX`, and of one connection.
-LONG_PER_TURN_BYTES_MAX, LONG_PART_BYTES_MAX = 1 << 20, 256 << 10
+LONG_PER_TURN_BYTES_MAX, LONG_PART_BYTES_MAX = 2 << 20, 512 << 10
 SHORT_BYTES_MAX = 64 << 10
 #: Sending so many bytes costs about a microsecond, the unit of a turn.
 SENT_UNIT_BITS = 9

@@ -308,7 +308,7 @@ def sent_per_call(monkeypatch):
 
 
 async def test_long_answers_leave_in_parts_and_short_ones_ahead_of_them(net, sent_per_call):
-    """Eight of 3.6 MB each at once: a turn sends a megabyte of them. Who asks for little meanwhile
+    """Eight of 3.6 MB each at once: a turn sends two megabytes of them. Who asks for little meanwhile
     has it before any of them."""
     listener = net.listen("127.0.0.1", 0, Library)
     books, order = [], []
@@ -504,7 +504,7 @@ async def test_a_turn_of_long_answers_is_charged_and_has_a_bound_for_each_connec
     net._dirty.append(Taker())
     net._flush_dirty()
     assert len(sent) == 1, "others are in line already"
-    assert net._turn.unsent_bytes == 23 << 20
+    assert net._turn.unsent_bytes == (24 << 20) - real_net.LONG_PER_TURN_BYTES_MAX
     sent.clear()
     net._turn.spent_units = 0
     net._send_long()
