@@ -5,8 +5,8 @@ turn runs once for all (runtime.turn), then the replies leave, one `sendmsg` for
 task per connection was measured at half the requests per second.
 
 Sending is copying, a millisecond for half a megabyte where memory is cold, and many answers of
-megabytes may be ready in one turn. So much of them leaves at once; the rest follows in later turns, a part of each connection
-in its turn, and short answers go ahead of it.
+megabytes may be ready in one turn. So much of them leaves at once; the rest follows in later turns,
+a part of each connection in its turn, and short answers go ahead of it.
 
 Owner of all state here: the event loop's thread.
 """
