@@ -308,8 +308,8 @@ def sent_per_call(monkeypatch):
 
 
 async def test_long_answers_leave_in_parts_and_short_ones_ahead_of_them(net, sent_per_call):
-    """Eight of 3.6 MB each at once: a turn sends two megabytes of them. Who asks for little meanwhile
-    has it before any of them."""
+    """Eight of 3.6 MB each at once: a turn sends two megabytes of them. Who asks for little
+    meanwhile has it before any of them."""
     listener = net.listen("127.0.0.1", 0, Library)
     books, order = [], []
 
