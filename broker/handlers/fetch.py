@@ -389,12 +389,15 @@ class FetchHandler:
         deadline = trio.current_time() + body.max_wait_ms / 1000
         watching: Watching | None = None
         has_turn = False
-        if collecting is not None and abandonable.has_turn:
-            # Else what it has read is let go, and read again when it can be sent.
+        if collecting is not None:
             has_turn = True
-            collected = await in_slices(collecting)
-        elif collecting is not None:
-            collecting.close()
+            if abandonable.has_turn:
+                collected = await in_slices(collecting)
+            else:
+                # What it has read is let go, and read again when it can be sent.
+                collecting.close()
+                del collecting
+                await abandonable.turn()
         try:
             while True:
                 if watching is not None:

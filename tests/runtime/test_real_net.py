@@ -479,6 +479,49 @@ async def test_what_waits_in_line_is_not_told_ready_all_the_while(net, monkeypat
     assert told <= flushes
 
 
+async def test_only_who_waits_for_its_peer_is_told_when_that_takes_more(net, monkeypatch):
+    """The descriptor's mask, as the peer takes nothing, some, and all."""
+    masks, transports = [], []
+    modify = net.modify
+
+    def noted(fd, mask):
+        masks.append(mask)
+        modify(fd, mask)
+
+    net.modify = noted
+
+    def make(transport):
+        transports.append(transport)
+        return Echo(transport)
+
+    listener = net.listen("127.0.0.1", 0, make)
+    with socket.socket() as client, trio.fail_after(20):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(listener.address)
+        while not transports:
+            await trio.sleep(0.01)
+        (transport,) = transports
+        transport.write([bytes(16 << 20)])
+        while not transport.is_blocked:
+            await trio.lowlevel.checkpoint()
+        assert masks[-1] == real_net._READ | select.EPOLLOUT
+        transport.write([b"more"])  # in line again, and the peer still takes nothing
+        assert not transport.is_blocked
+        monkeypatch.setattr(
+            SocketTransport, "_send_some", lambda own, most: min(most, own.unsent_bytes)
+        )
+        transport.flush(1 << 20)
+        assert transport.is_unfinished
+        assert masks[-1] == real_net._READ, "what is in line goes on by itself"
+        transport._dirty = False
+        transport._update_mask()
+        assert masks[-1] == real_net._READ | select.EPOLLOUT
+        transport.flush(1 << 30)
+        assert not transport.is_unfinished
+        assert masks[-1] == real_net._READ, "and what is sent waits for nothing"
+        transport.abort()
+
+
 async def test_a_turn_of_long_answers_is_charged_and_has_a_bound_for_each_connection(net):
     sent, units = [], []
 

@@ -240,3 +240,51 @@ async def test_what_was_put_off_ends_with_the_journal(rig):
     rig.journal.close()
     later(rig.turn)
     assert replayed(rig.disk)[0] == []
+
+
+async def test_a_sync_follows_in_the_turn_in_which_unsynced_adds_are_answered(rig, monkeypatch):
+    """Behind the answers, which leave first."""
+    order, sync = [], SimFile.sync
+
+    def noted(file, done):
+        order.append("sync")
+        sync(file, done)
+
+    monkeypatch.setattr(SimFile, "sync", noted)
+    rig.journal.append_unsynced(memoryview(b"x" * 100), 0, 100, lambda _: order.append("answer"))
+    rig.turn.defer(lambda: order.append("request"))
+    rig.turn.run()
+    assert order == ["request", "answer", "sync"]
+    assert not rig.turn._later
+
+
+async def test_a_write_in_slices_takes_as_long_as_all_of_them(config, monkeypatch):
+    """What other turns do meanwhile is no part of it."""
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    rig = Rig(SimDisk(random.Random(1)), config, TURN_SIZE)
+    rig.journal._clock = clock
+    await rig.open()
+    pwrite = SimFile.pwrite
+
+    def slow(file, buffers, offset):
+        clock.now += 0.25
+        pwrite(file, buffers, offset)
+
+    monkeypatch.setattr(SimFile, "pwrite", slow)
+    add(rig, 10, [])
+    rig.turn.run()
+    clock.now += 100
+    slices = 1
+    while later(rig.turn):
+        clock.now += 100
+        slices += 1
+    statistics = rig.journal.statistics()
+    assert statistics.groups == 1
+    assert statistics.write_latency.sum_seconds == slices * 0.25

@@ -14,6 +14,7 @@ from broker.cluster.view import StandaloneView
 from broker.handlers.cluster import ClusterHandler
 from broker.handlers.configs import ConfigsHandler
 from broker.handlers.topics import TopicsHandler
+from broker.log.read.segment import Segment
 from broker.node.shares import ShareGroupParts
 from broker.share.ports import ShareGroupSettings, ShareState, StateBatch
 from metadata.memory import MemoryStore
@@ -305,3 +306,19 @@ async def share_member(shares, server):
         return member
 
     return make
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """(offset, bytes) of each read of entries that found some."""
+    found = []
+    read_nowait = Segment.read_nowait
+
+    def counting(segment, offset, size_max, **options):
+        got = read_nowait(segment, offset, size_max, **options)
+        if got is not None and got.size_bytes:
+            found.append((offset, got.size_bytes))
+        return got
+
+    monkeypatch.setattr(Segment, "read_nowait", counting)
+    return found

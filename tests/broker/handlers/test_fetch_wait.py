@@ -5,6 +5,7 @@ import trio
 
 from broker.handlers import fetch
 from broker.handlers.fetch_wait import LOOK_UNITS, WaitingFetch, Wakes
+from broker.handlers.fetch_watch import PARTITION_UNITS
 from runtime.turn import BEHIND_BYTES, SPENT_UNITS, Turn
 from tests.broker.handlers.test_fetch_waits import LONG_MS, handler_of
 
@@ -127,16 +128,20 @@ async def test_one_that_reads_more_than_a_turn_may_goes_on_with_it(
     assert 60 < spent < 150
 
 
-async def test_it_is_read_anew_if_others_are_answered_before(client, requests, many, waiting):
+async def test_it_is_read_anew_if_others_are_answered_before(
+    client, requests, many, waiting, reads
+):
     other = await client.server.connect()
     await other.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
     await waiting(client.server, 1)
     await other.send(requests.fetch(*many, max_wait_ms=LONG_MS), version=12)
     await trio.sleep(0.05)
+    assert 0 < len(reads) < 10, "before it can be sent only what shows that it is much"
     await client.produce("t", [b"x"])
     first = await other.receive()
     assert requests.values(first.responses[0].partitions[0].records) == [(0, b"x")]
     check_all(requests, await other.receive())
+    assert len(reads) < 55, "once more in all"
 
 
 async def test_it_waits_if_all_of_it_is_too_little(client, requests, many, waiting):
@@ -201,3 +206,21 @@ async def test_the_last_partition_is_read_whatever_it_costs(client, requests, mo
     await client.produce("t", [b"x"])
     got = await client.fetch("t", 0)
     assert requests.values(got.records) == [(0, b"x")]
+
+
+@pytest.mark.parametrize("size", [1, 500_000])
+async def test_what_a_read_costs_grows_with_its_bytes(client, requests, monkeypatch, size):
+    await client.produce("t", [bytes(size)])
+    steps = []
+    begin = fetch.FetchHandler._begin
+
+    def counted(handler, *arguments):
+        before = handler.turn.spent_units
+        is_all = begin(handler, *arguments)
+        steps.append(handler.turn.spent_units - before)
+        return is_all
+
+    monkeypatch.setattr(fetch.FetchHandler, "_begin", counted)
+    await client.fetch("t", 0)
+    (units,) = steps
+    assert units == PARTITION_UNITS + fetch.READ_UNITS + ((size + 70) >> fetch.READ_BYTES_SHIFT)

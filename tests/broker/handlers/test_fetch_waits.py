@@ -7,7 +7,6 @@ import pytest
 
 from broker.handlers import fetch
 from broker.log.partition import State
-from broker.log.read.segment import Segment
 from wire.kafka.api_keys import ApiKey
 
 LONG_MS = 600_000
@@ -34,22 +33,6 @@ def looks(monkeypatch):
         return collect(handler, body, context, *collected)
 
     monkeypatch.setattr(fetch.FetchHandler, "collect", counting)
-    return found
-
-
-@pytest.fixture
-def reads(monkeypatch):
-    """(offset, bytes) of each read of entries that found some."""
-    found = []
-    read_nowait = Segment.read_nowait
-
-    def counting(segment, offset, size_max, **options):
-        got = read_nowait(segment, offset, size_max, **options)
-        if got is not None and got.size_bytes:
-            found.append((offset, got.size_bytes))
-        return got
-
-    monkeypatch.setattr(Segment, "read_nowait", counting)
     return found
 
 

@@ -515,6 +515,27 @@ async def test_very_many_partitions_are_told_in_slices(autojump_clock, sim, nurs
     await one.kill()
 
 
+async def test_who_looks_at_all_partitions_may_go_on_when_some_came_and_went(
+    autojump_clock, sim, nursery
+):
+    cluster = sim.Cluster()
+    one = await cluster.start(nursery, 1)
+    topic = await cluster.create_topic(one, 3)
+    for partition in range(2):
+        cluster.assignments.assign(topic.id, partition, 1)
+    logs = [await online(one, partition) for partition in range(2)]
+    looked = one.manager.all()
+    assert next(looked) is logs[0]
+    cluster.assignments.assign(topic.id, 2, 1)
+    await online(one, 2)
+    other = await one.catalog.create("other", 1, {}, 1)
+    cluster.assignments.assign(other.id, 0, 1)
+    await trio.sleep(1)
+    assert one.manager.get("other", 0)
+    assert list(looked) == logs[1:], "of each topic as it was when it came to it"
+    await one.kill()
+
+
 async def test_a_stop_ends_what_waits_for_its_end(autojump_clock, sim, nursery, monkeypatch):
     """A deleted topic's later partitions are found by nobody: a stop knows them nevertheless."""
     monkeypatch.setattr(manager_module, "PARTITIONS_PER_TURN", 1)
