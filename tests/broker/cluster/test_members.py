@@ -305,30 +305,32 @@ async def test_very_many_topics_are_told_of_a_broker_in_slices(world, autojump_c
     assert {topic_id for some in slices for topic_id in some} >= led
 
 
-async def test_a_new_session_looks_at_very_many_topics_again(world, autojump_clock, monkeypatch):
-    """All of them, some in each turn."""
+@pytest.mark.parametrize("leads_them", [False, True])
+async def test_a_new_session_looks_at_very_many_topics_again(
+    world, autojump_clock, monkeypatch, leads_them
+):
+    """All that are known, some in each turn, whoever leads them."""
     monkeypatch.setattr(assigned_module, "TOPICS_PER_TURN", 2)
     one = await world.start(1)
-    topics = [(await one.catalog.create(f"t{n}", 2, {}, 1)).id for n in range(7)]
+    topics = [await one.catalog.create(f"t{n}", 2, {}, 1) for n in range(7)]
+    broker = one if leads_them else await world.start(2)
     await settle()
+    assert any(map(broker.leads, topics)) is leads_them
     marked, turns = [], []
-    folder = one.ownership._folder
-    mark, follow = folder.mark, AssignedOwnership._follow_some
-
-    def marking(name):
-        marked.append(name)
-        mark(name)
+    folder, follow = broker.ownership._folder, AssignedOwnership._follow_some
 
     def follow_some(ownership):
-        before = len(marked)
+        """What is marked here: the folder's own watches mark some, too."""
+        before, folder._dirty = dict(folder._dirty), {}
         follow(ownership)
-        turns.append(len(marked) - before)
+        marked.extend(folder._dirty)
+        turns.append(len(folder._dirty))
+        folder._dirty = before | folder._dirty
 
-    folder.mark = marking
     monkeypatch.setattr(AssignedOwnership, "_follow_some", follow_some)
-    one.store.expire_session()
+    broker.store.expire_session()
     await settle()
-    assert set(marked) == set(map(str, topics))
+    assert set(marked) == {str(topic.id) for topic in topics}
     assert max(turns) == 2
 
 

@@ -5,7 +5,7 @@ import trio
 
 from broker.handlers import fetch
 from broker.handlers.fetch_wait import LOOK_UNITS, WaitingFetch, Wakes
-from broker.handlers.fetch_watch import PARTITION_UNITS
+from broker.handlers.fetch_watch import PARTITION_UNITS, Part
 from runtime.turn import BEHIND_BYTES, SPENT_UNITS, Turn
 from tests.broker.handlers.test_fetch_waits import LONG_MS, handler_of
 
@@ -224,3 +224,30 @@ async def test_what_a_read_costs_grows_with_its_bytes(client, requests, monkeypa
     await client.fetch("t", 0)
     (units,) = steps
     assert units == PARTITION_UNITS + fetch.READ_UNITS + ((size + 70) >> fetch.READ_BYTES_SHIFT)
+
+
+async def test_a_wake_for_what_is_not_watched_any_more_is_none(
+    client, requests, waiting, monkeypatch
+):
+    """What was put off may be of an earlier look: what it counted is counted since."""
+    made, looks = [], []
+    collect = fetch.FetchHandler.collect
+
+    class Noted(WaitingFetch):
+        def __init__(self, *arguments):
+            made.append(self)
+            super().__init__(*arguments)
+
+    def counting(handler, body, context, *collected):
+        looks.append(body)
+        return collect(handler, body, context, *collected)
+
+    monkeypatch.setattr(fetch, "WaitingFetch", Noted)
+    monkeypatch.setattr(fetch.FetchHandler, "collect", counting)
+    await client.produce("t", [b"x"], partition=1)
+    other = await client.server.connect()
+    await other.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
+    await waiting(client.server, 1)
+    log = handler_of(client.server)._logs.get("t", 1)
+    made[0].look(Part(log, made[0].look, 0))
+    assert len(looks) == 1
