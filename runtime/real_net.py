@@ -5,8 +5,8 @@ turn runs once for all (runtime.turn), then the replies leave, one `sendmsg` for
 task per connection was measured at half the requests per second.
 
 Sending is copying, a millisecond for half a megabyte where memory is cold, and many answers of
-megabytes may be ready in one turn. So much of them leaves at once; the rest follows in later turns,
-a part of each connection in its turn, and short answers go ahead of it.
+megabytes may be ready in one turn. So much leaves at once; the rest follows in later turns, short
+answers first, and of long ones a part of each connection in its turn.
 
 Owner of all state here: the event loop's thread.
 """
@@ -50,8 +50,9 @@ LISTEN_BACKLOG = 1024
 #: one copy of a few kilobytes is cheaper than many vector elements.
 SEND_BUFFERS_MAX = 512
 JOIN_BYTES_MAX = 16 << 10
-#: What leaves in one turn of answers that are longer than `SHORT_BYTES_MAX`, and of one connection.
-LONG_PER_TURN_BYTES_MAX, LONG_PART_BYTES_MAX = 2 << 20, 512 << 10
+#: What leaves in one turn, and of one connection with an answer that is longer than
+#: `SHORT_BYTES_MAX`.
+PER_TURN_BYTES_MAX, LONG_PART_BYTES_MAX = 2 << 20, 512 << 10
 SHORT_BYTES_MAX = 64 << 10
 #: Sending so many bytes costs about a microsecond, the unit of a turn.
 SENT_UNIT_BITS = 9
@@ -415,8 +416,12 @@ class RealNet:
         self._turn = poller.turn
         self._open: set[SocketTransport | SocketListener] = set()
         self._dirty: list[SocketTransport] = []
-        #: Those whose answers leave in parts.
+        #: Those whose short answers wait for the next turn, and those whose leave in parts.
+        self._short: deque[SocketTransport] = deque()
         self._long: deque[SocketTransport] = deque()
+        self._is_line_due = False
+        #: What may still leave in the turn of that number.
+        self._turn_number, self._left = -1, 0
         self._resting: list[SocketListener] = []
         self.accepted_count = 0
         self.accepted_below = accepted_below()
@@ -493,42 +498,57 @@ class RealNet:
             self._turn.defer(self._flush_dirty)
         self._dirty.append(transport)
 
+    def _left_bytes(self) -> int:
+        """What may still leave in this turn."""
+        number = self._turn.number
+        if number != self._turn_number:
+            self._turn_number = number
+            self._left = PER_TURN_BYTES_MAX
+        return self._left
+
     def _flush_dirty(self) -> None:
         dirty, self._dirty = self._dirty, []
-        left = 0 if self._long else LONG_PER_TURN_BYTES_MAX
+        left = self._left_bytes()
         for transport in dirty:
             if transport.unsent_bytes <= SHORT_BYTES_MAX:
-                transport.flush(SHORT_BYTES_MAX)
-            elif left > 0:
+                if left > 0:
+                    left -= transport.flush(SHORT_BYTES_MAX)
+                else:
+                    self._put_in_line(transport, self._short)
+            elif left > 0 and not self._short and not self._long:
                 left -= transport.flush(left)
                 if transport.is_unfinished:
-                    self._send_later(transport)
+                    self._put_in_line(transport, self._long)
             else:
-                self._send_later(transport)
+                self._put_in_line(transport, self._long)
+        self._left = left
 
-    def _send_later(self, transport: SocketTransport) -> None:
-        if not self._long:
-            self._turn.later(self._send_long)
-        self._put_in_line(transport)
-
-    def _put_in_line(self, transport: SocketTransport) -> None:
-        self._long.append(transport)
+    def _put_in_line(self, transport: SocketTransport, line: deque[SocketTransport]) -> None:
+        line.append(transport)
         transport.in_line_bytes = transport.unsent_bytes
         self._turn.unsent_bytes += transport.unsent_bytes
+        self._see_to_line()
 
-    def _send_long(self) -> None:
-        """A turn's worth of long answers, and the rest in the next one."""
-        long, left = self._long, LONG_PER_TURN_BYTES_MAX
-        while long and left > 0:
-            transport = long.popleft()
+    def _see_to_line(self) -> None:
+        if not self._is_line_due:
+            self._is_line_due = True
+            self._turn.later(self._send_line)
+
+    def _send_line(self) -> None:
+        """A turn's worth of what is in line, short answers first, and the rest in the next one."""
+        self._is_line_due = False
+        before = left = self._left_bytes()
+        while left > 0 and (line := self._short or self._long):
+            transport = line.popleft()
             self._turn.unsent_bytes -= transport.in_line_bytes
             sent = transport.flush(min(left, LONG_PART_BYTES_MAX))
             left -= max(sent, LONG_PART_BYTES_MAX >> 6)  # a call that sends nothing costs, too
             if transport.is_unfinished:
-                self._put_in_line(transport)
-        self.spend((LONG_PER_TURN_BYTES_MAX - left) >> SENT_UNIT_BITS)
-        if long:
-            self._turn.later(self._send_long)
+                self._put_in_line(transport, self._long)
+        self._left = left
+        self.spend((before - left) >> SENT_UNIT_BITS)
+        if self._short or self._long:
+            self._see_to_line()
 
     def spend(self, units: int) -> None:
         self._turn.spent_units += units

@@ -44,7 +44,8 @@ def _no_time() -> float:
 
 class Turn:
     __slots__ = (
-        "_in_burst", "_last", "_later", "_queue", "_wake", "spent_units", "unsent_bytes", "watch",
+        "_in_burst", "_last", "_later", "_queue", "_wake", "number", "spent_units", "unsent_bytes",
+        "watch",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -53,6 +54,8 @@ class Turn:
         self._in_burst = False
         self._wake: trio.Event | None = None
         self._later: deque[Deferred] = deque()
+        #: Of this burst, or step of `serve`: by it is known that it is another one.
+        self.number = 0
         #: Who handles requests adds what each costs; others do not come near the limit.
         self.spent_units = 0
         #: What peers would take, and the driver sends in later turns; it adds and takes away.
@@ -93,6 +96,7 @@ class Turn:
     def begin(self) -> None:
         """A burst of input starts: what is deferred now waits for `run`."""
         self._in_burst = True
+        self.number += 1
         self.spent_units = 0
 
     def run(self) -> None:
@@ -115,6 +119,7 @@ class Turn:
                 await self._wake.wait()
             else:
                 await trio.lowlevel.checkpoint()
+            self.number += 1
             self.spent_units = 0
             for _ in range(len(later)):
                 function = later.popleft()

@@ -45,7 +45,7 @@ import trio
 
 from broker.api import Abandonable, Api, Reply, Request, Steps, in_slices
 from broker.authorization import AclOperation, ResourceType
-from broker.handlers.fetch_room import FetchRoom
+from broker.handlers.fetch_room import READ_BYTES_SHIFT, FetchRoom
 from broker.handlers.fetch_wait import WaitingFetch, Wakes
 from broker.handlers.fetch_watch import (
     PARTITION_UNITS,
@@ -100,14 +100,16 @@ PARTITIONS_AT_ONCE = 100
 AT_ONCE_UNITS = 2_500
 #: Aborted transactions that are put into an answer in one step.
 LISTED_PER_STEP = 1_000
-#: A read that finds something, beside its bytes; and bytes that are read in a unit of a step.
+#: A read that finds something, beside its bytes.
 READ_UNITS = 25
-READ_BYTES_SHIFT = 11
 #: An answer takes no more once so many partitions had a batch that was read and did not fit: it is
 #: nearly full then, and each of thousands would cost up to a megabyte more. Who asks in the same
 #: order each time reads nothing of such partitions from Kafka either.
 MISFITS_MAX = 4
 MISFIT_UNITS = 200
+#: Who is given no more goes ahead of those that wait to be read, as short answers go ahead of long
+#: ones when they are sent.
+SHORT_BYTES = 48 << 10
 #: Cold partitions that one answer may have, and that are read at a time for it.
 COLD_READS_MAX = 1_000
 COLD_READS_AT_ONCE = 16
@@ -217,12 +219,17 @@ class FetchHandler:
             self._is_freeing = True
             self.turn.later(self._free_some)
         count = len(context.wanted)
-        if count > PARTITIONS_AT_ONCE or self.room.is_full:
+        if count > PARTITIONS_AT_ONCE:
             return Abandonable(partial(self._fetch_in_task, body, context, None, None))
-        collected = Collected.nothing()
-        collecting = self.collect(body, context, collected)
-        if not self._begin(collecting, collected, count):
-            return Abandonable(partial(self._fetch_in_task, body, context, None, collecting))
+        if self.room.is_full:
+            collected = self.at_once(self.collect(body, context, bytes_max=SHORT_BYTES))
+            if collected.is_cut or collected.cold:
+                return Abandonable(partial(self._fetch_in_task, body, context, None, None))
+        else:
+            collected = Collected.nothing()
+            collecting = self.collect(body, context, collected)
+            if not self._begin(collecting, collected, count):
+                return Abandonable(partial(self._fetch_in_task, body, context, None, collecting))
         if collected.cold:
             # Nothing is read for a task that may have to wait for its turn: a burst has many.
             is_kept = not collected.size_bytes and not _is_loading(collected)
@@ -265,15 +272,30 @@ class FetchHandler:
 
     # -- reading -------------------------------------------------------------------------------
 
+    def collect_now(self, body: FetchRequest, context: FetchContext) -> Collected | None:
+        """All that needs no waiting; None if it is long, and long ones are not to be made now."""
+        if not self.turn.is_behind:
+            return self.at_once(self.collect(body, context))
+        collected = self.at_once(self.collect(body, context, bytes_max=SHORT_BYTES))
+        return None if collected.is_cut else collected
+
     def collect(
-        self, body: FetchRequest, context: FetchContext, collected: Collected | None = None
+        self,
+        body: FetchRequest,
+        context: FetchContext,
+        collected: Collected | None = None,
+        bytes_max: int | None = None,
     ) -> Steps[Collected]:
         """Reads what needs no waiting, in the session's order. `collected`: has nothing yet, and
-        is what is given."""
+        is what is given. With `bytes_max` not one batch beyond so many bytes: what `is_cut` then
+        is no answer."""
         if collected is None:
             collected = Collected.nothing()
         committed = is_committed(body)
         limit = min(body.max_bytes, self.fetch_bytes_max)
+        is_all = bytes_max is None
+        if bytes_max is not None:
+            limit = min(limit, bytes_max)
         misfits = 0
         for wanted in context.wanted:
             data = PartitionData(
@@ -306,7 +328,7 @@ class FetchHandler:
                     got = log.reader.read_nowait(
                         offset,
                         min(wanted.request.partition_max_bytes, left),
-                        at_least_one=not collected.size_bytes,
+                        at_least_one=is_all and not collected.size_bytes,
                         committed=committed,
                     )
                 if committed and got is not None and not is_full:
@@ -359,6 +381,7 @@ class FetchHandler:
     @staticmethod
     def _count(collected: Collected, wanted: Wanted, end_offset: int, got: ReadResult) -> None:
         collected.size_bytes += got.size_bytes
+        collected.is_cut |= got.next_offset < end_offset
         collected.available_bytes += available_bytes(
             wanted.request, got.size_bytes, got.next_offset, end_offset
         )
@@ -403,8 +426,7 @@ class FetchHandler:
                 if watching is not None:
                     watching.begin()
                 if collected is None:
-                    await self.room.enter()
-                    collected = await in_slices(self.collect(body, context))
+                    collected = await self._collect_in_task(body, context)
                 is_late = trio.current_time() >= deadline
                 log = self._must_load(body, collected)
                 if log is not None and not is_late:
@@ -442,6 +464,18 @@ class FetchHandler:
         if context.session is None:
             await in_slices(freed(context.wanted))
         return response
+
+    async def _collect_in_task(self, body: FetchRequest, context: FetchContext) -> Collected:
+        """Once there is room for it, if it is long."""
+        if self.room.is_full:
+            collected = await in_slices(self.collect(body, context, bytes_max=SHORT_BYTES))
+            if not collected.is_cut and not collected.cold:
+                return collected
+            await in_slices(collected.let_go())
+            await self.room.enter()
+        collected = await in_slices(self.collect(body, context))
+        self.room.read(collected.size_bytes)
+        return collected
 
     @staticmethod
     def _is_enough_now(body: FetchRequest, collected: Collected) -> bool:

@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from broker.api import ANSWER_BYTES_MAX
+
 if TYPE_CHECKING:
     from runtime.turn import Turn
 
-#: What letting one in is counted as in its turn: its look, and half a megabyte.
-LET_IN_UNITS = 500
+#: What letting one in counts as in its turn at the least, whatever those before it have read: more
+#: may be there for it.
+LET_IN_UNITS = 400
+#: Bytes that are read in a unit, and what one is taken to read that is the first to tell.
+READ_BYTES_SHIFT = 11
 
 
 class FetchRoom:
@@ -24,6 +29,8 @@ class FetchRoom:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._waiting: deque[trio.Event] = deque()
+        #: What those that were let in have read, the last ones most.
+        self._usual_bytes = ANSWER_BYTES_MAX
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -32,8 +39,13 @@ class FetchRoom:
     def is_full(self) -> bool:
         return bool(self._waiting) or self._turn.is_behind
 
+    def read(self, size_bytes: int) -> None:
+        """What one that was let in has read."""
+        self._usual_bytes += (size_bytes - self._usual_bytes) >> 2
+
     async def enter(self) -> None:
-        """Returns when there is room."""
+        """Returns when there is room. As many go on in a turn as read what it may, each as much as
+        those before it: what they read is in line to be sent afterwards only."""
         if not self.is_full:
             return
         if not self._waiting:
@@ -50,7 +62,7 @@ class FetchRoom:
     def _let_in(self) -> None:
         waiting, turn = self._waiting, self._turn
         while waiting and not turn.is_behind and not turn.is_spent:
-            turn.spent_units += LET_IN_UNITS
+            turn.spent_units += max(LET_IN_UNITS, self._usual_bytes >> READ_BYTES_SHIFT)
             waiting.popleft().set()
         if waiting:
             turn.later(self._let_in)

@@ -1,8 +1,8 @@
 """Fetches that wait for data: what they do when a partition moves, and when their time is over.
 
-One append may wake thousands of them. Each is looked at in the turn of the append while that turn
-is not spent, and while what was read for others does not wait to be sent; the others in later
-turns, in the order in which they were woken.
+One append may wake thousands of them, and the time of thousands may be over at once. Each is looked
+at in that turn while it is not spent, the others in later turns, in the order in which they were
+woken. Those for which much is there wait until what was read for others is sent.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from wire.kafka.messages.fetch import FetchRequest, FetchResponse
 
 T = TypeVar("T")
+#: What is to be looked at, and the partition that moved.
+Wake = tuple["WaitingFetch", "Part | None"]
 #: What it costs to look whether a fetch has enough, beside reading.
 LOOK_UNITS = 3
 
@@ -30,32 +32,52 @@ class Wakes:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        #: Each with a partition that moved, once, however often that moved.
-        self._waiting: dict[tuple[WaitingFetch, Part], None] = {}
+        #: Each with a partition that moved, once, however often that moved; or with None: what is
+        #: there is its answer.
+        self._woken: dict[Wake, None] = {}
+        #: Those of which it is known that there is much.
+        self._long: dict[Wake, None] = {}
+        self._is_due = False
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._woken) + len(self._long)
 
-    def put_off(self, fetch: WaitingFetch, part: Part) -> bool:
+    def put_off(self, fetch: WaitingFetch, part: Part | None) -> bool:
         """Whether it will be looked at later, and not now."""
-        turn = self._turn
-        turn.spent_units += LOOK_UNITS
-        if not (turn.is_spent or turn.is_behind):
-            return False
-        if not self._waiting:
-            turn.later(self._look_at_some)
-        self._waiting[fetch, part] = None
-        return True
+        self._turn.spent_units += LOOK_UNITS
+        if self._turn.is_spent:
+            self._wait(self._woken, (fetch, part))
+        return self._turn.is_spent
+
+    def put_off_long(self, fetch: WaitingFetch, part: Part | None) -> None:
+        """It is looked at when what was read for others is sent."""
+        self._wait(self._long, (fetch, part))
+
+    def _wait(self, waiting: dict[Wake, None], wake: Wake) -> None:
+        waiting[wake] = None
+        if not self._is_due:
+            self._is_due = True
+            self._turn.later(self._look_at_some)
 
     def _look_at_some(self) -> None:
-        waiting, turn = self._waiting, self._turn
-        while waiting and not (turn.is_spent or turn.is_behind):
+        self._is_due = False
+        turn, woken, long = self._turn, self._woken, self._long
+        while not turn.is_spent and (waiting := woken or (None if turn.is_behind else long)):
             turn.spent_units += LOOK_UNITS
-            fetch, part = next(iter(waiting))
-            del waiting[fetch, part]
-            fetch.look(part)
-        if waiting:
+            fetch, part = wake = next(iter(waiting))
+            del waiting[wake]
+            if part is None:
+                fetch.answer()
+            else:
+                fetch.look(part)
+        if len(self) and not self._is_due:
+            self._is_due = True
             turn.later(self._look_at_some)
+
+    def forget(self, fetch: WaitingFetch) -> None:
+        """Its client is gone: it is not to be answered."""
+        self._woken.pop((fetch, None), None)
+        self._long.pop((fetch, None), None)
 
 
 class FetchesThatWait(Fetches, Protocol):
@@ -64,7 +86,7 @@ class FetchesThatWait(Fetches, Protocol):
     timers: Timers
     wakes: Wakes
 
-    def collect(self, body: FetchRequest, context: FetchContext) -> Steps[Collected]: ...
+    def collect_now(self, body: FetchRequest, context: FetchContext) -> Collected | None: ...
 
     def at_once(self, steps: Steps[T]) -> T: ...
 
@@ -102,40 +124,57 @@ class WaitingFetch(Reply):
     def look(self, part: Part) -> None:
         """Answers if there is enough, now that this one moved; unless it did already."""
         watched = self._watched
-        if self.on_abandoned is None or not watched.has(part):
+        if not watched.has(part):
             return
         if not watched.may_suffice(part):
             return
         has_turn = self.line is None or self.line.has_turn(self)
         if not has_turn and watched.is_certain:
             # It is read when it can be sent.
-            self._leave()
-            self.when_next(self._answer_anew)
+            self._end()
             return
         handler = self._handler
-        collected = handler.at_once(handler.collect(self._body, self._context))
+        collected = handler.collect_now(self._body, self._context)
+        if collected is None:
+            handler.wakes.put_off_long(self, part)
+            return
         if not collected.cold and not handler.is_enough(self._body, collected):
             handler.at_once(watched.unwatch())
             handler.at_once(watched.measured(collected))
             return
-        self._leave()
         if has_turn:
-            self._answer(collected)
+            self._leave()
+            self._resolve(collected)
         else:
             del collected
-            self.when_next(self._answer_anew)
+            self._end()
 
     def _end(self) -> None:
+        """What is there when it is the next is its answer."""
         self._leave()
-        self.when_next(self._answer_anew)
+        self.on_abandoned = self._forget
+        self.when_next(self._answer_soon)
 
-    def _answer_anew(self) -> None:
-        handler = self._handler
-        self._answer(handler.at_once(handler.collect(self._body, self._context)))
+    def _answer_soon(self) -> None:
+        if not self._handler.wakes.put_off(self, None):
+            self.answer()
 
-    def _answer(self, collected: Collected) -> None:
+    def answer(self) -> None:
+        """With what is there now."""
+        collected = self._handler.collect_now(self._body, self._context)
+        if collected is None:
+            self._handler.wakes.put_off_long(self, None)
+            return
+        self.on_abandoned = None
+        self._resolve(collected)
+
+    def _resolve(self, collected: Collected) -> None:
         handler = self._handler
         self.resolve(handler.at_once(handler.response(self._context, collected)))
+
+    def _forget(self) -> None:
+        self.on_abandoned = None
+        self._handler.wakes.forget(self)
 
     def _leave(self) -> None:
         self.on_abandoned = None

@@ -58,10 +58,12 @@ class Collected:
     cold: list[Cold]
     #: Of each in `data`, if none is cold and none failed.
     reads: list[ReadResult]
+    #: Of some partition there is more than was read.
+    is_cut: bool
 
     @classmethod
     def nothing(cls) -> Collected:
-        return cls([], 0, 0, False, [], [])
+        return cls([], 0, 0, False, [], [], False)
 
     def let_go(self) -> Steps[None]:
         """Frees what was collected, of many partitions in slices."""

@@ -106,6 +106,14 @@ class _Held:
         return self.log.topic.name, self.log.partition
 
 
+def _tell_metadata(held: _Held) -> None:
+    held.keeper.metadata_changed()
+
+
+def _tell_bookies(held: _Held) -> None:
+    held.keeper.bookies_changed()
+
+
 NONE_HELD: dict[int, _Held] = {}
 #: As a partition is written: "01" is none.
 PARTITION_DIGITS = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
@@ -160,6 +168,9 @@ class LogManager:
         self._listeners: list[Callable[[str, int], None]] = []
         self._sweep_asked = trio.Event()
         self._nursery: trio.Nursery | None = None
+        #: Changes, and the partitions that are still to be told of each.
+        self._untold: dict[Callable[[_Held], None], Iterator[_Held]] = {}
+        self._is_telling = False
         self._stopping = self._is_metadata_away = False
 
     # -- look-up -------------------------------------------------------------------------------
@@ -318,7 +329,7 @@ class LogManager:
 
     def _session_changed(self, state: SessionState) -> None:
         self._is_metadata_away = state is not SessionState.CONNECTED
-        self._tell_each(lambda held: held.keeper.metadata_changed())
+        self._tell_each(_tell_metadata)
 
     def refresh_configs(self) -> None:
         """A broker-wide default changed: every topic's settings are looked up anew."""
@@ -329,13 +340,18 @@ class LogManager:
 
     def bookies_changed(self) -> None:
         """Bookies came or went (BookieWatcher.subscribe)."""
-        self._tell_each(lambda held: held.keeper.bookies_changed())
+        self._tell_each(_tell_bookies)
 
     def _tell_each(self, tell: Callable[[_Held], None]) -> None:
-        """Some at once, and of very many the others soon; of each what is true then."""
+        """Some at once, and of very many the others soon; of each what is true then. What is told
+        again meanwhile begins anew: whoever was not told yet is so once."""
         every = self._every()
+        self._untold.pop(tell, None)
         if self._tell_some(every, tell) and self._nursery is not None:
-            self._nursery.start_soon(self._tell_rest, every, tell)
+            self._untold[tell] = every
+            if not self._is_telling:
+                self._is_telling = True
+                self._nursery.start_soon(self._tell_rest)
 
     @staticmethod
     def _tell_some(every: Iterator[_Held], tell: Callable[[_Held], None]) -> bool:
@@ -346,11 +362,17 @@ class LogManager:
             count += 1
         return count == TOLD_PER_TURN
 
-    async def _tell_rest(self, every: Iterator[_Held], tell: Callable[[_Held], None]) -> None:
-        is_more = True
-        while is_more:
-            await trio.lowlevel.checkpoint()
-            is_more = self._tell_some(every, tell)
+    async def _tell_rest(self) -> None:
+        untold = self._untold
+        try:
+            while untold:
+                await trio.lowlevel.checkpoint()
+                tell, every = next(iter(untold.items()))
+                if not self._tell_some(every, tell):
+                    del untold[tell]
+        finally:
+            untold.clear()
+            self._is_telling = False
 
     # -- what is ours --------------------------------------------------------------------------
 

@@ -303,7 +303,7 @@ def sent_per_call(monkeypatch):
 
     monkeypatch.setattr(SocketTransport, "flush", flushed)
     counting("_flush_dirty")
-    counting("_send_long")
+    counting("_send_line")
     return calls
 
 
@@ -336,7 +336,7 @@ async def test_long_answers_leave_in_parts_and_short_ones_ahead_of_them(net, sen
     assert order[0] == "ping"
     totals = [sum(each) for each in sent_per_call]
     assert sum(totals) > 20_000_000, "they were long"
-    assert max(totals) <= real_net.LONG_PER_TURN_BYTES_MAX
+    assert max(totals) <= real_net.PER_TURN_BYTES_MAX
     assert max(map(len, sent_per_call)) > 1, "one after the other would be unfair"
 
 
@@ -412,7 +412,7 @@ async def test_who_writes_when_drained_stands_in_line_once(net):
             if self.drains < 40:
                 self.transport.write([bytes(1 << 19)])
 
-    send = net._send_long
+    send = net._send_line
 
     def look():
         nonlocal most, most_bytes
@@ -421,7 +421,7 @@ async def test_who_writes_when_drained_stands_in_line_once(net):
         assert net._turn.unsent_bytes == sum(each.unsent_bytes for each in net._long)
         send()
 
-    net._send_long = look
+    net._send_line = look
     listener = net.listen("127.0.0.1", 0, Eager)
 
     def read():
@@ -543,19 +543,23 @@ async def test_a_turn_of_long_answers_is_charged_and_has_a_bound_for_each_connec
     for transport in (Taker(), Taker()):
         net._dirty.append(transport)
     net._flush_dirty()
-    assert sent == [real_net.LONG_PER_TURN_BYTES_MAX]
+    assert sent == [real_net.PER_TURN_BYTES_MAX]
     net._dirty.append(Taker())
     net._flush_dirty()
     assert len(sent) == 1, "others are in line already"
-    assert net._turn.unsent_bytes == (24 << 20) - real_net.LONG_PER_TURN_BYTES_MAX
+    assert net._turn.unsent_bytes == (24 << 20) - real_net.PER_TURN_BYTES_MAX
     sent.clear()
+    net._send_line()
+    assert not sent, "so much left in this turn"
+    net._turn.number += 1
     net._turn.spent_units = 0
-    net._send_long()
+    net._send_line()
     units.append(net._turn.spent_units)
     assert sent == [real_net.LONG_PART_BYTES_MAX] * 4
-    assert units == [real_net.LONG_PER_TURN_BYTES_MAX >> real_net.SENT_UNIT_BITS]
+    assert units == [real_net.PER_TURN_BYTES_MAX >> real_net.SENT_UNIT_BITS]
     while net._long:
-        net._send_long()
+        net._turn.number += 1
+        net._send_line()
     assert net._turn.unsent_bytes == 0
 
 

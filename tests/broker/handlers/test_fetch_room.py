@@ -1,10 +1,11 @@
 """Fetches that wait until what was read for others is sent."""
 
+import pytest
 import trio
 import trio.testing
 
-from broker.handlers.fetch_room import LET_IN_UNITS, FetchRoom
-from runtime.turn import BEHIND_BYTES, SPENT_UNITS, Turn
+from broker.handlers.fetch_room import FetchRoom
+from runtime.turn import BEHIND_BYTES, Turn
 from tests.broker.handlers.test_fetch_waits import LONG_MS, handler_of
 
 
@@ -17,16 +18,19 @@ async def test_who_comes_while_there_is_room_does_not_wait():
     assert not turn._later
 
 
-async def test_they_are_let_in_in_order_some_in_each_turn():
+@pytest.mark.parametrize(("read_bytes", "most"), [(0, 13), (1 << 20, 10), (4 << 20, 3)])
+async def test_they_are_let_in_in_order_some_in_each_turn(read_bytes, most):
+    """As many as read what a turn may, if they read as much as those before them."""
     turn, order = Turn(), []
     room = FetchRoom(turn)
+    for _ in range(30):
+        room.read(read_bytes)
     turn.unsent_bytes = BEHIND_BYTES + 1
 
     async def enter(number):
         await room.enter()
         order.append(number)
 
-    most = SPENT_UNITS // LET_IN_UNITS + 1
     async with trio.open_nursery() as nursery:
         for number in range(2 * most + 1):
             nursery.start_soon(enter, number)
@@ -68,9 +72,12 @@ async def test_who_leaves_is_forgotten():
     assert not room.is_full
 
 
+MUCH = 100_000
+
+
 async def test_a_fetch_is_read_when_those_before_it_are_sent(client, requests, wait_until):
     handler = handler_of(client.server)
-    await client.produce("t", [b"x"])
+    await client.produce("t", [bytes(MUCH)])
     other = await client.server.connect()
     handler.turn.unsent_bytes += 2 * BEHIND_BYTES
     for _ in range(2):
@@ -80,5 +87,86 @@ async def test_a_fetch_is_read_when_those_before_it_are_sent(client, requests, w
     with trio.fail_after(5):
         for _ in range(2):
             answer = await other.receive()
-            assert requests.values(answer.responses[0].partitions[0].records) == [(0, b"x")]
+            assert requests.values(answer.responses[0].partitions[0].records) == [(0, bytes(MUCH))]
     assert not handler.room.is_full
+
+
+@pytest.mark.parametrize("partitions", [1, 150])
+async def test_who_is_given_little_waits_for_nobody(client, requests, partitions):
+    """Such as a consumer that has all but the last record: it is also woken ahead of the others."""
+    handler = handler_of(client.server)
+    await client.create_topic("many", partitions)
+    await client.produce("many", [b"x"])
+    handler.turn.unsent_bytes += 2 * BEHIND_BYTES
+    other = await client.server.connect()
+    with trio.fail_after(5):
+        for offset in range(3):
+            wanted = [("many", number, 0 if number else offset) for number in range(partitions)]
+            await other.send(requests.fetch(*wanted, max_wait_ms=LONG_MS), version=12)
+            if offset:
+                await trio.sleep(0.02)
+                await client.produce("many", [b"x"])
+            answer = await other.receive()
+            records = answer.responses[0].partitions[0].records
+            assert requests.values(records) == [(offset, b"x")]
+    handler.turn.unsent_bytes = 0
+
+
+@pytest.mark.parametrize("wakes", [False, True])
+async def test_who_waited_is_given_much_when_that_of_others_is_sent(
+    client, requests, wait_until, wakes
+):
+    """Woken by what came, or because its time is over."""
+    handler = handler_of(client.server)
+    await client.produce("t", [bytes(MUCH)])
+    other = await client.server.connect()
+    wait_ms, min_bytes = (LONG_MS, MUCH + MUCH // 2) if wakes else (100, LONG_MS)
+    body = requests.fetch(("t", 0, 0), max_wait_ms=wait_ms, min_bytes=min_bytes)
+    await other.send(body, version=12)
+    await wait_until(lambda: handler.waiting_count == 1)
+    handler.turn.unsent_bytes += 2 * BEHIND_BYTES
+    if wakes:
+        await client.produce("t", [bytes(MUCH)])
+    await wait_until(lambda: len(handler.wakes) == 1)
+    await trio.sleep(0.05)
+    assert len(handler.wakes) == 1
+    handler.turn.unsent_bytes -= 2 * BEHIND_BYTES
+    with trio.fail_after(5):
+        answer = await other.receive()
+    found = requests.values(answer.responses[0].partitions[0].records)
+    assert found == [(number, bytes(MUCH)) for number in range(1 + wakes)]
+    assert not handler.waiting_count
+
+
+async def test_who_leaves_while_its_answer_waits_is_not_answered(client, requests, wait_until):
+    """Nor does its request's memory stay counted."""
+    handler = handler_of(client.server)
+    memory = client.server.parts["KafkaServer"].memory
+    await client.produce("t", [bytes(MUCH)])
+    other = await client.server.connect()
+    body = requests.fetch(("t", 0, 0), max_wait_ms=100, min_bytes=LONG_MS)
+    await other.send(body, version=12)
+    await wait_until(lambda: handler.waiting_count == 1)
+    handler.turn.unsent_bytes += 2 * BEHIND_BYTES
+    await wait_until(lambda: len(handler.wakes) == 1)
+    sent = handler.bytes_out
+    await other.aclose()
+    await wait_until(lambda: len(handler.wakes) == 0)
+    handler.turn.unsent_bytes = 0
+    await trio.sleep(0.05)
+    assert handler.bytes_out == sent
+    assert memory.used_bytes == 0
+
+
+async def test_who_leaves_before_its_turn_gives_its_memory_back(client, requests, wait_until):
+    """Its time is over, and another answer is to leave first."""
+    handler = handler_of(client.server)
+    memory = client.server.parts["KafkaServer"].memory
+    other = await client.server.connect()
+    for wait_ms in (LONG_MS, 50):
+        await other.send(requests.fetch(("t", 0, 0), max_wait_ms=wait_ms), version=12)
+    await wait_until(lambda: handler.waiting_count == 2)
+    await wait_until(lambda: handler.waiting_count == 1)
+    await other.aclose()
+    await wait_until(lambda: handler.waiting_count == 0)
+    assert memory.used_bytes == 0

@@ -178,27 +178,36 @@ def test_wakes_go_on_until_all_are_looked_at():
     assert turn.spent_units == SPENT_UNITS // 2 + LOOK_UNITS
 
 
-def test_wakes_wait_while_much_is_to_be_sent():
+def test_long_ones_wait_while_much_is_to_be_sent_and_others_do_not():
     turn, looked = Turn(), []
     wakes = Wakes(turn)
 
     class Fetch:
         def look(self, part):
             looked.append(part)
-            turn.unsent_bytes += BEHIND_BYTES
+            if part < 3:
+                turn.unsent_bytes += BEHIND_BYTES
+
+        def answer(self):
+            looked.append(None)
 
     one = Fetch()
     turn.unsent_bytes = BEHIND_BYTES + 1
-    assert all(wakes.put_off(one, part) for part in range(3))
-    turn._later.popleft()()
-    assert not looked
-    turn.unsent_bytes = 0
-    turn._later.popleft()()
-    assert looked == [0, 1]
-    turn.unsent_bytes = 0
-    turn._later.popleft()()
-    assert looked == [0, 1, 2]
+    assert not wakes.put_off(one, 3), "it may be short"
+    for part in range(3):
+        wakes.put_off_long(one, part)
+    turn.spent_units = SPENT_UNITS
+    assert wakes.put_off(one, 4)
+    assert wakes.put_off(one, None)
+    turn.spent_units = 0
+    for behind, expected in (
+        (BEHIND_BYTES + 1, [4, None]), (0, [4, None, 0, 1]), (0, [4, None, 0, 1, 2])
+    ):  # fmt: skip
+        turn.unsent_bytes = behind
+        turn._later.popleft()()
+        assert looked == expected
     assert not turn._later
+    assert not len(wakes)
 
 
 async def test_the_last_partition_is_read_whatever_it_costs(client, requests, monkeypatch):

@@ -515,6 +515,32 @@ async def test_very_many_partitions_are_told_in_slices(autojump_clock, sim, nurs
     await one.kill()
 
 
+async def test_many_changes_do_not_tell_more_in_one_turn(autojump_clock, sim, nursery, monkeypatch):
+    """Bookies that come and go: whoever was told of the last change knows of all of them."""
+    monkeypatch.setattr(manager_module, "TOLD_PER_TURN", 2)
+    cluster = sim.Cluster()
+    one = await cluster.start(nursery, 1)
+    topic = await cluster.create_topic(one, 9)
+    for partition in range(9):
+        cluster.assignments.assign(topic.id, partition, 1)
+    for partition in range(9):
+        await online(one, partition)
+    told, passes = [], []
+    monkeypatch.setattr(keeper_module.Keeper, "bookies_changed", lambda keeper: told.append(keeper))
+    for _ in range(10):
+        one.manager.bookies_changed()
+        passes.append(len(told))
+        told.clear()
+        await trio.lowlevel.checkpoint()
+    one.manager.bookies_changed()
+    told.clear()
+    await trio.testing.wait_all_tasks_blocked()
+    assert max(passes) <= 3 * 2, "it does not grow with each"
+    assert len(set(told)) == len(told) == 7, "all but those that were told at once"
+    assert not one.manager._is_telling
+    await one.kill()
+
+
 async def test_who_looks_at_all_partitions_may_go_on_when_some_came_and_went(
     autojump_clock, sim, nursery
 ):
