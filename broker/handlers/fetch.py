@@ -219,17 +219,12 @@ class FetchHandler:
             self._is_freeing = True
             self.turn.later(self._free_some)
         count = len(context.wanted)
-        if count > PARTITIONS_AT_ONCE:
+        if count > PARTITIONS_AT_ONCE or self.room.is_full:
             return Abandonable(partial(self._fetch_in_task, body, context, None, None))
-        if self.room.is_full:
-            collected = self.at_once(self.collect(body, context, bytes_max=SHORT_BYTES))
-            if collected.is_cut or collected.cold:
-                return Abandonable(partial(self._fetch_in_task, body, context, None, None))
-        else:
-            collected = Collected.nothing()
-            collecting = self.collect(body, context, collected)
-            if not self._begin(collecting, collected, count):
-                return Abandonable(partial(self._fetch_in_task, body, context, None, collecting))
+        collected = Collected.nothing()
+        collecting = self.collect(body, context, collected)
+        if not self._begin(collecting, collected, count):
+            return Abandonable(partial(self._fetch_in_task, body, context, None, collecting))
         if collected.cold:
             # Nothing is read for a task that may have to wait for its turn: a burst has many.
             is_kept = not collected.size_bytes and not _is_loading(collected)
@@ -455,8 +450,11 @@ class FetchHandler:
                         continue
                 break
             if log is None and collected.cold and not self._is_enough_now(body, collected):
-                await self._read_cold(body, collected)
-            response = await in_slices(self.response(context, collected))
+                async with self.room.for_cold(self._cold_bytes_max(body, collected)):
+                    await self._read_cold(body, collected)
+                    response = await in_slices(self.response(context, collected))
+            else:
+                response = await in_slices(self.response(context, collected))
             await in_slices(collected.let_go())
         finally:
             if watching is not None:
@@ -487,6 +485,12 @@ class FetchHandler:
             return None
         log = collected.cold[0][2]
         return log if log.state is State.LOADING else None
+
+    def _cold_bytes_max(self, body: FetchRequest, collected: Collected) -> int:
+        """What `_read_cold` reads at the most, but for a first batch that is longer."""
+        wanted = sum(cold[0].request.partition_max_bytes for cold in collected.cold)
+        left = min(body.max_bytes, self.fetch_bytes_max) - collected.size_bytes
+        return max(min(wanted, left), 0)
 
     async def _read_cold(self, body: FetchRequest, collected: Collected) -> None:
         """The first of what is cold, and those behind it for which there is room whatever they

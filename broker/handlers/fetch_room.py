@@ -1,12 +1,15 @@
 """Fetches wait to be read while much of what was read for others waits to be sent.
 
 Reading is ten times as fast as sending: without this, what a hundred consumers catch up with would
-be in memory at once.
+be in memory at once. What is read from disk takes its time, in which nothing of it is in line yet:
+of that so much is read at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -14,6 +17,8 @@ import trio
 from broker.api import ANSWER_BYTES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from runtime.turn import Turn
 
 #: What letting one in counts as in its turn at the least, whatever those before it have read: more
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
 LET_IN_UNITS = 400
 #: Bytes that are read in a unit, and what one is taken to read that is the first to tell.
 READ_BYTES_SHIFT = 11
+#: What is read from disk at once, as fetches allow, and one more.
+COLD_BYTES_MAX = 64 << 20
 
 
 class FetchRoom:
@@ -31,6 +38,9 @@ class FetchRoom:
         self._waiting: deque[trio.Event] = deque()
         #: What those that were let in have read, the last ones most.
         self._usual_bytes = ANSWER_BYTES_MAX
+        #: What may be read from disk by those that do, and those that wait for that.
+        self.cold_bytes = 0
+        self._cold: deque[tuple[trio.Event, int]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -66,3 +76,35 @@ class FetchRoom:
             waiting.popleft().set()
         if waiting:
             turn.later(self._let_in)
+
+    @asynccontextmanager
+    async def for_cold(self, size_bytes: int) -> AsyncIterator[None]:
+        """While so much may be read from disk, and until the answer is in line to be sent."""
+        await self._enter_cold(size_bytes)
+        try:
+            await self.enter()
+            yield
+        finally:
+            self._turn.later(partial(self._leave_cold, size_bytes))
+
+    async def _enter_cold(self, size_bytes: int) -> None:
+        if not self._cold and self.cold_bytes <= COLD_BYTES_MAX:
+            self.cold_bytes += size_bytes
+            return
+        event = trio.Event()
+        self._cold.append((event, size_bytes))
+        try:
+            await event.wait()
+        except trio.Cancelled:
+            if event.is_set():
+                self._leave_cold(size_bytes)
+            else:
+                self._cold.remove((event, size_bytes))
+            raise
+
+    def _leave_cold(self, size_bytes: int) -> None:
+        self.cold_bytes -= size_bytes
+        while self._cold and self.cold_bytes <= COLD_BYTES_MAX:
+            event, size_bytes = self._cold.popleft()
+            self.cold_bytes += size_bytes
+            event.set()

@@ -4,6 +4,8 @@ import pytest
 import trio
 import trio.testing
 
+from broker.api import ANSWER_BYTES_MAX
+from broker.handlers import fetch_room
 from broker.handlers.fetch_room import FetchRoom
 from runtime.turn import BEHIND_BYTES, Turn
 from tests.broker.handlers.test_fetch_waits import LONG_MS, handler_of
@@ -89,6 +91,7 @@ async def test_a_fetch_is_read_when_those_before_it_are_sent(client, requests, w
             answer = await other.receive()
             assert requests.values(answer.responses[0].partitions[0].records) == [(0, bytes(MUCH))]
     assert not handler.room.is_full
+    assert handler.room._usual_bytes < ANSWER_BYTES_MAX // 10 * 6, "twice a quarter was learnt"
 
 
 @pytest.mark.parametrize("partitions", [1, 150])
@@ -170,3 +173,78 @@ async def test_who_leaves_before_its_turn_gives_its_memory_back(client, requests
     await other.aclose()
     await wait_until(lambda: handler.waiting_count == 0)
     assert memory.used_bytes == 0
+
+
+async def test_what_is_read_from_disk_at_once_is_bounded(monkeypatch):
+    """And one more; in order, whoever leaves meanwhile."""
+    monkeypatch.setattr(fetch_room, "COLD_BYTES_MAX", 100)
+    turn, reading, ends = Turn(), [], {}
+    room = FetchRoom(turn)
+    scopes = {number: trio.CancelScope() for number in range(8)}
+
+    async def read(number):
+        ends[number] = trio.Event()
+        with scopes[number]:
+            async with room.for_cold(60):
+                reading.append(number)
+                await ends[number].wait()
+
+    async def settle():
+        await trio.testing.wait_all_tasks_blocked()
+        while turn._later:
+            turn._later.popleft()()
+            await trio.testing.wait_all_tasks_blocked()
+
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(read, number)
+            await trio.testing.wait_all_tasks_blocked()
+        assert reading == [0, 1]
+        scopes[2].cancel()
+        await settle()
+        ends[0].set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert reading == [0, 1], "its answer is not in line yet"
+        await settle()
+        assert reading == [0, 1, 3]
+        scopes[3].cancel()
+        await settle()
+        assert reading == [0, 1, 3, 4]
+        turn.unsent_bytes = BEHIND_BYTES + 1
+        ends[1].set()
+        await trio.testing.wait_all_tasks_blocked()
+        turn._later.popleft()()
+        scopes[6].cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (reading, len(room)) == ([0, 1, 3, 4], 1), "what was read before is not sent"
+        turn.unsent_bytes = 0
+        for number in (4, 5, 7):
+            ends[number].set()
+            await settle()
+    assert reading == [0, 1, 3, 4, 5, 7]
+    assert room.cold_bytes == 0
+
+
+async def test_one_that_is_let_in_as_it_leaves_lets_in_another(monkeypatch):
+    monkeypatch.setattr(fetch_room, "COLD_BYTES_MAX", 0)
+    turn = Turn()
+    room = FetchRoom(turn)
+
+    async def read(scope):
+        with scope:
+            async with room.for_cold(1):
+                pass
+
+    async with trio.open_nursery() as nursery:
+        room.cold_bytes = 1
+        scopes = [trio.CancelScope(), trio.CancelScope()]
+        for scope in scopes:
+            nursery.start_soon(read, scope)
+            await trio.testing.wait_all_tasks_blocked()
+        scopes[0].cancel()
+        room._leave_cold(1)
+        await trio.testing.wait_all_tasks_blocked()
+        while turn._later:
+            turn._later.popleft()()
+            await trio.testing.wait_all_tasks_blocked()
+    assert room.cold_bytes == 0

@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 import trio
 
+from broker.handlers import fetch, fetch_room
+from broker.log.partition import State
 from broker.unsent import UnsentAnswers
 from runtime import real_net
 from runtime.real_net import SocketTransport
@@ -57,6 +59,50 @@ async def test_what_is_held_for_many_that_read_is_bounded(client, requests, four
     assert len(sizes) == CLIENTS
     assert held[0] < BEHIND_BYTES + 32_000_000
     assert handler_of(client.server)._answers.closed_count == 0
+
+
+async def test_what_is_read_from_disk_for_many_is_bounded(
+    start_server, requests, wait_until, held, monkeypatch
+):
+    """After a restart nothing is in memory."""
+    monkeypatch.setattr(fetch_room, "COLD_BYTES_MAX", 8 << 20)
+    server = await start_server()
+    client = await server.connect()
+    await client.create_topic("t")
+    for _ in range(4):
+        await client.produce("t", [bytes(900_000)])
+    await server.stop()
+    server = await start_server()
+    client = await server.connect()
+    log_state = server.parts["LogManager"].get
+    await wait_until(lambda: log_state("t", 0).state is State.ONLINE)
+    reading, most, read_cold = 0, 0, fetch.FetchHandler._read_cold
+
+    async def counted(handler, body, collected):
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await read_cold(handler, body, collected)
+        reading -= 1
+
+    monkeypatch.setattr(fetch.FetchHandler, "_read_cold", counted)
+    others = [await server.connect() for _ in range(CLIENTS)]
+    sizes = []
+
+    async def read(other):
+        await other.send(requests.fetch(("t", 0, 0), **LARGE), version=12)
+        answer = await other.receive()
+        sizes.append(len(answer.responses[0].partitions[0].records))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for other in others:
+                nursery.start_soon(read, other)
+    assert len(sizes) == CLIENTS
+    assert min(sizes) > 900_000
+    assert 0 < most <= 3
+    assert held[0] < BEHIND_BYTES + 32_000_000
+    assert handler_of(server).room.cold_bytes == 0
 
 
 async def test_one_at_the_end_of_its_partition_does_not_wait_for_those_that_catch_up(
