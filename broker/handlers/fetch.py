@@ -288,7 +288,6 @@ class FetchHandler:
             collected = Collected.nothing()
         committed = is_committed(body)
         limit = min(body.max_bytes, self.fetch_bytes_max)
-        is_all = bytes_max is None
         if bytes_max is not None:
             limit = min(limit, bytes_max)
         misfits = 0
@@ -320,18 +319,8 @@ class FetchHandler:
                     log.check_readable(offset)
                     data.aborted_transactions = [] if committed else None
                 else:
-                    got = log.reader.read_nowait(
-                        offset,
-                        min(wanted.request.partition_max_bytes, left),
-                        at_least_one=is_all and not collected.size_bytes,
-                        committed=committed,
-                    )
-                if committed and got is not None and not is_full:
-                    aborted = log.transactions.aborted.find_nowait(offset, got.next_offset)
-                    if aborted is None:
-                        got = None
-                    else:
-                        data.aborted_transactions = _listed(aborted)
+                    at_least_one = bytes_max is None and not collected.size_bytes
+                    got = _read_hot(log, wanted, data, left, at_least_one, committed)
             except KafkaError as error:
                 data.error_code = int(error.code)
                 collected.failed = True
@@ -449,18 +438,25 @@ class FetchHandler:
                         await abandonable.turn()
                         continue
                 break
-            if log is None and collected.cold and not self._is_enough_now(body, collected):
-                async with self.room.for_cold(self._cold_bytes_max(body, collected)):
-                    await self._read_cold(body, collected)
-                    response = await in_slices(self.response(context, collected))
-            else:
-                response = await in_slices(self.response(context, collected))
-            await in_slices(collected.let_go())
+            response = await self._respond(body, context, collected, is_loading=log is not None)
         finally:
             if watching is not None:
                 await watching.end()
         if context.session is None:
             await in_slices(freed(context.wanted))
+        return response
+
+    async def _respond(
+        self, body: FetchRequest, context: FetchContext, collected: Collected, *, is_loading: bool
+    ) -> FetchResponse:
+        """Reads what is cold first, if there is too little without."""
+        if is_loading or not collected.cold or self._is_enough_now(body, collected):
+            response = await in_slices(self.response(context, collected))
+        else:
+            async with self.room.for_cold(self._cold_bytes_max(body, collected)):
+                await self._read_cold(body, collected)
+                response = await in_slices(self.response(context, collected))
+        await in_slices(collected.let_go())
         return response
 
     async def _collect_in_task(self, body: FetchRequest, context: FetchContext) -> Collected:
@@ -622,6 +618,27 @@ def asked(context: FetchContext, rights: Rights, body: FetchRequest) -> Steps[No
             yield 1
         (readable if may_read else context.refused).append(wanted)
     context.wanted = readable
+
+
+def _read_hot(
+    log: PartitionLog,
+    wanted: Wanted,
+    data: PartitionData,
+    bytes_max: int,
+    at_least_one: bool,
+    committed: bool,
+) -> ReadResult | None:
+    """What needs no waiting of a partition, and puts what was aborted into `data`; None if either
+    has to be waited for."""
+    offset = wanted.request.fetch_offset
+    size_max = min(wanted.request.partition_max_bytes, bytes_max)
+    got = log.reader.read_nowait(offset, size_max, at_least_one=at_least_one, committed=committed)
+    if committed and got is not None:
+        aborted = log.transactions.aborted.find_nowait(offset, got.next_offset)
+        if aborted is None:
+            return None
+        data.aborted_transactions = _listed(aborted)
+    return got
 
 
 def _refused(wanted: Wanted) -> tuple[Wanted, PartitionData]:

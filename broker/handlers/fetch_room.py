@@ -88,7 +88,8 @@ class FetchRoom:
             self._turn.later(partial(self._leave_cold, size_bytes))
 
     async def _enter_cold(self, size_bytes: int) -> None:
-        if not self._cold and self.cold_bytes <= COLD_BYTES_MAX:
+        if self.cold_bytes <= COLD_BYTES_MAX:
+            assert not self._cold, "they are let in while there is room"
             self.cold_bytes += size_bytes
             return
         event = trio.Event()

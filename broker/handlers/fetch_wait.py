@@ -55,6 +55,9 @@ class Wakes:
 
     def _wait(self, waiting: dict[Wake, None], wake: Wake) -> None:
         waiting[wake] = None
+        self._see_to_them()
+
+    def _see_to_them(self) -> None:
         if not self._is_due:
             self._is_due = True
             self._turn.later(self._look_at_some)
@@ -70,9 +73,8 @@ class Wakes:
                 fetch.answer()
             else:
                 fetch.look(part)
-        if len(self) and not self._is_due:
-            self._is_due = True
-            turn.later(self._look_at_some)
+        if len(self):
+            self._see_to_them()
 
     def forget(self, fetch: WaitingFetch) -> None:
         """Its client is gone: it is not to be answered."""

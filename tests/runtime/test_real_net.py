@@ -563,6 +563,39 @@ async def test_a_turn_of_long_answers_is_charged_and_has_a_bound_for_each_connec
     assert net._turn.unsent_bytes == 0
 
 
+async def test_short_answers_that_are_put_off_go_ahead_of_long_ones(net):
+    """More of them than leave in a turn."""
+    order = []
+
+    class Taker:
+        in_line_bytes = 0
+        is_unfinished = False
+
+        def __init__(self, size):
+            self.unsent_bytes = self.size = size
+
+        def flush(self, bytes_max):
+            order.append(self.size)
+            self.unsent_bytes = 0
+            return self.size
+
+    short, long = 60_000, 90_000
+    per_turn = -(-real_net.PER_TURN_BYTES_MAX // short)
+    for size in [*[short] * per_turn, long, *[short] * (per_turn + 1), long]:
+        net._dirty.append(Taker(size))
+    net._flush_dirty()
+    assert order == [short] * per_turn
+    for leave, left in (([short] * per_turn, 3), ([short, long, long], 0)):
+        order.clear()
+        net._turn.number += 1
+        (send,) = net._turn._later
+        net._turn._later.clear()
+        send()
+        assert order == leave
+        assert len(net._turn._later) == (left > 0)
+    assert net._turn.unsent_bytes == 0
+
+
 async def test_what_is_left_is_sent_at_the_end(nursery):
     turn = Turn()
     poller = Poller(turn)

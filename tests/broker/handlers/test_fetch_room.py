@@ -7,7 +7,7 @@ import trio.testing
 from broker.api import ANSWER_BYTES_MAX
 from broker.handlers import fetch_room
 from broker.handlers.fetch_room import FetchRoom
-from runtime.turn import BEHIND_BYTES, Turn
+from runtime.turn import BEHIND_BYTES, SPENT_UNITS, Turn
 from tests.broker.handlers.test_fetch_waits import LONG_MS, handler_of
 
 
@@ -159,6 +159,33 @@ async def test_who_leaves_while_its_answer_waits_is_not_answered(client, request
     await trio.sleep(0.05)
     assert handler.bytes_out == sent
     assert memory.used_bytes == 0
+
+
+async def test_very_many_whose_time_is_over_are_not_all_answered_in_one_turn(
+    client, requests, wait_until
+):
+    """And one that leaves before it is answered is forgotten."""
+    handler = handler_of(client.server)
+    await client.produce("t", [bytes(MUCH)])
+    others = [await client.server.connect() for _ in range(3)]
+    for other in others:
+        body = requests.fetch(("t", 0, 0), max_wait_ms=100, min_bytes=LONG_MS)
+        await other.send(body, version=12)
+    await wait_until(lambda: handler.waiting_count == 3)
+    handler.wakes._turn = turn = Turn()  # which nobody serves
+    turn.spent_units = SPENT_UNITS
+    await wait_until(lambda: len(handler.wakes) == 3)
+    assert handler.waiting_count == 0
+    await others[0].aclose()
+    await wait_until(lambda: len(handler.wakes) == 2)
+    turn.spent_units = 0
+    (look_at_some,) = turn._later
+    handler.turn.later(look_at_some)
+    with trio.fail_after(5):
+        for other in others[1:]:
+            answer = await other.receive()
+            found = requests.values(answer.responses[0].partitions[0].records)
+            assert found == [(0, bytes(MUCH))]
 
 
 async def test_who_leaves_before_its_turn_gives_its_memory_back(client, requests, wait_until):
