@@ -210,7 +210,8 @@ class SocketTransport:
             connection = self._connection
 
     def _peer_ended(self) -> None:
-        """The peer sends no more. It may still read what waits for its turn here."""
+        """The peer sends no more. What waits for its turn here leaves nevertheless, as far as the
+        peer takes it: nobody waits for a peer to leave."""
         if self._output and not self.is_blocked:
             self.close()
             self._update_mask()

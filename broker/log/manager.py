@@ -346,7 +346,6 @@ class LogManager:
         """Some at once, and of very many the others soon; of each what is true then. What is told
         again meanwhile begins anew: whoever was not told yet is so once."""
         every = self._every()
-        self._untold.pop(tell, None)
         if self._tell_some(every, tell) and self._nursery is not None:
             self._untold[tell] = every
             if not self._is_telling:
@@ -371,7 +370,6 @@ class LogManager:
                 if not self._tell_some(every, tell):
                     del untold[tell]
         finally:
-            untold.clear()
             self._is_telling = False
 
     # -- what is ours --------------------------------------------------------------------------

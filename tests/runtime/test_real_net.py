@@ -3,7 +3,7 @@
 import select
 import socket
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 import trio
@@ -561,6 +561,71 @@ async def test_a_turn_of_long_answers_is_charged_and_has_a_bound_for_each_connec
         net._turn.number += 1
         net._send_line()
     assert net._turn.unsent_bytes == 0
+
+
+async def test_peers_that_take_nothing_cost_a_turn_little_and_what_they_have_is_forgotten(net):
+    """A thousand, to each of which more was written while it stood in line."""
+    calls = 0
+
+    class Blocked:
+        in_line_bytes = 0
+        is_unfinished = False
+
+        def __init__(self):
+            self.unsent_bytes = 1 << 20
+
+        def flush(self, bytes_max):
+            nonlocal calls
+            calls += 1
+            return 0
+
+    transports = [Blocked() for _ in range(1000)]
+    for transport in transports:
+        net._put_in_line(transport, net._long)
+        transport.unsent_bytes += 12_345
+    turns = 0
+    while net._long:
+        net._turn.number += 1
+        net._turn._later.popleft()()
+        turns += 1
+        assert calls <= 256 * turns
+    assert calls == 1000
+    assert net._turn.unsent_bytes == 0
+
+
+async def test_who_is_to_be_closed_is_not_read_from_meanwhile(net, monkeypatch):
+    """It would be told ready in each burst, for as long as its answer leaves in parts."""
+    transports, told = [], 0
+
+    class Last(Echo):
+        def received(self, count):
+            transports.append(self.transport)
+            self.transport.write([bytes(6 << 20)])
+            self.transport.close()
+
+    on_events = SocketTransport.on_events
+
+    def counted(transport, mask):
+        nonlocal told
+        told += transport in transports
+        on_events(transport, mask)
+
+    monkeypatch.setattr(SocketTransport, "on_events", counted)
+    listener = net.listen("127.0.0.1", 0, Last)
+
+    async def talk():
+        async with await trio.open_tcp_stream("127.0.0.1", listener.address[1]) as stream:
+            await stream.send_all(b"x")
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(b"more")
+                await receive_exactly(stream, 6 << 20)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for _ in range(12):
+                nursery.start_soon(talk)
+    assert len(transports) == 12
+    assert told <= 12 * 4
 
 
 async def test_short_answers_that_are_put_off_go_ahead_of_long_ones(net):

@@ -657,8 +657,16 @@ async def test_a_close_behind_a_long_answer_sends_all_of_it(world, contexts):
                 got += len(some)
         return got
 
+    found = []
+
+    async def read_all():
+        found.append(await trio.to_thread.run_sync(read))
+
     with trio.fail_after(20):
-        assert await trio.to_thread.run_sync(read) == len(data)
+        async with trio.open_nursery() as nursery:
+            for _ in range(6):  # they wait for each other
+                nursery.start_soon(read_all)
+    assert found == [len(data)] * 6
 
 
 async def test_our_client_on_pythons_server(world, pem, contexts, nursery):

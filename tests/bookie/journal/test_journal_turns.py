@@ -1,6 +1,7 @@
 """A turn of the loop writes so much of the journal, and no more: the rest follows in later ones."""
 
 import random
+import struct
 
 import pytest
 import trio
@@ -251,10 +252,15 @@ async def test_a_sync_follows_in_the_turn_in_which_unsynced_adds_are_answered(ri
         sync(file, done)
 
     monkeypatch.setattr(SimFile, "sync", noted)
-    rig.journal.append_unsynced(memoryview(b"x" * 100), 0, 100, lambda _: order.append("answer"))
+
+    def answered(_status):
+        order.append("answer")
+        rig.turn.defer(lambda: order.append("sent"))
+
+    rig.journal.append_unsynced(memoryview(b"x" * 100), 0, 100, answered)
     rig.turn.defer(lambda: order.append("request"))
     rig.turn.run()
-    assert order == ["request", "answer", "sync"]
+    assert order == ["request", "answer", "sent", "sync"]
     assert not rig.turn._later
 
 
@@ -288,3 +294,18 @@ async def test_a_write_in_slices_takes_as_long_as_all_of_them(config, monkeypatc
     statistics = rig.journal.statistics()
     assert statistics.groups == 1
     assert statistics.write_latency.sum_seconds == slices * 0.25
+
+
+async def test_unsynced_adds_are_answered_once_all_of_their_group_is_written(rig):
+    answers, record = [], memoryview(struct.pack(">iqq", 316, 1, 7) + bytes(300))
+    for number in range(10):
+        rig.journal.append_unsynced(
+            record, 0, len(record), lambda _, number=number: answers.append(number)
+        )
+    rig.turn.run()
+    before = []
+    while later(rig.turn):
+        before.append(len(answers))
+        assert len(answers) <= len(replayed(rig.disk)[0])
+    assert before[0] == 0
+    assert answers == list(range(10))

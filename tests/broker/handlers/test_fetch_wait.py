@@ -108,7 +108,7 @@ def check_all(requests, answer):
 
 
 async def test_one_that_reads_more_than_a_turn_may_goes_on_with_it(
-    client, requests, many, monkeypatch
+    client, requests, many, monkeypatch, reads
 ):
     units = []
     begin = fetch.FetchHandler._begin
@@ -126,6 +126,7 @@ async def test_one_that_reads_more_than_a_turn_may_goes_on_with_it(
     ((spent, is_all),) = units
     assert not is_all
     assert 60 < spent < 150
+    assert len(reads) == 40, "each once"
 
 
 async def test_it_is_read_anew_if_others_are_answered_before(

@@ -13,5 +13,5 @@ async def test_the_largest_ack_quorum_is_asked_in_slices():
     async with turns_of_others() as turns:
         assert await largest_ack_quorum(iter([])) == 1
         assert turns() == 0
-        assert await largest_ack_quorum(iter([one] * (4 * LOOKS_PER_TURN) + [two])) == 2
+        assert await largest_ack_quorum(iter([*[one] * (4 * LOOKS_PER_TURN), two, one])) == 2
         assert turns() >= 2
