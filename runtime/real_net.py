@@ -166,6 +166,7 @@ class SocketTransport:
         if self._closing:
             return
         self._closing = True
+        self._update_mask()  # it may be a while in line
         if not self._dirty:
             self._dirty = True
             self._net.flush_later(self)
@@ -214,7 +215,6 @@ class SocketTransport:
         peer takes it: nobody waits for a peer to leave."""
         if self._output and not self.is_blocked:
             self.close()
-            self._update_mask()
         else:
             self.abort()
 

@@ -659,6 +659,22 @@ async def test_short_answers_that_are_put_off_go_ahead_of_long_ones(net):
         assert order == leave
         assert len(net._turn._later) == (left > 0)
     assert net._turn.unsent_bytes == 0
+    order.clear()
+    net._put_in_line(Taker(short), net._short)
+    net._turn.begin()  # another burst, with as many bytes of its own
+    net._dirty.append(Taker(long))
+    net._flush_dirty()
+    assert net._left_bytes() == real_net.PER_TURN_BYTES_MAX
+    assert not order
+    net._send_line()
+    assert order == [short, long]
+    order.clear()
+    for _ in range(2 * per_turn):
+        net._put_in_line(Taker(short), net._short)
+    for _ in range(3):
+        net._turn.number += 1
+        net._turn._later.popleft()()
+    assert order == [short] * (2 * per_turn)
 
 
 async def test_what_is_left_is_sent_at_the_end(nursery):
