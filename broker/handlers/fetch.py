@@ -329,6 +329,8 @@ class FetchHandler:
                 collected.cold.append((wanted, data, log))
             else:
                 self._count(collected, wanted, end_offset, got)
+                if collected.is_cut and bytes_max is not None:
+                    break
             self._fill(data, log, got)
             if data.aborted_transactions:
                 yield len(data.aborted_transactions)
