@@ -240,6 +240,11 @@ class KafkaConnection:
         return self._transport.peer
 
     @property
+    def waits_here(self) -> bool:
+        """What it has written waits for its turn here, and not for its client."""
+        return self._transport.unsent_bytes > 0 and not self._transport.is_blocked
+
+    @property
     def waiting_count(self) -> int:
         """Requests that its client waits for. One whose client is to wait may be idle, as in Kafka:
         while nothing is read, nobody sees that it left."""

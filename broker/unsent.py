@@ -3,7 +3,9 @@
 One connection may leave some 16 MiB here (broker/connection.py), so that a client that pipelines is
 never waited for; but there may be thousands. Beyond SHORT_FROM_BYTES in all, fetches are given
 short answers, SHORT_ANSWER_BYTES or one batch each, so that readers that are slow together go on.
-Beyond TOTAL_BYTES_MAX whoever leaves most is closed: its client fetches again.
+Beyond TOTAL_BYTES_MAX whoever leaves most is closed: its client fetches again. Those whose answers
+wait for their turn to be sent here are spared: what fetches read ahead of that is bounded elsewhere
+(broker/handlers/fetch_room.py).
 
 Owner: the event loop's thread.
 """
@@ -29,6 +31,10 @@ class Holder(Protocol):
     @property
     def peer(self) -> str: ...
 
+    @property
+    def waits_here(self) -> bool:
+        """What it has written waits for its turn here, and not for its client."""
+
     def close(self) -> None: ...
 
 
@@ -51,13 +57,18 @@ class UnsentAnswers:
         self.total_bytes += held_bytes - self._held.pop(holder, 0)
         if held_bytes:
             self._held[holder] = held_bytes
-            while self.total_bytes > TOTAL_BYTES_MAX:
-                self._close_largest()
+            while self.total_bytes > TOTAL_BYTES_MAX and self._close_largest():
+                pass
 
-    def _close_largest(self) -> None:
-        largest = max(self._held, key=self._held.__getitem__)
+    def _close_largest(self) -> bool:
+        """Of those that do not take what they are sent; whether there was one."""
+        unread = [each for each in self._held if not each.waits_here]
+        if not unread:
+            return False
+        largest = max(unread, key=self._held.__getitem__)
         held_bytes = self._held.pop(largest)
         self.total_bytes -= held_bytes
         self.closed_count += 1
         logger.warning("unread_answers", kv(peer=largest.peer, bytes=held_bytes))
         largest.close()
+        return True

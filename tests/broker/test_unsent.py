@@ -14,6 +14,7 @@ class Holder:
     def __init__(self, peer):
         self.peer = peer
         self.is_closed = False
+        self.waits_here = False
 
     def close(self):
         assert not self.is_closed
@@ -35,6 +36,19 @@ def test_whoever_leaves_most_is_closed():
     answers.note(one, 0)
     answers.note(two, 0)
     assert (answers.total_bytes, answers.closed_count) == (0, 1)
+
+
+def test_whose_answers_wait_for_their_turn_here_is_not_closed():
+    answers = UnsentAnswers()
+    one, two = map(Holder, "12")
+    one.waits_here = two.waits_here = True
+    answers.note(one, TOTAL_BYTES_MAX)
+    answers.note(two, TOTAL_BYTES_MAX // 2)
+    assert answers.closed_count == 0
+    two.waits_here = False
+    answers.note(one, TOTAL_BYTES_MAX)
+    assert (one.is_closed, two.is_closed) == (False, True)
+    assert answers.total_bytes == TOTAL_BYTES_MAX
 
 
 def test_answers_are_short_while_much_is_left():
