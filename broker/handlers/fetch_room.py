@@ -28,6 +28,9 @@ LET_IN_UNITS = 400
 READ_BYTES_SHIFT = 11
 #: What is read from disk at once, as fetches allow, and one more.
 COLD_BYTES_MAX = 64 << 20
+#: Who has waited so long for that goes on: those who read may wait for bookies that do not answer,
+#: which is no reason for others not to read from bookies that do.
+COLD_WAIT_SECONDS = 2.0
 
 
 class FetchRoom:
@@ -92,16 +95,20 @@ class FetchRoom:
             assert not self._cold, "they are let in while there is room"
             self.cold_bytes += size_bytes
             return
-        event = trio.Event()
-        self._cold.append((event, size_bytes))
+        waiting = event, _ = trio.Event(), size_bytes
+        self._cold.append(waiting)
         try:
-            await event.wait()
+            with trio.move_on_after(COLD_WAIT_SECONDS):
+                await event.wait()
         except trio.Cancelled:
             if event.is_set():
                 self._leave_cold(size_bytes)
             else:
-                self._cold.remove((event, size_bytes))
+                self._cold.remove(waiting)
             raise
+        if not event.is_set():
+            self._cold.remove(waiting)
+            self.cold_bytes += size_bytes
 
     def _leave_cold(self, size_bytes: int) -> None:
         self.cold_bytes -= size_bytes

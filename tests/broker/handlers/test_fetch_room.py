@@ -275,3 +275,30 @@ async def test_one_that_is_let_in_as_it_leaves_lets_in_another(monkeypatch):
             turn._later.popleft()()
             await trio.testing.wait_all_tasks_blocked()
     assert room.cold_bytes == 0
+
+
+async def test_reads_that_do_not_end_do_not_keep_others_from_reading(autojump_clock, monkeypatch):
+    """They may be of bookies that do not answer."""
+    monkeypatch.setattr(fetch_room, "COLD_BYTES_MAX", 100)
+    turn, began = Turn(), []
+    room = FetchRoom(turn)
+
+    async def read():
+        async with room.for_cold(60):
+            began.append(trio.current_time())
+            await trio.sleep_forever()
+
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(read)
+        await trio.sleep(fetch_room.COLD_WAIT_SECONDS + 1)
+        assert [round(each - start, 1) for each in began] == [0, 0] + [
+            fetch_room.COLD_WAIT_SECONDS
+        ] * 2
+        assert room.cold_bytes == 240
+        nursery.cancel_scope.cancel()
+    while turn._later:
+        turn._later.popleft()()
+    assert room.cold_bytes == 0
+    assert not room._cold
