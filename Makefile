@@ -26,7 +26,7 @@ PURE := tests/wire/test_compiled.py tests/wire/test_checksum.py tests/bookie/jou
 ARGS ?=
 # How long `make soak` and `make chaos` go on, and how long `make test` tries fresh seeds of the simulation.
 MINUTES ?= 240
-SIM_MINUTES ?= 4
+SIM_MINUTES ?= 5
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore

@@ -319,8 +319,10 @@ class FetchHandler:
                     log.check_readable(offset)
                     data.aborted_transactions = [] if committed else None
                 else:
-                    at_least_one = bytes_max is None and not collected.size_bytes
-                    got = _read_hot(log, wanted, data, left, at_least_one, committed)
+                    first = bytes_max is None and not collected.size_bytes
+                    got = _read_hot(
+                        log, wanted, data, left, at_least_one=first, committed=committed
+                    )
             except KafkaError as error:
                 data.error_code = int(error.code)
                 collected.failed = True
@@ -405,7 +407,6 @@ class FetchHandler:
             else:
                 # What it has read is let go, and read again when it can be sent.
                 collecting.close()
-                del collecting
                 await abandonable.turn()
         try:
             while True:
@@ -627,6 +628,7 @@ def _read_hot(
     wanted: Wanted,
     data: PartitionData,
     bytes_max: int,
+    *,
     at_least_one: bool,
     committed: bool,
 ) -> ReadResult | None:
