@@ -33,7 +33,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("settle", ("settle_logs",), ()),
     ("unfinished copy", ("EntryLogs.load",), ()),
     ("gc: dead log", ("EntryLogs.remove", "EntryLogs._remove_dead"), ()),
-    ("gc: dead log", ("EntryLogs.close_removed",), ()),
+    ("gc: dead log", ("EntryLogs._sync_removals",), ()),
     ("gc: range delete", ("Checkpointer.store_ledgers",), ("index delete",)),
     ("checkpoint: ledgers", ("Checkpointer.store_ledgers",), ()),
     ("checkpoint: file", ("write_checkpoint",), ()),

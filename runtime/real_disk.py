@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from runtime.cached_reads import CachedReads
-from runtime.disk import sync_error
+from runtime.disk import FREE_AT_ONCE, sync_error
 from runtime.kernel_aio import KernelAio
 from wire.dataclass import dataclass
 
@@ -55,10 +55,13 @@ INLINE_SYNC_MAX_BYTES = 64 * 1024
 SMALL_SYNC_SIZE_BYTES = 64 * 1024
 WORKER_THREADS_MAX = 16
 PAGE_SIZE_BYTES = mmap.PAGESIZE
-#: A discarded file's blocks are freed in such steps with such pauses. Mounted with `discard`, every
-#: sync waits until the device has heard of all that is freed by then: 60 ms for 256 MiB.
-DISCARD_STEP_SIZE_BYTES = 8 << 20
-DISCARD_PAUSE_SECONDS = 0.01
+#: Blocks are freed in such steps with such pauses, or as long ones as the step took. Mounted with
+#: `discard`, every sync waits until the device has heard of all that is freed by then: 60 to 300 ms
+#: for 256 MiB. Of the same 80 MB/s in steps of 1 MiB that are four times as far apart, one of a
+#: hundred syncs beside them waits 30 to 65 ms, not 1.3 to 27 (bench/freed.py).
+FREE_STEP_SIZE_BYTES = 256 << 10
+FREE_PAUSE_SECONDS = 0.002
+FREE_SECONDS = 0.25
 
 _NOWAIT_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _FLAG_NOWAIT = os.RWF_NOWAIT
@@ -255,6 +258,26 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
+    def shrink(self, size: int, behind: int = 0) -> bool:
+        end = self.size()
+        step = FREE_STEP_SIZE_BYTES * min(1 + behind, 1 + FREE_AT_ONCE)
+        until = time.monotonic() + FREE_SECONDS
+        while end > size:
+            before = time.monotonic()
+            if before > until:
+                return False
+            end = max(size, end - step)
+            os.ftruncate(self._fd, end)
+            os.fsync(self._fd)
+            time.sleep(max(FREE_PAUSE_SECONDS, time.monotonic() - before))
+        return True
+
+    def discard(self, behind: int) -> bool:
+        is_done = self.shrink(0, behind)
+        if is_done:
+            self.close()
+        return is_done
+
     def sync(self, done: SyncDone) -> None:
         if self._fd < 0 or self._closing:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
@@ -281,14 +304,6 @@ class RealFile:
         elif self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def discard(self) -> None:
-        if not self._busy:
-            for end in range(self.size() - DISCARD_STEP_SIZE_BYTES, 0, -DISCARD_STEP_SIZE_BYTES):
-                os.ftruncate(self._fd, end)
-                os.fsync(self._fd)
-                time.sleep(DISCARD_PAUSE_SECONDS)
-        self.close()
 
     def _sync_waiting(self) -> None:
         """Syncs until nobody waits or a worker thread took over. A `done` that syncs again only

@@ -146,6 +146,16 @@ class SimFile:
         self._content()
         self._change(Change(size, None))
 
+    def shrink(self, size: int, behind: int = 0) -> bool:
+        """Cuts off a part first, so that there is something to crash between."""
+        if (over := self.size() - size) > 0:
+            self.truncate(size + over // 16)
+        return over < 16
+
+    def discard(self, behind: int) -> bool:
+        self.close()
+        return True
+
     def sync(self, done: SyncDone) -> None:
         self._disk.observe("sync", self._path)
         self._content()
@@ -168,9 +178,6 @@ class SimFile:
 
     def close(self) -> None:
         self._open = False
-
-    def discard(self) -> None:
-        self.close()
 
 
 class SimDisk:

@@ -27,7 +27,7 @@ from bookie.journal.journal_format import (
     journal_id_of,
     pack_file_header,
 )
-from runtime.disk import is_full
+from runtime.disk import FREE_AT_ONCE, is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -256,7 +256,8 @@ class JournalFiles:
         self._are_adopted = adopted
         await self._disk.run(self._disk.sync_directory, self._directory)
         for file in removed:
-            await self._disk.run(file.discard)
+            while not await self._disk.run(file.discard, FREE_AT_ONCE):
+                pass
         logger.debug("journals recycled before=%x count=%d", mark_journal_id, len(old))
 
     def close(self) -> None:

@@ -192,6 +192,7 @@ class EntryLogCompactor:
         if not self._has_space(log):
             # What is copied already is finished first: that gives space.
             await self._finish()
+            await self._logs.close_removed()
             if not self._has_space(log):
                 self._report.no_space_logs += 1
                 return
@@ -454,7 +455,7 @@ class EntryLogCompactor:
                 self._report.compacted_logs += 1
                 self._report.reclaimed_bytes += log.size_bytes
                 self._logs.remove(log)
-        await self._logs.close_removed()
+        await self._logs.close_removed_later()
 
     def _discard(self) -> None:
         """Removes a target that nothing refers to."""

@@ -62,7 +62,7 @@ class LogExaminer:
         if not ledgers:
             logger.info("entry log has nothing that is alive path=%s", log.path)
             self._logs.remove(log)
-            await self._logs.close_removed()
+            await self._logs.close_removed_later()
         return True
 
     async def _scan(self, log: EntryLog, scanner: LogScanner) -> dict[int, int] | None:

@@ -38,7 +38,7 @@ from bookie.journal.journal_format import file_name
 from bookie.storage.checkpoint import END_UNKNOWN, AdoptedJournal
 from bookie.storage.entry_log_format import pack_header
 from bookie.storage.kept_runs import KeptRuns
-from runtime.disk import is_full
+from runtime.disk import FREE_AT_ONCE, is_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -140,7 +140,9 @@ class AdoptedJournals:
                 self._logs.file(log).pwrite([pack_header(0, 0)], 0)
                 await self._logs.file(log).wait_synced()
             elif log.ledgers:
-                self._logs.file(log).truncate(log.records_end)
+                file = self._logs.file(log)
+                while not await self._disk.run(file.shrink, log.records_end, FREE_AT_ONCE):
+                    pass
                 log.size_bytes = log.records_end
                 await self._logs.write_map(log)
                 await self._logs.walk.settle(log)

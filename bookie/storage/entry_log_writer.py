@@ -72,7 +72,7 @@ class EntryLogWriter:
         log.is_written = False
         if log.is_dead:
             self._logs.remove(log)
-            await self._logs.close_removed()
+            await self._logs.close_removed_later()
 
     def has_room(self, size: int) -> bool:
         return (

@@ -41,7 +41,7 @@ from bookie.storage.entry_log_format import (
 from bookie.storage.ledgers_map import LedgersMap, outline_map
 from bookie.storage.map_walk import MapWalk
 from bookie.storage.sorting import sort_in_slices
-from runtime.disk import is_full
+from runtime.disk import FREE_AT_ONCE, is_full
 from runtime.slices import Slices
 
 if TYPE_CHECKING:
@@ -70,11 +70,13 @@ class EntryLogs:
         "_directory",
         "_disk",
         "_freeing",
+        "_freer",
         "_last_log_id",
         "_logs",
         "_open",
         "_removed_in",
         "_unlinked",
+        "_waiting_for_space",
         "adopted",
         "adopted_count",
         "deleted_bytes",
@@ -106,6 +108,9 @@ class EntryLogs:
         self._unlinked: list[File] = []
         self._removed_in: set[str] = set()
         self._freeing = trio.Event()
+        #: One frees at a time, for all; quicker while anybody waits for it.
+        self._freer = trio.Lock()
+        self._waiting_for_space = 0
         #: Size of the logs that went because all of their ledgers were deleted.
         self.deleted_bytes = 0
         #: Journals that became entry logs in this life.
@@ -447,16 +452,30 @@ class EntryLogs:
 
     async def close_removed(self) -> None:
         """Makes removals durable, so that no crash of a later life brings a torn log back; then
-        frees their space, on a worker thread. OSError."""
-        while self._unlinked or self._removed_in:
-            unlinked, self._unlinked = self._unlinked, []
-            try:
-                await self._sync_removals(unlinked)
-                while unlinked:
-                    await self._disk.run(unlinked[-1].discard)
-                    unlinked.pop()
-            finally:
-                self._unlinked += unlinked  # cancelled, or an error: `close` has them closed
+        frees their space at once, on a worker thread. For those who wait for the space. OSError."""
+        self._waiting_for_space += 1
+        try:
+            await self._free()
+        finally:
+            self._waiting_for_space -= 1
+
+    async def _free(self) -> None:
+        async with self._freer:
+            while self._unlinked or self._removed_in:
+                if not self._unlinked:
+                    await self._sync_removals([])
+                    continue
+                file = self._unlinked.pop()
+                try:
+                    await self._sync_removals([file])
+                    while not await self._disk.run(file.discard, self._behind()):
+                        pass
+                except BaseException:
+                    self._unlinked.append(file)  # cancelled, or an error: `close` has it closed
+                    raise
+
+    def _behind(self) -> int:
+        return FREE_AT_ONCE if self._waiting_for_space else len(self._unlinked)
 
     async def _sync_removals(self, unlinked: list[File]) -> None:
         """Theirs too, though another call may be about to: nothing of a file goes before its name
@@ -467,7 +486,8 @@ class EntryLogs:
             await self._disk.run(self._disk.sync_directory, directory)
 
     async def close_removed_later(self) -> None:
-        """As `close_removed` for those who cannot wait for the space: `run` frees it. OSError."""
+        """As `close_removed` for those who do not wait for the space: `run` frees it, little by
+        little, so that syncs of the journal are not held up. OSError."""
         await self._sync_removals([])
         self._freeing.set()
 
@@ -476,7 +496,7 @@ class EntryLogs:
         while True:
             await self._freeing.wait()
             self._freeing = trio.Event()
-            await self.close_removed()
+            await self._free()
 
     def close(self) -> None:
         for file in self._unlinked:

@@ -82,7 +82,10 @@ class RocksIndex:
     def mend(self) -> None:
         assert self._locations is not None
         assert self._ledgers is not None
+        if not (self._locations.is_stuck or self._ledgers.is_stuck):
+            return
         if not self._syncing.acquire(blocking=False):
+            # It is not to be closed meanwhile; who asks tries again.
             raise OSError(errno.ENOSPC, "the index is being synced", self._directory)
         try:
             self._mend(self._locations, self._ledgers)

@@ -120,17 +120,23 @@ PARTS = (
     simulation("", 7.5, "--count", "160", "--require-coverage"),
     simulation("-blind", 1.5, "--count", "30", "--shape", "witness=0"),
     simulation("-twice", 1.5, "--count", "14", "--twice"),
+    Part(
+        "crashes",
+        (*PYTEST, "-n", "2", "tests/sim/transactions/test_crashes.py", "-k", "each_append"),
+        1.5 * MINUTE,
+        {"QUIRE_SWEPT_APPENDS": "12"},
+    ),
     properties("wire", 7.5, "tests/wire"),
     properties(
         *("ledger", 5, "tests/ledger", "tests/metadata", "tests/runtime", "tests/quire"),
         *("tests/bookie", "tests/joined", "tests/pyspark_quire", "tests/spark_jobs"),
     ),
     properties("broker", 6.5, "tests/broker"),
-    chaos("bookies", 4, "bookies"),
+    chaos("bookies", 3.5, "bookies"),
     # A minute and more goes by until what is left of deleted topics is collected.
-    chaos("lag", 6, "bookies", "--lag", "--brokers", "3"),
+    chaos("lag", 5.5, "bookies", "--lag", "--brokers", "3"),
     chaos("cluster", 4.5, "cluster"),
-    chaos("transactions", 4.5, "transactions", "--network-if-possible"),
+    chaos("transactions", 4, "transactions", "--network-if-possible"),
     # Groups of the newer protocols on several brokers.
     chaos("groups", 4, "groups", "--network-if-possible"),
     # Three minutes of faults on a cluster all of whose links are secured; beside it tests that wait

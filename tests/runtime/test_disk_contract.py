@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 import trio
 
-from runtime.disk import Disk
+from runtime.disk import FREE_AT_ONCE, Disk
 from runtime.real_disk import RealDisk
 from runtime.sim_disk import SimDisk
 
@@ -86,15 +86,44 @@ async def test_what_was_read_outlives_growth_close_and_removal(place):
     assert bytes(late) == b"xxx"
 
 
+@pytest.mark.parametrize("behind", [0, 3, FREE_AT_ONCE, 1000])
+@pytest.mark.parametrize("size", [0, 1, 10_000_000, (1 << 24) - 1, 1 << 24, 1 << 25])
+async def test_a_file_shrinks_step_by_step_to_its_size(place, size, behind):
+    content = bytes(range(256)) * (1 << 16)
+    file = place.file(content=content)
+    read = file.read_cached(len(content), 0)
+    sizes = [file.size()]
+    while not await place.disk.run(file.shrink, size, behind):
+        sizes.append(file.size())
+    assert sizes == sorted(set(sizes), reverse=True), "no step without progress"
+    assert file.size() == min(size, len(content)), "it never grows"
+    assert read == content[: len(read)]
+    assert file.pread(10, max(0, size - 10)) == content[max(0, size - 10) : size]
+
+
 async def test_discard_closes_what_is_unlinked(place):
     content = bytes(range(256)) * (1 << 16)
     file = place.file(content=content)
     read = file.read_cached(len(content), 0)
     place.disk.remove(place.path("file"))
-    await place.disk.run(file.discard)
+    while not await place.disk.run(file.discard, 0):
+        assert file.size() < len(content)
     assert read == content[: len(read)]
     with pytest.raises(OSError, match="descriptor"):
         file.size()
+
+
+async def test_what_nobody_waits_for_shrinks_slowly(tmp_path):
+    """A quarter of a second a call: syncs of other files wait behind what is freed at once."""
+    disk = RealDisk()
+    for behind in (0, FREE_AT_ONCE):
+        file = disk.open(str(tmp_path / str(behind)), create=True)
+        file.preallocate(1 << 28)
+        calls = 1
+        while not await disk.run(file.shrink, 0, behind):
+            calls += 1
+        assert (calls > 2) == (behind == 0)
+        file.close()
 
 
 async def test_what_is_cached_is_the_start_of_a_read(place):

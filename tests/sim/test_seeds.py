@@ -65,12 +65,12 @@ def test_few_seeds_reach_what_is_rare():
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
-def test_six_seeds_twice():
+def test_three_seeds_twice():
     """In two processes, whatever the hashes of strings and the addresses of objects are. More of
-    them, and other ones each time, are a part of `make test-long`. Two have administrators of
-    ACLs: 26 differed when DescribeAcls gave them in the order of a set."""
+    them, and other ones each time, are a part of `make test-long`. 26 has administrators of
+    ACLs: it differed when DescribeAcls gave them in the order of a set."""
     done = subprocess.run(
-        [sys.executable, "-m", "sim", "--seed", "21", "--count", "6", "--steps", "4", "--twice"],
+        [sys.executable, "-m", "sim", "--seed", "24", "--count", "3", "--steps", "4", "--twice"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -78,8 +78,8 @@ def test_six_seeds_twice():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     pairs = re.findall(r"^seed (\d+) (\w+) (\w+) the same$", done.stdout, re.MULTILINE)
-    assert [int(seed) for seed, _, _ in pairs] == list(range(21, 27))
-    assert len({digest for _, digest, _ in pairs}) == 6
+    assert [int(seed) for seed, _, _ in pairs] == [24, 25, 26]
+    assert len({digest for _, digest, _ in pairs}) == 3
 
 
 def test_a_seed_that_differs_is_told(monkeypatch, capsys):

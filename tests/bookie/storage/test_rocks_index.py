@@ -6,6 +6,7 @@ import pytest
 from bookie.storage.index import MemoryIndex
 from bookie.storage.rocks_database import NO_SPACE
 from bookie.storage.rocks_index import RocksIndex
+from runtime.disk import is_full
 
 
 @pytest.fixture(params=["memory", "rocks"])
@@ -65,6 +66,27 @@ def test_a_mended_index_remembers_no_ends_of_before(tmp_path):
     index.mend()
     assert index.get(1, 2) == 12
     assert index.last_entry_id(1) == 2
+    index.close()
+
+
+def test_a_sync_under_way_is_no_want_of_space(tmp_path):
+    """A compaction syncs the index while a checkpoint begins: that one found «no space», and the
+    bookie took no writes for a moment. One that has to be closed waits for the sync."""
+    index = RocksIndex(str(tmp_path), 1 << 20)
+    index.open()
+    with index._syncing:
+        index.mend()
+        index.put(1, [0], [10])
+        locations = index._locations
+        locations.rocks = LateNoSpace(locations.rocks)
+        with pytest.raises(OSError, match=NO_SPACE):
+            index.put(1, [1], [11])
+        with pytest.raises(OSError, match="being synced") as caught:
+            index.mend()
+        assert is_full(caught.value)
+        assert locations.is_stuck
+    index.mend()
+    assert index.get(1, 1) == 11
     index.close()
 
 
