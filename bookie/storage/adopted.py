@@ -1,11 +1,11 @@
 """Adopted journals: large entries are written once, their journal becomes an entry log.
 
 An entry's record is the same in the journal and in an entry log, so a large entry need not be
-copied from one to the other. When a generation of the write cache that consists of large entries is
-flushed, the journals that have them get the name of an entry log beside their own (a hard link),
-and the index points into them. When the mark has passed such a journal, its own name goes, and the
-file becomes an entry log like any other: cut behind the last entry that is referred to, with the
-ledgers map and an entry log's header.
+copied from one to the other. When a generation of the write cache is flushed that consists of large
+entries for the most part, the journals that have them get the name of an entry log beside their own
+(a hard link), and the index points into them. When the mark has passed such a journal, its own name
+goes, and the file becomes an entry log like any other: cut behind the last entry that is referred
+to, with the ledgers map and an entry log's header.
 
 Journals that nobody adopts are used again, as before. After those that were adopted the next one is
 a new file. If syncs are large it is only allocated, not written ahead, for that would be writing
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A generation stays in its journals if its entries have this share of the size from which on an
-#: entry is large, on average: then nearly all of its bytes are large entries', and what is copied
-#: and dead in the journals is little.
+#: A generation stays in its journals if half of its bytes are large entries': what is copied, and
+#: dead in the journals, is less than what is not written twice. Where the average entry has less
+#: than this share of the size from which on one is large, nobody looks: they are many.
 AVERAGE_SHARE = 4
 
 
@@ -90,8 +90,8 @@ class AdoptedJournals:
         wanted = generation.entry_count * size_min // AVERAGE_SHARE
         if self._is_off or generation.record_size_bytes < wanted:
             return {}
-        if not generation.has_entry_of(size_min):
-            return {}  # their runs are long, and nobody is to get a journal for nothing
+        if not await generation.has_bytes_of(size_min, generation.record_size_bytes // 2):
+            return {}  # a journal that is adopted for little costs a new one, and all else in it
         kept: dict[int, EntryLog] = {}
         for journal_id in runs.journal_ids():
             log = self._logs.adopted.get(journal_id)

@@ -44,6 +44,8 @@ LENGTH_SIZE = 4
 JOIN_SIZE_MAX_BYTES = 4096
 #: Ledgers of a flushed generation that are freed in one turn of the loop.
 FREED_PER_TURN = 5000
+#: Entries of which the sizes are read, in one turn.
+MEASURED_PER_TURN = 2000
 #: What an entry costs in the index of its generation, with room for the array to grow.
 INDEX_ENTRY_SIZE_BYTES = 16
 
@@ -214,14 +216,21 @@ class Generation:
         assert self.entry_count * LENGTH_SIZE <= self.record_size_bytes
         assert bool(self.entry_count) <= bool(self.segments)
 
-    def has_entry_of(self, size_min: int) -> bool:
-        """Whether an entry has so many bytes. Of a generation of large entries."""
-        return any(
-            _unpack_length(self.segments[place >> 32].view, (place & _OFFSET_MASK) - LENGTH_SIZE)[0]
-            >= size_min
-            for run in self.runs.values()
-            for place in (*run.places, *(run.extra or {}).values())
-        )
+    async def has_bytes_of(self, size_min: int, wanted: int) -> bool:
+        """Whether entries of at least `size_min` bytes have `wanted` bytes. Of a generation of
+        large entries, to which nothing is added meanwhile."""
+        slices = Slices(MEASURED_PER_TURN)
+        for run in list(self.runs.values()):
+            for place in (*run.places, *(run.extra or {}).values()):
+                if slices.due():
+                    await slices.turn()
+                offset = (place & _OFFSET_MASK) - LENGTH_SIZE
+                (size,) = _unpack_length(self.segments[place >> 32].view, offset)
+                if size >= size_min:
+                    wanted -= size
+            if wanted <= 0:
+                return True
+        return False
 
     def entry(self, place: int) -> memoryview:
         """The entry at a place, a read-only view of it."""
