@@ -90,6 +90,21 @@ def test_a_sync_under_way_is_no_want_of_space(tmp_path):
     index.close()
 
 
+@pytest.mark.parametrize("name", ["_locations", "_ledgers"])
+def test_either_database_is_mended(tmp_path, name):
+    index = RocksIndex(str(tmp_path), 1 << 20)
+    index.open()
+    database = getattr(index, name)
+    database.rocks = LateNoSpace(database.rocks)
+    with pytest.raises(OSError, match=NO_SPACE):
+        index.delete_ledgers([1])
+    assert database.is_stuck
+    index.mend()
+    assert not database.is_stuck
+    index.delete_ledgers([1])
+    index.close()
+
+
 class NoSpaceAtSync:
     """As RocksDB says it where a table cannot be synced."""
 
