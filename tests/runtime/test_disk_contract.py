@@ -113,17 +113,33 @@ async def test_discard_closes_what_is_unlinked(place):
         file.size()
 
 
-async def test_what_nobody_waits_for_shrinks_slowly(tmp_path):
-    """A quarter of a second a call: syncs of other files wait behind what is freed at once."""
+async def test_what_nobody_waits_for_shrinks_slowly(tmp_path, monkeypatch):
+    """A quarter of a second a call, and no step before the last one is durable: syncs of other
+    files wait behind what is freed at once."""
+    noted = []
+    for name in ("ftruncate", "fsync"):
+        monkeypatch.setattr(os, name, noting(noted, name, getattr(os, name)))
     disk = RealDisk()
-    for behind in (0, FREE_AT_ONCE):
+    calls = {}
+    for behind in (0, FREE_AT_ONCE, 10 * FREE_AT_ONCE):
         file = disk.open(str(tmp_path / str(behind)), create=True)
         file.preallocate(1 << 28)
-        calls = 1
+        noted.clear()
+        calls[behind] = 1
         while not await disk.run(file.shrink, 0, behind):
-            calls += 1
-        assert (calls > 2) == (behind == 0)
+            calls[behind] += 1
+        assert noted == ["ftruncate", "fsync"] * (1024 // (1 + min(behind, FREE_AT_ONCE)))
         file.close()
+    assert calls[0] >= 7, "1,024 steps, each at least 2 ms"
+    assert calls[FREE_AT_ONCE] < calls[0]
+
+
+def noting(noted, name, function):
+    def call(*arguments):
+        noted.append(name)
+        return function(*arguments)
+
+    return call
 
 
 async def test_what_is_cached_is_the_start_of_a_read(place):
