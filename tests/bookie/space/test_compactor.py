@@ -8,6 +8,7 @@ import trio
 
 from bookie.space.gc_config import GcConfig
 from bookie.storage.entry_logs import EntryLogs
+from bookie.storage.entry_logs import EntryLogs
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
@@ -324,8 +325,15 @@ def limit(machine, free):
 
 
 async def test_without_space_nothing_happens_and_with_some_it_does(
-    machine_class, adds_class, entry_bytes, caplog
+    machine_class, adds_class, entry_bytes, monkeypatch
 ):
+    waits, close_removed = [], EntryLogs.close_removed
+
+    async def noted(logs):
+        waits.append(logs.count)
+        await close_removed(logs)
+
+    monkeypatch.setattr(EntryLogs, "close_removed", noted)
     machine = machine_class(
         gc=FAST, disk_reserve_size_bytes=0, disk_usage_threshold=1.0, disk_usage_warn_threshold=1.0
     )
@@ -342,6 +350,7 @@ async def test_without_space_nothing_happens_and_with_some_it_does(
         limit(machine, 16_000)
         report = await bookie.collect_garbage(force_major=True)
         assert report.compacted_logs >= 4
+        assert len(waits) > 3, "what the next one needs is waited for, not freed by and by"
         assert machine.disk.free_bytes() > 30_000
         await check(bookie, entry_bytes, 2, 100)
 
