@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -114,11 +115,11 @@ async def test_discard_closes_what_is_unlinked(place):
 
 
 async def test_what_nobody_waits_for_shrinks_slowly(tmp_path, monkeypatch):
-    """A quarter of a second a call, and no step before the last one is durable: syncs of other
-    files wait behind what is freed at once."""
+    """A quarter of a second a call, and no step before the last one is durable and a moment has
+    gone by: syncs of other files wait behind what is freed at once."""
     noted = []
-    for name in ("ftruncate", "fsync"):
-        monkeypatch.setattr(os, name, noting(noted, name, getattr(os, name)))
+    for module, name in ((os, "ftruncate"), (os, "fsync"), (time, "sleep")):
+        monkeypatch.setattr(module, name, noting(noted, name, getattr(module, name)))
     disk = RealDisk()
     calls = {}
     for behind in (0, FREE_AT_ONCE, 10 * FREE_AT_ONCE):
@@ -128,7 +129,7 @@ async def test_what_nobody_waits_for_shrinks_slowly(tmp_path, monkeypatch):
         calls[behind] = 1
         while not await disk.run(file.shrink, 0, behind):
             calls[behind] += 1
-        assert noted == ["ftruncate", "fsync"] * (1024 // (1 + min(behind, FREE_AT_ONCE)))
+        assert noted == ["ftruncate", "fsync", "sleep"] * (1024 // (1 + min(behind, FREE_AT_ONCE)))
         file.close()
     assert calls[0] >= 7, "1,024 steps, each at least 2 ms"
     assert calls[FREE_AT_ONCE] < calls[0]

@@ -8,7 +8,6 @@ import trio
 
 from bookie.space.gc_config import GcConfig
 from bookie.storage.entry_logs import EntryLogs
-from bookie.storage.entry_logs import EntryLogs
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
