@@ -90,7 +90,7 @@ class File(Protocol):
         """Waits for all that the file system is just freeing, for a tenth of a second at times: of
         much, see `shrink`."""
 
-    def shrink(self, size: int, behind: int = 0) -> bool:
+    def shrink(self, size: int, behind: int) -> bool:
         """Truncates little by little, for a quarter of a second; true when the file has no more
         than `size`. Syncs of other files wait behind what is freed at once: so it is some 80 MB/s,
         and as much again for each file that waits `behind` it; with `FREE_AT_ONCE` some 400. What

@@ -57,8 +57,7 @@ WORKER_THREADS_MAX = 16
 PAGE_SIZE_BYTES = mmap.PAGESIZE
 #: Blocks are freed in such steps with such pauses, or as long ones as the step took. Mounted with
 #: `discard`, every sync waits until the device has heard of all that is freed by then: 60 to 300 ms
-#: for 256 MiB. Of the same 80 MB/s in steps of 1 MiB that are four times as far apart, one of a
-#: hundred syncs beside them waits 30 to 65 ms, not 1.3 to 27 (bench/freed.py).
+#: for 256 MiB. What that costs others, by step and pause: bench/freed.py.
 FREE_STEP_SIZE_BYTES = 256 << 10
 FREE_PAUSE_SECONDS = 0.002
 FREE_SECONDS = 0.25
@@ -258,7 +257,7 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
-    def shrink(self, size: int, behind: int = 0) -> bool:
+    def shrink(self, size: int, behind: int) -> bool:
         end = self.size()
         step = FREE_STEP_SIZE_BYTES * min(1 + behind, 1 + FREE_AT_ONCE)
         until = time.monotonic() + FREE_SECONDS

@@ -146,7 +146,7 @@ class SimFile:
         self._content()
         self._change(Change(size, None))
 
-    def shrink(self, size: int, behind: int = 0) -> bool:
+    def shrink(self, size: int, behind: int) -> bool:
         """Cuts off a part first, so that there is something to crash between."""
         if (over := self.size() - size) > 0:
             self.truncate(size + over // 16)

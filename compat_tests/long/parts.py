@@ -124,7 +124,7 @@ PARTS = (
         "crashes",
         (*PYTEST, "-n", "2", "tests/sim/transactions/test_crashes.py", "-k", "each_append"),
         1.5 * MINUTE,
-        {"QUIRE_SWEPT_APPENDS": "12"},
+        {"QUIRE_SWEPT_APPENDS": "8"},
     ),
     properties("wire", 7.5, "tests/wire"),
     properties(

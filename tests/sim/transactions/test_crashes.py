@@ -33,7 +33,7 @@ KINDS = {
     TRANSACTION_TOPIC: tuple(state.name for state in TxnState),
     TXN_TOPIC: ("data", "commit", "abort"),
 }
-#: The numbers of the appends at which the sweeps kill; `make test-long` has twelve.
+#: The numbers of the appends at which the sweeps kill; `make test-long` has eight.
 SWEPT = range(1, 1 + int(os.environ.get("QUIRE_SWEPT_APPENDS", "3")))
 
 
