@@ -8,7 +8,12 @@ MAKEFLAGS += --no-builtin-rules
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTHON ?= python3
+# A Python that was built without optimisation takes a tenth to a third longer (a server says so when it
+# starts): then the distribution's is taken, if it can make environments and compile modules.
+PYTHON ?= $(shell if ! python3 -I quire/python_build.py && /usr/bin/python3 -I quire/python_build.py \
+  && /usr/bin/python3 -c "$(CAN_MAKE_ENVIRONMENTS)"; then echo /usr/bin/python3; else echo python3; fi 2>/dev/null)
+CAN_MAKE_ENVIRONMENTS := import ensurepip, os, sys, sysconfig; sys.exit(sys.version_info < (3, 11) \
+  or not os.path.exists(sysconfig.get_path('include') + '/Python.h'))
 PACKAGES := wire runtime metadata bookie ledger joined broker quire quire_locks pyspark_quire spark_jobs sim checks
 UV_VERSION := 0.13.8
 # Turns of the loop are measured in a process of their own, with nothing beside it: thousands of other

@@ -1,7 +1,8 @@
-"""Whether this Python was built to be fast."""
+"""Whether this Python was built to be fast. As a program it says so by its exit code, for make."""
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 
 OPTIMISED = "--enable-optimizations"
@@ -18,3 +19,7 @@ def of_this_python() -> bool:
     """Reads a file of the installation at its first call, about 2 ms."""
     known = sysconfig.get_config_var
     return is_optimised(known("CONFIG_ARGS"), known("prefix"))
+
+
+if __name__ == "__main__":
+    sys.exit(not of_this_python())

@@ -88,7 +88,7 @@ def test_who_is_let_in_is_answered(secured, user, password, mechanism):
     own = {"ssl.keystore.location": str(secured[1] / "client.pem"), "ssl.keystore.type": "PEM"}
     for more in ({}, own):
         with pytest.raises(UnreachableError, match=r"where t-0 end.*UNKNOWN_TOPIC_OR_PARTITION"):
-            asked(given(secured, user, password, mechanism, **more), timeout_ms=500)
+            asked(given(secured, user, password, mechanism, **more), timeout_ms=2000)
 
 
 @pytest.mark.parametrize("mechanism", MODULES)

@@ -1,4 +1,7 @@
-"""Which Pythons a server warns of."""
+"""Which Pythons a server warns of, and make passes over."""
+
+import subprocess
+import sys
 
 import pytest
 import trio.testing
@@ -21,6 +24,11 @@ from runtime.loop_watch import watch_of_run
 )
 def test_an_optimised_build_is_told_by_how_it_was_configured(configured, prefix, is_optimised):
     assert python_build.is_optimised(configured, prefix) is is_optimised
+
+
+def test_the_exit_code_of_the_module_is_what_it_says_of_the_python_that_runs_it():
+    done = subprocess.run([sys.executable, "-I", python_build.__file__], check=False)
+    assert done.returncode == (0 if python_build.of_this_python() else 1)
 
 
 @pytest.mark.parametrize("is_optimised", [True, False])
